@@ -1,0 +1,74 @@
+"""Every error Groupwise raises on purpose.
+
+    GroupwiseError                 code, message, hint, field: one shape for the CLI, HTTP and WebSocket
+    ├── ConfigError (ValueError)   a setting is unknown, of the wrong kind or out of bounds
+    ├── ContractError (ValueError) an environment, reward or policy broke the contract it promised to keep
+    ├── NoSignalError              nothing could be learned from: every attempt failed
+    ├── RunError                   a run folder cannot be used
+    │   ├── RunNotFound            no run of that name
+    │   ├── RunLocked              another process is writing to it
+    │   └── CheckpointError        no checkpoint can be loaded
+    ├── StorageError (OSError)     the disk refused: full, read-only, gone
+    └── MissingExtra (ImportError) an optional dependency is not installed
+
+A failed attempt inside a running group is not an exception but a value: `types.Failed`.
+"""
+
+from __future__ import annotations
+
+
+class GroupwiseError(Exception):
+    """An expected failure: what happened, the value and the limit, and what to do about it."""
+
+    code = "error"
+
+    def __init__(self, message: str, *, hint: str = "", field: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.field = field
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+    def as_dict(self) -> dict[str, dict[str, str]]:
+        """The one error shape: `{"error": {"code", "message", "hint", "field"}}`."""
+        return {
+            "error": {"code": self.code, "message": self.message, "hint": self.hint, "field": self.field}
+        }
+
+
+class ConfigError(GroupwiseError, ValueError):
+    code = "config"
+
+
+class ContractError(GroupwiseError, ValueError):
+    code = "contract"
+
+
+class NoSignalError(GroupwiseError):
+    code = "no_signal"
+
+
+class RunError(GroupwiseError):
+    code = "run"
+
+
+class RunNotFound(RunError):
+    code = "run_not_found"
+
+
+class RunLocked(RunError):
+    code = "run_locked"
+
+
+class CheckpointError(RunError):
+    code = "checkpoint"
+
+
+class StorageError(GroupwiseError, OSError):
+    code = "storage"
+
+
+class MissingExtra(GroupwiseError, ImportError):
+    code = "missing_extra"

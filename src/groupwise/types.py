@@ -1,0 +1,236 @@
+"""The vocabulary: frozen values that flow one way, and the contracts between the parts.
+
+    Task → Group of Trajectory → Score | Failed → Batch → Stats → Event
+
+NumPy only. Torch appears in annotations, never at run time, so that anything may import this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Parameter
+
+Array: TypeAlias = NDArray[Any]
+Metrics: TypeAlias = Mapping[str, float]
+Tensors: TypeAlias = "Mapping[str, Tensor]"
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is attempted: a prompt, a requirement, or an environment with its reset seed."""
+
+    id: str
+    payload: Any = None
+    seed: int = 0
+
+
+class End(StrEnum):
+    """How an attempt ended. Every ending has a name."""
+
+    FINISHED = "finished"
+    TRUNCATED = "truncated"
+    TURN_LIMIT = "turn_limit"
+    TOOL_FAILURE = "tool_failure"
+    ENV_ERROR = "env_error"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong, where, and what to do: data about one attempt, not a crash of the run."""
+
+    where: str
+    code: str
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One attempt: arrays over one time axis T, no per-step Python objects.
+
+    `mask` is true where the policy itself acted (not the prompt, a tool's answer or padding).
+    `behavior_logp` and `versions` are recorded when an action is sampled and never recomputed.
+    `terminated` is the environment's own end; an attempt cut by a limit is not terminated, and
+    `last_obs` is then what the policy would have seen next.
+    """
+
+    id: str
+    task_id: str
+    group_id: str
+    obs: Array
+    actions: Array
+    mask: Array
+    behavior_logp: Array
+    versions: Array
+    rewards: Array
+    end: End
+    terminated: bool
+    last_obs: Array | None = None
+    error: Failure | None = None
+    meta: Mapping[str, Any] = NOTHING
+
+    def __len__(self) -> int:
+        return int(self.mask.shape[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All attempts at one task. It is fixed before acting."""
+
+    id: str
+    task: Task
+    members: tuple[Trajectory, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What an attempt earned: a total, the named parts it is made of, and flags for the reader."""
+
+    total: float
+    parts: Mapping[str, float] = NOTHING
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An attempt without a score. It is excluded and counted, never taken for 0."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredGroup:
+    """A group and, in the order of its members, what each earned."""
+
+    group: Group
+    scores: tuple[Score | Failed, ...]
+
+    def totals(self) -> NDArray[np.float64]:
+        """The totals in order, NaN where an attempt has no score."""
+        return np.array([s.total if isinstance(s, Score) else np.nan for s in self.scores], np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """One attempt as it is kept in `groups/<step>.parquet`: one row."""
+
+    group_id: str
+    task_id: str
+    trajectory_id: str
+    total: float | None
+    parts: Mapping[str, float]
+    flags: tuple[str, ...]
+    advantage: float
+    length: int
+    end: str
+    failure: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Tensors of shape [B, T] for the loss; the mask is already aligned with the sampled actions.
+
+    A row is a sequence: one completion, one episode, or (T = 1) one step of a control policy.
+    `denominator` is what the summed loss is divided by. It is fixed when the batch is made, so that
+    neither skipped groups nor micro-batches can change the size of a step.
+    """
+
+    inputs: Tensors
+    mask: Tensor
+    behavior_logp: Tensor
+    advantages: Tensor
+    denominator: float
+    weight_group: Tensor | None = None
+    weights: Tensor | None = None
+    reference_logp: Tensor | None = None
+    returns: Tensor | None = None
+    values: Tensor | None = None
+    metrics: Metrics = field(default_factory=dict)
+    records: tuple[GroupRecord, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return int(self.mask.shape[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A policy's view of given actions: log-probability and entropy [B, T], values if it has a critic."""
+
+    logp: Tensor
+    entropy: Tensor
+    value: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of `events.jsonl`. `seq` has no gaps."""
+
+    run: str
+    seq: int
+    attempt: int
+    time: float
+    step: int
+    type: str
+    data: Mapping[str, Any]
+    v: int = 1
+
+
+EVENT_TYPES = ("start", "step", "eval", "checkpoint", "control", "hint", "error", "end")
+
+
+class Policy(Protocol):
+    """Whatever acts. `version` grows by one with every update, and is recorded with every action."""
+
+    version: int
+
+    def evaluate(self, inputs: Tensors) -> Evaluation: ...
+    def actor_parameters(self) -> Sequence[Parameter]: ...
+    def critic_parameters(self) -> Sequence[Parameter]: ...
+    def state_dict(self) -> dict[str, Tensor]: ...
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> Any: ...
+
+
+class Reward(Protocol):
+    """Scores a whole group at once, in order, so that a reward may compare its members."""
+
+    async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]: ...
+
+
+class VectorEnvironment(Protocol):
+    """Many copies of one environment, stepped together in arrays.
+
+    `reset(seeds)` starts `len(seeds)` copies; equal seeds start in equal states.
+    `step(actions)` returns `(obs [N, ...], rewards [N], terminated [N], truncated [N])`. A copy that has ended
+    stays where it is and returns reward 0 until the next reset.
+    """
+
+    observation_size: int
+    action_count: int
+    max_steps: int
+
+    def reset(self, seeds: Sequence[int]) -> Array: ...
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array]: ...
+
+
+class Source(Protocol):
+    """Where batches come from: rollout → score → advantages → tensors, in step or ahead of the learner."""
+
+    def next(self) -> Batch: ...
+    def publish(self, policy: Policy) -> None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
