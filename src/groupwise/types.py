@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 Array: TypeAlias = NDArray[Any]
 Metrics: TypeAlias = Mapping[str, float]
 Tensors: TypeAlias = "Mapping[str, Tensor]"
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ class Trajectory:
     terminated: bool
     last_obs: Array | None = None
     error: Failure | None = None
-    meta: Mapping[str, Any] = NOTHING
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.mask.shape[0])
@@ -100,7 +97,7 @@ class Score:
     """What an attempt earned: a total, the named parts it is made of, and flags for the reader."""
 
     total: float
-    parts: Mapping[str, float] = NOTHING
+    parts: Mapping[str, float] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
 
 
