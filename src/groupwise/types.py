@@ -7,8 +7,8 @@ NumPy only. Torch appears in annotations, never at run time, so that anything ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -143,7 +143,8 @@ class Batch:
 
     A row is a sequence: one completion, one episode, or (T = 1) one step of a control policy.
     `denominator` is what the summed loss is divided by. It is fixed when the batch is made, so that
-    neither skipped groups nor micro-batches can change the size of a step.
+    neither skipped groups nor micro-batches can change the size of a step. `keep` narrows the tokens the
+    policy's loss acts on (cut-off attempts, say) without touching the denominator.
     """
 
     inputs: Tensors
@@ -151,17 +152,38 @@ class Batch:
     behavior_logp: Tensor
     advantages: Tensor
     denominator: float
+    keep: Tensor | None = None
     weight_group: Tensor | None = None
     weights: Tensor | None = None
     reference_logp: Tensor | None = None
     returns: Tensor | None = None
     values: Tensor | None = None
-    metrics: Metrics = field(default_factory=dict)
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    timing: Metrics = field(default_factory=dict)
+    samples: int = 0
+    attempts: int = 0
     records: tuple[GroupRecord, ...] = ()
 
     @property
     def rows(self) -> int:
         return int(self.mask.shape[0])
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """A batch whose every tensor went through `change`; the denominator stays the whole batch's."""
+        tensors = {name: getattr(self, name) for name in TENSOR_FIELDS}
+        changed: dict[str, Any] = {n: change(value) for n, value in tensors.items() if value is not None}
+        inputs = {name: change(value) for name, value in self.inputs.items()}
+        return replace(self, inputs=inputs, **changed)
+
+    def select(self, rows: Tensor | slice) -> Batch:
+        """The given rows."""
+        return self.map(lambda tensor: tensor[rows])
+
+
+TENSOR_FIELDS = (
+    "mask", "behavior_logp", "advantages", "keep", "weight_group", "weights", "reference_logp", "returns",
+    "values",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +234,8 @@ class VectorEnvironment(Protocol):
     """Many copies of one environment, stepped together in arrays.
 
     `reset(seeds)` starts `len(seeds)` copies; equal seeds start in equal states.
-    `step(actions)` returns `(obs [N, ...], rewards [N], terminated [N], truncated [N])`. A copy that has ended
-    stays where it is and returns reward 0 until the next reset.
+    `step(actions)` returns `(obs [N, ...], rewards [N], terminated [N], truncated [N])`. A copy that has
+    ended stays where it is and returns reward 0 until the next reset.
     """
 
     observation_size: int

@@ -1,0 +1,102 @@
+"""The `groupwise` command: a table of commands, and the one place where errors become words.
+
+Nothing heavy is imported here: every command names its function and is loaded when it is called.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+from cyclopts import App
+from cyclopts.exceptions import CycloptsError
+
+from groupwise import __version__
+from groupwise.errors import ConfigError, GroupwiseError
+
+HELP = """Group Relative Policy Optimization: a policy makes a group of attempts, each learns from its score
+relative to its group. Start with `groupwise demo`."""
+
+COMMANDS = {
+    "demo": ("groupwise.commands.training:demo", "Learn CartPole in seconds, with a report to look at."),
+    "train": ("groupwise.commands.training:train", "Train from a settings file."),
+    "resume": ("groupwise.commands.training:resume", "Go on with a run exactly where it stood."),
+    "stop": ("groupwise.commands.training:stop", "Ask a running run to save and stop."),
+    "runs": ("groupwise.commands.runs:runs", "List the runs."),
+    "show": ("groupwise.commands.runs:show", "Show one run: its curve, its numbers, its hints."),
+    "plot": ("groupwise.commands.runs:plot", "Draw one number of one or several runs."),
+    "report": ("groupwise.commands.runs:report", "Write a run's report.html again."),
+    "eval": ("groupwise.commands.evaluation:evaluate", "Judge a run's policy on fresh tasks."),
+    "doctor": (
+        "groupwise.commands.doctor:doctor",
+        "Check this machine, and a settings file before a run.",
+    ),
+}
+CONFIG_COMMANDS = {
+    "show": ("groupwise.commands.settings:show", "Show settings with every default filled in."),
+    "schema": ("groupwise.commands.settings:schema", "Print the JSON Schema of settings files."),
+    "check": ("groupwise.commands.settings:check", "Check a settings file and name every mistake."),
+}
+
+
+def build_app() -> App:
+    app = App(name="groupwise", help=HELP, version=__version__)
+    for name, (function, summary) in COMMANDS.items():
+        app.command(function, name=name, help=summary)
+    config = App(name="config", help="Show and check settings.")
+    for name, (function, summary) in CONFIG_COMMANDS.items():
+        config.command(function, name=name, help=summary)
+    app.command(config)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(run(words))
+
+
+def run(words: Sequence[str]) -> int:
+    """Carry out one command line; the exit status: 0 done, 1 failed, 2 misused, 130 interrupted."""
+    try:
+        result = build_app()(words, exit_on_error=False, print_error=False, result_action="return_value")
+        return result if isinstance(result, int) else 0
+    except CycloptsError as error:
+        complain(GroupwiseError(_sentence(error), hint="`groupwise --help` lists the commands."), words)
+        return 2
+    except GroupwiseError as error:
+        complain(error, words)
+        return 2 if isinstance(error, ConfigError) else 1
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        hint = "This should not happen. Run again with --debug for the whole story, and please report it."
+        complain(GroupwiseError(f"{type(error).__name__}: {error}", hint=hint), words)
+        return 1
+
+
+def complain(error: GroupwiseError, words: Sequence[str]) -> None:
+    """Say what went wrong: as JSON on stdout with --json, in plain words on stderr otherwise."""
+    if "--debug" in words:
+        traceback.print_exc()
+    if "--json" in words:
+        print(json.dumps(error.as_dict(), ensure_ascii=False))
+        return
+    print(f"error: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"       {error.hint}", file=sys.stderr)
+
+
+def _sentence(error: CycloptsError) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""`groupwise doctor`: is this machine ready, and will this settings file give the policy anything to learn?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+
+from groupwise.commands.options import RUNS, Common, Overrides, answer
+from groupwise.commands.products import builder
+from groupwise.config import load_config
+from groupwise.errors import GroupwiseError, StorageError
+from groupwise.training.storage import write_atomic
+
+EXTRAS = {
+    "control": ("gymnasium",),
+    "tracking": ("tensorboard", "wandb"),
+    "language": ("transformers", "peft"),
+}
+MARKS = {"ok": "[green]ok[/green]", "note": "[yellow]note[/yellow]", "fault": "[red]fault[/red]"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: how it stands (`ok`, `note` or `fault`), and what to do if anything."""
+
+    name: str
+    state: str
+    detail: str
+    remedy: str = ""
+
+
+def doctor(
+    config: Path | None = None,
+    *,
+    steps: Annotated[int, Parameter(help="How many dry steps of groups to look at.")] = 3,
+    runs_dir: Path = Path(RUNS),
+    set_: Overrides = (),
+    common: Common = Common(),
+) -> int:
+    """Check this machine; with a settings file, also make a few groups and look at what they would teach.
+
+    Parameters
+    ----------
+    config
+        A settings file to try out: no weights are changed and no run is made.
+    runs_dir
+        Where runs are kept.
+    """
+    findings = [*machine(runs_dir)]
+    if config is not None:
+        findings += preflight(config, set_, steps)
+    healthy = all(finding.state != "fault" for finding in findings)
+    if common.json:
+        answer({"ok": healthy, "findings": [asdict(finding) for finding in findings]})
+    else:
+        show(findings)
+    return 0 if healthy else 1
+
+
+def machine(runs_dir: Path) -> Iterator[Finding]:
+    """What Groupwise needs of the machine itself."""
+    yield Finding("python", "ok", sys.version.split()[0])
+    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU only"
+    yield Finding("torch", "ok", f"{torch.__version__}, {device}")
+    threads, cores = torch.get_num_threads(), os.cpu_count() or 1
+    remedy = "" if threads == 1 else "Small networks run faster, and repeat exactly, with OMP_NUM_THREADS=1."
+    yield Finding("threads", "ok" if threads == 1 else "note", f"{threads} of {cores} cores", remedy)
+    for extra, modules in EXTRAS.items():
+        missing = [name for name in modules if find_spec(name) is None]
+        detail = f"missing: {', '.join(missing)}" if missing else "installed"
+        remedy = f"pip install 'groupwise[{extra}]'" if missing else ""
+        yield Finding(f"extra {extra}", "note" if missing else "ok", detail, remedy)
+    yield disk_finding(runs_dir)
+
+
+def disk_finding(runs_dir: Path) -> Finding:
+    """Whether a run could be written here, and how long a safe write takes."""
+    place = runs_dir if runs_dir.is_dir() else Path()
+    free = shutil.disk_usage(place).free / 1e9
+    try:
+        with tempfile.TemporaryDirectory(dir=place) as folder:
+            clock = time.perf_counter()
+            write_atomic(Path(folder) / "probe", b"x" * 4096)
+            took = (time.perf_counter() - clock) * 1000
+    except (StorageError, OSError) as error:
+        return Finding(
+            "disk", "fault", str(error), "Choose a folder you may write to: --set run.output_dir=…"
+        )
+    state = "ok" if free > 1 else "note"
+    return Finding("disk", state, f"{free:.1f} GB free, {took:.1f} ms for a safe write")
+
+
+def preflight(config: Path, overrides: tuple[str, ...], steps: int) -> Iterator[Finding]:
+    """A few dry steps: would these groups teach anything, and how fast do they come?"""
+    try:
+        cfg = load_config(config, overrides)
+        source = builder(cfg.task.product)(cfg).source
+        yield Finding("settings", "ok", str(config))
+        clock = time.perf_counter()
+        batches = [source.next() for _ in range(steps)]
+        seconds = time.perf_counter() - clock
+    except GroupwiseError as error:
+        yield Finding("settings" if error.code == "config" else "rollout", "fault", error.message, error.hint)
+        return
+    samples = sum(batch.samples for batch in batches)
+    yield Finding("sampling", "ok", f"{samples / seconds:,.0f} samples/s over {steps} steps of groups")
+    yield from judge_groups([dict(batch.metrics) for batch in batches])
+
+
+def judge_groups(metrics: list[dict[str, float | None]]) -> Iterator[Finding]:
+    """The faults that waste whole runs, seen before the run."""
+
+    def mean(name: str) -> float:
+        values = [value for row in metrics if (value := row.get(name)) is not None]
+        return sum(values) / len(values) if values else float("nan")
+
+    rules = (
+        ("groups/failed_share", "attempts without a score", 0.0, 0.5, "Look at the reward and the environment."),
+        ("groups/zero_spread_share", "groups without spread", 0.5, 0.99,
+         "All attempts of a group score alike: make tasks easier or harder, or raise rollout.num_generations."),
+        ("attempt/truncated_share", "attempts cut off", 0.5, 1.1, "Raise task.max_episode_steps."),
+    )  # fmt: skip
+    for name, words, note, fault, remedy in rules:
+        share = mean(name)
+        state = "fault" if share >= fault else "note" if share > note else "ok"
+        yield Finding(words, state, f"{share:.0%}", remedy if state != "ok" else "")
+    yield Finding(
+        "reward", "ok", f"mean {mean('reward/mean'):.4g} ± {mean('reward/std'):.4g} before training"
+    )
+
+
+def show(findings: list[Finding]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "what", "found", "what to do"):
+        table.add_column(column, overflow="fold")
+    for finding in findings:
+        table.add_row(MARKS[finding.state], finding.name, finding.detail, finding.remedy)
+    Console().print(table)

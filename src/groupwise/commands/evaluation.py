@@ -1,0 +1,76 @@
+"""`groupwise eval`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+
+from groupwise.commands.options import RUNS, Common, answer
+from groupwise.commands.products import builder
+from groupwise.errors import CheckpointError
+from groupwise.training.checkpoint import Checkpoint, checkpoint_folders, load_checkpoint
+from groupwise.training.run import find_run, read_config
+
+
+def evaluate(
+    run: str = "latest",
+    *,
+    episodes: Annotated[int, Parameter(help="How many fresh attempts.")] = 100,
+    seed: Annotated[
+        int | None, Parameter(help="First seed; the run's own evaluation seeds if not given.")
+    ] = None,
+    step: Annotated[
+        int | None, Parameter(help="Which checkpoint; the newest sound one if not given.")
+    ] = None,
+    runs_dir: Path = Path(RUNS),
+    common: Common = Common(),
+) -> None:
+    """Judge the policy of a run on tasks it has not seen.
+
+    Parameters
+    ----------
+    run
+        A run's name or folder, or "latest".
+    runs_dir
+        Where runs are kept.
+    """
+    path = find_run(run, str(runs_dir))
+    cfg = read_config(path)
+    cfg = cfg.replace(eval_episodes=episodes, eval_seed=cfg.run.eval_seed if seed is None else seed)
+    checkpoint = choose_checkpoint(path, step)
+    parts = builder(cfg.task.product)(cfg)
+    parts.policy.load_state_dict(checkpoint.model)
+    assert parts.evaluate is not None
+    metrics = dict(parts.evaluate(parts.policy))
+    if common.json:
+        answer({"run": path.name, "step": checkpoint.step, "seed": cfg.run.eval_seed, "metrics": metrics})
+        return
+    table = Table(title=f"{path.name}, step {checkpoint.step}", title_justify="left")
+    table.add_column("measure")
+    table.add_column("value", justify="right")
+    for name, value in metrics.items():
+        table.add_row(name.removeprefix("eval/").replace("_", " "), f"{value:,.2f}")
+    Console().print(table)
+
+
+def choose_checkpoint(path: Path, step: int | None) -> Checkpoint:
+    """The checkpoint of `step`, or the newest that can be read."""
+    folders = list(checkpoint_folders(path / "checkpoints"))
+    wanted = [folder for folder in folders if step is None or int(folder.name) == step]
+    problems = []
+    for folder in wanted:
+        try:
+            return load_checkpoint(folder)
+        except CheckpointError as error:
+            problems.append(error.message)
+    known = ", ".join(str(int(folder.name)) for folder in reversed(folders)) or "none"
+    reason = "; ".join(problems) or (
+        f"it has none for step {step}" if step is not None else "it has none yet"
+    )
+    raise CheckpointError(
+        f"run {path.name} has no checkpoint to judge: {reason}", hint=f"Checkpoints there: {known}."
+    )

@@ -1,0 +1,33 @@
+"""Options that every command understands, and how each answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+RUNS = "runs"
+
+Overrides = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="--set", negative=(), help="Change a setting: --set optim.learning_rate=1e-4 (repeatable)."
+    ),
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Common:
+    """Options that every command understands."""
+
+    json: Annotated[bool, Parameter(negative=(), help="Answer in JSON.")] = False
+    debug: Annotated[bool, Parameter(negative=(), help="Show the whole traceback of an error.")] = False
+
+
+def answer(value: Mapping[str, Any] | Sequence[Any]) -> None:
+    """Print a command's answer as JSON."""
+    print(json.dumps(value, ensure_ascii=False, default=str))

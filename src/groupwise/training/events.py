@@ -1,0 +1,105 @@
+"""The event log: one JSON object a line, numbered without gaps, append-only between checkpoints."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from groupwise.training.storage import disk
+from groupwise.types import EVENT_TYPES, Event
+
+FIELDS = frozenset(("v", "run", "seq", "attempt", "time", "step", "type", "data"))
+
+
+def encode(event: Event) -> bytes:
+    """An event as one line. Numbers that JSON cannot say (NaN, infinity) become null."""
+    return (json.dumps(plain(asdict(event)), ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def plain(value: Any) -> Any:
+    """`value` with only what JSON knows: finite numbers, strings, lists, dictionaries, null."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def decode(line: bytes) -> Event | None:
+    """The event of a line, or None where the line is not a whole event."""
+    try:
+        raw = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(raw, dict) or raw.keys() != FIELDS or raw["type"] not in EVENT_TYPES:
+        return None
+    return Event(**raw)
+
+
+def sound_events(path: Path) -> Iterator[tuple[Event, int]]:
+    """The events of the log's sound beginning, each with the offset at which its line ends.
+
+    It stops at the first line that is torn, is not an event or is out of order: what follows a tear was
+    never promised to anybody.
+    """
+    if not path.exists():
+        return
+    offset = 0
+    with open(path, "rb") as file:
+        for expected, line in enumerate(file):
+            event = decode(line) if line.endswith(b"\n") else None
+            if event is None or event.seq != expected:
+                return
+            offset += len(line)
+            yield event, offset
+
+
+def read_events(path: Path) -> list[Event]:
+    return [event for event, _ in sound_events(path)]
+
+
+class EventLog:
+    """The writer's side. One `write` a line, so that a crash can tear the last line only."""
+
+    def __init__(self, path: Path, keep: int | None = None) -> None:
+        """Open `path`, dropping a torn end and, with `keep`, all events from number `keep` on."""
+        self.path = path
+        self.count = self.offset = 0
+        for event, offset in sound_events(path):
+            if keep is not None and event.seq >= keep:
+                break
+            self.count, self.offset = event.seq + 1, offset
+        with disk(path):
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            os.ftruncate(self._descriptor, self.offset)
+
+    def append(self, event: Event) -> None:
+        assert event.seq == self.count, f"event {event.seq} would leave a gap after {self.count - 1}"
+        line = encode(event)
+        with disk(self.path):
+            written = 0
+            try:
+                while written < len(line):
+                    written += os.pwrite(self._descriptor, line[written:], self.offset + written)
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(self._descriptor, self.offset)
+                raise
+        self.offset += len(line)
+        self.count += 1
+
+    def sync(self) -> None:
+        with disk(self.path):
+            os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)

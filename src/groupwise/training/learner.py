@@ -1,0 +1,282 @@
+"""The learner: one batch in, one improved policy out.
+
+Departures from the papers, all on purpose:
+- rows are shuffled into optimiser steps, but advantages were computed before, over whole groups;
+- every micro-batch divides by the same denominator, its optimiser step's share of the batch's own, so the
+  gradient does not depend on how rows are split, padded or packed;
+- rows without an advantage take no part in the entropy bonus, and a batch without any, and without a KL or
+  value term, leaves weights and optimiser untouched;
+- actor and critic are clipped apart, so that a large value error cannot starve the policy's gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from groupwise.config import TrainingConfig
+from groupwise.core import (
+    adapt_kl_coefficient,
+    off_policy_mask,
+    policy_loss,
+    top_entropy_mask,
+    value_loss,
+)
+from groupwise.training.schedule import learning_rate_factor
+from groupwise.types import Batch, Evaluation, Policy
+
+
+@dataclass(frozen=True)
+class OptimiserStep:
+    """The rows of one optimiser step, and what its sums are divided by."""
+
+    batch: Batch
+    denominator: float
+    tokens: float
+    active_tokens: float
+
+
+class Learner:
+    """Owns the optimiser; `update` runs all epochs over a batch and returns what happened."""
+
+    def __init__(self, policy: Policy, cfg: TrainingConfig) -> None:
+        self.policy = policy
+        self.cfg = cfg
+        self.device = torch.device(cfg.policy.device)
+        self.kl_coef = cfg.loss.beta
+        self.updates = 0
+        self.optimizer = _optimizer(policy, cfg)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=cfg.optim.fp16)
+        self.generator = torch.Generator().manual_seed(cfg.run.seed)
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        """Improve the policy on `batch`; every metric is a mean over the optimiser steps taken."""
+        self._set_learning_rate()
+        tally = _Tally()
+        if self._has_signal(batch):
+            for epoch in range(self.cfg.optim.num_epochs):
+                if not self._epoch(batch, tally):
+                    break
+                tally.epochs = epoch + 1
+            self.policy.version += 1
+        self.updates += 1
+        metrics = tally.means()
+        self._adapt_kl(metrics, batch)
+        return {
+            **metrics,
+            "optim/learning_rate": self.optimizer.param_groups[0]["lr"],
+            "optim/kl_coef": self.kl_coef,
+        }
+
+    def _has_signal(self, batch: Batch) -> bool:
+        if batch.rows == 0:
+            return False
+        other_terms = self.kl_coef > 0 or (batch.returns is not None and self.cfg.loss.value_coef > 0)
+        return other_terms or bool(batch.advantages.ne(0).any())
+
+    def _epoch(self, batch: Batch, tally: _Tally) -> bool:
+        """One pass over the rows; False when the policy has moved as far as it may."""
+        for step in self._steps(batch):
+            terms = [self._backward(part, step) for part in self._micro_batches(step.batch)]
+            kl = sum(float(t["policy/kl"]) for t in terms) / step.tokens
+            if self.cfg.optim.kl_stop is not None and kl > self.cfg.optim.kl_stop:
+                self.optimizer.zero_grad(set_to_none=True)
+                return False
+            tally.add(step, terms, self._step_optimizer())
+        return True
+
+    def _steps(self, batch: Batch) -> Iterator[OptimiserStep]:
+        optim = self.cfg.optim
+        size = optim.per_device_train_batch_size * optim.gradient_accumulation_steps
+        for rows in torch.randperm(batch.rows, generator=self.generator).split(size):
+            part = self._narrow(batch.select(rows).map(lambda tensor: tensor.to(self.device)))
+            active = part.mask & part.advantages.ne(0).any(1, keepdim=True)
+            yield OptimiserStep(
+                batch=part,
+                denominator=batch.denominator * len(rows) / batch.rows,
+                tokens=max(1.0, float(part.mask.sum())),
+                active_tokens=max(1.0, float(active.sum())),
+            )
+
+    def _micro_batches(self, batch: Batch) -> Iterator[Batch]:
+        size = self.cfg.optim.per_device_train_batch_size
+        for start in range(0, batch.rows, size):
+            yield batch.select(slice(start, start + size)) if batch.rows > size else batch
+
+    def _narrow(self, batch: Batch) -> Batch:
+        """Keep the tokens of highest entropy only, ranked over the whole optimiser step."""
+        quantile = self.cfg.loss.top_entropy_quantile
+        if quantile >= 1.0:
+            return batch
+        with torch.no_grad():
+            entropy = torch.cat([self._evaluate(part).entropy for part in self._micro_batches(batch)])
+        return replace(batch, keep=_both(batch.keep, top_entropy_mask(entropy, batch.mask, quantile)))
+
+    def _evaluate(self, batch: Batch) -> Evaluation:
+        optim = self.cfg.optim
+        dtype = torch.bfloat16 if optim.bf16 else torch.float16
+        with torch.autocast(self.device.type, dtype=dtype, enabled=optim.bf16 or optim.fp16):
+            seen = self.policy.evaluate(batch.inputs)
+        value = None if seen.value is None else _full(seen.value)
+        return Evaluation(_full(seen.logp), _full(seen.entropy), value)
+
+    def _backward(self, part: Batch, step: OptimiserStep) -> dict[str, Tensor]:
+        terms = self._loss_terms(part, self._evaluate(part), step)
+        self.scaler.scale(terms["loss/total"]).backward()
+        return {name: value.detach() for name, value in terms.items()}
+
+    def _loss_terms(self, part: Batch, seen: Evaluation, step: OptimiserStep) -> dict[str, Tensor]:
+        """The summands of the loss of one micro-batch. Those of all micro-batches of a step add up."""
+        loss = self.cfg.loss
+        result = policy_loss(
+            seen.logp, part.behavior_logp, part.advantages, part.mask,
+            loss_type=loss.loss_type, importance_level=loss.importance_level,
+            clip_low=loss.clip_ratio, clip_high=loss.clip_ratio_high, dual_clip=loss.dual_clip,
+            weights=part.weights, keep=self._keep(part, seen),
+            reference_logp=part.reference_logp, beta=self.kl_coef, kl_estimator=loss.kl_estimator,
+            kl_importance_correction=loss.kl_importance_correction,
+            sapo_temperature_pos=loss.sapo_temperature_pos, sapo_temperature_neg=loss.sapo_temperature_neg,
+            vespo_k_pos=loss.vespo_k_pos, vespo_lambda_pos=loss.vespo_lambda_pos,
+            vespo_k_neg=loss.vespo_k_neg, vespo_lambda_neg=loss.vespo_lambda_neg,
+            denominator=step.denominator,
+        )  # fmt: skip
+        mask = part.mask.to(seen.logp.dtype)
+        active = mask * part.advantages.ne(0).any(1, keepdim=True)
+        total = result.loss - loss.entropy_coef * (seen.entropy * active).sum() / step.active_tokens
+        count = mask.sum()
+        terms = {
+            "loss/policy": result.loss,
+            "policy/entropy": (seen.entropy * mask).sum(),
+            "policy/kl": result.approx_kl * count,
+            "policy/clip_low": result.clip_low_fraction * count,
+            "policy/clip_high": result.clip_high_fraction * count,
+            "policy/ratio_max": result.ratio.detach().masked_fill(~part.mask, 0).max(),
+        }
+        if result.reference_kl is not None:
+            terms["policy/reference_kl"] = result.reference_kl * count
+        if part.returns is not None and seen.value is not None:
+            value = value_loss(
+                seen.value, part.returns, part.mask,
+                old_values=part.values, value_clip=loss.value_clip, denominator=step.tokens,
+            )  # fmt: skip
+            terms["loss/value"] = value
+            total = total + loss.value_coef * value
+        return {"loss/total": total, **terms}
+
+    def _keep(self, part: Batch, seen: Evaluation) -> Tensor | None:
+        """The tokens the policy's loss acts on, where anything narrows them."""
+        threshold = self.cfg.loss.off_policy_threshold
+        if threshold is None:
+            return part.keep
+        near = off_policy_mask(
+            part.advantages, seen.logp.detach(), part.behavior_logp, part.mask, threshold=threshold
+        )
+        return _both(part.keep, near)
+
+    def _step_optimizer(self) -> dict[str, float]:
+        """Clip actor and critic apart and step; a gradient that is not finite is dropped and counted."""
+        optim = self.cfg.optim
+        self.scaler.unscale_(self.optimizer)
+        norms = {"optim/grad_norm": _clip(self.policy.actor_parameters(), optim.max_grad_norm)}
+        if critic := self.policy.critic_parameters():
+            limit = optim.critic_max_grad_norm or optim.max_grad_norm
+            norms["optim/critic_grad_norm"] = _clip(critic, limit)
+        sound = all(torch.isfinite(norm) for norm in norms.values())
+        if sound or self.scaler.is_enabled():
+            self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        return {**{k: float(v) for k, v in norms.items()}, "optim/skipped": float(not sound)}
+
+    def _set_learning_rate(self) -> None:
+        optim = self.cfg.optim
+        factor = learning_rate_factor(
+            self.updates, self.cfg.training.num_episodes,
+            kind=optim.lr_scheduler_type, warmup_ratio=optim.warmup_ratio,
+        )  # fmt: skip
+        rates = (optim.learning_rate, optim.critic_learning_rate or optim.learning_rate)
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=False):
+            group["lr"] = rate * factor
+
+    def _adapt_kl(self, metrics: Mapping[str, float], batch: Batch) -> None:
+        target = self.cfg.loss.kl_target
+        if target is not None and "policy/reference_kl" in metrics:
+            self.kl_coef = adapt_kl_coefficient(
+                self.kl_coef, metrics["policy/reference_kl"],
+                target=target, horizon=self.cfg.loss.kl_horizon, samples=batch.attempts or batch.rows,
+            )  # fmt: skip
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "generator": self.generator.get_state(),
+            "kl_coef": self.kl_coef,
+            "updates": self.updates,
+            "version": self.policy.version,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+        self.generator.set_state(state["generator"])
+        self.kl_coef = state["kl_coef"]
+        self.updates = state["updates"]
+        self.policy.version = state["version"]
+
+
+class _Tally:
+    """Sums of what the optimiser steps report, turned into means at the end."""
+
+    PER_TOKEN = ("policy/entropy", "policy/kl", "policy/clip_low", "policy/clip_high", "policy/reference_kl")
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, float]] = []
+        self.epochs = 0
+
+    def add(self, step: OptimiserStep, terms: list[dict[str, Tensor]], norms: dict[str, float]) -> None:
+        row = dict(norms)
+        for name in terms[0]:
+            values = torch.stack([t[name].double() for t in terms])
+            if name == "policy/ratio_max":
+                row[name] = float(values.max())
+            else:
+                row[name] = float(values.sum()) / (step.tokens if name in self.PER_TOKEN else 1.0)
+        self.steps.append(row)
+
+    def means(self) -> dict[str, float]:
+        """Means over the steps; the skipped steps are counted, the largest ratio is the largest of all."""
+        names = self.steps[0].keys() if self.steps else ()
+        means = {name: sum(s[name] for s in self.steps) / len(self.steps) for name in names}
+        if self.steps:
+            means["optim/skipped"] = sum(s["optim/skipped"] for s in self.steps)
+            means["policy/ratio_max"] = max(s["policy/ratio_max"] for s in self.steps)
+        return {**means, "optim/steps": float(len(self.steps)), "optim/epochs": float(self.epochs)}
+
+
+def _optimizer(policy: Policy, cfg: TrainingConfig) -> torch.optim.Optimizer:
+    groups = [{"params": list(policy.actor_parameters())}]
+    if critic := list(policy.critic_parameters()):
+        groups.append({"params": critic})
+    optim = cfg.optim
+    return torch.optim.AdamW(
+        groups, lr=optim.learning_rate, betas=(optim.adam_beta1, optim.adam_beta2), eps=optim.adam_epsilon,
+        weight_decay=optim.weight_decay, fused=True,
+    )  # fmt: skip
+
+
+def _both(first: Tensor | None, second: Tensor) -> Tensor:
+    return second.bool() if first is None else first & second.bool()
+
+
+def _clip(parameters: Any, limit: float) -> Tensor:
+    return torch.nn.utils.clip_grad_norm_(list(parameters), limit)
+
+
+def _full(tensor: Tensor) -> Tensor:
+    """At least single precision: losses are never computed in half precision."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()

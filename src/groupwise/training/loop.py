@@ -1,0 +1,183 @@
+"""The one training loop. Everything that learns in Groupwise learns here.
+
+A step: ask the source for a batch, update the policy, hand the new weights to whoever samples. Between
+steps, and only there, the loop evaluates, obeys orders, looks for Ctrl-C and takes checkpoints; so a
+checkpoint is always a whole number of steps, and a run that is interrupted and resumed goes exactly the
+way it would have gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any
+
+from groupwise.config import TrainingConfig
+from groupwise.training.hints import HintEngine
+from groupwise.training.learner import Learner
+from groupwise.training.machine import describe_machine
+from groupwise.training.randomness import capture_randomness, restore_randomness
+from groupwise.training.run import Run
+from groupwise.training.stopping import EarlyStopping, StopFlag
+from groupwise.types import Batch, Event, Policy, Source
+
+Evaluate = Callable[[Policy], Mapping[str, float]]
+
+
+def train(
+    policy: Policy,
+    source: Source,
+    learner: Learner,
+    cfg: TrainingConfig,
+    run: Run,
+    *,
+    evaluate: Evaluate | None = None,
+    stop: StopFlag | None = None,
+) -> Iterator[Event]:
+    """Train until done, yielding every event after it is on disk. Resumes where the run folder stands."""
+    here = Position(cfg)
+    here.restore(run, policy, source, learner)
+    total = cfg.training.num_episodes
+    began = time.perf_counter()
+    yield from _opening(run, cfg, here)
+    if evaluate and here.step == 0:
+        yield from _evaluation(run, here, policy, evaluate)
+
+    while here.reason is None and here.step < total:
+        clock = time.perf_counter()
+        batch = source.next()
+        sampled = time.perf_counter()
+        stats = learner.update(batch)
+        source.publish(policy)
+        here.advance(batch)
+        timing = {"update": time.perf_counter() - sampled, "total": time.perf_counter() - clock}
+        data = _step_data(batch, stats, here, timing)
+        yield run.emit("step", here.step, data)
+        if _due(here.step, cfg.run.group_log_steps):
+            run.write_groups(here.step, batch.records)
+        for hint in here.hints.step(data["metrics"]):
+            yield run.emit("hint", here.step, hint.as_dict())
+
+        last = here.step == total
+        if evaluate and (_due(here.step, cfg.run.eval_steps) or last):
+            yield from _evaluation(run, here, policy, evaluate)
+        wanted = yield from _obey(run, here, stop)
+        if wanted or last or here.reason or _due(here.step, cfg.run.save_steps):
+            path = run.save(
+                here.step, policy.state_dict(), here.capture(source, learner), cfg.run.save_total_limit
+            )
+            yield run.emit("checkpoint", here.step, {"step": here.step, "path": f"checkpoints/{path.name}"})
+        run.set_status("running", here.step, total)
+
+    reason = here.reason or "finished"
+    yield run.emit(
+        "end", here.step, {"reason": reason, "steps": here.step, "seconds": time.perf_counter() - began}
+    )
+    run.set_status("stopped" if reason == "stopped" else "finished", here.step, total, reason=reason)
+
+
+class Position:
+    """Where the loop is, apart from the weights: what a checkpoint keeps on the loop's behalf."""
+
+    def __init__(self, cfg: TrainingConfig) -> None:
+        self.cfg = cfg
+        self.step = self.samples = self.attempts = 0
+        self.reason: str | None = None
+        self.resumed_from: int | None = None
+        self.stopping = EarlyStopping(cfg)
+        self.hints = HintEngine(cfg.to_dict(), cfg.training.num_episodes)
+
+    def advance(self, batch: Batch) -> None:
+        self.step += 1
+        self.samples += batch.samples
+        self.attempts += batch.attempts
+
+    def capture(self, source: Source, learner: Learner) -> dict[str, Any]:
+        return {
+            "source": source.state_dict(),
+            "learner": learner.state_dict(),
+            "randomness": capture_randomness(),
+            "stopping": self.stopping.state_dict(),
+            "hints": self.hints.state_dict(),
+            "samples": self.samples,
+            "attempts": self.attempts,
+            "reason": self.reason if self.reason != "stopped" else None,
+            "conditions": self._conditions(),
+        }
+
+    def restore(self, run: Run, policy: Policy, source: Source, learner: Learner) -> None:
+        """Go back to the run's newest sound checkpoint, if it has one."""
+        if run.checkpoint is None:
+            return
+        state = run.checkpoint.state
+        policy.load_state_dict(run.checkpoint.model)
+        source.load_state_dict(state["source"])
+        learner.load_state_dict(state["learner"])
+        restore_randomness(state["randomness"])
+        self.stopping.load_state_dict(state["stopping"])
+        self.hints.load_state_dict(state["hints"])
+        self.step = self.resumed_from = run.checkpoint.step
+        self.samples, self.attempts = state["samples"], state["attempts"]
+        if state["conditions"] == self._conditions():
+            self.reason = state["reason"]
+
+    def _conditions(self) -> list[Any]:
+        """What a run was told about stopping: told otherwise, a run that had stopped goes on."""
+        t = self.cfg.training
+        return [t.num_episodes, t.target_reward, t.early_stopping, t.early_stopping_patience]
+
+
+def _opening(run: Run, cfg: TrainingConfig, here: Position) -> Iterator[Event]:
+    run.set_status("running", here.step, cfg.training.num_episodes)
+    data = {
+        "config": cfg.to_dict(),
+        "resumed_from": here.resumed_from,
+        "env": describe_machine(),
+        "total_steps": cfg.training.num_episodes,
+    }
+    yield run.emit("start", here.step, data)
+    for warning in run.warnings:
+        remedy = "Nothing to do: the run goes on from the newest sound state."
+        yield run.emit("hint", here.step, {"code": "damage", "message": warning, "remedy": remedy})
+
+
+def _evaluation(run: Run, here: Position, policy: Policy, evaluate: Evaluate) -> Iterator[Event]:
+    clock = time.perf_counter()
+    metrics = dict(evaluate(policy))
+    timing = {"evaluate": time.perf_counter() - clock}
+    yield run.emit("eval", here.step, {"metrics": metrics, "timing": timing})
+    for hint in here.hints.evaluation(metrics):
+        yield run.emit("hint", here.step, hint.as_dict())
+    here.reason = here.stopping.reason(here.step, metrics["eval/reward_mean"])
+
+
+def _obey(run: Run, here: Position, stop: StopFlag | None) -> Generator[Event, None, bool]:
+    """Carry out what came in by control file or Ctrl-C; true when a checkpoint is wanted now."""
+    wanted = False
+    for command in run.commands():
+        known = command.op in ("stop", "checkpoint")
+        note = {} if known else {"refused": f"this run has no workers to {command.op}"}
+        yield run.emit(
+            "control", here.step, {"id": command.id, "op": command.op, "args": command.args, **note}
+        )
+        wanted = wanted or known
+        if command.op == "stop":
+            here.reason = "stopped"
+    if stop is not None and stop.raised:
+        here.reason = "stopped"
+    return wanted
+
+
+def _step_data(
+    batch: Batch, stats: Mapping[str, float], here: Position, timing: Mapping[str, float]
+) -> dict[str, Any]:
+    speed = {"samples_per_second": batch.samples / max(timing["total"], 1e-9)}
+    return {
+        "metrics": {**batch.metrics, **stats},
+        "timing": {**batch.timing, **timing, **speed},
+        "totals": {"samples": here.samples, "attempts": here.attempts},
+    }
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0

@@ -1,0 +1,47 @@
+"""What a run ran on, so that a number can be read years later."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import groupwise
+
+PACKAGES = ("torch", "numpy", "safetensors", "pyarrow", "gymnasium", "transformers", "peft")
+
+
+def describe_machine() -> dict[str, Any]:
+    return {
+        "groupwise": groupwise.__version__,
+        "commit": source_commit(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else "",
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+    }
+
+
+def source_commit() -> str | None:
+    """The commit of the source tree Groupwise runs from, if it runs from one."""
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), "log", "-1", "--format=%h", "--", "."],
+            capture_output=True, text=True, timeout=2, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

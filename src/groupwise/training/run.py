@@ -1,0 +1,288 @@
+"""The run folder: everything one run leaves behind, and the one process that may write to it.
+
+    runs/<id>/  config.toml  env.json  lock  status.json  events.jsonl  control.jsonl
+                groups/<step>.parquet  report.html  checkpoints/<step>/
+
+The event log and the checkpoints are the truth; status.json, env.json and report.html are made from them.
+Resuming goes back to the newest sound checkpoint and forgets whatever was written after it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import time
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise.config import TrainingConfig
+from groupwise.errors import CheckpointError, RunError, RunLocked, RunNotFound
+from groupwise.training.checkpoint import (
+    Checkpoint,
+    checkpoint_folders,
+    drop_checkpoints,
+    load_checkpoint,
+    prune_checkpoints,
+    save_checkpoint,
+)
+from groupwise.training.control import Command, pending_commands
+from groupwise.training.events import EventLog, plain, read_events, sound_events
+from groupwise.training.groups import drop_groups, write_groups
+from groupwise.training.machine import describe_machine
+from groupwise.training.storage import disk, write_atomic
+from groupwise.types import Event, GroupRecord
+
+CHECKSUM = "# The settings of this run. sha256 of what follows: "
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What can be said of a run from outside, without stopping or locking it."""
+
+    id: str
+    path: Path
+    state: str
+    step: int
+    total: int
+    attempt: int
+    updated: float
+    metrics: Mapping[str, Any]
+
+
+def create_run(cfg: TrainingConfig) -> Path:
+    """Make a new, empty run folder for `cfg` and return its path."""
+    name = cfg.run.run_name or f"{_slug(cfg.task.environment)}-{time.strftime('%Y%m%d-%H%M%S')}"
+    if _slug(name) != name:
+        raise RunError(f"run_name {name!r} is not a plain folder name", hint=f"Try {_slug(name)!r}.")
+    base = Path(cfg.run.output_dir)
+    for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
+        path = base / f"{name}{suffix}"
+        with disk(path):
+            base.mkdir(parents=True, exist_ok=True)
+            try:
+                path.mkdir()
+            except FileExistsError:
+                if cfg.run.run_name and not suffix:
+                    raise RunError(
+                        f"a run named {name!r} exists already in {base}",
+                        hint=f"Go on with it (`groupwise resume {path}`) or choose another run.run_name.",
+                    ) from None
+                continue
+        write_config(path, cfg)
+        return path
+    raise RunError(f"too many runs named {name} in {base}", hint="Remove some of them.")
+
+
+def find_run(name: str, output_dir: str = "runs") -> Path:
+    """The folder of run `name`: a path, an id below `output_dir`, or `latest`."""
+    runs = run_folders(Path(output_dir))
+    if name == "latest" and runs:
+        return max(runs, key=lambda path: (path / "config.toml").stat().st_mtime)
+    for path in (Path(name), Path(output_dir) / name):
+        if path in runs or (path.is_dir() and (path / "events.jsonl").exists()):
+            return path
+    known = ", ".join(sorted(path.name for path in runs)[-5:]) or "none yet"
+    raise RunNotFound(
+        f"no run {name!r} here or in {output_dir}", hint=f"Known runs: {known}. `groupwise runs` lists them."
+    )
+
+
+def run_folders(base: Path) -> list[Path]:
+    return sorted(path.parent for path in base.glob("*/config.toml"))
+
+
+def write_config(path: Path, cfg: TrainingConfig) -> None:
+    text = cfg.to_toml()
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    write_atomic(path / "config.toml", f"{CHECKSUM}{digest}\n{text}".encode())
+
+
+def read_config(path: Path) -> TrainingConfig:
+    """The run's settings: from config.toml if it is whole, else as the event log recorded them."""
+    try:
+        head, _, text = (path / "config.toml").read_text("utf8").partition("\n")
+        if head == CHECKSUM + hashlib.sha256(text.encode()).hexdigest():
+            return TrainingConfig.from_dict(tomllib.loads(text))
+    except (OSError, UnicodeDecodeError):
+        pass
+    starts = [event for event, _ in sound_events(path / "events.jsonl") if event.type == "start"]
+    if starts:
+        return TrainingConfig.from_dict(starts[-1].data["config"])
+    raise RunError(
+        f"{path / 'config.toml'} is missing or damaged and the event log holds no copy",
+        hint="Nothing of this run can be resumed; start it again from its original file.",
+    )
+
+
+def inspect_run(path: Path) -> RunInfo:
+    """Read a run's state from outside. A run that says `running` but is held by nobody was interrupted."""
+    events = read_events(path / "events.jsonl")
+    status = _read_status(path)
+    state = str(status.get("state", "interrupted" if events else "created"))
+    if state == "running" and not _is_locked(path / "lock"):
+        state = "interrupted"
+    metrics: dict[str, Any] = {}
+    for event in events:
+        if event.type in ("step", "eval"):
+            metrics.update(event.data.get("metrics", {}))
+    last = events[-1] if events else None
+    total = next((e.data.get("total_steps", 0) for e in reversed(events) if e.type == "start"), 0)
+    return RunInfo(
+        id=path.name,
+        path=path,
+        state=state,
+        step=max((e.step for e in events), default=0),
+        total=int(total),
+        attempt=last.attempt if last else 0,
+        updated=last.time if last else (path / "config.toml").stat().st_mtime,
+        metrics=metrics,
+    )
+
+
+class Run:
+    """A run folder opened for writing by the one process that holds its lock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.id = path.name
+        self._lock = _acquire(path / "lock")
+        try:
+            known = [event.attempt for event, _ in sound_events(path / "events.jsonl")]
+            self.attempt = 1 + max([*known, _read_lock(self._lock)], default=0)
+            _write_lock(self._lock, self.attempt)
+            self.warnings: list[str] = []
+            self.checkpoint = self._newest_sound_checkpoint()
+            self._forget_after_checkpoint()
+            kept = read_events(path / "events.jsonl")
+            self._handled = {str(e.data.get("id")) for e in kept if e.type == "control"}
+            write_atomic(path / "env.json", _json(describe_machine()))
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _newest_sound_checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint whose files and whose events are whole; a warning for each passed over."""
+        whole = sum(1 for _ in sound_events(self.path / "events.jsonl"))
+        for folder in checkpoint_folders(self.path / "checkpoints"):
+            try:
+                checkpoint = load_checkpoint(folder)
+            except CheckpointError as error:
+                self.warnings.append(error.message)
+                continue
+            if checkpoint.seq <= whole:
+                return checkpoint
+            self.warnings.append(
+                f"checkpoint {folder.name} is newer than the event log, whose end is damaged"
+            )
+        return None
+
+    def _forget_after_checkpoint(self) -> None:
+        step, seq = (self.checkpoint.step, self.checkpoint.seq) if self.checkpoint else (0, 0)
+        with disk(self.path):
+            (self.path / "checkpoints").mkdir(exist_ok=True)
+            (self.path / "groups").mkdir(exist_ok=True)
+            drop_checkpoints(self.path / "checkpoints", step)
+        self.warnings += drop_groups(self.path / "groups", step)
+        self._log = EventLog(self.path / "events.jsonl", keep=seq)
+
+    @property
+    def seq(self) -> int:
+        """The number of events so far, and the number of the next one."""
+        return self._log.count
+
+    def emit(self, kind: str, step: int, data: Mapping[str, Any]) -> Event:
+        """Append an event to the log and return it."""
+        event = Event(self.id, self._log.count, self.attempt, time.time(), step, kind, plain(data))
+        self._log.append(event)
+        return event
+
+    def save(self, step: int, model: Mapping[str, Any], state: Mapping[str, Any], limit: int) -> Path:
+        """Take a checkpoint that agrees with the event log as it is now."""
+        self._log.sync()
+        folder = self.path / "checkpoints"
+        path = save_checkpoint(folder, step, self._log.count, model, state)
+        prune_checkpoints(folder, limit)
+        return path
+
+    def write_groups(self, step: int, records: Sequence[GroupRecord]) -> None:
+        write_groups(self.path / "groups" / f"{step:06d}.parquet", step, records)
+
+    def set_status(self, state: str, step: int, total: int, **more: Any) -> None:
+        status = {
+            "v": 1, "run": self.id, "state": state, "step": step, "total": total, "seq": self.seq,
+            "attempt": self.attempt, "pid": os.getpid(), "updated": time.time(), **more,
+        }  # fmt: skip
+        write_atomic(self.path / "status.json", _json(status), durable=state != "running")
+
+    def commands(self) -> Iterable[Command]:
+        """The orders in control.jsonl that nobody has carried out yet; each is given out once."""
+        for command in pending_commands(self.path / "control.jsonl", self._handled):
+            self._handled.add(command.id)
+            yield command
+
+    def close(self) -> None:
+        self._log.close()
+        os.close(self._lock)
+
+
+def _acquire(path: Path) -> int:
+    with disk(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(descriptor, 4096, 0).decode("utf8", "replace").strip()
+        os.close(descriptor)
+        raise RunLocked(
+            f"run {path.parent.name} is being written by another process ({holder or 'unknown'})",
+            hint="Wait for it, or stop it (Ctrl-C there) and resume here.",
+        ) from error
+    return descriptor
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _read_lock(descriptor: int) -> int:
+    try:
+        return int(json.loads(os.pread(descriptor, 4096, 0))["attempt"])
+    except (ValueError, KeyError, TypeError):
+        return 0
+
+
+def _write_lock(descriptor: int, attempt: int) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, _json({"pid": os.getpid(), "attempt": attempt}), 0)
+
+
+def _read_status(path: Path) -> dict[str, Any]:
+    try:
+        status = json.loads((path / "status.json").read_text("utf8"))
+    except (OSError, ValueError):
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(plain(value), ensure_ascii=False) + "\n").encode()
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-.") or "run"

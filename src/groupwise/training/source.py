@@ -1,0 +1,207 @@
+"""The usual source of batches: tasks → groups of attempts → scores → advantages → tensors, in one process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from groupwise.config import TrainingConfig
+from groupwise.core import loss_denominator
+from groupwise.errors import NoSignalError
+from groupwise.rewards.scoring import score_groups
+from groupwise.training.estimate import Attempts, Estimate, Values, estimate_advantages, scored_attempts
+from groupwise.types import Batch, End, Failed, Group, GroupRecord, Policy, Reward, ScoredGroup, Task, Tensors
+
+PATIENCE = 3
+
+
+class Tasks(Protocol):
+    """An endless, resumable stream of tasks."""
+
+    def take(self, count: int) -> Sequence[Task]: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Rollout(Protocol):
+    """Makes a group of attempts at each task with the policy's present weights."""
+
+    def collect(self, tasks: Sequence[Task]) -> Sequence[Group]: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+Collate = Callable[[Attempts, Estimate], Batch]
+
+
+class GroupSource:
+    """Collects, scores and compares in step with the learner."""
+
+    def __init__(
+        self,
+        cfg: TrainingConfig,
+        *,
+        tasks: Tasks,
+        rollout: Rollout,
+        reward: Reward,
+        collate: Collate,
+        values: Values | None = None,
+        reference: Callable[[Tensors], Tensor] | None = None,
+    ) -> None:
+        self.cfg = cfg
+        self.tasks = tasks
+        self.rollout = rollout
+        self.reward = reward
+        self.collate = collate
+        self.values = values
+        self.reference = reference
+        self.silent_steps = 0
+
+    def next(self) -> Batch:
+        clock = _Clock()
+        groups = self.rollout.collect(self.tasks.take(self.cfg.rollout.tasks_per_step))
+        clock.lap("rollout")
+        scored = score_groups(self.reward, groups)
+        clock.lap("score")
+        self._insist_on_scores(scored)
+        attempts = scored_attempts(scored)
+        estimate = estimate_advantages(attempts, self.cfg.advantage, self.values)
+        batch = self._with_denominator(self.collate(attempts, estimate))
+        batch = self._with_reference(self._without_idle_rows(batch))
+        metrics = group_metrics(scored, attempts, estimate)
+        clock.lap("advantage")
+        return replace(
+            batch,
+            metrics=metrics,
+            timing=clock.laps,
+            samples=int(sum(int(m.mask.sum()) for s in scored for m in s.group.members)),
+            attempts=sum(len(s.group.members) for s in scored),
+            records=group_records(scored, attempts, estimate),
+        )
+
+    def publish(self, policy: Policy) -> None:
+        """Rollouts use the learner's own policy: nothing has to travel."""
+
+    def _insist_on_scores(self, scored: Sequence[ScoredGroup]) -> None:
+        failures = [s.failure for group in scored for s in group.scores if isinstance(s, Failed)]
+        alive = any(not isinstance(s, Failed) for group in scored for s in group.scores)
+        self.silent_steps = 0 if alive else self.silent_steps + 1
+        if self.silent_steps >= PATIENCE:
+            first = failures[0]
+            raise NoSignalError(
+                f"every attempt of the last {PATIENCE} steps failed: {first.where}: {first.message}",
+                hint=first.hint or f"Mend the {first.where} and resume the run.",
+            )
+
+    def _with_denominator(self, batch: Batch) -> Batch:
+        """Fix the denominator while all scored attempts are there: skipping idle ones must not change it."""
+        loss = self.cfg.loss
+        value = loss_denominator(loss.loss_type, batch.mask, max_length=loss.max_completion_length)
+        return replace(batch, denominator=float(value))
+
+    def _without_idle_rows(self, batch: Batch) -> Batch:
+        """Leave out rows that no term of the loss would act on."""
+        loss = self.cfg.loss
+        if loss.beta > 0 or loss.kl_target is not None or batch.returns is not None:
+            return batch
+        active = batch.advantages.ne(0).any(1)
+        return batch if bool(active.all()) else batch.select(active)
+
+    def _with_reference(self, batch: Batch) -> Batch:
+        if self.reference is None or batch.rows == 0:
+            return batch
+        with torch.no_grad():
+            return replace(batch, reference_logp=self.reference(batch.inputs))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "tasks": self.tasks.state_dict(),
+            "rollout": self.rollout.state_dict(),
+            "silent_steps": self.silent_steps,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.tasks.load_state_dict(state["tasks"])
+        self.rollout.load_state_dict(state["rollout"])
+        self.silent_steps = state["silent_steps"]
+
+
+def group_metrics(
+    scored: Sequence[ScoredGroup], attempts: Attempts, estimate: Estimate
+) -> dict[str, float | None]:
+    """What a GRPO user asks of a step's groups, before any learning."""
+    members = [member for group in scored for member in group.group.members]
+    lengths = torch.tensor([len(member) for member in members], dtype=torch.float64)
+    cut = sum(member.end in (End.TRUNCATED, End.TURN_LIMIT) for member in members)
+    metrics: dict[str, float | None] = {
+        "groups/count": float(len(scored)),
+        "groups/failed_share": 1.0 - len(attempts.members) / max(1, len(members)),
+        "attempt/length_mean": float(lengths.mean()),
+        "attempt/length_max": float(lengths.max()),
+        "attempt/truncated_share": cut / max(1, len(members)),
+    }
+    if not attempts.members:
+        return {**metrics, "reward/mean": None, "groups/zero_spread_share": None}
+    totals = torch.tensor([score.total for score in attempts.scores], dtype=torch.float64)
+    for name in sorted({name for score in attempts.scores for name in score.parts}):
+        parts = [score.parts[name] for score in attempts.scores if name in score.parts]
+        metrics[f"reward/part/{name}"] = sum(parts) / len(parts)
+    has_signal = torch.zeros(len(scored), dtype=torch.bool)
+    has_signal[attempts.group[estimate.advantages.ne(0).any(1)]] = True
+    acting = estimate.advantages[attempts.mask]
+    return {
+        **metrics,
+        "reward/mean": float(totals.mean()),
+        "reward/std": float(totals.std(correction=0)),
+        "reward/min": float(totals.min()),
+        "reward/max": float(totals.max()),
+        "groups/zero_spread_share": 1.0 - float(has_signal.double().mean()),
+        "advantage/std": float(acting.std(correction=0)),
+        "advantage/abs_mean": float(acting.abs().mean()),
+    }
+
+
+def group_records(
+    scored: Sequence[ScoredGroup], attempts: Attempts, estimate: Estimate
+) -> tuple[GroupRecord, ...]:
+    """One row for every attempt, failed ones included; its advantage is the mean over its own actions."""
+    acting = attempts.mask.sum(1).clamp(min=1)
+    means = (estimate.advantages * attempts.mask).sum(1) / acting if attempts.members else acting
+    advantage = {m.id: float(a) for m, a in zip(attempts.members, means, strict=True)}
+    return tuple(
+        GroupRecord(
+            group_id=group.group.id,
+            task_id=member.task_id,
+            trajectory_id=member.id,
+            total=None if isinstance(score, Failed) else score.total,
+            parts={} if isinstance(score, Failed) else score.parts,
+            flags=() if isinstance(score, Failed) else score.flags,
+            advantage=advantage.get(member.id, 0.0),
+            length=len(member),
+            end=str(member.end),
+            failure=f"{score.failure.where}/{score.failure.code}: {score.failure.message}"
+            if isinstance(score, Failed)
+            else "",
+            version=int(member.versions[0]) if len(member) else 0,
+        )
+        for group in scored
+        for member, score in zip(group.group.members, group.scores, strict=True)
+    )
+
+
+class _Clock:
+    """Seconds per phase, by laps."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name] = now - self._last
+        self._last = now

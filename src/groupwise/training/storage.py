@@ -1,0 +1,62 @@
+"""Files that are whole or absent: atomic writes, and one translation of the disk's refusals."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from groupwise.errors import StorageError
+
+REMEDY = {
+    errno.ENOSPC: "Free some space and run `groupwise resume`: everything up to the last checkpoint is safe.",
+    errno.EDQUOT: "Your quota is used up; free some space and run `groupwise resume`.",
+    errno.EFBIG: "A file size limit is set (`ulimit -f`); raise it and run `groupwise resume`.",
+    errno.EROFS: "The file system is read-only; choose another folder with `--set run.output_dir=…`.",
+    errno.EACCES: "This user may not write there; choose another folder with `--set run.output_dir=…`.",
+}
+
+
+@contextmanager
+def disk(path: Path) -> Iterator[None]:
+    """Turn an `OSError` on `path` into a `StorageError` that says what to do."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        hint = REMEDY.get(error.errno or 0, "Check the folder, then run `groupwise resume`.")
+        raise StorageError(f"cannot write {path}: {reason}", hint=hint, field=str(path)) from error
+
+
+def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Replace `path` as a whole: a reader, or a crash, sees the old content or the new, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with disk(path):
+        try:
+            with open(temporary, "wb") as file:
+                file.write(content)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        if durable:
+            sync_folder(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+sync_folder = sync_file
