@@ -1,3 +1,65 @@
-"""Groupwise: Group Relative Policy Optimization for agents, workflows and control."""
+"""Groupwise: Group Relative Policy Optimization for agents, workflows and control.
+
+The names below are imported when they are first used, so that `import groupwise` stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "TrainingConfig": "groupwise.config",
+    "TrainingProfile": "groupwise.config",
+    "load_config": "groupwise.config",
+    "GroupwiseError": "groupwise.errors",
+    "Task": "groupwise.types",
+    "Trajectory": "groupwise.types",
+    "Group": "groupwise.types",
+    "Score": "groupwise.types",
+    "Failed": "groupwise.types",
+    "Batch": "groupwise.types",
+    "group_advantages": "groupwise.core",
+    "compute_grpo_advantages": "groupwise.core",
+    "compute_grpo_loss": "groupwise.core",
+    "policy_loss": "groupwise.core",
+    "loss_denominator": "groupwise.core",
+    "ValueFunction": "groupwise.language.value",
+    "ValueHead": "groupwise.language.value",
+    "create_value_function": "groupwise.language.value",
+    "Learner": "groupwise.training.learner",
+    "GroupSource": "groupwise.training.source",
+    "create_run": "groupwise.training.run",
+    "execute": "groupwise.training.session",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+if TYPE_CHECKING:
+    from groupwise.config import TrainingConfig, TrainingProfile, load_config
+    from groupwise.core import (
+        compute_grpo_advantages,
+        compute_grpo_loss,
+        group_advantages,
+        loss_denominator,
+        policy_loss,
+    )
+    from groupwise.errors import GroupwiseError
+    from groupwise.language.value import ValueFunction, ValueHead, create_value_function
+    from groupwise.training.learner import Learner
+    from groupwise.training.run import create_run
+    from groupwise.training.session import execute
+    from groupwise.training.source import GroupSource
+    from groupwise.types import Batch, Failed, Group, Score, Task, Trajectory
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'groupwise' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

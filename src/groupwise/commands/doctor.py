@@ -1,4 +1,4 @@
-"""`groupwise doctor`: is this machine ready, and will this settings file give the policy anything to learn?"""
+"""`groupwise doctor`: is this machine ready, and would these settings teach the policy anything?"""
 
 from __future__ import annotations
 
@@ -96,9 +96,7 @@ def disk_finding(runs_dir: Path) -> Finding:
             write_atomic(Path(folder) / "probe", b"x" * 4096)
             took = (time.perf_counter() - clock) * 1000
     except (StorageError, OSError) as error:
-        return Finding(
-            "disk", "fault", str(error), "Choose a folder you may write to: --set run.output_dir=…"
-        )
+        return Finding("disk", "fault", str(error), "Choose another folder: --set run.output_dir=…")
     state = "ok" if free > 1 else "note"
     return Finding("disk", state, f"{free:.1f} GB free, {took:.1f} ms for a safe write")
 
@@ -128,18 +126,16 @@ def judge_groups(metrics: list[dict[str, float | None]]) -> Iterator[Finding]:
         return sum(values) / len(values) if values else float("nan")
 
     rules = (
-        ("groups/failed_share", "attempts without a score", 0.0, 0.5, "Look at the reward and the environment."),
+        ("groups/failed_share", "attempts without a score", 0.0, 0.5, "Look at reward and environment."),
         ("groups/zero_spread_share", "groups without spread", 0.5, 0.99,
-         "All attempts of a group score alike: make tasks easier or harder, or raise rollout.num_generations."),
+         "Attempts of a group score alike: easier or harder tasks, or more rollout.num_generations."),
         ("attempt/truncated_share", "attempts cut off", 0.5, 1.1, "Raise task.max_episode_steps."),
     )  # fmt: skip
     for name, words, note, fault, remedy in rules:
         share = mean(name)
         state = "fault" if share >= fault else "note" if share > note else "ok"
         yield Finding(words, state, f"{share:.0%}", remedy if state != "ok" else "")
-    yield Finding(
-        "reward", "ok", f"mean {mean('reward/mean'):.4g} ± {mean('reward/std'):.4g} before training"
-    )
+    yield Finding("reward", "ok", f"{mean('reward/mean'):.4g} ± {mean('reward/std'):.4g} before training")
 
 
 def show(findings: list[Finding]) -> None:

@@ -20,12 +20,8 @@ def evaluate(
     run: str = "latest",
     *,
     episodes: Annotated[int, Parameter(help="How many fresh attempts.")] = 100,
-    seed: Annotated[
-        int | None, Parameter(help="First seed; the run's own evaluation seeds if not given.")
-    ] = None,
-    step: Annotated[
-        int | None, Parameter(help="Which checkpoint; the newest sound one if not given.")
-    ] = None,
+    seed: Annotated[int | None, Parameter(help="First seed; the run's own if not given.")] = None,
+    step: Annotated[int | None, Parameter(help="Which checkpoint; the newest if not given.")] = None,
     runs_dir: Path = Path(RUNS),
     common: Common = Common(),
 ) -> None:
@@ -49,12 +45,12 @@ def evaluate(
     if common.json:
         answer({"run": path.name, "step": checkpoint.step, "seed": cfg.run.eval_seed, "metrics": metrics})
         return
-    table = Table(title=f"{path.name}, step {checkpoint.step}", title_justify="left")
-    table.add_column("measure")
-    table.add_column("value", justify="right")
+    console = Console()
+    console.print(f"{path.name} at step {checkpoint.step}, seeds from {cfg.run.eval_seed}", highlight=False)
+    table = Table(box=None, pad_edge=False, show_header=False)
     for name, value in metrics.items():
-        table.add_row(name.removeprefix("eval/").replace("_", " "), f"{value:,.2f}")
-    Console().print(table)
+        table.add_row(name.removeprefix("eval/").replace("_", " "), f"{value:,g}")
+    console.print(table)
 
 
 def choose_checkpoint(path: Path, step: int | None) -> Checkpoint:

@@ -13,9 +13,7 @@ RUNS = "runs"
 
 Overrides = Annotated[
     tuple[str, ...],
-    Parameter(
-        name="--set", negative=(), help="Change a setting: --set optim.learning_rate=1e-4 (repeatable)."
-    ),
+    Parameter(name="--set", negative=(), help="Change a setting: --set optim.learning_rate=1e-4."),
 ]
 
 

@@ -53,9 +53,7 @@ def check(config: Path, *, set_: Overrides = (), common: Common = Common()) -> i
     """
     findings = check_config(config, set_)
     if common.json:
-        answer(
-            {"file": str(config), "ok": not findings, "findings": [asdict(finding) for finding in findings]}
-        )
+        answer({"file": str(config), "ok": not findings, "findings": [asdict(f) for f in findings]})
     elif findings:
         for finding in findings:
             print(f"{config}: {finding}")

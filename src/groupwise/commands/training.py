@@ -14,13 +14,18 @@ from rich.console import Console
 from groupwise.commands.options import RUNS, Common, Overrides, answer
 from groupwise.commands.products import builder
 from groupwise.config import TrainingConfig, apply_overrides, load_config
-from groupwise.training.console import watch
+from groupwise.errors import RunError
+from groupwise.training.console import curve, watch
 from groupwise.training.control import send_command
+from groupwise.training.events import read_events
 from groupwise.training.export import exporters
+from groupwise.training.figures import History
 from groupwise.training.report import write_report
 from groupwise.training.run import create_run, find_run, inspect_run, read_config
 from groupwise.training.session import execute
 from groupwise.types import Event
+
+DEMO = Path(str(files("groupwise.control"))) / "cartpole.toml"
 
 
 def train(config: Path, *, set_: Overrides = (), common: Common = Common()) -> int:
@@ -51,6 +56,11 @@ def resume(
     cfg = read_config(path)
     if set_:
         cfg = TrainingConfig.from_dict(apply_overrides(cfg.to_dict(), set_))
+    elif inspect_run(path).state == "finished" and read_events(path / "events.jsonl")[-1].type == "end":
+        raise RunError(
+            f"run {path.name} is finished: {cfg.training.num_episodes} steps were asked for",
+            hint=f"Train it longer: groupwise resume {path} --set training.num_episodes=…",
+        )
     send_command(path, "resume")
     return follow(path, cfg, json=common.json)
 
@@ -66,16 +76,14 @@ def stop(run: str = "latest", *, runs_dir: Path = Path(RUNS), common: Common = C
         Where runs are kept.
     """
     path = find_run(run, str(runs_dir))
-    command = send_command(path, "stop")
     state = inspect_run(path).state
+    if state != "running":
+        raise RunError(f"run {path.name} is not running ({state})", hint="`groupwise runs` lists the runs.")
+    command = send_command(path, "stop")
     if common.json:
-        answer({"run": path.name, "state": state, "id": command.id, "op": "stop"})
-    elif state == "running":
-        print(
-            f"{path.name} will stop after its current step; `groupwise resume {path.name}` goes on with it."
-        )
+        answer({"run": path.name, "id": command.id, "op": "stop"})
     else:
-        print(f"{path.name} is not running ({state}).")
+        print(f"{path.name} stops after its current step; `groupwise resume {path}` goes on with it.")
 
 
 def demo(
@@ -83,7 +91,7 @@ def demo(
     seed: Annotated[int | None, Parameter(help="Any number; a fresh one each time if not given.")] = None,
     runs_dir: Path = Path(RUNS),
     common: Common = Common(),
-) -> int:
+) -> None:
     """Learn CartPole from nothing with GRPO, in seconds on one core, and write a report.
 
     Parameters
@@ -92,23 +100,47 @@ def demo(
         Where runs are kept.
     """
     seed = int(time.time()) % 100_000 if seed is None else seed
-    source = Path(str(files("groupwise.control") / "cartpole.toml"))
-    cfg = load_config(source, [f"run.seed={seed}", f"run.output_dir={runs_dir}", "run.run_name=null"])
+    cfg = load_config(DEMO, [f"run.seed={seed}", f"run.output_dir={runs_dir}"])
     path = create_run(cfg)
+    console = Console()
+    if not common.json:
+        console.print(f"{OPENING} Seed {seed}.\n", highlight=False)
     began = time.perf_counter()
-    events = list(follow_events(path, cfg, quiet=common.json))
+    list(follow_events(path, cfg, quiet=common.json or not console.is_terminal))
     seconds = time.perf_counter() - began
-    scores = [event.data["metrics"]["eval/reward_mean"] for event in events if event.type == "eval"]
+    report = write_report(path)
+    history = History.read(path)
+    scores = history.series("eval/reward_mean")[1]
     if common.json:
         answer(
             {
                 "before": scores[0], "after": scores[-1], "seconds": round(seconds, 2),
-                "seed": seed, "run": str(path), "report": str(write_report(path)),
+                "seed": seed, "run": str(path), "report": str(report),
             }
         )  # fmt: skip
-        return 0
-    _farewell(path, scores, seconds)
-    return 0
+        return
+    steps, rewards = history.series("reward/mean")
+    console.print("mean reward of the attempts, by step", style="dim")
+    print(curve(rewards, min(console.width, 72), 8, steps=(steps[0], steps[-1])))
+    episodes = cfg.run.eval_episodes
+    console.print(
+        f"\nBefore: {scores[0]:.0f} of 500 steps upright.  After: [bold]{scores[-1]:.0f} of 500[/bold], "
+        f"mean of {episodes} greedy episodes from unseen starts, in {seconds:.1f} s.\n",
+        highlight=False,
+    )
+    console.print(NEXT.format(report=report, run=path), highlight=False, markup=False)
+
+
+OPENING = (
+    "Training CartPole with GRPO: 8 attempts from one start form a group, and each attempt learns from "
+    "how it did relative to the others. No critic, one core."
+)
+
+NEXT = """Look at it:    {report}
+Try next:      groupwise show {run}
+               groupwise eval {run} --seed 7
+               groupwise train examples/cartpole.toml --set loss.loss_type=gspo
+               groupwise config show --comments"""
 
 
 def follow(path: Path, cfg: TrainingConfig, *, json: bool) -> int:

@@ -19,7 +19,8 @@ FIELDS = frozenset(("v", "run", "seq", "attempt", "time", "step", "type", "data"
 
 def encode(event: Event) -> bytes:
     """An event as one line. Numbers that JSON cannot say (NaN, infinity) become null."""
-    return (json.dumps(plain(asdict(event)), ensure_ascii=False, allow_nan=False) + "\n").encode()
+    fields = {"v": event.v, **asdict(event)}
+    return (json.dumps(plain(fields), ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def plain(value: Any) -> Any:

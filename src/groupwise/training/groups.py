@@ -44,6 +44,12 @@ def read_groups(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def first_damaged_step(folder: Path) -> int | None:
+    """The first step whose file cannot be read, if any."""
+    numbered = sorted((int(path.stem), path) for path in folder.glob("*.parquet") if path.stem.isdigit())
+    return next((step for step, path in numbered if not _is_whole(path)), None)
+
+
 def drop_groups(folder: Path, after: int) -> list[str]:
     """Remove attempts made after step `after` and files that cannot be read; a warning for each of those."""
     warnings = []

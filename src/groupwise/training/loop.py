@@ -38,6 +38,7 @@ def train(
     here = Position(cfg)
     here.restore(run, policy, source, learner)
     total = cfg.training.num_episodes
+    evaluate = evaluate if cfg.run.eval_steps else None
     began = time.perf_counter()
     yield from _opening(run, cfg, here)
     if evaluate and here.step == 0:
@@ -148,7 +149,8 @@ def _evaluation(run: Run, here: Position, policy: Policy, evaluate: Evaluate) ->
     yield run.emit("eval", here.step, {"metrics": metrics, "timing": timing})
     for hint in here.hints.evaluation(metrics):
         yield run.emit("hint", here.step, hint.as_dict())
-    here.reason = here.stopping.reason(here.step, metrics["eval/reward_mean"])
+    reason = here.stopping.reason(here.step, metrics["eval/reward_mean"])
+    here.reason = reason if here.step else None
 
 
 def _obey(run: Run, here: Position, stop: StopFlag | None) -> Generator[Event, None, bool]:

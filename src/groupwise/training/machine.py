@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import subprocess
@@ -28,6 +29,7 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
+@functools.cache
 def source_commit() -> str | None:
     """The commit of the source tree Groupwise runs from, if it runs from one."""
     try:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import re
 import time
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,9 +35,9 @@ from groupwise.training.checkpoint import (
 )
 from groupwise.training.control import Command, pending_commands
 from groupwise.training.events import EventLog, plain, read_events, sound_events
-from groupwise.training.groups import drop_groups, write_groups
+from groupwise.training.groups import drop_groups, first_damaged_step, write_groups
 from groupwise.training.machine import describe_machine
-from groupwise.training.storage import disk, write_atomic
+from groupwise.training.storage import disk, sync_file, write_atomic
 from groupwise.types import Event, GroupRecord
 
 CHECKSUM = "# The settings of this run. sha256 of what follows: "
@@ -56,27 +58,22 @@ class RunInfo:
 
 
 def create_run(cfg: TrainingConfig) -> Path:
-    """Make a new, empty run folder for `cfg` and return its path."""
-    name = cfg.run.run_name or f"{_slug(cfg.task.environment)}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if _slug(name) != name:
+    """Make a new, empty run folder and return its path: `run_name`, or the environment and a number."""
+    base, name = Path(cfg.run.output_dir), cfg.run.run_name
+    with disk(base):
+        base.mkdir(parents=True, exist_ok=True)
+    if name is not None and _slug(name) != name:
         raise RunError(f"run_name {name!r} is not a plain folder name", hint=f"Try {_slug(name)!r}.")
-    base = Path(cfg.run.output_dir)
-    for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
-        path = base / f"{name}{suffix}"
-        with disk(path):
-            base.mkdir(parents=True, exist_ok=True)
-            try:
-                path.mkdir()
-            except FileExistsError:
-                if cfg.run.run_name and not suffix:
-                    raise RunError(
-                        f"a run named {name!r} exists already in {base}",
-                        hint=f"Go on with it (`groupwise resume {path}`) or choose another run.run_name.",
-                    ) from None
-                continue
-        write_config(path, cfg)
-        return path
-    raise RunError(f"too many runs named {name} in {base}", hint="Remove some of them.")
+    short = re.sub(r"-v\d+$", "", _slug(cfg.task.environment))
+    for path in [base / name] if name else (base / f"{short}-{number}" for number in itertools.count(1)):
+        with disk(path), suppress(FileExistsError):
+            path.mkdir()
+            write_config(path, cfg)
+            return path
+    raise RunError(
+        f"a run named {name!r} exists already in {base}",
+        hint=f"Go on with it (`groupwise resume {base / str(name)}`) or choose another run.run_name.",
+    )
 
 
 def find_run(name: str, output_dir: str = "runs") -> Path:
@@ -157,6 +154,7 @@ class Run:
             self.attempt = 1 + max([*known, _read_lock(self._lock)], default=0)
             _write_lock(self._lock, self.attempt)
             self.warnings: list[str] = []
+            self._unsynced: list[Path] = []
             self.checkpoint = self._newest_sound_checkpoint()
             self._forget_after_checkpoint()
             kept = read_events(path / "events.jsonl")
@@ -167,8 +165,13 @@ class Run:
             raise
 
     def _newest_sound_checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint whose files and whose events are whole; a warning for each passed over."""
+        """The newest checkpoint that is whole, as are the events and the groups before it.
+
+        A warning for each that is passed over. Damaged groups do not cost more than they can win back: where
+        no older checkpoint comes before the damage, the newest one is taken all the same.
+        """
         whole = sum(1 for _ in sound_events(self.path / "events.jsonl"))
+        sound = []
         for folder in checkpoint_folders(self.path / "checkpoints"):
             try:
                 checkpoint = load_checkpoint(folder)
@@ -176,11 +179,18 @@ class Run:
                 self.warnings.append(error.message)
                 continue
             if checkpoint.seq <= whole:
-                return checkpoint
-            self.warnings.append(
-                f"checkpoint {folder.name} is newer than the event log, whose end is damaged"
-            )
-        return None
+                sound.append(checkpoint)
+            else:
+                self.warnings.append(
+                    f"checkpoint {folder.name} is newer than the event log, which is damaged"
+                )
+        damage = first_damaged_step(self.path / "groups")
+        before = [checkpoint for checkpoint in sound if damage is None or checkpoint.step < damage]
+        if sound and not before:
+            return sound[0]
+        if before and before[0] is not sound[0]:
+            self.warnings.append(f"groups/{damage:06d}.parquet is damaged; its steps are made again")
+        return before[0] if before else None
 
     def _forget_after_checkpoint(self) -> None:
         step, seq = (self.checkpoint.step, self.checkpoint.seq) if self.checkpoint else (0, 0)
@@ -205,13 +215,18 @@ class Run:
     def save(self, step: int, model: Mapping[str, Any], state: Mapping[str, Any], limit: int) -> Path:
         """Take a checkpoint that agrees with the event log as it is now."""
         self._log.sync()
+        with disk(self.path / "groups"):
+            while self._unsynced:
+                sync_file(self._unsynced.pop())
         folder = self.path / "checkpoints"
         path = save_checkpoint(folder, step, self._log.count, model, state)
         prune_checkpoints(folder, limit)
         return path
 
     def write_groups(self, step: int, records: Sequence[GroupRecord]) -> None:
-        write_groups(self.path / "groups" / f"{step:06d}.parquet", step, records)
+        path = self.path / "groups" / f"{step:06d}.parquet"
+        write_groups(path, step, records)
+        self._unsynced.append(path)
 
     def set_status(self, state: str, step: int, total: int, **more: Any) -> None:
         status = {

@@ -1,0 +1,131 @@
+"""`groupwise runs | show | plot | report`."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from groupwise.commands.options import RUNS, Common, answer
+from groupwise.errors import RunError
+from groupwise.training.console import curve, runs_table, summary_table
+from groupwise.training.events import read_events
+from groupwise.training.figures import History, plot_runs
+from groupwise.training.report import write_report
+from groupwise.training.run import RunInfo, find_run, inspect_run, run_folders
+
+
+def runs(*, runs_dir: Path = Path(RUNS), common: Common = Common()) -> None:
+    """List the runs, oldest first.
+
+    Parameters
+    ----------
+    runs_dir
+        Where runs are kept.
+    """
+    found = sorted((inspect_run(path) for path in run_folders(runs_dir)), key=lambda run: run.updated)
+    if common.json:
+        answer([facts(run) for run in found])
+    elif found:
+        Console().print(runs_table(found))
+    else:
+        print(f"no runs in {runs_dir} yet; `groupwise demo` makes one in seconds")
+
+
+def show(run: str = "latest", *, runs_dir: Path = Path(RUNS), common: Common = Common()) -> None:
+    """Show one run: its curve, its numbers and its hints.
+
+    Parameters
+    ----------
+    run
+        A run's name or folder, or "latest".
+    runs_dir
+        Where runs are kept.
+    """
+    path = find_run(run, str(runs_dir))
+    info = inspect_run(path)
+    history = History.read(path)
+    if common.json:
+        hints = [{"step": step, **hint} for step, hint in history.hints]
+        answer({**facts(info), "hints": hints, "errors": history.errors})
+        return
+    console = Console()
+    console.print(summary_table(read_events(path / "events.jsonl")))
+    steps, rewards = history.series("reward/mean")
+    if rewards:
+        console.print("\nmean reward of the attempts, by step", style="dim")
+        print(curve(rewards, min(console.width, 72), 8, steps=(steps[0], steps[-1])))
+    for step, hint in history.hints:
+        words = f"step {step}: {hint.get('message')} {hint.get('remedy')}"
+        console.print(words, style="yellow", markup=False)
+    for error in history.errors:
+        console.print(f"failed: {error.get('message')} {error.get('hint')}", style="red", markup=False)
+    if info.state in ("stopped", "interrupted", "failed"):
+        console.print(f"\ngo on with: groupwise resume {path}", highlight=False, markup=False)
+
+
+def plot(
+    runs: Annotated[tuple[str, ...], Parameter(help="Run names or folders.")] = ("latest",),
+    *,
+    metric: Annotated[str, Parameter(help="Which number, for example policy/entropy.")] = "reward/mean",
+    out: Annotated[Path | None, Parameter(help="A .png, .svg or .pdf file; else the terminal.")] = None,
+    runs_dir: Path = Path(RUNS),
+    common: Common = Common(),
+) -> None:
+    """Draw one number of one or several runs, in the terminal or into a picture.
+
+    Parameters
+    ----------
+    runs_dir
+        Where runs are kept.
+    """
+    paths = [find_run(name, str(runs_dir)) for name in runs]
+    if out is not None:
+        plot_runs(paths, metric, out)
+    if common.json:
+        series = {path.name: dict(zip(*History.read(path).series(metric), strict=True)) for path in paths}
+        answer({"metric": metric, "out": str(out) if out else None, "series": series})
+    elif out is not None:
+        print(out)
+    else:
+        for path in paths:
+            steps, values = series_of(path, metric)
+            print(f"{path.name}: {metric}")
+            print(curve(values, min(Console().width, 72), 8, steps=(steps[0], steps[-1])))
+
+
+def report(run: str = "latest", *, runs_dir: Path = Path(RUNS), common: Common = Common()) -> None:
+    """Write a run's report.html (again) and say where it is.
+
+    Parameters
+    ----------
+    run
+        A run's name or folder, or "latest".
+    runs_dir
+        Where runs are kept.
+    """
+    path = write_report(find_run(run, str(runs_dir)))
+    if common.json:
+        answer({"report": str(path)})
+    else:
+        print(path)
+
+
+def series_of(path: Path, metric: str) -> tuple[list[int], list[float]]:
+    """A metric's steps and values, or an error that names the ones there are."""
+    history = History.read(path)
+    steps, values = history.series(metric)
+    if not values:
+        near = difflib.get_close_matches(metric, history.names(), 1)
+        known = ", ".join(sorted(history.names())) or "none yet"
+        hint = f"Did you mean {near[0]!r}?" if near else f"It has {known}."
+        raise RunError(f"run {path.name} has no values of {metric!r}", hint=hint, field="metric")
+    return list(steps), list(values)
+
+
+def facts(run: RunInfo) -> dict[str, Any]:
+    return {**asdict(run), "path": str(run.path)}

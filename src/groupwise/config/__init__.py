@@ -1,0 +1,53 @@
+"""Every setting of a run, declared once, checked when given, and written so that it reads back exactly.
+
+sections.py ← setting.py, reading.py     what settings there are; how one value is read
+training_config.py ← names.py, rules.py, profiles.py, toml.py
+files.py ← formats.py, overrides.py      loading a file
+schema.py, reference.py                  what editors and people read
+"""
+
+from groupwise.config.files import check_config, load_config
+from groupwise.config.finding import Finding
+from groupwise.config.overrides import apply_overrides
+from groupwise.config.profiles import TrainingProfile
+from groupwise.config.reference import reference_page
+from groupwise.config.schema import config_schema
+from groupwise.config.sections import (
+    AdvantageSettings,
+    GenerationSettings,
+    GroupingSettings,
+    LossSettings,
+    MemorySettings,
+    OptimSettings,
+    PolicySettings,
+    RolloutSettings,
+    RunSettings,
+    ScoringSettings,
+    TaskSettings,
+    TrainingSettings,
+)
+from groupwise.config.training_config import TrainingConfig, check_settings
+
+__all__ = [
+    "AdvantageSettings",
+    "Finding",
+    "GenerationSettings",
+    "GroupingSettings",
+    "LossSettings",
+    "MemorySettings",
+    "OptimSettings",
+    "PolicySettings",
+    "RolloutSettings",
+    "RunSettings",
+    "ScoringSettings",
+    "TaskSettings",
+    "TrainingConfig",
+    "TrainingProfile",
+    "TrainingSettings",
+    "apply_overrides",
+    "check_config",
+    "check_settings",
+    "config_schema",
+    "load_config",
+    "reference_page",
+]

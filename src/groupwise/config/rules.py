@@ -1,0 +1,133 @@
+"""Rules between settings. A rule's parameters are the settings it looks at, its docstring is in the docs."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from groupwise.config.finding import Finding
+
+
+def one_precision(bf16: bool, fp16: bool) -> Finding | None:
+    """`bf16` and `fp16` exclude each other."""
+    if not (bf16 and fp16):
+        return None
+    return Finding(
+        "optim.fp16",
+        "optim.bf16 and optim.fp16 cannot both be true",
+        "keep one of them; bf16 needs no scaler",
+    )
+
+
+def kl_needs_a_reference(beta: float, use_reference_model: bool) -> Finding | None:
+    """`beta` above 0 needs `use_reference_model`."""
+    if beta == 0 or use_reference_model:
+        return None
+    return Finding(
+        "policy.use_reference_model",
+        f"loss.beta = {beta} needs a reference policy, but policy.use_reference_model is false",
+        "set policy.use_reference_model = true to keep one, or loss.beta = 0 for no KL term",
+    )
+
+
+def kl_target_needs_a_start(kl_target: float | None, beta: float) -> Finding | None:
+    """`kl_target` needs a `beta` above 0 (and so `use_reference_model`): 0 could not adapt."""
+    if kl_target is None or beta > 0:
+        return None
+    return Finding(
+        "loss.kl_target",
+        f"loss.kl_target = {kl_target} adapts loss.beta, but loss.beta = 0 can never grow",
+        "set loss.beta = 0.1 to start from and policy.use_reference_model = true, or loss.kl_target = null",
+    )
+
+
+def dr_grpo_needs_a_length(loss_type: str, max_completion_length: int | None) -> Finding | None:
+    """`loss_type = "dr_grpo"` needs `max_completion_length`."""
+    if loss_type != "dr_grpo" or max_completion_length is not None:
+        return None
+    return Finding(
+        "loss.max_completion_length",
+        "loss.loss_type = 'dr_grpo' divides by a constant length, but loss.max_completion_length is not set",
+        "set loss.max_completion_length to the longest attempt, or choose loss.loss_type = 'dapo'",
+    )
+
+
+def dual_clip_is_beyond_the_clip(
+    dual_clip: float | None, clip_ratio: float, clip_ratio_high: float | None
+) -> Finding | None:
+    """`dual_clip` must be above 1 + `clip_ratio_high` (or 1 + `clip_ratio`)."""
+    limit = 1 + (clip_ratio if clip_ratio_high is None else clip_ratio_high)
+    if dual_clip is None or dual_clip > limit:
+        return None
+    return Finding(
+        "loss.dual_clip",
+        f"loss.dual_clip = {dual_clip} must be above {limit}, where the ratio is clipped already",
+        "3.0 is usual; or leave it out",
+    )
+
+
+def gspo_is_per_sequence(loss_type: str, importance_level: str | None) -> Finding | None:
+    """`loss_type = "gspo"` contradicts `importance_level = "token"`."""
+    if loss_type != "gspo" or importance_level != "token":
+        return None
+    return Finding(
+        "loss.importance_level",
+        "loss.loss_type = 'gspo' means ratios per sequence, loss.importance_level = 'token' contradicts it",
+        "leave loss.importance_level out, or choose loss.loss_type = 'grpo' for ratios per token",
+    )
+
+
+def stopping_needs_evaluations(
+    early_stopping: bool, target_reward: float | None, eval_steps: int
+) -> Finding | None:
+    """`early_stopping` and `target_reward` need evaluations: `eval_steps` above 0."""
+    if eval_steps > 0 or not (early_stopping or target_reward is not None):
+        return None
+    name = "training.early_stopping" if early_stopping else "training.target_reward"
+    return Finding(
+        "run.eval_steps",
+        f"{name} looks at evaluations, but run.eval_steps = 0 never evaluates",
+        f"set run.eval_steps to 1 or more, or leave {name} out",
+    )
+
+
+def weights_sum_to_one(
+    performance_weight: float, structural_weight: float, maintainability_weight: float, resource_weight: float
+) -> Finding | None:
+    """`performance_weight`, `structural_weight`, `maintainability_weight` and `resource_weight` sum to 1."""
+    total = performance_weight + structural_weight + maintainability_weight + resource_weight
+    if abs(total - 1) <= 1e-6:
+        return None
+    return Finding(
+        "scoring.performance_weight",
+        f"the four weights of scoring sum to {total:.6g} and must sum to 1",
+        f"performance {performance_weight:g}, structural {structural_weight:g}, "
+        f"maintainability {maintainability_weight:g}, resource {resource_weight:g}",
+    )
+
+
+Rule = Callable[..., Finding | None]
+RULES: tuple[Rule, ...] = (
+    one_precision,
+    kl_needs_a_reference,
+    kl_target_needs_a_start,
+    dr_grpo_needs_a_length,
+    dual_clip_is_beyond_the_clip,
+    gspo_is_per_sequence,
+    stopping_needs_evaluations,
+    weights_sum_to_one,
+)
+
+
+def settings_of_rule(rule: Rule) -> tuple[str, ...]:
+    """The names of the settings a rule looks at."""
+    return tuple(inspect.signature(rule).parameters)
+
+
+def broken_rules(values: Mapping[str, Any]) -> list[Finding]:
+    """What the values break. A rule about a setting that has no valid value is left aside."""
+    findings = []
+    for rule in RULES:
+        names = settings_of_rule(rule)
+        if all(name in values for name in names):
+            findings.append(rule(**{name: values[name] for name in names}))
+    return [finding for finding in findings if finding]

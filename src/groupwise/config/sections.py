@@ -1,0 +1,283 @@
+"""Every setting, declared once: type, default, limits and meaning. Names are unique over all sections.
+
+Annotations here are read at run time, so this module does not postpone their evaluation.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from groupwise.config.finding import raise_findings
+from groupwise.config.reading import read
+from groupwise.config.setting import Options, Scalar, Setting, section_name, setting, settings_of
+
+SEED_LIMIT = 2**32 - 1
+
+
+class Section:
+    """Settings that belong together. Values are read into their types and checked when a section is made."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        readings = [(s, *read(s, getattr(self, s.name))) for s in settings_of(type(self))]
+        raise_findings([finding for _, _, finding in readings if finding])
+        for declared, value, _ in readings:
+            object.__setattr__(self, declared.name, value)
+
+    def __repr__(self) -> str:
+        """Only what differs from the defaults: a reader looks for that."""
+        declared = settings_of(type(self))
+        changed = [s.name for s in declared if getattr(self, s.name) != s.default]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in changed)})"
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Names and values in the order of declaration."""
+        return ((declared.name, getattr(self, declared.name)) for declared in settings_of(type(self)))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RunSettings(Section):
+    """The run itself: its name and folder, and how often it saves, evaluates and reports."""
+
+    run_name: str | None = setting(
+        None,
+        "folder of the run inside output_dir; null makes one up",
+        pattern=r"[A-Za-z0-9_][A-Za-z0-9._+=@-]{0,99}",
+        shape="1 to 100 letters, digits and . _ + = @ -, the first of them a letter, a digit or _",
+    )
+    seed: int = setting(0, "seed of everything random in training", ge=0, le=SEED_LIMIT)
+    output_dir: str = setting("runs", "folder that holds the runs")
+    report_to: tuple[Literal["tensorboard", "wandb"], ...] = setting((), "trackers that also get the metrics")
+    save_steps: int = setting(10, "iterations between checkpoints", ge=1)
+    save_total_limit: int = setting(
+        3, "checkpoints kept; two at least, so that an older one survives a damaged newest", ge=2
+    )
+    eval_steps: int = setting(10, "iterations between evaluations; 0 never evaluates", ge=0)
+    eval_episodes: int = setting(20, "attempts per evaluation", ge=1)
+    eval_seed: int = setting(
+        1_000_000, "first seed of the evaluation tasks, apart from training", ge=0, le=SEED_LIMIT
+    )
+    group_log_steps: int = setting(1, "iterations between logs of whole groups; 0 never logs them", ge=0)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TaskSettings(Section):
+    """What is attempted."""
+
+    product: str = setting("control", "product that runs the task")
+    environment: str = setting("CartPole-v1", "environment, scenario file or requirements file")
+    max_episode_steps: int | None = setting(None, "steps after which an attempt is cut off", ge=1)
+    options: Mapping[str, Scalar] = setting(Options(), "further plain values for the product, passed through")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TrainingSettings(Section):
+    """How long training goes on."""
+
+    num_episodes: int = setting(1000, "training iterations: each makes groups, learns from them once", ge=1)
+    early_stopping: bool = setting(False, "stop when evaluations no longer improve")
+    early_stopping_patience: int = setting(10, "evaluations without improvement before stopping", ge=1)
+    early_stopping_threshold: float = setting(0.01, "least gain that counts as an improvement", ge=0)
+    target_reward: float | None = setting(None, "stop when an evaluation reaches this mean reward")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RolloutSettings(Section):
+    """How groups of attempts are made."""
+
+    num_generations: int = setting(16, "attempts per task: the group size", ge=1)
+    tasks_per_step: int = setting(1, "tasks, and so groups, per iteration", ge=1)
+    max_conversation_turns: int = setting(20, "turns after which a conversation is cut off", ge=1)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PolicySettings(Section):
+    """Who acts."""
+
+    model_name: str | None = setting(None, "language model: a folder or a hub name")
+    hidden_sizes: tuple[int, ...] = setting((64, 64), "layers of a control policy; [] is a linear one", ge=1)
+    use_reference_model: bool = setting(
+        False, "keep a frozen copy of the first policy, to measure KL against"
+    )
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass to save memory")
+    device: str = setting(
+        "cpu",
+        "where the policy runs",
+        pattern=r"(cpu|cuda|mps|xpu)(:\d+)?",
+        shape="cpu, cuda, mps or xpu, with :number for one of several",
+    )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class AdvantageSettings(Section):
+    """How rewards become advantages."""
+
+    estimator: Literal["outcome", "group_rtg", "gae"] = setting(
+        "outcome", "credit: one per attempt, return-to-go against the group, or GAE with a critic"
+    )
+    baseline_type: Literal["group_mean", "group_median", "leave_one_out", "global_mean", "none"] = setting(
+        "group_mean", "what an attempt is compared with"
+    )
+    advantage_normalization: bool = setting(
+        True, "divide by advantage_scale; false only subtracts the baseline"
+    )
+    advantage_scale: Literal["group_std", "batch_std", "none"] = setting(
+        "group_std", "spread that advantages are divided by"
+    )
+    std_type: Literal["population", "sample"] = setting(
+        "population", "standard deviation over n (population) or n - 1 (sample)"
+    )
+    gamma: float = setting(0.99, "discount per step", ge=0, le=1)
+    gae_lambda: float = setting(0.95, "GAE: 0 trusts the critic, 1 the returns", ge=0, le=1)
+    reward_clip: float | None = setting(None, "rewards are clipped to plus or minus this; null is off", gt=0)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LossSettings(Section):
+    """What is minimised."""
+
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "gspo", "cispo", "sapo", "luspo", "vespo"] = (
+        setting("dapo", "form of the policy loss")
+    )
+    importance_level: Literal["token", "sequence"] | None = setting(
+        None, "ratio per token or per sequence; null takes what loss_type implies"
+    )
+    clip_ratio: float = setting(0.2, "the probability ratio is clipped below 1 minus this", gt=0, le=1)
+    clip_ratio_high: float | None = setting(
+        None, "the probability ratio is clipped above 1 plus this; null takes clip_ratio", gt=0
+    )
+    dual_clip: float | None = setting(
+        None, "cap of the ratio where the advantage is negative; null is off", gt=1
+    )
+    top_entropy_quantile: float = setting(
+        1.0, "share of tokens that learn, those of highest entropy; 1 is all", ge=0, le=1
+    )
+    off_policy_threshold: float | None = setting(
+        None, "bad attempts whose policy moved further than this are left out; null is off", gt=0
+    )
+    mask_truncated: bool = setting(False, "leave attempts that were cut off out of the loss")
+    max_completion_length: int | None = setting(
+        None, "longest attempt: the constant dr_grpo divides by", ge=1
+    )
+    beta: float = setting(0.0, "weight of the KL term towards the reference policy; 0 is off", ge=0)
+    kl_estimator: Literal["k1", "k2", "k3"] = setting("k3", "estimator of the KL divergence")
+    kl_importance_correction: bool = setting(
+        True, "weight the KL term by the ratio, so its gradient is unbiased"
+    )
+    kl_target: float | None = setting(
+        None, "KL that beta is steered towards, starting from its value; null keeps beta fixed", gt=0
+    )
+    kl_horizon: int = setting(10_000, "samples over which beta adapts to kl_target", ge=1)
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus", ge=0)
+    value_coef: float = setting(0.5, "weight of the critic's loss", ge=0)
+    value_clip: float | None = setting(0.2, "a new value stays this close to the old; null is off", gt=0)
+    sapo_temperature_pos: float = setting(1.0, "sapo: temperature where the advantage is positive", gt=0)
+    sapo_temperature_neg: float = setting(1.05, "sapo: temperature where the advantage is negative", gt=0)
+    vespo_k_pos: float = setting(2.0, "vespo: power where the advantage is positive", gt=0)
+    vespo_lambda_pos: float = setting(3.0, "vespo: decay where the advantage is positive", gt=0)
+    vespo_k_neg: float = setting(3.0, "vespo: power where the advantage is negative", gt=0)
+    vespo_lambda_neg: float = setting(2.0, "vespo: decay where the advantage is negative", gt=0)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OptimSettings(Section):
+    """How a batch becomes a step."""
+
+    learning_rate: float = setting(5e-6, "step size of the optimiser (AdamW)", gt=0, le=1)
+    critic_learning_rate: float | None = setting(
+        None, "step size of the critic; null takes learning_rate", gt=0, le=1
+    )
+    weight_decay: float = setting(0.0, "decay of the weights towards 0", ge=0)
+    adam_beta1: float = setting(0.9, "memory of the gradient's mean", ge=0, lt=1)
+    adam_beta2: float = setting(0.999, "memory of the gradient's square", ge=0, lt=1)
+    adam_epsilon: float = setting(1e-8, "added to the denominator", gt=0)
+    max_grad_norm: float = setting(1.0, "gradients longer than this are shortened to it", gt=0)
+    critic_max_grad_norm: float | None = setting(
+        None, "the same for the critic; null takes max_grad_norm", gt=0
+    )
+    warmup_ratio: float = setting(0.1, "share of training in which the learning rate rises", ge=0, le=1)
+    lr_scheduler_type: Literal["constant", "linear", "cosine"] = setting(
+        "cosine", "course of the learning rate after the warm-up"
+    )
+    per_device_train_batch_size: int = setting(1, "rows of a micro-batch", ge=1)
+    gradient_accumulation_steps: int = setting(4, "micro-batches per optimiser step", ge=1)
+    num_epochs: int = setting(1, "passes over each batch", ge=1)
+    kl_stop: float | None = setting(
+        None, "end the passes once the policy has moved this far from the sampling one; null is off", gt=0
+    )
+    bf16: bool = setting(False, "train in bfloat16")
+    fp16: bool = setting(False, "train in float16 with a gradient scaler")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class GroupingSettings(Section):
+    """How trajectories of many tasks are grouped for scale and weight."""
+
+    group_strategy: Literal["auto", "task", "difficulty", "length", "adaptive", "hierarchical"] = setting(
+        "auto", "what trajectories are grouped by"
+    )
+    n_groups: int | None = setting(4, "number of groups; null chooses it by silhouette", ge=1)
+    group_weight_method: Literal["none", "balanced", "inv_sqrt_steps", "performance", "adaptive"] = setting(
+        "balanced", "what a group weighs in the loss"
+    )
+    history_window: int = setting(1000, "trajectories the adaptive grouping remembers", ge=1)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class GenerationSettings(Section):
+    """How candidate workflows are made and selected."""
+
+    batch_size: int = setting(32, "candidates per generation", ge=1)
+    epsilon_greedy: float = setting(0.1, "share of random actions of an exploiting candidate", ge=0, le=1)
+    exploration_epsilon: float = setting(0.3, "share of random actions of an exploring candidate", ge=0, le=1)
+    exploration_share: float = setting(0.3, "share of candidates that explore", ge=0, le=1)
+    elite_percentage: float = setting(0.1, "share of the best candidates always kept", ge=0, le=1)
+    tournament_size: int = setting(4, "candidates of one tournament", ge=2)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MemorySettings(Section):
+    """What is remembered between generations."""
+
+    pattern_memory_size: int = setting(1000, "patterns kept", ge=0)
+    experience_memory_size: int = setting(10_000, "experiences kept", ge=0)
+    decay_factor: float = setting(0.999, "weight that remains after each generation without use", gt=0, le=1)
+    recall_threshold: float = setting(0.3, "least similarity at which a pattern is recalled", ge=0, le=1)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ScoringSettings(Section):
+    """How a workflow's score is put together. The four weights sum to 1."""
+
+    performance_weight: float = setting(0.4, "weight of time, memory, CPU and throughput", ge=0, le=1)
+    structural_weight: float = setting(0.25, "weight of complexity, connectivity and coverage", ge=0, le=1)
+    maintainability_weight: float = setting(
+        0.2, "weight of readability, modularity and testability", ge=0, le=1
+    )
+    resource_weight: float = setting(0.15, "weight of utilisation, cost and contention", ge=0, le=1)
+    normalization: Literal["reference", "zscore"] = setting(
+        "reference", "scores on fixed reference scales, or z-scores inside a batch"
+    )
+
+
+SECTIONS: Mapping[str, type[Section]] = {
+    section_name(section): section
+    for section in (
+        RunSettings,
+        TaskSettings,
+        TrainingSettings,
+        RolloutSettings,
+        PolicySettings,
+        AdvantageSettings,
+        LossSettings,
+        OptimSettings,
+        GroupingSettings,
+        GenerationSettings,
+        MemorySettings,
+        ScoringSettings,
+    )
+}
+SETTINGS: Mapping[str, Setting] = {
+    declared.name: declared for section in SECTIONS.values() for declared in settings_of(section)
+}

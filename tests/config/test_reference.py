@@ -1,0 +1,92 @@
+"""The JSON Schema and the reference page say what the code does."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from groupwise.config import TrainingConfig, check_settings, config_schema, reference_page
+from groupwise.config.rules import RULES
+from groupwise.config.sections import SECTIONS, SETTINGS
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "config.md"
+
+
+def schema_of(name: str) -> dict:
+    schema = config_schema()["properties"]
+    return schema[SETTINGS[name].section]["properties"][name]
+
+
+def test_the_schema_has_every_setting_nested_and_flat():
+    schema = json.loads(json.dumps(config_schema(), allow_nan=False))
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["additionalProperties"] is False
+    assert set(schema["properties"]) == {"profile", *SECTIONS, *SETTINGS}
+    for name, section in TrainingConfig().to_dict().items():
+        declared = schema["properties"][name]
+        assert declared["additionalProperties"] is False
+        assert {key: value["default"] for key, value in declared["properties"].items()} == section
+        assert all(value["description"] for value in declared["properties"].values())
+    assert schema["properties"]["beta"] == {"$ref": "#/properties/loss/properties/beta"}
+
+
+def test_the_schema_states_types_bounds_and_choices():
+    assert schema_of("learning_rate") | {"description": ""} == {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "maximum": 1,
+        "default": 5e-6,
+        "description": "",
+    }
+    assert schema_of("hidden_sizes")["items"] == {"type": "integer", "minimum": 1}
+    assert schema_of("adam_beta1")["exclusiveMaximum"] == 1
+    assert schema_of("dual_clip")["type"] == ["number", "null"]
+    assert schema_of("importance_level")["enum"] == ["token", "sequence", None]
+    assert schema_of("report_to")["items"]["enum"] == ["tensorboard", "wandb"]
+    assert schema_of("options")["additionalProperties"] == {"type": ["string", "number", "boolean"]}
+    assert re.search(schema_of("run_name")["pattern"], "a-1")
+    assert not re.search(schema_of("run_name")["pattern"], "a/b")
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_bounds_in_the_schema_are_the_bounds_in_force(name):
+    schema = schema_of(name)
+    for keyword, beyond in (
+        ("minimum", -1),
+        ("maximum", 1),
+        ("exclusiveMinimum", 0),
+        ("exclusiveMaximum", 0),
+    ):
+        if keyword in schema:
+            findings = check_settings({name: schema[keyword] + beyond})
+            assert f"{SETTINGS[name].path} = " in findings[0].message
+
+
+def test_the_committed_page_is_current():
+    command = "python -m groupwise.config > docs/reference/config.md"
+    assert PAGE.read_text("utf8") == reference_page(), f"run {command}"
+
+
+def test_the_command_prints_the_page():
+    command = [sys.executable, "-m", "groupwise.config"]
+    assert subprocess.run(command, capture_output=True, check=True).stdout.decode() == reference_page()
+
+
+def test_the_page_has_a_row_for_every_setting_and_a_line_for_every_rule():
+    page = reference_page()
+    for setting in SETTINGS.values():
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{setting.name}` |")]
+        assert row.count(" | ") == 4
+        assert setting.meaning in row
+    assert all(f"- {rule.__doc__}\n" in page for rule in RULES)
+    assert max(len(line) for line in page.splitlines() if not line.startswith(("|", "- "))) <= 110
+
+
+def test_the_example_on_the_page_runs(tmp_path):
+    (example,) = re.findall(r"```python\n(.*?)```", reference_page(), re.DOTALL)
+    script = tmp_path / "example.py"
+    script.write_text(example)
+    subprocess.run([sys.executable, str(script)], check=True)

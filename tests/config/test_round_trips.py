@@ -1,0 +1,191 @@
+"""Whatever valid configuration there is, it is written and read back exactly."""
+
+import json
+import math
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from groupwise.config import TrainingConfig, check_settings, load_config
+from groupwise.config.sections import SECTIONS, SETTINGS
+from groupwise.config.setting import Setting
+
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+SCALARS = (
+    TEXT
+    | st.booleans()
+    | st.integers(-(2**63) + 1, 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+WEIGHTS = ("performance_weight", "structural_weight", "maintainability_weight", "resource_weight")
+
+
+def values_of(setting: Setting) -> st.SearchStrategy[Any]:
+    """Valid values of one setting, from its own declaration."""
+    limits = setting.limits
+    lowest = limits.ge if limits.ge is not None else limits.gt
+    highest = limits.le if limits.le is not None else limits.lt
+    if setting.choices:
+        one: st.SearchStrategy[Any] = st.sampled_from(setting.choices)
+    elif setting.kind is bool:
+        one = st.booleans()
+    elif setting.kind is int:
+        one = st.integers(lowest, highest if highest is not None else 2**63 - 1)
+    elif setting.kind is float:
+        one = st.floats(
+            lowest,
+            highest,
+            exclude_min=limits.gt is not None,
+            exclude_max=limits.lt is not None,
+            allow_nan=False,
+            allow_infinity=False,
+        )
+    elif setting.kind is Mapping:
+        one = st.dictionaries(TEXT | st.just(""), SCALARS, max_size=3)
+    else:
+        one = st.from_regex(limits.pattern, fullmatch=True) if limits.pattern else TEXT
+    one = st.lists(one, max_size=3).map(tuple) if setting.many else one
+    return st.none() | one if setting.nullable else one
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> TrainingConfig:
+    """Configurations with about a quarter of their settings changed, made to keep the rules."""
+    names = draw(st.sets(st.sampled_from(sorted(SETTINGS)), max_size=30))
+    values = {name: draw(values_of(SETTINGS[name])) for name in sorted(names - set(WEIGHTS))}
+    parts = draw(st.lists(st.integers(0, 100), min_size=4, max_size=4).filter(any))
+    values |= {name: part / sum(parts) for name, part in zip(WEIGHTS, parts, strict=True)}
+    if values.get("kl_target") is not None:
+        values["beta"] = values.get("beta") or 0.1
+    values |= {"use_reference_model": True} if values.get("beta") else {}
+    values |= {"fp16": False} if values.get("bf16") else {}
+    values |= {"importance_level": None} if values.get("loss_type") == "gspo" else {}
+    values |= {"max_completion_length": 9} if values.get("loss_type") == "dr_grpo" else {}
+    values |= {"eval_steps": 1} if values.get("eval_steps") == 0 else {}
+    return TrainingConfig(**values)
+
+
+def exactly(cfg: TrainingConfig) -> str:
+    """Equality that tells 1 from 1.0 and True, and -0.0 from 0.0."""
+    return repr(cfg.to_dict())
+
+
+@QUICK
+@given(configs())
+def test_through_a_dictionary_and_json(cfg):
+    again = TrainingConfig.from_dict(json.loads(json.dumps(cfg.to_dict(), allow_nan=False)))
+    assert again == cfg
+    assert exactly(again) == exactly(cfg)
+    assert hash(again) == hash(cfg)
+
+
+@QUICK
+@given(configs(), st.booleans())
+def test_through_toml(cfg, comments):
+    again = TrainingConfig.from_dict(tomllib.loads(cfg.to_toml(comments=comments)))
+    assert again == cfg
+    assert exactly(again) == exactly(cfg)
+
+
+@settings(QUICK, max_examples=15, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(configs())
+def test_through_files(cfg):
+    with tempfile.TemporaryDirectory() as folder:
+        contents = {
+            "a.toml": cfg.to_toml(comments=True),
+            "a.json": json.dumps(cfg.to_dict()),
+            "a.yaml": yaml.safe_dump(cfg.to_dict(), sort_keys=False),
+        }
+        for name, content in contents.items():
+            path = Path(folder) / name
+            path.write_bytes(content.encode())
+            assert exactly(load_config(path)) == exactly(cfg), name
+
+
+@QUICK
+@given(configs())
+def test_flat_and_nested_agree(cfg):
+    flat = {name: getattr(cfg, name) for name in SETTINGS}
+    assert TrainingConfig(**flat) == TrainingConfig(**{name: getattr(cfg, name) for name in SECTIONS}) == cfg
+    assert TrainingConfig().replace(**flat) == cfg
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=3)
+    | st.dates(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@settings(QUICK, max_examples=200)
+@given(
+    st.dictionaries(
+        st.sampled_from([*SETTINGS, *SECTIONS, "profile", "", ".", "x", 3, None]), ANYTHING, max_size=4
+    )
+)
+def test_whatever_is_given_is_accepted_or_found_wrong_and_never_crashes(given_settings):
+    findings = check_settings(given_settings)
+    assert all(finding.message and "\n" not in finding.message for finding in findings)
+    if not findings:
+        cfg = TrainingConfig.from_dict(given_settings)
+        assert all(math.isfinite(v) for v in (getattr(cfg, n) for n in SETTINGS) if isinstance(v, float))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"',
+        "\\",
+        "\x00",
+        "\x1f",
+        "\x7f",
+        "\x85",
+        "\r\n",
+        "\u2028",
+        "\ufeff",
+        "é",
+        "😀",
+        "'''",
+        '"""',
+        "#",
+        "\\u0041",
+    ],
+)
+def test_awkward_characters_survive_toml(text):
+    cfg = TrainingConfig(environment=text, options={text: text})
+    assert TrainingConfig.from_dict(tomllib.loads(cfg.to_toml())) == cfg
+
+
+@pytest.mark.parametrize("number", [5e-324, 1e16, 1e22, 0.1 + 0.2, 1.7976931348623157e308, 123456789.0])
+def test_awkward_numbers_survive_toml(number):
+    cfg = TrainingConfig(target_reward=-number, options={"x": number})
+    again = TrainingConfig.from_dict(tomllib.loads(cfg.to_toml()))
+    assert (again.target_reward, again.options["x"]) == (-number, number)
+    assert type(again.options["x"]) is float
+
+
+def test_off_survives_toml_where_the_default_is_on():
+    cfg = TrainingConfig(reward_clip=None, value_clip=None, n_groups=None)
+    assert TrainingConfig.from_dict(tomllib.loads(cfg.to_toml())) == cfg
+
+
+def test_a_commented_file_explains_every_setting():
+    text = TrainingConfig().to_toml(comments=True)
+    assert all(setting.meaning in text and setting.name in text for setting in SETTINGS.values())
+    assert "# run_name =\n" in text

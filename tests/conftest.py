@@ -1,0 +1,62 @@
+"""Small real runs, shared by the tests: a CartPole run takes a fraction of a second."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+SMALL = {
+    "hidden_sizes": [8],
+    "num_generations": 4,
+    "tasks_per_step": 2,
+    "estimator": "group_rtg",
+    "advantage_scale": "batch_std",
+    "learning_rate": 3e-3,
+    "per_device_train_batch_size": 64,
+    "gradient_accumulation_steps": 1,
+    "num_epochs": 2,
+    "num_episodes": 6,
+    "eval_steps": 2,
+    "eval_episodes": 4,
+    "save_steps": 2,
+}
+
+
+@pytest.fixture
+def small_config(tmp_path: Path) -> Callable[..., Any]:
+    """Settings of a run of a few quick steps; keyword arguments change any of them."""
+    from groupwise.config import TrainingConfig
+
+    def make(**changes: Any) -> TrainingConfig:
+        return TrainingConfig.from_dict({**SMALL, "output_dir": str(tmp_path / "runs"), **changes})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def numbers() -> Callable[[Path], dict[str, Any]]:
+    """All that two equal runs must agree on: weights, and every step and evaluation without its timings."""
+    from groupwise.training.events import read_events
+    from groupwise.training.groups import read_groups
+
+    def read(path: Path) -> dict[str, Any]:
+        events = read_events(path / "events.jsonl")
+        newest = max((path / "checkpoints").iterdir(), key=lambda p: p.name)
+        return {
+            "weights": hashlib.sha256((newest / "model.safetensors").read_bytes()).hexdigest(),
+            "checkpoint": newest.name,
+            "steps": [(e.step, e.data["metrics"], e.data["totals"]) for e in events if e.type == "step"],
+            "evals": [(e.step, e.data["metrics"]) for e in events if e.type == "eval"],
+            "groups": {p.name: read_groups(p) for p in sorted((path / "groups").glob("*.parquet"))},
+            "end": [(e.step, e.data["reason"]) for e in events if e.type == "end"],
+        }
+
+    return read

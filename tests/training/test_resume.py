@@ -1,0 +1,283 @@
+"""A run that is stopped, killed or damaged goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from groupwise.config import TrainingConfig
+from groupwise.control.product import build
+from groupwise.errors import CheckpointError, RunError, RunLocked
+from groupwise.training.checkpoint import load_checkpoint
+from groupwise.training.control import send_command
+from groupwise.training.events import read_events
+from groupwise.training.run import Run, create_run, inspect_run, read_config
+from groupwise.training.session import execute
+
+Numbers = Callable[[Path], dict[str, Any]]
+Configure = Callable[..., TrainingConfig]
+
+
+def finish(path: Path) -> list[Any]:
+    return list(execute(path, build))
+
+
+def copy_of(path: Path, name: str) -> Path:
+    return Path(shutil.copytree(path, path.parent / name))
+
+
+@pytest.fixture
+def undisturbed(small_config: Configure, numbers: Numbers) -> tuple[Path, dict[str, Any]]:
+    path = create_run(small_config(run_name="undisturbed"))
+    finish(path)
+    return path, numbers(path)
+
+
+def stopped_after(path: Path, steps: int) -> None:
+    """Run at most `steps` steps and drop the rest on the floor, like a process that vanished."""
+    for event in execute(path, build):
+        if event.type == "step" and event.step == steps:
+            return
+
+
+@pytest.mark.parametrize("steps", range(1, 7))
+def test_a_run_interrupted_at_any_step_ends_bit_for_bit_like_an_undisturbed_one(
+    small_config: Configure, undisturbed: tuple[Path, dict[str, Any]], numbers: Numbers, steps: int
+) -> None:
+    path = create_run(small_config(run_name=f"interrupted-{steps}"))
+    stopped_after(path, steps)
+    finish(path)
+    assert numbers(path) == undisturbed[1]
+
+
+def test_interrupted_runs_agree_with_dropout_style_global_randomness(
+    small_config: Configure, numbers: Numbers
+) -> None:
+    """The global generators are part of a checkpoint too: a policy may draw from them."""
+
+    def noisy(cfg: TrainingConfig) -> Any:
+        parts = build(cfg)
+        inner = parts.policy.evaluate
+
+        def evaluate(inputs: Any) -> Any:
+            seen = inner(inputs)
+            return type(seen)(seen.logp * (1 + 0.01 * torch.rand(())), seen.entropy, seen.value)
+
+        parts.policy.evaluate = evaluate
+        return parts
+
+    whole = create_run(small_config(run_name="whole"))
+    list(execute(whole, noisy))
+    broken = create_run(small_config(run_name="broken"))
+    for event in execute(broken, noisy):
+        if event.step == 3:
+            break
+    list(execute(broken, noisy))
+    assert numbers(broken) == numbers(whole)
+
+
+def kill_at(path: Path, delay: float) -> None:
+    """Train in a child process and kill it, with SIGKILL, after `delay` seconds."""
+    child = os.fork()
+    if child == 0:
+        try:
+            finish(path)
+        finally:
+            os._exit(0)
+    time.sleep(delay)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def test_kill_minus_9_at_twenty_random_moments_changes_nothing(
+    small_config: Configure, undisturbed: tuple[Path, dict[str, Any]], numbers: Numbers
+) -> None:
+    clock = time.perf_counter()
+    finish(create_run(small_config(run_name="clock")))
+    whole = time.perf_counter() - clock
+    rng = random.Random(7)
+    seen = set()
+    for number in range(20):
+        path = create_run(small_config(run_name=f"killed-{number}"))
+        kill_at(path, rng.uniform(0.0, 1.1 * whole))
+        seen.add(inspect_run(path).step)
+        finish(path)
+        assert numbers(path) == undisturbed[1], f"kill {number}"
+    assert len(seen) >= 4, "the kills should have struck at different steps"
+
+
+def test_a_run_killed_again_and_again_still_ends_the_same(
+    small_config: Configure, undisturbed: tuple[Path, dict[str, Any]], numbers: Numbers
+) -> None:
+    path = create_run(small_config(run_name="harried"))
+    rng = random.Random(3)
+    for _ in range(6):
+        kill_at(path, rng.uniform(0.02, 0.25))
+    finish(path)
+    assert numbers(path) == undisturbed[1]
+    assert inspect_run(path).attempt == 7
+
+
+def last_record(path: Path) -> int:
+    """Where the last record of a file begins: the last line of a log, the whole of anything else."""
+    content = path.read_bytes()
+    if path.suffix != ".jsonl":
+        return 0
+    return content.rstrip(b"\n").rfind(b"\n") + 1
+
+
+def damaged_files(path: Path) -> list[Path]:
+    files = sorted(p.relative_to(path) for p in path.rglob("*") if p.is_file())
+    newest = max(path.glob("checkpoints/*")).name
+    last_groups = max(path.glob("groups/*")).name
+    return [
+        p for p in files
+        if p.parts[0] not in ("checkpoints", "groups") or newest in p.parts or p.name == last_groups
+    ]  # fmt: skip
+
+
+def test_any_file_cut_at_its_last_record_is_survived(
+    small_config: Configure, undisturbed: tuple[Path, dict[str, Any]], numbers: Numbers, tmp_path: Path
+) -> None:
+    """Every file, cut at a spread of bytes of its last record; benchmarks/chaos.py cuts at every byte."""
+    source = create_run(small_config(run_name="cut"))
+    send_command(source, "checkpoint")
+    stopped_after(source, 5)
+    for name in damaged_files(source):
+        begin, size = last_record(source / name), (source / name).stat().st_size
+        cuts = {begin, begin + 1, (begin + size) // 2, size - 2, size - 1} & set(range(begin, size))
+        for cut in sorted(cuts):
+            path = tmp_path / "damaged" / "cut"
+            shutil.copytree(source, path)
+            os.truncate(path / name, cut)
+            finish(path)
+            assert numbers(path) == undisturbed[1], f"{name} cut at byte {cut}"
+            shutil.rmtree(path)
+
+
+def test_opening_a_log_cut_at_every_byte_keeps_whole_events_only(small_config: Configure) -> None:
+    source = create_run(small_config(run_name="log"))
+    stopped_after(source, 5)
+    log = source / "events.jsonl"
+    whole, begin = log.read_bytes(), last_record(log)
+    for cut in range(begin, len(whole)):
+        log.write_bytes(whole[:cut])
+        assert len(read_events(log)) == whole.count(b"\n") - 1
+
+
+def test_a_checkpoint_cut_at_any_byte_is_known_to_be_damaged(small_config: Configure, tmp_path: Path) -> None:
+    path = create_run(small_config(run_name="bytes"))
+    finish(path)
+    newest = max(path.glob("checkpoints/*"))
+    for file in sorted(newest.iterdir()):
+        whole = file.read_bytes()
+        for cut in range(0, len(whole), 1 if len(whole) < 2000 else 97):
+            file.write_bytes(whole[:cut])
+            if file.name == "COMPLETE" and whole[:cut].strip() == whole.strip():
+                continue
+            with pytest.raises(CheckpointError):
+                load_checkpoint(newest)
+        file.write_bytes(whole)
+    load_checkpoint(newest)
+
+
+def test_a_damaged_newest_checkpoint_falls_back_to_the_last_good_one_with_a_warning(
+    small_config: Configure, undisturbed: tuple[Path, dict[str, Any]], numbers: Numbers
+) -> None:
+    path = create_run(small_config(run_name="flipped"))
+    stopped_after(path, 5)
+    weights = path / "checkpoints" / "000004" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    events = finish(path)
+    assert events[0].data["resumed_from"] == 2
+    assert any(e.type == "hint" and "000004 is damaged" in e.data["message"] for e in events)
+    assert numbers(path) == undisturbed[1]
+
+
+def test_a_checkpoint_never_runs_code_from_its_file(small_config: Configure, tmp_path: Path) -> None:
+    import hashlib
+    import json
+    import pickle
+
+    path = create_run(small_config(run_name="hostile"))
+    finish(path)
+    newest = max(path.glob("checkpoints/*"))
+    witness = tmp_path / "witness"
+
+    class Attack:
+        def __reduce__(self) -> Any:
+            return (os.system, (f"touch {witness}",))
+
+    content = pickle.dumps(Attack())
+    (newest / "state.pt").write_bytes(content)
+    marks = json.loads((newest / "COMPLETE").read_text())
+    marks["state.pt"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (newest / "COMPLETE").write_text(json.dumps(marks))
+    with pytest.raises(CheckpointError):
+        load_checkpoint(newest)
+    assert not witness.exists()
+
+
+def test_events_are_numbered_without_gaps_and_no_step_is_doubled(small_config: Configure) -> None:
+    path = create_run(small_config(run_name="gaps"))
+    for steps in (1, 3, 5):
+        stopped_after(path, steps)
+    finish(path)
+    events = read_events(path / "events.jsonl")
+    assert [e.seq for e in events] == list(range(len(events)))
+    assert [e.step for e in events if e.type == "step"] == [1, 2, 3, 4, 5, 6]
+    assert (path / "events.jsonl").read_bytes().count(b"\n") == len(events)
+
+
+def test_a_second_process_on_the_same_run_is_refused(small_config: Configure) -> None:
+    path = create_run(small_config(run_name="mine"))
+    run = Run(path)
+    try:
+        with pytest.raises(RunLocked, match=f"mine is being written by another process.*{os.getpid()}"):
+            Run(path)
+    finally:
+        run.close()
+    finish(path)
+
+
+def test_a_run_whose_settings_are_lost_is_read_from_its_events(small_config: Configure) -> None:
+    path = create_run(small_config(run_name="lost"))
+    stopped_after(path, 3)
+    cfg = read_config(path)
+    (path / "config.toml").write_text("[run]\nseed = 99\n")
+    assert read_config(path) == cfg
+    (path / "events.jsonl").unlink()
+    with pytest.raises(RunError, match="missing or damaged"):
+        read_config(path)
+
+
+def test_a_finished_run_resumed_stays_finished_and_more_steps_go_on(
+    small_config: Configure, numbers: Numbers
+) -> None:
+    path = create_run(small_config(run_name="more"))
+    finish(path)
+    again = finish(path)
+    assert [e.type for e in again] == ["start", "end"]
+    longer = read_config(path).replace(num_episodes=8)
+    assert [e.step for e in execute(path, build, longer) if e.type == "step"] == [7, 8]
+    assert read_config(path).training.num_episodes == 8
+
+
+def test_a_run_that_reached_its_target_does_not_train_on_after_a_crash(small_config: Configure) -> None:
+    path = create_run(small_config(run_name="target", target_reward=1.0))
+    events = finish(path)
+    assert (events[-1].step, events[-1].data["reason"]) == (2, "target_reached")
+    log = path / "events.jsonl"
+    os.truncate(log, last_record(log))
+    assert [e.type for e in finish(path)] == ["start", "end"]
