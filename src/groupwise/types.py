@@ -67,15 +67,15 @@ class Trajectory:
     id: str
     task_id: str
     group_id: str
-    obs: Array
-    actions: Array
-    mask: Array
-    behavior_logp: Array
-    versions: Array
-    rewards: Array
+    obs: Array = field(repr=False)
+    actions: Array = field(repr=False)
+    mask: Array = field(repr=False)
+    behavior_logp: Array = field(repr=False)
+    versions: Array = field(repr=False)
+    rewards: Array = field(repr=False)
     end: End
     terminated: bool
-    last_obs: Array | None = None
+    last_obs: Array | None = field(default=None, repr=False)
     error: Failure | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
 
@@ -235,7 +235,8 @@ class VectorEnvironment(Protocol):
 
     `reset(seeds)` starts `len(seeds)` copies; equal seeds start in equal states.
     `step(actions)` returns `(obs [N, ...], rewards [N], terminated [N], truncated [N])`. A copy that has
-    ended stays where it is and returns reward 0 until the next reset.
+    ended stays where it is and returns reward 0 until the next reset. The same seeds and actions give the
+    same run, and every call returns arrays of its own.
     """
 
     observation_size: int

@@ -196,6 +196,11 @@ RULES = [
         {"loss_type": "dr_grpo", "max_completion_length": 64},
     ),
     (
+        {"dual_clip": 1.25, "clip_ratio_high": 0.28},
+        ["loss.dual_clip = 1.25", "above 1.28"],
+        {"dual_clip": 1.3, "clip_ratio_high": 0.28},
+    ),
+    (
         {"loss_type": "gspo", "importance_level": "token"},
         ["gspo", "importance_level = 'token'", "per sequence"],
         {"loss_type": "gspo", "importance_level": "sequence"},

@@ -69,6 +69,8 @@ def configs(draw: st.DrawFn) -> TrainingConfig:
     values |= {"fp16": False} if values.get("bf16") else {}
     values |= {"importance_level": None} if values.get("loss_type") == "gspo" else {}
     values |= {"max_completion_length": 9} if values.get("loss_type") == "dr_grpo" else {}
+    if values.get("dual_clip") is not None:
+        values["dual_clip"] = 2 + values.get("clip_ratio", 0) + (values.get("clip_ratio_high") or 0)
     values |= {"eval_steps": 1} if values.get("eval_steps") == 0 else {}
     return TrainingConfig(**values)
 

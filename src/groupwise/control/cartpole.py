@@ -1,0 +1,205 @@
+"""CartPole, many copies at once: Gymnasium's CartPole-v1 to the last bit, without its Python loop.
+
+The state is kept as rows (position, velocity, angle, angular velocity) of N float64 columns. Every array
+a step needs is made at reset, constants included: on a few dozen copies NumPy's cost is the call, and a
+call on equal shapes without a scalar or a new array is the cheapest there is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.errors import ContractError
+from groupwise.types import Array
+
+GRAVITY = 9.8
+CART_MASS = 1.0
+POLE_MASS = 0.1
+TOTAL_MASS = POLE_MASS + CART_MASS
+TIME_STEP = 0.02
+POSITION_LIMIT = 2.4
+ANGLE_LIMIT = 12 * 2 * math.pi / 360
+START_BOUND = 0.05
+
+
+class CartPole:
+    """Balance a pole on a cart pushed left (0) or right (1): a `VectorEnvironment`.
+
+    Reward 1 for every step up to and including the one that ends the attempt. It terminates when the cart
+    leaves ±2.4 or the pole ±12°, and is truncated after `max_steps`; as with Gymnasium's `TimeLimit`, a pole
+    that falls on the very last step is both. Arrays returned are the caller's to keep.
+
+    The defaults are CartPole-v1. `half_length` is the pole's, `force` the push to the right (negative swaps
+    left and right).
+    """
+
+    observation_size = 4
+    action_count = 2
+
+    def __init__(self, *, half_length: float = 0.5, force: float = 10.0, max_steps: int = 500) -> None:
+        self.max_steps = max_steps
+        self._half_length = half_length
+        self._pushes = np.array([-force, force])
+        self._count = -1
+        self.set_state(np.empty((0, 4)))
+
+    def reset(self, seeds: Sequence[int]) -> Array:
+        """Start one copy per seed, each where Gymnasium's `reset(seed=seed)` starts it."""
+        rows = {seed: row for row, seed in enumerate(dict.fromkeys(seeds))}
+        starts = np.array([_start(seed) for seed in rows]).reshape(-1, 4)
+        return self.set_state(starts[np.array([rows[seed] for seed in seeds], np.intp)])
+
+    def set_state(self, states: Array) -> Array:
+        """Start one copy per row of `states` [N, 4], its clock at 0; returns the observations."""
+        states = np.asarray(states, np.float64)
+        if states.ndim != 2 or states.shape[1] != 4 or not np.isfinite(states).all():
+            raise ContractError(
+                f"CartPole states must be finite and of shape [N, 4], not {states.shape}: {states!r:.120}",
+                hint="Give one row (position, velocity, angle, angular velocity) per copy.",
+            )
+        self._allocate(len(states))
+        self._motion.state[...] = states.T
+        return self._observe()
+
+    @property
+    def states(self) -> NDArray[np.float64]:
+        """The states [N, 4] in full precision, as `set_state` takes them."""
+        return self._motion.state.T.copy()
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
+        self._check(actions)
+        self._elapsed += 1
+        self._motion.advance(self._pushes[actions])
+        terminated = self._motion.outside()
+        rewards = self._alive.copy()
+        if self._elapsed == self.max_steps:
+            np.greater(self._alive, 0.0, self._truncated)
+            self._stop(self._truncated)
+        if np.count_nonzero(terminated):
+            self._stop(terminated)
+        return self._observe(), rewards, terminated, self._truncated.copy()
+
+    def _allocate(self, count: int) -> None:
+        if count != self._count:
+            self._count = count
+            self._motion = _Motion(np.empty((4, count)), np.empty((4, count)), self._half_length)
+            self._alive = np.empty(count)
+            self._truncated = np.empty(count, np.bool_)
+        self._motion.time_step.fill(TIME_STEP)
+        self._alive.fill(1.0)
+        self._truncated.fill(False)
+        self._elapsed = 0
+
+    def _check(self, actions: Array) -> None:
+        # OR over all actions is 0 or 1 exactly when each of them is: one pass for both bounds.
+        if (
+            type(actions) is np.ndarray
+            and actions.shape == (self._count,)
+            and actions.dtype.kind in "iu"
+            and self._count
+            and 0 <= np.bitwise_or.reduce(actions) <= 1
+        ):
+            return
+        if not self._count:
+            raise ContractError("CartPole has no copies to step.", hint="Call reset(seeds) with seeds first.")
+        raise ContractError(
+            f"CartPole takes {self._count} integer actions, each 0 or 1, not {actions!r:.120}",
+            hint="Give an integer NumPy array with one action per copy.",
+        )
+
+    def _stop(self, copies: Array) -> None:
+        """Time no longer passes for these copies."""
+        self._alive[copies] = 0.0
+        self._motion.time_step[:, copies] = 0.0
+
+    def _observe(self) -> NDArray[np.float32]:
+        return self._motion.state.T.astype(np.float32, order="C")
+
+
+class _Motion:
+    """The physics: states as four rows, moved by one Euler step at a time.
+
+    Operations come in Gymnasium's order, so that rounding is the same. Rows that meet the same operation
+    stand side by side and share the call. `time_step` is 0 for the copies that no longer move.
+    """
+
+    def __init__(self, state: Array, time_step: Array, half_length: float) -> None:
+        count = state.shape[1]
+        pole_moment = POLE_MASS * half_length
+        self.state = state
+        self.time_step = time_step
+        self._arguments = state, time_step, half_length
+        self._rate = np.empty((4, count))
+        self._trig = np.empty((2, count))
+        self._factors = np.full((3, count), GRAVITY)
+        self._products = np.empty((2, count))
+        self._spare = np.empty(count)
+        self._too_far = np.empty((2, count), np.bool_)
+        self._limits = np.repeat([[POSITION_LIMIT], [ANGLE_LIMIT]], count, axis=1)
+        self._masses = np.repeat([[pole_moment], [POLE_MASS]], count, axis=1)
+        self._pole_moment = np.full(count, pole_moment)
+        self._total_mass = np.full((2, count), TOTAL_MASS)
+        self._four_thirds = np.full(count, 4.0 / 3.0)
+        self._half_length = np.full(count, half_length)
+
+        self._angle, self._spin = self.state[2:]
+        self._placed, self._velocities = self.state[::2], self.state[1::2]
+        self._speeds = self._rate[::2]
+        self._acceleration, self._spin_acceleration = self._rate[1::2]
+        self._sin, self._cos = self._trig
+        self._gravity_and_temp, self._temp_and_inertia = self._factors[:2], self._factors[1:]
+        self._temp, self._inertia = self._factors[1:]
+        self._lift, self._drag = self._products
+        self._off_track, self._fallen = self._too_far
+        self._mass = self._total_mass[0]
+
+    def __reduce__(self) -> tuple[type[_Motion], tuple[Array, Array, float]]:
+        # Copied one by one, the rows would no longer be parts of the tables.
+        return _Motion, self._arguments
+
+    def advance(self, push: Array) -> None:
+        """One Euler step:
+
+        temp = (push + pole_moment · θ̇² · sin θ) / total_mass
+        θ̈    = (g · sin θ − cos θ · temp) / (half_length · (4/3 − pole_mass · cos² θ / total_mass))
+        ẍ    = temp − pole_moment · θ̈ · cos θ / total_mass
+        """
+        sin, cos, temp, inertia, spare = self._sin, self._cos, self._temp, self._inertia, self._spare
+        both = self._temp_and_inertia
+        np.sin(self._angle, sin)
+        np.cos(self._angle, cos)
+        np.multiply(self._spin, self._spin, temp)
+        np.multiply(cos, cos, inertia)
+        np.multiply(both, self._masses, both)
+        np.multiply(temp, sin, temp)
+        np.add(temp, push, temp)
+        np.divide(both, self._total_mass, both)
+        np.subtract(self._four_thirds, inertia, inertia)
+        np.multiply(inertia, self._half_length, inertia)
+        np.multiply(self._trig, self._gravity_and_temp, self._products)
+        np.subtract(self._lift, self._drag, spare)
+        np.divide(spare, inertia, self._spin_acceleration)
+        np.multiply(self._spin_acceleration, self._pole_moment, spare)
+        np.multiply(spare, cos, spare)
+        np.divide(spare, self._mass, spare)
+        np.subtract(temp, spare, self._acceleration)
+        np.copyto(self._speeds, self._velocities)
+        np.multiply(self._rate, self.time_step, self._rate)
+        np.add(self.state, self._rate, self.state)
+
+    def outside(self) -> NDArray[np.bool_]:
+        """Which copies have left the track or dropped the pole."""
+        np.abs(self._placed, self._products)
+        np.greater(self._products, self._limits, self._too_far)
+        left: NDArray[np.bool_] = np.logical_or(self._off_track, self._fallen)
+        return left
+
+
+def _start(seed: int) -> NDArray[np.float64]:
+    if seed < 0:
+        raise ContractError(f"A reset seed must be 0 or more, not {seed}.", hint="Give non-negative seeds.")
+    return np.random.default_rng(seed).uniform(-START_BOUND, START_BOUND, 4)

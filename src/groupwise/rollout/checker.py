@@ -1,0 +1,161 @@
+"""Tells the author of a vector environment which of its promises are broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from groupwise.errors import ContractError
+from groupwise.rollout.contract import check_observations, check_sizes, check_step
+from groupwise.types import Array, Failure, VectorEnvironment
+
+Rule: TypeAlias = "Callable[[_Run, _Run], tuple[str, str] | None]"
+
+# Two copies that must start alike, and one that need not.
+SEEDS = (1, 1, 2)
+# An environment with a higher limit is not played to its end.
+MOST_STEPS = 2000
+
+
+def check_environment(env: VectorEnvironment) -> list[Failure]:
+    """Play a few copies twice and report what breaks the contract of `VectorEnvironment`.
+
+    An empty list is a pass. A wrong shape or an exception ends the check: it is then the last finding.
+    """
+    try:
+        check_sizes(env)
+        check_observations(env, env.reset([SEEDS[0]]), 1)
+        first, second = _play(env), _play(env)
+    except ContractError as error:
+        return [Failure("environment", "contract", error.message, error.hint)]
+    except Exception as error:
+        message = f"{type(env).__name__} raised {type(error).__name__}: {error}"
+        return [
+            Failure("environment", "raised", message, "Call reset and step by hand to see the traceback.")
+        ]
+    found = [(code, rule(first, second)) for code, rule in RULES.items()]
+    return [Failure("environment", code, *finding) for code, finding in found if finding is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What three copies answered to random actions; `obs` [T + 1, N, D] begins with the reset's."""
+
+    obs: Array
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    reused: tuple[str, ...]
+    max_steps: int
+
+    def over(self) -> Array:
+        """Which copies had ended before a step [T, N]."""
+        ended = np.logical_or.accumulate(self.terminated | self.truncated)
+        return np.concatenate([np.zeros_like(ended[:1]), ended[:-1]])
+
+
+def _play(env: VectorEnvironment) -> _Run:
+    rng = np.random.default_rng(0)
+    start = check_observations(env, env.reset(SEEDS), len(SEEDS))
+    given = [(start, np.zeros(len(SEEDS)), np.zeros(len(SEEDS), np.bool_), np.zeros(len(SEEDS), np.bool_))]
+    kept = [tuple(array.copy() for array in given[0])]
+    # Two steps more than it may last, to see what copies do that have ended.
+    for _ in range(min(env.max_steps + 2, MOST_STEPS)):
+        actions = rng.integers(env.action_count, size=len(SEEDS))
+        given.append(check_step(env, env.step(actions), len(SEEDS)))
+        kept.append(tuple(array.copy() for array in given[-1]))
+    names = ("obs", "rewards", "terminated", "truncated")
+    tables = [np.stack(arrays) for arrays in zip(*kept, strict=True)]
+    later = [np.stack(arrays) for arrays in zip(*given, strict=True)]
+    reused = tuple(n for n, a, b in zip(names, tables, later, strict=True) if not _same(a, b))
+    obs, rewards, terminated, truncated = tables
+    return _Run(obs, rewards[1:], terminated[1:], truncated[1:], reused, env.max_steps)
+
+
+def _new_arrays(run: _Run, _: _Run) -> tuple[str, str] | None:
+    if not run.reused:
+        return None
+    return (
+        f"A later call changed the arrays of an earlier one: {', '.join(run.reused)}.",
+        "Return new arrays from every call, or copies of the buffers kept inside.",
+    )
+
+
+def _finite(run: _Run, _: _Run) -> tuple[str, str] | None:
+    for name, values in (("observation", run.obs), ("reward", run.rewards)):
+        if not np.isfinite(values).all():
+            step, copy = np.argwhere(~np.isfinite(values))[0, :2]
+            return f"Copy {copy} has {name} {values[step, copy]} at step {step}.", "Keep every number finite."
+    return None
+
+
+def _equal_seeds(run: _Run, _: _Run) -> tuple[str, str] | None:
+    one, other = run.obs[0, :2]
+    if _same(one, other):
+        return None
+    return (
+        f"Two copies reset with seed {SEEDS[0]} start differently: {one.tolist()} and {other.tolist()}.",
+        "A group is compared because it starts in one state: draw each copy's start from its own seed alone.",
+    )
+
+
+def _reproducible(run: _Run, again: _Run) -> tuple[str, str] | None:
+    for name in ("obs", "rewards", "terminated", "truncated"):
+        if not _same(getattr(run, name), getattr(again, name)):
+            return (
+                f"The same seeds and actions gave a different `{name}` the second time.",
+                "Take all chance from generators made of the seeds in `reset`, and reset everything there.",
+            )
+    return None
+
+
+def _stays_put(run: _Run, _: _Run) -> tuple[str, str] | None:
+    moved = (run.obs[1:] != run.obs[:-1]).any(axis=2) & run.over()
+    if not moved.any():
+        return None
+    step, copy = np.argwhere(moved)[0]
+    seen = f"from {run.obs[step, copy].tolist()} to {run.obs[step + 1, copy].tolist()}"
+    return (
+        f"Copy {copy} had ended, and moved at step {step} {seen}.",
+        "A copy that has ended stays where it is until the next reset: no autoreset.",
+    )
+
+
+def _earns_nothing_more(run: _Run, _: _Run) -> tuple[str, str] | None:
+    paid = (run.rewards != 0) & run.over()
+    if not paid.any():
+        return None
+    step, copy = np.argwhere(paid)[0]
+    return (
+        f"Copy {copy} had ended, and earned {run.rewards[step, copy]} at step {step}.",
+        "Return reward 0 for a copy that has ended.",
+    )
+
+
+def _ends(run: _Run, _: _Run) -> tuple[str, str] | None:
+    limit = run.max_steps
+    ended = (run.terminated | run.truncated)[:limit].any(axis=0)
+    if ended.all() or len(run.rewards) < limit:
+        return None
+    return (
+        f"Copy {np.argmin(ended)} has neither terminated nor been truncated after max_steps = {limit}.",
+        "Set `truncated` when `max_steps` is reached; a rollout cuts the episode there in any case.",
+    )
+
+
+RULES: dict[str, Rule] = {
+    "new_arrays": _new_arrays,
+    "not_finite": _finite,
+    "equal_seeds": _equal_seeds,
+    "reproducible": _reproducible,
+    "stays_put": _stays_put,
+    "earns_nothing_more": _earns_nothing_more,
+    "ends": _ends,
+}
+
+
+def _same(one: Array, other: Array) -> bool:
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")

@@ -1,0 +1,106 @@
+"""Whole episodes from a vector environment: every task attempted by a group that starts in one state.
+
+All copies step together until the last has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.errors import ContractError
+from groupwise.rollout.contract import check_choice, check_sizes
+from groupwise.rollout.tape import Tape
+from groupwise.types import Array, Failure, Group, Task, VectorEnvironment
+
+
+class Actor(Protocol):
+    """Samples an action [N] and its log-probability [N] for each of `obs` [N, D], from uniforms [N]."""
+
+    def act(self, obs: Array, uniforms: Array) -> tuple[Array, Array]: ...
+
+
+class Greedy(Protocol):
+    """Takes the action it thinks best for each of `obs` [N, D]."""
+
+    def greedy(self, obs: Array) -> Array: ...
+
+
+def collect_groups(
+    env: VectorEnvironment,
+    actor: Actor,
+    tasks: Sequence[Task],
+    group_size: int,
+    rng: np.random.Generator,
+    *,
+    version: int = 0,
+    prefix: str = "0",
+) -> list[Group]:
+    """One group per task: `group_size` episodes from the state that the task's seed resets to.
+
+    `rng` supplies all chance outside the environment, one uniform per copy and step: an equal generator gives
+    equal groups. Group I is named `prefix/gI`, its member J `prefix/gI/mJ`.
+
+    When the environment raises, every copy still running ends as `End.ENV_ERROR`; when one copy's observation
+    or reward is not finite, that copy does; they keep the steps before. A broken contract is a
+    `ContractError`.
+    """
+    if group_size < 1:
+        raise ContractError(f"group_size must be at least 1, not {group_size}.", hint="8 is a good start.")
+    groups = [f"{prefix}/g{number}" for number in range(len(tasks))]
+    names = [
+        (f"{group}/m{member}", task.id, group)
+        for group, task in zip(groups, tasks, strict=True)
+        for member in range(group_size)
+    ]
+
+    def sample(obs: Array) -> tuple[Array, Array]:
+        return check_choice(actor, actor.act(obs, rng.random(len(obs))), len(obs))
+
+    tape = _play(env, sample, [task.seed for task in tasks for _ in range(group_size)])
+    tape.check_logp(actor)
+    members = iter(tape.cut(names, version))
+    return [
+        Group(group, task, tuple(next(members) for _ in range(group_size)))
+        for group, task in zip(groups, tasks, strict=True)
+    ]
+
+
+def evaluate_greedy(
+    env: VectorEnvironment, policy: Greedy, seeds: Sequence[int]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Returns and lengths of one greedy episode per seed; a return is NaN where the environment failed."""
+
+    def best(obs: Array) -> tuple[Array, Array]:
+        return check_choice(policy, (policy.greedy(obs), np.zeros(len(obs))), len(obs))
+
+    tape = _play(env, best, seeds)
+    return tape.returns(), tape.lengths
+
+
+def _play(
+    env: VectorEnvironment, choose: Callable[[Array], tuple[Array, Array]], seeds: Sequence[int]
+) -> Tape:
+    check_sizes(env)
+    tape = Tape(env, len(seeds))
+    if tape.running:
+        tape.start(_ask(env.reset, seeds))
+    while tape.running:
+        actions, logp = choose(tape.obs[tape.steps])
+        tape.record(actions, logp, _ask(env.step, actions))
+    return tape
+
+
+def _ask(method: Callable[[Any], Any], argument: object) -> Any:
+    """The environment's answer, or the failure it ended in: the one place where it may fail."""
+    try:
+        return method(argument)
+    except ContractError:
+        raise
+    except Exception as error:
+        name = getattr(method, "__qualname__", "the environment")
+        hint = "Its check is `groupwise.rollout.checker.check_environment(env)`."
+        return Failure("environment", "raised", f"{name} raised {type(error).__name__}: {error}", hint)

@@ -1,0 +1,158 @@
+"""The recording of a rollout: [T, N] arrays, written a row per step and cut into episodes at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.rollout.contract import broken, check_observations, check_step
+from groupwise.types import Array, End, Failure, Trajectory, VectorEnvironment
+
+Names: TypeAlias = tuple[str, str, str]
+
+FIRST_ROWS = 512
+
+
+class Tape:
+    """What N copies saw, did and earned, and how each of them ended.
+
+    A copy that has ended may go on answering; nothing it says counts. `obs` has one row more than the other
+    tables: what is seen after the last step.
+    """
+
+    def __init__(self, env: VectorEnvironment, count: int) -> None:
+        rows = min(env.max_steps, FIRST_ROWS)
+        self.env = env
+        self.count = count
+        self.steps = 0
+        self.obs = np.empty((rows + 1, count, env.observation_size), np.float32)
+        self.actions = np.empty((rows, count), np.int64)
+        self.logp = np.empty((rows, count), np.float32)
+        self.rewards = np.empty((rows, count), np.float64)
+        self.live = np.ones(count, np.bool_)
+        self.lengths = np.zeros(count, np.int64)
+        self.terminated = np.zeros(count, np.bool_)
+        self.failures: dict[int, Failure] = {}
+        self.running = count > 0
+
+    def start(self, obs: Any) -> None:
+        """Take what the environment said to `reset`."""
+        if isinstance(obs, Failure):
+            self._fail(obs)
+            return
+        self.obs[0] = check_observations(self.env, obs, self.count)
+        self._drop_not_finite(self.obs[0], np.zeros(self.count))
+
+    def record(self, actions: Array, logp: Array, answer: Any) -> None:
+        """Take what was chosen, and what the environment said to it."""
+        if isinstance(answer, Failure):
+            self._fail(answer)
+            return
+        obs, rewards, terminated, truncated = check_step(self.env, answer, self.count)
+        step = self.steps
+        if step == len(self.actions):
+            self._grow()
+        self.obs[step + 1] = obs
+        self.actions[step] = actions
+        self.logp[step] = logp
+        self.rewards[step] = rewards
+        self._drop_not_finite(self.obs[step + 1], self.rewards[step])
+        self.steps = step + 1
+        ended = np.logical_or(terminated, truncated)
+        np.logical_and(ended, self.live, ended)
+        if np.count_nonzero(ended):
+            self.terminated |= ended & terminated
+            self._stop(ended)
+        if self.steps == self.env.max_steps:
+            self._stop(self.live.copy())
+
+    def played(self) -> NDArray[np.bool_]:
+        """Which steps [N, T] lie before the end of their episode."""
+        mask: NDArray[np.bool_] = np.arange(self.steps) < self.lengths[:, np.newaxis]
+        return mask
+
+    def returns(self) -> NDArray[np.float64]:
+        """The sum of every episode's rewards [N], NaN where the environment failed."""
+        totals: NDArray[np.float64] = np.where(self.played(), self.rewards[: self.steps].T, 0.0).sum(axis=1)
+        totals[list(self.failures)] = np.nan
+        return totals
+
+    def cut(self, names: Sequence[Names], version: int) -> list[Trajectory]:
+        """One episode per copy, under its names (id, task id, group id)."""
+        mask = self.played()
+        tables = (self.obs, self.actions, self.logp, self.rewards)
+        obs, actions, logp, rewards = (table[: self.steps].swapaxes(0, 1)[mask] for table in tables)
+        acted, versions = np.ones(len(obs), np.bool_), np.full(len(obs), version, np.int64)
+        stops = np.cumsum(self.lengths).tolist()
+        episodes = []
+        for copy, (name, length, stop) in enumerate(zip(names, self.lengths.tolist(), stops, strict=True)):
+            part = slice(stop - length, stop)
+            end, last_obs = self._ending(copy)
+            episodes.append(
+                Trajectory(
+                    *name, obs[part], actions[part], acted[part], logp[part], versions[part], rewards[part],
+                    end, end is End.FINISHED, last_obs, self.failures.get(copy),
+                )
+            )  # fmt: skip
+        return episodes
+
+    def check_logp(self, actor: object) -> None:
+        logp = self.logp[: self.steps].T[self.played()]
+        if not _finite(logp):
+            remedy = "Its weights may have diverged: lower the learning rate, or clip the gradient harder."
+            worst = float(logp[~np.isfinite(logp)][0])
+            raise broken(actor, "the log-probability of a sampled action must be finite", worst, remedy)
+
+    def _ending(self, copy: int) -> tuple[End, Array | None]:
+        if copy in self.failures:
+            return End.ENV_ERROR, None
+        if self.terminated[copy]:
+            return End.FINISHED, None
+        return End.TRUNCATED, self.obs[self.lengths[copy], copy].copy()
+
+    def _stop(self, copies: Array) -> None:
+        self.lengths[copies] = self.steps
+        self.live[copies] = False
+        self.running = bool(self.live.any())
+
+    def _fail(self, failure: Failure) -> None:
+        self.failures |= dict.fromkeys(np.flatnonzero(self.live).tolist(), failure)
+        self._stop(self.live.copy())
+
+    def _drop_not_finite(self, obs: Array, rewards: Array) -> None:
+        """End the copies whose latest numbers cannot be used, before the step that brought them."""
+        if _finite(obs) and _finite(rewards):
+            return
+        lost = ~(np.isfinite(obs).all(axis=1) & np.isfinite(rewards))
+        for copy in np.flatnonzero(lost & self.live).tolist():
+            self.failures[copy] = self._not_finite(obs[copy], rewards[copy])
+        self._stop(lost & self.live)
+        obs[lost] = 0.0
+
+    def _not_finite(self, obs: Array, reward: float) -> Failure:
+        seen = f"observation {obs.tolist()!s:.80}, reward {reward}"
+        hint = (
+            "Observations (as float32) and rewards must be finite: look for a division by 0 or an overflow."
+        )
+        return Failure(
+            "environment", "not_finite", f"{type(self.env).__name__}, step {self.steps}: {seen}", hint
+        )
+
+    def _grow(self) -> None:
+        rows = min(len(self.actions), self.env.max_steps - len(self.actions))
+        self.obs = _longer(self.obs, rows)
+        self.actions = _longer(self.actions, rows)
+        self.logp = _longer(self.logp, rows)
+        self.rewards = _longer(self.rewards, rows)
+
+
+def _longer(table: Array, rows: int) -> Array:
+    return np.concatenate([table, np.empty((rows, *table.shape[1:]), table.dtype)])
+
+
+def _finite(values: Array) -> bool:
+    # Counting is a third of the price of `all()`.
+    return bool(np.count_nonzero(np.isfinite(values)) == values.size)

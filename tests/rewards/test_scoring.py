@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from groupwise.errors import ConfigError
+from groupwise.rewards.scoring import per_attempt, score_group, score_groups
+from groupwise.types import End, Failed, Failure, Group, Score, Task, Trajectory
+
+BROKEN = Failure("environment", "raised", "the simulator is gone")
+
+
+def attempt(number, error=None):
+    steps = np.arange(number + 1)
+    return Trajectory(
+        f"m{number}", "task", "group", steps, steps, steps >= 0, steps * 0.0, steps * 0, steps * 1.0,
+        End.ENV_ERROR if error else End.FINISHED, not error, error=error,
+    )  # fmt: skip
+
+
+def group_of(*errors, name="group"):
+    return Group(name, Task("task"), tuple(attempt(n, error) for n, error in enumerate(errors)))
+
+
+def scores_of(reward, *errors):
+    return score_groups(reward, [group_of(*errors)])[0].scores
+
+
+def answering(answer):
+    async def reward(task, group):
+        return answer
+
+    return reward
+
+
+def failures(scores):
+    assert all(isinstance(score, Failed) for score in scores)
+    return [score.failure for score in scores]
+
+
+def test_fault_9_a_reward_that_raises_is_an_error_on_that_trajectory_never_a_silent_zero():
+    def fragile(task, trajectory):
+        if trajectory.id == "m1":
+            raise ZeroDivisionError("no steps to divide by")
+        return float(len(trajectory))
+
+    (scored,) = score_groups(per_attempt(fragile), [group_of(None, None, None)])
+    first, lost, last = scored.scores
+    assert (first, last) == (Score(1.0), Score(3.0))
+    assert isinstance(lost, Failed)
+    assert (lost.failure.where, lost.failure.code) == ("reward", "raised")
+    assert "fragile" in lost.failure.message
+    assert "ZeroDivisionError: no steps to divide by" in lost.failure.message
+    np.testing.assert_array_equal(scored.totals(), [1.0, math.nan, 3.0])
+
+
+def test_a_reward_that_raises_on_a_group_fails_that_group_and_no_other():
+    async def reward(task, group):
+        if len(group) == 2:
+            raise TimeoutError("the judge did not answer")
+        return [Score(1.0)] * len(group)
+
+    one, two, three = score_groups(
+        reward, [group_of(None, name="a"), group_of(None, None, name="b"), group_of(None, name="c")]
+    )
+    assert one.scores == three.scores == (Score(1.0),)
+    for failure in failures(two.scores):
+        assert (failure.where, failure.code) == ("reward", "raised")
+        assert "TimeoutError: the judge did not answer" in failure.message
+        assert failure.hint
+
+
+def test_the_hint_of_our_own_errors_is_kept():
+    def misconfigured(task, trajectory):
+        raise ConfigError("no such judge", hint="Set rewards.judge.")
+
+    (failure,) = failures(scores_of(per_attempt(misconfigured), None))
+    assert failure.hint == "Set rewards.judge."
+
+
+@pytest.mark.parametrize("total", [math.nan, math.inf, -math.inf, np.float32("nan")])
+def test_a_total_that_is_not_finite_fails_that_attempt_alone(total):
+    first, lost, last = scores_of(answering([1.0, Score(total, {"part": 1.0}), 2.0]), None, None, None)
+    assert (first, last) == (Score(1.0), Score(2.0))
+    assert (lost.failure.where, lost.failure.code) == ("reward", "not_finite")
+    assert str(float(total)) in lost.failure.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ([1.0], "1 scores for 2 attempts"),
+        ([1.0, 2.0, 3.0], "3 scores for 2 attempts"),
+        ([], "0 scores for 2 attempts"),
+        (None, "None"),
+        (1.0, "1.0"),
+        ("ab", "'ab'"),
+        ({0: 1.0, 1: 2.0}, "{0: 1.0, 1: 2.0}"),
+    ],
+)
+def test_anything_but_one_score_each_fails_the_group_and_is_never_padded(answer, says):
+    for failure in failures(scores_of(answering(answer), None, None)):
+        assert (failure.where, failure.code) == ("reward", "contract")
+        assert says in failure.message
+
+
+@pytest.mark.parametrize("wrong", ["good", None, [1.0], Score("good"), Score(None), 1j])
+def test_an_answer_that_is_no_number_fails_that_attempt_alone(wrong):
+    first, lost = scores_of(answering([0.5, wrong]), None, None)
+    assert first == Score(0.5)
+    assert lost.failure.code == "contract"
+    assert repr(wrong) in lost.failure.message
+
+
+@given(totals=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=6))
+@settings(max_examples=25, deadline=None)
+def test_plain_numbers_are_as_good_as_scores(totals):
+    expected = tuple(Score(total) for total in totals)
+    errors = [None] * len(totals)
+    for answer in (
+        totals,
+        tuple(totals),
+        np.array(totals),
+        [Score(t) for t in totals],
+        [*map(np.float64, totals)],
+    ):
+        scores = scores_of(answering(answer), *errors)
+        assert scores == expected
+        assert all(type(score.total) is float for score in scores)
+
+
+def test_parts_and_flags_of_a_score_are_kept():
+    score = Score(2.0, {"speed": 1.5, "style": 0.5}, ("hacked",))
+    assert scores_of(answering([score]), None) == (score,)
+
+
+def test_a_reward_may_decline_one_attempt_or_all():
+    declined = Failed(Failure("reward", "judge", "no opinion"))
+    assert scores_of(answering([1.0, declined]), None, None) == (Score(1.0), declined)
+    assert scores_of(answering(declined), None, None) == (declined, declined)
+
+
+@given(errors=st.lists(st.sampled_from([None, BROKEN]), max_size=6))
+@settings(max_examples=25, deadline=None)
+def test_attempts_that_failed_on_the_way_keep_their_failure_unseen_by_the_reward(errors):
+    seen = []
+
+    async def reward(task, group):
+        seen.append(group)
+        return [float(len(member)) for member in group]
+
+    scores = scores_of(reward, *errors)
+    expected = [Score(n + 1.0) if error is None else Failed(error) for n, error in enumerate(errors)]
+    assert list(scores) == expected
+    assert all(member.error is None for group in seen for member in group)
+    assert len(seen) == (None in errors)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize("inside_a_loop", [False, True])
+def test_stopping_is_not_a_failure_of_the_reward(stop, inside_a_loop):
+    def stopped(task, trajectory):
+        raise stop
+
+    async def main():
+        return scores_of(per_attempt(stopped), None)
+
+    with pytest.raises(stop):
+        asyncio.run(main()) if inside_a_loop else scores_of(per_attempt(stopped), None)
+
+
+def test_the_synchronous_face_works_inside_a_running_loop_and_keeps_its_context():
+    seen = contextvars.ContextVar("seen", default=0)
+
+    async def reward(task, group):
+        await asyncio.sleep(0.001)
+        return [float(seen.get())] * len(group)
+
+    async def main():
+        seen.set(7)
+        outside = threading.active_count()
+        scores = scores_of(reward, None, None)
+        assert threading.active_count() == outside
+        return scores
+
+    assert asyncio.run(main()) == (Score(7.0), Score(7.0))
+
+
+def test_groups_are_scored_side_by_side():
+    async def slow(task, group):
+        await asyncio.sleep(0.1)
+        return [1.0] * len(group)
+
+    start = time.perf_counter()
+    scored = score_groups(slow, [group_of(None, name=str(n)) for n in range(20)])
+    assert time.perf_counter() - start < 1.0
+    assert [s.group.id for s in scored] == [str(n) for n in range(20)]
+
+
+def test_the_asynchronous_face_scores_one_group():
+    async def main():
+        return await score_group(answering([0.25]), group_of(None))
+
+    assert asyncio.run(main()).scores == (Score(0.25),)
+
+
+def test_an_interrupt_cancels_the_scoring_that_a_running_loop_waits_for():
+    cancelled = threading.Event()
+
+    async def endless(task, group):
+        main_thread = threading.main_thread().ident
+        threading.Timer(0.05, signal.pthread_kill, [main_thread, signal.SIGINT]).start()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cancelled.set()
+
+    async def main():
+        return scores_of(endless, None)
+
+    # Unlike asyncio.run, which handles the first interrupt itself, this loop is a notebook's.
+    loop = asyncio.new_event_loop()
+    start = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(main())
+    loop.close()
+    assert cancelled.is_set()
+    assert time.perf_counter() - start < 5
+
+
+def test_scoring_long_attempts_costs_no_more_than_looking_at_them():
+    long = Trajectory("m", "task", "group", *[np.zeros(1000)] * 6, End.FINISHED, True)
+    groups = [Group(str(n), Task("task"), (long,) * 8) for n in range(8)]
+    start = time.perf_counter()
+    score_groups(answering([1.0] * 8), groups)
+    assert time.perf_counter() - start < 0.1
