@@ -1,0 +1,247 @@
+"""How an attempt's reward stands relative to its group.
+
+Advantages are computed once over whole groups, before anything is shuffled, split or sharded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args, overload
+
+import torch
+from torch import Tensor
+
+from groupwise.core.masks import row_lengths
+from groupwise.core.shapes import check_choice, check_rank, check_shape
+
+Baseline: TypeAlias = Literal["group_mean", "group_median", "leave_one_out", "global_mean", "none"]
+Scale: TypeAlias = Literal["group_std", "batch_std", "none"]
+Std: TypeAlias = Literal["population", "sample"]
+
+_GROUP_BASELINES = ("group_mean", "group_median", "leave_one_out")
+
+
+@dataclass(frozen=True, slots=True)
+class _Segments:
+    """Statistics of the scored values of S segments; `index` [N] says which segment a row is in."""
+
+    index: Tensor
+    count: Tensor
+    mean: Tensor
+    varies: Tensor
+
+
+def _segments(values: Tensor, scored: Tensor, index: Tensor, size: int, resolution: float) -> _Segments:
+    zeros = values.new_zeros(size)
+    count = zeros.index_add(0, index, scored.to(values.dtype))
+    mean = zeros.index_add(0, index, values) / count.clamp(min=1)
+    high = zeros.scatter_reduce(0, index, values.where(scored, -torch.inf), "amax", include_self=False)
+    low = zeros.scatter_reduce(0, index, values.where(scored, torch.inf), "amin", include_self=False)
+    magnitude = torch.maximum(high.abs(), low.abs()).clamp(min=1)
+    varies = (count > 1) & (high - low > resolution * magnitude)
+    return _Segments(index, count, mean, varies)
+
+
+def _std(values: Tensor, scored: Tensor, segments: _Segments, std: Std) -> Tensor:
+    deviation = (values - segments.mean[segments.index]).where(scored, 0).square()
+    total = torch.zeros_like(segments.mean).index_add(0, segments.index, deviation)
+    degrees = segments.count - 1 if std == "sample" else segments.count
+    return (total / degrees.clamp(min=1)).sqrt()
+
+
+def _median(values: Tensor, scored: Tensor, segments: _Segments) -> Tensor:
+    """The middle of each segment: the mean of the two middle values where their number is even."""
+    ascending = values.where(scored, torch.inf).argsort(stable=True)
+    order = ascending[segments.index[ascending].argsort(stable=True)]
+    sizes = torch.bincount(segments.index, minlength=segments.count.numel())
+    first = sizes.cumsum(0) - sizes
+    count = segments.count.long()
+    ordered = values[order]
+    last = ordered.numel() - 1
+    lower = ordered[(first + (count - 1).clamp(min=0) // 2).clamp(max=last)]
+    upper = ordered[(first + count // 2).clamp(max=last)]
+    return (lower + upper) / 2
+
+
+def _resolution(dtype: torch.dtype, eps: float) -> float:
+    return max(eps, 2 * torch.finfo(dtype).eps) if dtype.is_floating_point else eps
+
+
+def _scored(rewards: Tensor, group_ids: Tensor, mask: Tensor | None) -> Tensor:
+    check_rank("rewards", rewards, 1)
+    check_shape("group_ids", group_ids, tuple(rewards.shape))
+    check_shape("mask", mask, tuple(rewards.shape))
+    scored = ~rewards.isnan() if mask is None else mask.bool() & ~rewards.isnan()
+    if (rewards.isinf() & scored).any():
+        raise ValueError(
+            "a reward is infinite; rewards must be finite, or NaN for an attempt without a score"
+        )
+    return scored
+
+
+def group_advantages(
+    rewards: Tensor,
+    group_ids: Tensor,
+    *,
+    baseline: Baseline = "group_mean",
+    scale: Scale = "group_std",
+    std: Std = "population",
+    mask: Tensor | None = None,
+    eps: float = 1e-6,
+) -> Tensor:
+    """The advantage of every attempt: A_i = (r_i − b_i) / s_i.
+
+    "DeepSeekMath" (arXiv 2402.03300), section 4.1.2: b = mean of the group, s = its standard deviation.
+    "leave_one_out" is RLOO's b_i = mean_{j≠i} r_j, "Back to Basics" (arXiv 2402.14740). Scale "none" is Dr.
+    GRPO's, "Understanding R1-Zero-Like Training" (arXiv 2503.20783); "batch_std" is that of "Tricks or
+    Traps?" (arXiv 2508.08221).
+
+    An attempt without a score (NaN, or `mask` false) is left out of every statistic and has advantage 0.
+    Exactly 0 is also the advantage of
+      * the only scored member of a group, whatever the baseline: nothing to compare it with;
+      * every member of a group whose rewards do not vary, where the baseline is the group's mean, median or
+        leave-one-out mean, or the scale is the group's;
+      * every attempt, where the baseline is "global_mean" or the scale "batch_std", and the rewards of the
+        whole batch do not vary.
+    So with baseline "global_mean" or "none" and a scale that is not the group's, a group whose rewards are
+    all equal does learn: from how it stands in the batch, or from its raw reward.
+
+    Args:
+      rewards: r, [N], of any floating dtype. Arithmetic is in float64.
+      group_ids: [N], integers, equal for members of a group. Any values in any order.
+      baseline: b: "group_mean", "group_median" (mean of the middle two for an even number), "leave_one_out",
+        "global_mean" (over the batch) or "none".
+      scale: s: "group_std", "batch_std" (of all rewards) or "none". A standard deviation is always taken
+        about the mean, also beside a median.
+      std: "population" divides by n, "sample" by n − 1. [1, 1, 0] gives +0.707, +0.707, −1.414 with
+        population; [1, 0] gives ±1 with population and ±0.707 with sample.
+      mask: [N] bool, false for an attempt to leave out.
+      eps: rewards vary if max − min > eps · max(1, max |r|). What lies below is rounding, which a division
+        would blow up to ±1. Never finer than the dtype of `rewards`.
+
+    Returns:
+      A, [N], in the dtype of `rewards` (float32 for integers).
+
+    Departure: nothing is added to s in the division. The usual s + 1e-4 (TRL) or s + 1e-6 (verl) shrinks the
+    advantages of groups with small but real differences; here `eps` decides what is real. TRL's std is the
+    sample one.
+    """
+    for name, value, choices in (
+        ("baseline", baseline, Baseline),
+        ("scale", scale, Scale),
+        ("std", std, Std),
+    ):
+        check_choice(name, value, get_args(choices))
+    scored = _scored(rewards, group_ids, mask)
+    resolution = _resolution(rewards.dtype, eps)
+    values = rewards.double().where(scored, 0)
+    ids, index = torch.unique(group_ids, return_inverse=True)
+    group = _segments(values, scored, index, ids.numel(), resolution)
+    batch = _segments(values, scored, torch.zeros_like(index), 1, resolution)
+    centred = values - _baseline(values, scored, group, batch, baseline)
+    live = scored & (group.count > 1)[index]
+    if baseline in _GROUP_BASELINES or scale == "group_std":
+        live = live & group.varies[index]
+    if baseline == "global_mean" or scale == "batch_std":
+        live = live & batch.varies
+    if scale != "none":
+        segments = group if scale == "group_std" else batch
+        spread = _std(values, scored, segments, std).where(segments.varies, 1)
+        centred = centred / spread[segments.index]
+    dtype = rewards.dtype if rewards.dtype.is_floating_point else torch.float32
+    return centred.where(live, 0).to(dtype)
+
+
+def _baseline(
+    values: Tensor, scored: Tensor, group: _Segments, batch: _Segments, baseline: Baseline
+) -> Tensor | float:
+    match baseline:
+        case "group_mean":
+            return group.mean[group.index]
+        case "group_median":
+            return _median(values, scored, group)[group.index]
+        case "leave_one_out":
+            others = (group.count - 1).clamp(min=1)
+            return ((group.mean * group.count)[group.index] - values) / others[group.index]
+        case "global_mean":
+            return batch.mean
+        case _:
+            return 0.0
+
+
+def zero_spread_groups(
+    rewards: Tensor, group_ids: Tensor, *, mask: Tensor | None = None, eps: float = 1e-6
+) -> tuple[Tensor, Tensor]:
+    """Which groups carry no signal: fewer than two scored members, or rewards that do not vary.
+
+    Args:
+      rewards, group_ids, mask, eps: as for `group_advantages`.
+
+    Returns:
+      The distinct group ids in ascending order, [G], and a bool for each, [G], true for one without spread.
+    """
+    scored = _scored(rewards, group_ids, mask)
+    ids, index = torch.unique(group_ids, return_inverse=True)
+    values = rewards.double().where(scored, 0)
+    group = _segments(values, scored, index, ids.numel(), _resolution(rewards.dtype, eps))
+    return ids, ~group.varies
+
+
+@overload
+def compute_grpo_advantages(
+    rewards: Tensor, response_mask: Tensor, group_ids: Tensor, norm_by_std: bool = True
+) -> Tensor: ...
+
+
+@overload
+def compute_grpo_advantages(
+    *, group_rewards: Sequence[float], baseline_type: Baseline = "group_mean", norm_by_std: bool = True
+) -> Tensor: ...
+
+
+def compute_grpo_advantages(
+    rewards: Tensor | None = None,
+    response_mask: Tensor | None = None,
+    group_ids: Tensor | None = None,
+    norm_by_std: bool = True,
+    *,
+    group_rewards: Sequence[float] | None = None,
+    baseline_type: Baseline = "group_mean",
+) -> Tensor:
+    """`group_advantages` in the two forms it is commonly called: for a batch of tokens, and for one group.
+
+    Batch form, `(rewards, response_mask, group_ids, norm_by_std)`:
+      rewards: [B], or [B, T] with the row's reward repeated at each of its response tokens.
+      response_mask: [B, T], the response tokens.
+      group_ids: [B].
+      Returns [B, T]: the row's advantage at its response tokens, 0 elsewhere.
+
+    Group form, `(group_rewards=[…], baseline_type=…)`:
+      group_rewards: the rewards of one group, n numbers.
+      baseline_type: the `baseline` of `group_advantages`.
+      Returns [n].
+
+    Both divide by the population standard deviation of the group unless `norm_by_std` is false.
+    """
+    scale: Scale = "group_std" if norm_by_std else "none"
+    if group_rewards is not None:
+        values = torch.as_tensor(group_rewards, dtype=torch.float32)
+        one_group = torch.zeros(values.shape, dtype=torch.long)
+        return group_advantages(values, one_group, baseline=baseline_type, scale=scale)
+    if rewards is None or response_mask is None or group_ids is None:
+        raise ValueError("give rewards, response_mask and group_ids, or give group_rewards")
+    check_rank("response_mask", response_mask, 2)
+    row_rewards = rewards if rewards.dim() == 1 else _row_rewards(rewards, response_mask)
+    advantages = group_advantages(row_rewards, group_ids, baseline=baseline_type, scale=scale)
+    return advantages.unsqueeze(1).where(response_mask.bool(), 0)
+
+
+def _row_rewards(rewards: Tensor, mask: Tensor) -> Tensor:
+    check_shape("rewards", rewards, tuple(mask.shape), tuple(mask.shape[:1]))
+    inside = mask.bool()
+    lengths = row_lengths(mask).squeeze(1)
+    mean = rewards.where(inside, 0).sum(1) / lengths
+    if not torch.allclose(rewards.where(inside, 0), mean.unsqueeze(1).where(inside, 0), equal_nan=True):
+        raise ValueError("a row of rewards differs between its tokens; give one reward per row, as their sum")
+    return mean.where(inside.any(1), torch.nan)
