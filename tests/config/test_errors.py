@@ -201,6 +201,16 @@ RULES = [
         {"dual_clip": 1.3, "clip_ratio_high": 0.28},
     ),
     (
+        {"dual_clip": 3.0, "loss_type": "sapo"},
+        ["loss.dual_clip = 3.0 cannot act", "'sapo'"],
+        {"dual_clip": 3.0, "loss_type": "luspo"},
+    ),
+    (
+        {"clip_ratio_high": 0.28, "loss_type": "cispo"},
+        ["loss.clip_ratio_high = 0.28", "caps the ratio itself", "5.0"],
+        {"clip_ratio_high": 5.0, "loss_type": "cispo"},
+    ),
+    (
         {"loss_type": "gspo", "importance_level": "token"},
         ["gspo", "importance_level = 'token'", "per sequence"],
         {"loss_type": "gspo", "importance_level": "sequence"},

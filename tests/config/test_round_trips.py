@@ -71,6 +71,8 @@ def configs(draw: st.DrawFn) -> TrainingConfig:
     values |= {"max_completion_length": 9} if values.get("loss_type") == "dr_grpo" else {}
     if values.get("dual_clip") is not None:
         values["dual_clip"] = 2 + values.get("clip_ratio", 0) + (values.get("clip_ratio_high") or 0)
+    if values.get("loss_type") in ("cispo", "sapo", "vespo"):
+        values |= {"dual_clip": None, "clip_ratio_high": None}
     values |= {"eval_steps": 1} if values.get("eval_steps") == 0 else {}
     return TrainingConfig(**values)
 

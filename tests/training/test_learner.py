@@ -72,7 +72,9 @@ def settings(**changes: Any) -> TrainingConfig:
     return TrainingConfig.from_dict({**base, **changes})
 
 
-def updated(batch: Batch, cfg: TrainingConfig, critic: bool = False) -> tuple[dict[str, Tensor], dict[str, float]]:
+def updated(
+    batch: Batch, cfg: TrainingConfig, critic: bool = False
+) -> tuple[dict[str, Tensor], dict[str, float]]:
     """The weights and the metrics after one update.
 
     Adam's first step shows only the sign of the gradient, unless its epsilon is large.
@@ -89,7 +91,9 @@ def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
     return all(torch.allclose(first[name], second[name], rtol=0, atol=1e-10) for name in first)
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "gspo", "cispo", "sapo", "luspo", "vespo"])
+@pytest.mark.parametrize(
+    "loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "gspo", "cispo", "sapo", "luspo", "vespo"]
+)
 @pytest.mark.parametrize("size", [1, 2, 5, 7])
 def test_micro_batches_leave_the_update_unchanged(loss_type: str, size: int) -> None:
     batch = make_batch(TablePolicy())
@@ -109,7 +113,9 @@ def test_micro_batches_leave_the_update_unchanged(loss_type: str, size: int) -> 
 def test_micro_batches_leave_narrowed_updates_unchanged(changes: dict[str, float]) -> None:
     batch = make_batch(TablePolicy())
     whole, _ = updated(batch, settings(**changes))
-    split, _ = updated(batch, settings(**changes, per_device_train_batch_size=3, gradient_accumulation_steps=4))
+    split, _ = updated(
+        batch, settings(**changes, per_device_train_batch_size=3, gradient_accumulation_steps=4)
+    )
     plain, _ = updated(batch, settings())
     assert same(whole, split)
     assert not same(whole, plain)

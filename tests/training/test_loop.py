@@ -94,14 +94,18 @@ def test_a_reward_that_is_not_a_number_never_reaches_the_weights(small_config: C
     assert all(np.isfinite(m["reward/mean"]) and np.isfinite(m["loss/total"]) for m in steps(events))
 
 
-def test_a_group_with_all_rewards_missing_teaches_nothing_and_the_others_go_on(small_config: Configure) -> None:
+def test_a_group_with_all_rewards_missing_teaches_nothing_and_the_others_go_on(
+    small_config: Configure,
+) -> None:
     async def first_group_fails(task: Task, group: Sequence[Trajectory]) -> list[Score]:
         if group[0].group_id.endswith("g0"):
             raise RuntimeError("judge is away")
         return [Score(float(t.rewards.sum())) for t in group]
 
     _, events = run_with(first_group_fails, small_config())
-    assert all(m["groups/failed_share"] == 0.5 and m["groups/zero_spread_share"] == 0.5 for m in steps(events))
+    assert all(
+        m["groups/failed_share"] == 0.5 and m["groups/zero_spread_share"] == 0.5 for m in steps(events)
+    )
     assert all(m["optim/steps"] > 0 for m in steps(events))
 
 
@@ -212,7 +216,10 @@ def test_ctrl_c_saves_and_the_run_resumes_there(small_config: Configure, tmp_pat
     settings = tmp_path / "settings.toml"
     settings.write_text(cfg.to_toml())
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(settings)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", SCRIPT, str(settings)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     lines = []

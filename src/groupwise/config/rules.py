@@ -65,6 +65,28 @@ def dual_clip_is_beyond_the_clip(
     )
 
 
+def dual_clip_completes_a_clip(dual_clip: float | None, loss_type: str) -> Finding | None:
+    """`dual_clip` does not go with `loss_type` cispo, sapo or vespo, which clip otherwise."""
+    if dual_clip is None or loss_type not in ("cispo", "sapo", "vespo"):
+        return None
+    return Finding(
+        "loss.dual_clip",
+        f"loss.dual_clip = {dual_clip} cannot act: loss.loss_type = {loss_type!r} has no clip that it completes",
+        "leave it out, or choose another loss.loss_type",
+    )
+
+
+def cispo_caps_the_ratio(loss_type: str, clip_ratio_high: float | None) -> Finding | None:
+    """For `loss_type = "cispo"`, `clip_ratio_high` caps the ratio itself and must be at least 1."""
+    if loss_type != "cispo" or clip_ratio_high is None or clip_ratio_high >= 1:
+        return None
+    return Finding(
+        "loss.clip_ratio_high",
+        f"loss.clip_ratio_high = {clip_ratio_high} would shrink every step: for cispo it caps the ratio itself",
+        "5.0 is usual, and what it is when left out",
+    )
+
+
 def gspo_is_per_sequence(loss_type: str, importance_level: str | None) -> Finding | None:
     """`loss_type = "gspo"` contradicts `importance_level = "token"`."""
     if loss_type != "gspo" or importance_level != "token":
@@ -112,6 +134,8 @@ RULES: tuple[Rule, ...] = (
     kl_target_needs_a_start,
     dr_grpo_needs_a_length,
     dual_clip_is_beyond_the_clip,
+    dual_clip_completes_a_clip,
+    cispo_caps_the_ratio,
     gspo_is_per_sequence,
     stopping_needs_evaluations,
     weights_sum_to_one,

@@ -58,6 +58,9 @@ class RunSettings(Section):
     eval_seed: int = setting(
         1_000_000, "first seed of the evaluation tasks, apart from training", ge=0, le=SEED_LIMIT
     )
+    threads: int | None = setting(
+        None, "threads of the CPU; null leaves it to torch. 1 is fastest for small networks", ge=1, le=1024
+    )
     group_log_steps: int = setting(1, "iterations between logs of whole groups; 0 never logs them", ge=0)
 
 

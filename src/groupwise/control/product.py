@@ -23,6 +23,8 @@ from groupwise.training.session import Parts
 from groupwise.training.source import GroupSource
 from groupwise.types import Array, Batch, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
 
+BEYOND_EVALUATION = 2**32
+
 ENVIRONMENTS: Mapping[str, Callable[..., VectorEnvironment]] = {"CartPole-v1": CartPole}
 
 
@@ -69,7 +71,10 @@ def make_environment(task: TaskSettings) -> VectorEnvironment:
 
 
 class ResetSeeds:
-    """An endless stream of tasks: the same environment, started from ever new seeds."""
+    """An endless stream of tasks: the same environment, started from ever new seeds.
+
+    They lie above every seed that `run.eval_seed` can name, so no start is both learned from and judged on.
+    """
 
     def __init__(self, environment: str, seed: int) -> None:
         self.environment = environment
@@ -82,7 +87,7 @@ class ResetSeeds:
         return [self._task(number) for number in numbers]
 
     def _task(self, number: int) -> Task:
-        seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
+        seed = BEYOND_EVALUATION + int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
         return Task(f"{self.environment}/{seed}", self.environment, seed)
 
     def state_dict(self) -> dict[str, Any]:
@@ -164,7 +169,7 @@ def frozen_reference(policy: MLPPolicy) -> Callable[[Tensors], Tensor]:
 
 
 def greedy_evaluation(cfg: TrainingConfig, environment: VectorEnvironment) -> Evaluate:
-    """Greedy episodes from seeds that training never draws."""
+    """Greedy episodes from starts that training never sees."""
     seeds = [cfg.run.eval_seed + n for n in range(cfg.run.eval_episodes)]
 
     def evaluate(policy: Policy) -> dict[str, float]:

@@ -6,6 +6,7 @@ losses       log-probabilities and advantages → the policy loss; made of `rule
 masks        which tokens a loss acts on
 divergence   KL to a reference and its coefficient, the entropy bonus
 values       the critic's loss
+scaling      measurements → comparable scores
 tokens       logits → log-probabilities and entropies of tokens
 """
 
@@ -22,6 +23,7 @@ from groupwise.core.losses import PolicyLoss, compute_grpo_loss, policy_loss
 from groupwise.core.masks import masked_mean, off_policy_mask, overlong_mask, top_entropy_mask
 from groupwise.core.returns import Gae, discounted_returns, gae, group_return_to_go
 from groupwise.core.rules import LOSSES, LossRule, loss_denominator, loss_rule
+from groupwise.core.scaling import reference_score, zscore
 from groupwise.core.surrogates import ImportanceLevel, importance_ratio
 from groupwise.core.tokens import token_entropy, token_logp
 from groupwise.core.values import explained_variance, value_loss
@@ -53,9 +55,11 @@ __all__ = [
     "off_policy_mask",
     "overlong_mask",
     "policy_loss",
+    "reference_score",
     "token_entropy",
     "token_logp",
     "top_entropy_mask",
     "value_loss",
     "zero_spread_groups",
+    "zscore",
 ]

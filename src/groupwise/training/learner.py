@@ -21,6 +21,7 @@ from torch import Tensor
 from groupwise.config import TrainingConfig
 from groupwise.core import (
     adapt_kl_coefficient,
+    entropy_bonus,
     off_policy_mask,
     policy_loss,
     top_entropy_mask,
@@ -132,11 +133,12 @@ class Learner:
     def _loss_terms(self, part: Batch, seen: Evaluation, step: OptimiserStep) -> dict[str, Tensor]:
         """The summands of the loss of one micro-batch. Those of all micro-batches of a step add up."""
         loss = self.cfg.loss
+        keep = self._keep(part, seen)
         result = policy_loss(
             seen.logp, part.behavior_logp, part.advantages, part.mask,
             loss_type=loss.loss_type, importance_level=loss.importance_level,
             clip_low=loss.clip_ratio, clip_high=loss.clip_ratio_high, dual_clip=loss.dual_clip,
-            weights=part.weights, keep=self._keep(part, seen),
+            weights=part.weights, keep=keep,
             reference_logp=part.reference_logp, beta=self.kl_coef, kl_estimator=loss.kl_estimator,
             kl_importance_correction=loss.kl_importance_correction,
             sapo_temperature_pos=loss.sapo_temperature_pos, sapo_temperature_neg=loss.sapo_temperature_neg,
@@ -144,17 +146,19 @@ class Learner:
             vespo_k_neg=loss.vespo_k_neg, vespo_lambda_neg=loss.vespo_lambda_neg,
             denominator=step.denominator,
         )  # fmt: skip
-        mask = part.mask.to(seen.logp.dtype)
-        active = mask * part.advantages.ne(0).any(1, keepdim=True)
-        total = result.loss - loss.entropy_coef * (seen.entropy * active).sum() / step.active_tokens
-        count = mask.sum()
+        bonus = entropy_bonus(
+            seen.entropy, part.mask, part.advantages,
+            coefficient=loss.entropy_coef, denominator=step.active_tokens, keep=keep,
+        )  # fmt: skip
+        total = result.loss - bonus
+        count = part.mask.sum()
         terms = {
             "loss/policy": result.loss,
-            "policy/entropy": (seen.entropy * mask).sum(),
+            "policy/entropy": seen.entropy.detach()[part.mask].sum(),
             "policy/kl": result.approx_kl * count,
             "policy/clip_low": result.clip_low_fraction * count,
             "policy/clip_high": result.clip_high_fraction * count,
-            "policy/ratio_max": result.ratio.detach().masked_fill(~part.mask, 0).max(),
+            "policy/ratio_max": result.ratio.masked_fill(~part.mask, 0).max(),
         }
         if result.reference_kl is not None:
             terms["policy/reference_kl"] = result.reference_kl * count

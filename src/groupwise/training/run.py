@@ -62,8 +62,6 @@ def create_run(cfg: TrainingConfig) -> Path:
     base, name = Path(cfg.run.output_dir), cfg.run.run_name
     with disk(base):
         base.mkdir(parents=True, exist_ok=True)
-    if name is not None and _slug(name) != name:
-        raise RunError(f"run_name {name!r} is not a plain folder name", hint=f"Try {_slug(name)!r}.")
     short = re.sub(r"-v\d+$", "", _slug(cfg.task.environment))
     for path in [base / name] if name else (base / f"{short}-{number}" for number in itertools.count(1)):
         with disk(path), suppress(FileExistsError):

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from groupwise.config import TrainingConfig
 from groupwise.errors import GroupwiseError, StorageError
 from groupwise.training.learner import Learner
@@ -37,6 +39,8 @@ def execute(path: Path, build: Build, cfg: TrainingConfig | None = None) -> Iter
                 write_config(path, cfg)
             cfg = cfg or read_config(path)
             seed_everything(cfg.run.seed)
+            if cfg.run.threads is not None:
+                torch.set_num_threads(cfg.run.threads)
             parts = build(cfg)
             learner = Learner(parts.policy, cfg)
             yield from train(

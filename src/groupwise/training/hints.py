@@ -1,0 +1,465 @@
+"""Plain-words hints when a run does not learn: what is seen, in numbers, and which setting to try.
+
+Pure: an engine sees the metrics of each step and evaluation and answers with hints; it reads no clock and
+no file, and its state is plain values, so a resumed run gives the hints the unbroken run would have given.
+
+A rule is a function of the evidence that answers with a hint while its condition holds. A hint is given
+once; its rule may speak again only after the condition has been absent for `COOLDOWN` steps. Thresholds err
+on the side of silence: a hint that fires on a healthy run teaches people to ignore hints.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
+from typing import Any, TypeAlias
+
+WARMUP = 5
+RECENT = 5
+COOLDOWN = 10
+KEEP = 20
+WATCHED = (
+    "groups/zero_spread_share", "groups/failed_share", "advantage/std", "attempt/truncated_share",
+    "attempt/length_mean", "policy/entropy", "policy/kl", "policy/clip_low", "policy/clip_high",
+    "optim/epochs", "optim/steps", "optim/grad_norm",
+)  # fmt: skip
+GRADIENTS = ("optim/grad_norm", "optim/critic_grad_norm")
+
+RawMetrics: TypeAlias = Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What is wrong, with its numbers, and what to try, with the setting's name."""
+
+    code: str
+    message: str
+    remedy: str
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+@dataclass
+class Evidence:
+    """What the rules look at: the last values of the watched metrics and a few facts about the whole run."""
+
+    config: Mapping[str, Any]
+    total_steps: int
+    seen: int = 0
+    recent: dict[str, list[float | None]] = field(default_factory=dict)
+    rewards: list[float] = field(default_factory=list)
+    first_rewards: list[float] = field(default_factory=list)
+    first_entropies: list[float] = field(default_factory=list)
+    evaluations: list[float] = field(default_factory=list)
+    lowest: float = math.inf
+    highest: float = -math.inf
+    best: float = -math.inf
+    broken: dict[str, int] = field(default_factory=dict)
+
+    def add_step(self, metrics: RawMetrics) -> None:
+        self.seen += 1
+        self._add_broken(metrics)
+        for name in WATCHED:
+            values = self.recent.setdefault(name, [])
+            values.append(finite(metrics.get(name)))
+            del values[:-KEEP]
+        if (entropy := finite(metrics.get("policy/entropy"))) is not None and len(self.first_entropies) < 3:
+            self.first_entropies.append(entropy)
+        if (reward := finite(metrics.get("reward/mean"))) is not None:
+            self._add_reward(reward, metrics)
+
+    def _add_reward(self, reward: float, metrics: RawMetrics) -> None:
+        low, high = finite(metrics.get("reward/min")), finite(metrics.get("reward/max"))
+        self.lowest = min(self.lowest, reward if low is None else low)
+        self.highest = max(self.highest, reward if high is None else high)
+        if len(self.first_rewards) < RECENT:
+            self.first_rewards.append(reward)
+        self.rewards.append(reward)
+        del self.rewards[: -3 * self.patience]
+        if len(self.rewards) >= RECENT:
+            self.best = max(self.best, self.reward)
+
+    def _add_broken(self, metrics: RawMetrics) -> None:
+        """Count for how many times in a row a metric has not been a number."""
+        for name, value in metrics.items():
+            if value is None or finite(value) is not None:
+                self.broken.pop(name, None)
+            else:
+                self.broken[name] = self.broken.get(name, 0) + 1
+
+    def add_evaluation(self, metrics: RawMetrics) -> None:
+        self._add_broken(metrics)
+        if (reward := finite(metrics.get("eval/reward_mean"))) is not None:
+            self.evaluations.append(reward)
+
+    def last(self, name: str, count: int) -> list[float]:
+        """The last `count` values of a metric, or nothing where one of them is missing."""
+        values = [v for v in self.recent.get(name, ())[-count:] if v is not None]
+        return values if len(values) == count else []
+
+    def mean(self, name: str, count: int = RECENT) -> float | None:
+        values = self.last(name, count)
+        return fmean(values) if values else None
+
+    def setting(self, path: str) -> float | None:
+        """A number of the configuration by its dotted name."""
+        value: Any = self.config
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return finite(value)
+
+    @property
+    def patience(self) -> int:
+        """How many steps without a trend are long: a fifth of the run, at least 40, at most 200."""
+        return min(max(self.total_steps // 5, 40), 200)
+
+    @property
+    def reward(self) -> float:
+        """The reward of late, smoothed over a few steps."""
+        return fmean(self.rewards[-RECENT:]) if self.rewards else math.nan
+
+    @property
+    def start(self) -> float:
+        return fmean(self.first_rewards) if self.first_rewards else math.nan
+
+    @property
+    def span(self) -> float:
+        """Between the worst and the best attempt of the run so far."""
+        return max(self.highest - self.lowest, 0.0)
+
+    @property
+    def standing(self) -> float:
+        """Where the reward stands between the worst (0) and the best (1) attempt of the run so far."""
+        return (self.reward - self.lowest) / self.span if self.span else 0.5
+
+    @property
+    def learned(self) -> bool:
+        return self.span > 0 and self.reward - self.start > 0.25 * self.span
+
+    @property
+    def solved(self) -> bool:
+        return self.learned and self.standing >= 0.8
+
+    @property
+    def spread_is_missing(self) -> bool:
+        shares = self.last("groups/zero_spread_share", RECENT)
+        return bool(shares) and min(shares) >= 0.6
+
+    def rising(self, count: int) -> bool:
+        slope, error = trend(self.rewards[-count:])
+        return slope > 2 * error
+
+    def state_dict(self) -> dict[str, Any]:
+        state = asdict(self)
+        del state["config"], state["total_steps"]
+        return {k: None if isinstance(v, float) and math.isinf(v) else v for k, v in state.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        infinite = {"lowest": math.inf, "highest": -math.inf, "best": -math.inf}
+        for name, value in state.items():
+            setattr(self, name, infinite[name] if value is None else copy.deepcopy(value))
+
+
+class HintEngine:
+    """Give it the metrics as they were measured (before NaN becomes null in the event log)."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None, total_steps: int = 0) -> None:
+        """`config` is the run's nested configuration as a plain dictionary."""
+        self._evidence = Evidence(config or {}, total_steps)
+        self._absent: dict[str, int] = {}
+
+    def step(self, metrics: RawMetrics) -> tuple[Hint, ...]:
+        """See one training step; return the hints that are new."""
+        self._evidence.add_step(metrics)
+        return self._judge(STEP_RULES)
+
+    def evaluation(self, metrics: RawMetrics) -> tuple[Hint, ...]:
+        """See one evaluation; return the hints that are new."""
+        self._evidence.add_evaluation(metrics)
+        return self._judge(EVALUATION_RULES)
+
+    def _judge(self, rules: Sequence[Rule]) -> tuple[Hint, ...]:
+        if self._evidence.seen <= WARMUP:
+            return ()
+        found = [hint for rule in rules if (hint := rule(self._evidence)) is not None]
+        new = tuple(hint for hint in found if hint.code not in self._absent)
+        if rules is STEP_RULES:
+            self._absent = {code: count + 1 for code, count in self._absent.items() if count < COOLDOWN}
+        self._absent |= {hint.code: 0 for hint in found}
+        return new
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"evidence": self._evidence.state_dict(), "absent": dict(self._absent)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._evidence.load_state_dict(state["evidence"])
+        self._absent = dict(state["absent"])
+
+
+def finite(value: Any) -> float | None:
+    """`value` as a float, or None where it is not a finite number."""
+    if isinstance(value, bool | str) or value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def number(value: float) -> str:
+    """A number as people read it: two or three digits, or whole from a thousand on."""
+    if abs(value) >= 999.5:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) >= 0.1 else f"{value:.2g}"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f}%"
+
+
+def trend(values: Sequence[float]) -> tuple[float, float]:
+    """The least-squares slope per step, and its standard error as if the values were independent."""
+    n = len(values)
+    if n < 3:
+        return 0.0, math.inf
+    middle, mean = (n - 1) / 2, fmean(values)
+    width = sum((i - middle) ** 2 for i in range(n))
+    slope = sum((i - middle) * (v - mean) for i, v in enumerate(values)) / width
+    left = sum((v - mean - slope * (i - middle)) ** 2 for i, v in enumerate(values))
+    return slope, math.sqrt(left / (n - 2) / width)
+
+
+def no_spread(e: Evidence) -> Hint | None:
+    """Most groups have no spread: every attempt scores the same, so nothing stands out to learn from."""
+    share = e.mean("groups/zero_spread_share")
+    if share is None or not e.spread_is_missing or e.solved or not e.rewards:
+        return None
+    seen = f"In {percent(share)} of the groups every attempt scores the same, for {RECENT} steps now"
+    if e.span == 0:
+        return _hint("reward_constant", f"{seen}: all attempts of the whole run scored {number(e.reward)}.")
+    limit = e.setting("advantage.reward_clip")
+    if limit is not None and min(abs(e.lowest), abs(e.reward)) > limit:
+        return _hint("rewards_clipped", f"{seen}: they earn {number(e.reward)}, clipped to {number(limit)}.")
+    where = f"mean {number(e.reward)}, best {number(e.highest)}, worst {number(e.lowest)}"
+    if e.standing >= 0.75:
+        return _hint("tasks_too_easy", f"{seen}, near the best score ({where}): the tasks are too easy.")
+    if e.standing <= 0.25:
+        return _hint("tasks_too_hard", f"{seen}, near the worst score ({where}): the tasks are too hard.")
+    return _hint("attempts_alike", f"{seen}, well or badly ({where}): attempts at one task are all alike.")
+
+
+def attempts_failing(e: Evidence) -> Hint | None:
+    share = e.mean("groups/failed_share", 3)
+    if share is None or share < 0.3:
+        return None
+    what = "Every attempt" if share > 0.99 else f"{percent(share)} of the attempts"
+    return _hint(
+        "attempts_failing",
+        f"{what} of the last 3 steps got no score: the environment or the reward failed.",
+    )
+
+
+def entropy_collapsed(e: Evidence) -> Hint | None:
+    """Only for entropies that start above 0; a density's entropy may pass 0 and means nothing relatively."""
+    values, start = e.last("policy/entropy", RECENT), e.first_entropies
+    if not values or not start or min(start) <= 0 or min(values) < 0 or e.solved:
+        return None
+    if max(values) > 0.05 * fmean(start) or e.rising(2 * RECENT):
+        return None
+    return _hint(
+        "entropy_collapsed",
+        f"The policy's entropy fell from {number(fmean(start))} to {number(fmean(values))}: it hardly "
+        f"explores any more, and the reward stands at {number(e.reward)}.",
+    )
+
+
+def stopped_by_kl(e: Evidence) -> Hint | None:
+    """No epochs at all is no KL stop: a step whose groups have no spread takes no optimiser step either."""
+    planned, epochs = e.setting("optim.num_epochs"), e.mean("optim/epochs", 2 * RECENT)
+    if e.setting("optim.kl_stop") is None or planned is None or epochs is None or e.learned:
+        return None
+    if epochs > planned / 4 or 0.0 in e.recent["optim/steps"][-2 * RECENT :] or e.rising(2 * RECENT):
+        return None
+    return _hint(
+        "stopped_by_kl",
+        f"Updates stop after {number(epochs)} of {number(planned)} epochs: the policy moves too far at "
+        f"once{_seen_kl(e)}.",
+    )
+
+
+def clipped_too_much(e: Evidence) -> Hint | None:
+    share = (e.mean("policy/clip_low") or 0.0) + (e.mean("policy/clip_high") or 0.0)
+    if share <= 0.4:
+        return None
+    return _hint(
+        "clipped_too_much",
+        f"{percent(share)} of the samples are clipped, for {RECENT} steps now{_seen_kl(e)}: the policy "
+        "moves too far in one update.",
+    )
+
+
+def gradient_vanished(e: Evidence) -> Hint | None:
+    norms, share = e.last("optim/grad_norm", RECENT), e.mean("groups/zero_spread_share")
+    if not norms or max(norms) >= 1e-6 or share is None or share > 0.9:
+        return None
+    return _hint(
+        "gradient_vanished",
+        f"{percent(1 - share)} of the groups have spread, yet the gradient's norm is {max(norms):.1g}: "
+        "nothing is learned from them.",
+    )
+
+
+def gradient_clipped(e: Evidence) -> Hint | None:
+    limit, norms = e.setting("optim.max_grad_norm"), e.last("optim/grad_norm", 2 * RECENT)
+    if not limit or not norms or min(norms) <= 10 * limit or e.learned:
+        return None
+    return _hint(
+        "gradient_clipped",
+        f"The gradient's norm ({number(fmean(norms))}) has been over 10 times its limit "
+        f"({number(limit)}) for {2 * RECENT} steps: almost all of every step is cut away.",
+    )
+
+
+def attempts_cut_off(e: Evidence) -> Hint | None:
+    """Being cut off at the limit is success for a pole that stays up, so only where nothing is learned."""
+    share, length = e.mean("attempt/truncated_share", 3 * RECENT), e.mean("attempt/length_mean")
+    if share is None or share <= 0.5 or e.learned or e.standing >= 0.8 or e.rising(3 * RECENT):
+        return None
+    long = "" if length is None else f" (mean length {number(length)})"
+    return _hint(
+        "attempts_cut_off",
+        f"{percent(share)} of the attempts are cut off at the limit{long} and the reward does not rise: "
+        "what they would have earned at their end is never seen.",
+    )
+
+
+def reward_flat(e: Evidence) -> Hint | None:
+    window = e.patience * (3 if e.learned else 1)
+    rewards = e.rewards[-window:]
+    failing = (e.mean("groups/failed_share", 3) or 0.0) >= 0.3
+    if len(rewards) < window or e.solved or e.standing >= 0.95 or e.spread_is_missing or failing:
+        return None
+    slope, error = trend(rewards)
+    if slope > 2 * error:
+        return None
+    return _hint(
+        "reward_flat",
+        f"The reward has not risen for {window} steps (mean {number(fmean(rewards))}, {slope:+.2g} "
+        f"± {2 * error:.1g} a step).",
+    )
+
+
+def reward_fell(e: Evidence) -> Hint | None:
+    gain, fall = e.best - e.start, e.best - e.reward
+    if not e.rewards or gain <= 0 or gain < 0.15 * e.span or fall <= 0.6 * gain:
+        return None
+    return _hint(
+        "reward_fell",
+        f"The reward fell to {number(e.reward)} after {number(e.best)} at its best (it started at "
+        f"{number(e.start)}).",
+    )
+
+
+def evaluation_fell(e: Evidence) -> Hint | None:
+    if len(e.evaluations) < 4:
+        return None
+    first, best, last = e.evaluations[0], max(e.evaluations), fmean(e.evaluations[-2:])
+    gain = best - first
+    if gain <= 0 or gain < 0.15 * e.span or best - last <= 0.6 * gain:
+        return None
+    return _hint(
+        "evaluation_fell",
+        f"The last two evaluations average {number(last)}, after {number(best)} at best (the first was "
+        f"{number(first)}).",
+    )
+
+
+def not_finite(e: Evidence) -> Hint | None:
+    """A gradient may overflow now and then under fp16, where such a step is dropped; not three in a row."""
+    broken = [name for name, count in e.broken.items() if count >= (3 if name in GRADIENTS else 1)]
+    if not broken:
+        return None
+    names = ", ".join(broken[:3]) + (f" and {len(broken) - 3} more" if len(broken) > 3 else "")
+    return _hint("not_finite", f"Not a number any more: {names}.")
+
+
+Rule: TypeAlias = Callable[[Evidence], Hint | None]
+EVALUATION_RULES: tuple[Rule, ...] = (not_finite, evaluation_fell)
+STEP_RULES: tuple[Rule, ...] = (
+    not_finite, attempts_failing, no_spread, reward_fell, entropy_collapsed, stopped_by_kl, clipped_too_much,
+    gradient_vanished, gradient_clipped, attempts_cut_off, reward_flat,
+)  # fmt: skip
+
+REMEDIES: Mapping[str, str] = {
+    "reward_constant": (
+        "Check that the reward tells good attempts from bad ones. If it only pays for full success, the "
+        "tasks are too hard: start with easier ones or pay for partial success."
+    ),
+    "rewards_clipped": "Scale the rewards down, raise advantage.reward_clip, or set it to null.",
+    "tasks_too_easy": "Use harder tasks, or leave out those the policy already solves.",
+    "tasks_too_hard": (
+        "Raise rollout.num_generations so that a group holds a lucky attempt, pay for partial success, or "
+        "start with easier tasks."
+    ),
+    "attempts_alike": (
+        "Make attempts differ: raise rollout.num_generations or loss.entropy_coef, or choose tasks that are "
+        "neither always nor never solved."
+    ),
+    "attempts_failing": (
+        "Read the failure column of groups/<step>.parquet (the report shows one group), then fix the "
+        "environment or the reward."
+    ),
+    "entropy_collapsed": (
+        "Go back to an earlier checkpoint, as entropy seldom recovers by itself; raise loss.entropy_coef "
+        "(0.01 is usual), lower optim.learning_rate, or hold the policy near its reference with loss.beta."
+    ),
+    "stopped_by_kl": (
+        "Lower optim.learning_rate, or lower optim.num_epochs to what is really used; raise optim.kl_stop "
+        "only if that does not help."
+    ),
+    "clipped_too_much": (
+        "Lower optim.learning_rate (try a third) or optim.num_epochs. A wider loss.clip_ratio hides this "
+        "rather than cures it."
+    ),
+    "gradient_vanished": (
+        "Check that the policy's parameters are trainable (not frozen) and that the mask covers its actions."
+    ),
+    "gradient_clipped": (
+        "Scale the rewards down, switch advantage.advantage_normalization on, or raise optim.max_grad_norm."
+    ),
+    "attempts_cut_off": (
+        "Raise task.max_episode_steps (rollout.max_conversation_turns for conversations), or reward shorter "
+        "attempts. If the task has no end of its own, this is normal."
+    ),
+    "reward_flat": (
+        "If it is still where it started, try a higher optim.learning_rate and a larger "
+        "rollout.num_generations; if it rose before, this may be as good as the set-up gets: stop, or try "
+        "another run.seed."
+    ),
+    "reward_fell": (
+        "Go back to a checkpoint from before the fall, then lower optim.learning_rate or hold the policy "
+        "back with optim.kl_stop or loss.beta."
+    ),
+    "evaluation_fell": (
+        "Keep the best checkpoint. If the training reward did not fall too, the policy exploits the reward "
+        "or its training tasks; else lower optim.learning_rate."
+    ),
+    "not_finite": (
+        "Go back to the last checkpoint, lower optim.learning_rate, set optim.max_grad_norm, and check that "
+        "the reward never returns NaN."
+    ),
+}
+
+
+def _hint(code: str, message: str) -> Hint:
+    return Hint(code, message, REMEDIES[code])
+
+
+def _seen_kl(e: Evidence) -> str:
+    kl = e.mean("policy/kl")
+    return "" if kl is None else f" (KL {number(kl)})"
