@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -60,3 +62,15 @@ def numbers() -> Callable[[Path], dict[str, Any]]:
         }
 
     return read
+
+
+@pytest.fixture(scope="session")
+def tiny_language() -> ModuleType:
+    """The module `training/tiny_language.py`: a language product of the smallest size, on a real model."""
+    path = Path(__file__).parent / "training" / "tiny_language.py"
+    spec = importlib.util.spec_from_file_location("tiny_language", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -45,9 +45,7 @@ def run_events(steps: int = 20, name: str = "pole", hint: str = "Try less.") -> 
     yield event(0, "eval", {"metrics": {"eval/reward_mean": 21.0}})
     for step in range(1, steps + 1):
         metrics = {"reward/mean": 20.0 * step, "groups/zero_spread_share": 0.25, "policy/entropy": 0.5}
-        yield event(
-            step, "step", {"metrics": metrics, "timing": {"samples_per_second": 1234.0}, "totals": {}}
-        )
+        yield event(step, "step", {"metrics": metrics, "timing": {"samples_per_second": 1234.0}, "totals": {}})
     yield event(steps, "hint", {"code": "x", "message": "Too fast.", "remedy": hint})
     yield event(steps, "end", {"reason": "finished", "steps": steps, "seconds": 2.0})
 
@@ -181,6 +179,7 @@ def test_the_display_fits_the_terminal(width: int) -> None:
     text = " ".join(lines)
     for number in ("20/20", "400", "25%", "1,234"):
         assert number in text
+    assert "failed" not in text, "no attempt has failed, so there is no need to speak of it"
 
 
 def test_time_left_counts_only_the_steps_of_this_attempt() -> None:
@@ -252,9 +251,7 @@ def test_curve_goes_from_corner_to_corner() -> None:
     lines = curve([0.0, 1.0], 20, 4).splitlines()
     assert lines[0].startswith("1 │")
     assert lines[3].startswith("0 │")
-    assert lines[0].rstrip()[-1] == "⠉" or ord(lines[0].rstrip()[-1]) & 0x08, (
-        "the last dot is at the top right"
-    )
+    assert lines[0].rstrip()[-1] == "⠉" or ord(lines[0].rstrip()[-1]) & 0x08, "the last dot is at the top right"
     assert ord(lines[3][3]) & 0x40, "the first dot is at the bottom left"
     assert lines[4].split() == ["1", "2"]
 
@@ -271,6 +268,11 @@ def test_curve_stays_in_its_box_without_gaps(width: int, height: int, ascii_only
     start = lines[0].index("|" if ascii_only else "│") + 1
     assert all(any(line[x] != " " for line in columns) for x in range(start, max(map(len, lines))))
     assert ascii_only == "".join(lines).isascii()
+
+
+def test_curve_joins_a_jump() -> None:
+    lines = curve([0.0] * 20 + [1.0] * 20, 40, 8).splitlines()[:-1]
+    assert all(line.partition("│")[2].strip() for line in lines)
 
 
 @pytest.mark.parametrize("values", [[3.0], [3.0, 3.0], [0.0, 0.0], [None, math.nan, 2.0], [1e-9, 1e9]])

@@ -29,9 +29,7 @@ def attempt(number: int, first: int, last: int, reward: float, seq: int = 0) -> 
     rows: list[tuple[int, str, dict[str, Any]]] = [(first - 1, "start", data)]
     for step in range(first, last + 1):
         metrics = {"reward/mean": reward + step, "policy/kl": None, "optim/grad_norm": float("nan")}
-        rows.append(
-            (step, "step", {"metrics": metrics, "timing": {"total": 0.5}, "totals": {"samples": step}})
-        )
+        rows.append((step, "step", {"metrics": metrics, "timing": {"total": 0.5}, "totals": {"samples": step}}))
         if step % 5 == 0:
             rows.append((step, "eval", {"metrics": {"eval/reward_mean": reward}}))
     rows.append((last, "hint", {"code": "x", "message": "Flat <b>.", "remedy": "Try."}))
@@ -152,9 +150,7 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_wandb_writes_one_offline_run_with_each_step_once(
-    offline: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_wandb_writes_one_offline_run_with_each_step_once(offline: Path, capfd: pytest.CaptureFixture[str]) -> None:
     first, second = attempt(1, 1, 9, 100.0), attempt(2, 6, 12, 200.0, seq=7)
     export("wandb", offline, first)
     assert wandb_history(offline, 9) == [(step, 100.0 + step) for step in range(1, 10)]

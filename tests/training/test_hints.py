@@ -157,13 +157,9 @@ def test_a_hint_comes_again_only_after_its_condition_was_gone_for_a_while() -> N
 
 
 def test_a_gradient_may_overflow_once_but_not_three_times_in_a_row() -> None:
-    once = given(
-        cartpole(20, change=lambda step, m: m.update({"optim/grad_norm": math.inf} if step == 9 else {}))
-    )
+    once = given(cartpole(20, change=lambda step, m: m.update({"optim/grad_norm": math.inf} if step == 9 else {})))
     assert once == []
-    often = given(
-        cartpole(20, change=lambda step, m: m.update({"optim/grad_norm": math.inf} if step >= 9 else {}))
-    )
+    often = given(cartpole(20, change=lambda step, m: m.update({"optim/grad_norm": math.inf} if step >= 9 else {})))
     assert often == [(11, "not_finite")]
 
 

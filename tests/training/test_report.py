@@ -27,7 +27,7 @@ from groupwise.training.report import last_group, verdict, write_report
 from groupwise.types import Event, GroupRecord
 
 FIGURES = {"learning", "spread", "advantage", "entropy", "movement", "gradient", "length", "time", "group"}
-EVIL = "<script>alert(1)</script>\"><img src=x onerror=alert(2)>' & $\\frac{x}$"
+EVIL = "\"><img src=x onerror=alert(2)><script>alert(1)</script>' & $\\frac{x}$ \x1b\x00"
 
 
 def step_data(step: int) -> dict[str, Any]:
@@ -46,9 +46,7 @@ def step_data(step: int) -> dict[str, Any]:
 
 def records(scores: list[float | None], group: str = "g0", failure: str = "timeout") -> list[GroupRecord]:
     return [
-        GroupRecord(
-            group, "task", f"{group}-{i}", score, {}, (), 0.5, 100, "finished", "" if score else failure, 1
-        )
+        GroupRecord(group, "task", f"{group}-{i}", score, {}, (), 0.5, 100, "finished", "" if score else failure, 1)
         for i, score in enumerate(scores)
     ]
 
@@ -216,9 +214,7 @@ def test_whatever_a_run_says_is_text_and_never_markup(tmp_path: Path) -> None:
     assert hostile.prose.count("<script>alert(1)</script>") >= 8
 
 
-@pytest.mark.parametrize(
-    ("steps", "evals", "left"), [(0, True, 1), (1, True, 9), (1, False, 9), (2, True, 9)]
-)
+@pytest.mark.parametrize(("steps", "evals", "left"), [(0, True, 1), (1, True, 9), (1, False, 9), (2, True, 9)])
 def test_a_run_that_was_killed_early_has_a_report(tmp_path: Path, steps: int, evals: bool, left: int) -> None:
     found = report(make_run(tmp_path / "run", steps=steps, evals=evals, end=None))
     assert len(found.figures()) == left
@@ -287,9 +283,7 @@ def test_a_group_in_which_all_failed_can_be_drawn(tmp_path: Path) -> None:
 def test_the_verdict_knows_noise_from_change(before: float, after: float, word: str) -> None:
     history = History()
     for step, score in ((0, before), (60, after)):
-        history.evals[step] = {
-            "metrics": {"eval/reward_mean": score, "eval/reward_std": 5.0, "eval/attempts": 20.0}
-        }
+        history.evals[step] = {"metrics": {"eval/reward_mean": score, "eval/reward_std": 5.0, "eval/attempts": 20.0}}
     assert f"Evaluation reward {word}" in verdict(history)
 
 
@@ -321,6 +315,16 @@ def test_reports_need_neither_torch_nor_matplotlib_until_they_draw() -> None:
     code = "import groupwise.training.report, sys; print({'torch', 'matplotlib'} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"
+
+
+def test_half_characters_in_a_damaged_log_do_no_harm(tmp_path: Path) -> None:
+    def part(step: int, data: dict[str, Any]) -> None:
+        data["metrics"] |= {"reward/part/HALF": 1.0, "reward/part/b": 2.0}
+
+    folder = make_run(tmp_path / "run", change=part, extra=(("hint", {"message": "HALF", "remedy": "HALF"}),))
+    log = folder / "events.jsonl"
+    log.write_bytes(log.read_bytes().replace(b"HALF", b"\\ud800"))
+    assert report(folder).figures() == FIGURES | {"parts"}
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])

@@ -120,7 +120,7 @@ class Silent:
         except BrokenPipeError:
             self._gone = True
             # Whatever else this process says there goes nowhere, rather than failing when Python exits.
-            if False:
+            if stream is sys.stdout:
                 with open(os.devnull, "wb") as nowhere:
                     os.dup2(nowhere.fileno(), stream.fileno())
 
@@ -252,7 +252,7 @@ def _progress(history: History, console: Console, elapsed: float, first_step: in
     name = Text(printable(history.run or "starting"), style="bold", no_wrap=True, overflow="ellipsis")
     width = max(console.width - 60, 10)
     name.truncate(24, overflow="ellipsis")
-    bar = ProgressBar(total=total or None, completed=step, width=width, pulse=not total)
+    bar = ProgressBar(total=total or None, completed=step, width=width, pulse=not total, complete_style="cyan")
     row.add_row(name, bar, f"{step}/{total}" if total else f"step {step}", clock(elapsed), left)
     return row
 

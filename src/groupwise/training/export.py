@@ -94,13 +94,9 @@ class TensorBoard:
         if event.type == "start":
             self._start(event)
         elif event.type == "hint":
-            self._write(
-                event, [self._text("hints", f"{event.data.get('message')}\n\n{event.data.get('remedy')}")]
-            )
+            self._write(event, [self._text("hints", f"{event.data.get('message')}\n\n{event.data.get('remedy')}")])
         elif values := dict(scalars(event)):
-            self._write(
-                event, [self._summary.Summary.Value(tag=k, simple_value=v) for k, v in values.items()]
-            )
+            self._write(event, [self._summary.Summary.Value(tag=k, simple_value=v) for k, v in values.items()])
 
     def _start(self, event: Event) -> None:
         # Readers drop what they have from this record's step on: steps of an attempt that are made again.

@@ -114,9 +114,7 @@ class History:
         """The steps and finite values of a metric, of `timing/<phase>` or of `totals/<what>`."""
         if name not in self._found:
             rows, part, key = self._place(name)
-            values = (
-                (step, finite(_mapping(data.get(part)).get(key))) for step, data in sorted(rows.items())
-            )
+            values = ((step, finite(_mapping(data.get(part)).get(key))) for step, data in sorted(rows.items()))
             pairs = [(step, value) for step, value in values if value is not None]
             self._found[name] = [step for step, _ in pairs], [value for _, value in pairs]
         return self._found[name]
@@ -279,9 +277,7 @@ def draw_learning(history: History, width: float) -> Any:
     reward, tests = history.series("reward/mean"), history.series("eval/reward_mean")
     target = finite(history.setting("training.target_reward"))
     found = (("training", reward[1], BLUE), ("evaluation", tests[1], ORANGE))
-    labels = [
-        (values[-1], f"{name} {number(values[-1])}", colour) for name, values, colour in found if values
-    ]
+    labels = [(values[-1], f"{name} {number(values[-1])}", colour) for name, values, colour in found if values]
     if target is not None:
         labels.append((target, f"target {number(target)}", MUTED))
     figure, (axes,) = _axes(width, min(3.4, 0.62 * width), 1, [text for _, text, _ in labels])
@@ -297,9 +293,7 @@ def draw_learning(history: History, width: float) -> Any:
 
 def _band(axes: Any, history: History) -> None:
     """One standard deviation around the mean, never beyond the best and the worst attempt."""
-    columns = [
-        dict(zip(*history.series(f"reward/{name}"), strict=True)) for name in ("mean", "std", "min", "max")
-    ]
+    columns = [dict(zip(*history.series(f"reward/{name}"), strict=True)) for name in ("mean", "std", "min", "max")]
     mean, std, low, high = columns
     steps = [step for step in mean if step in std]
     lower = [max(mean[s] - std[s], low.get(s, mean[s] - std[s])) for s in steps]
@@ -386,9 +380,7 @@ def draw_group(rows: Sequence[Mapping[str, Any]], width: float) -> Any:
     scores = [finite(row.get("total")) for row in rows]
     known = [score for score in scores if score is not None]
     mean = sum(known) / len(known) if known else 0.0
-    advantages = [
-        None if s is None else finite(row.get("advantage")) for row, s in zip(rows, scores, strict=True)
-    ]
+    advantages = [None if s is None else finite(row.get("advantage")) for row, s in zip(rows, scores, strict=True)]
     height = 0.75 + 0.17 * len(rows)
     wide, high = 72 * width, 72 * height
     figure = Figure(figsize=(width, height))
@@ -430,9 +422,7 @@ def plot_runs(run_dirs: Sequence[Path], metric: str, out: Path) -> Path:
     """Compare a metric of several runs in one figure, written as .png, .svg or .pdf."""
     kind = out.suffix.removeprefix(".").lower()
     if kind not in ("png", "svg", "pdf"):
-        raise ConfigError(
-            f"{out.name!r} is not a picture Groupwise can write", hint="Use .png, .svg or .pdf."
-        )
+        raise ConfigError(f"{out.name!r} is not a picture Groupwise can write", hint="Use .png, .svg or .pdf.")
     histories = [History.read(path) for path in run_dirs]
     shown = [history for history in histories if history.series(metric)[0]]
     if not shown:
@@ -462,9 +452,7 @@ def _draw_runs(histories: Sequence[History], metric: str, width: float) -> Any:
 
 
 def _no_such_metric(metric: str, histories: Sequence[History]) -> str:
-    return (
-        f"no value of {metric!r} in {', '.join(short(history.run, 40) for history in histories) or 'no run'}"
-    )
+    return f"no value of {metric!r} in {', '.join(short(history.run, 40) for history in histories) or 'no run'}"
 
 
 def _near(metric: str, histories: Sequence[History]) -> str:
@@ -475,4 +463,6 @@ def _near(metric: str, histories: Sequence[History]) -> str:
 
 
 def short(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    """Text for a figure: what cannot be shown (control characters, halves of characters) is replaced."""
+    shown = "".join(c if c.isprintable() else "�" for c in text[: length + 1])
+    return shown if len(shown) <= length else f"{shown[: length - 1]}…"

@@ -360,8 +360,7 @@ def reward_fell(e: Evidence) -> Hint | None:
         return None
     return _hint(
         "reward_fell",
-        f"The reward fell to {number(e.reward)} after {number(e.best)} at its best (it started at "
-        f"{number(e.start)}).",
+        f"The reward fell to {number(e.reward)} after {number(e.best)} at its best (it started at {number(e.start)}).",
     )
 
 

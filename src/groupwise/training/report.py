@@ -192,8 +192,7 @@ def verdict(history: History) -> str:
         how = _compared(history, steps[0], steps[-1])
         before = "before training" if steps[0] == 0 else f"at step {steps[0]}"
         return (
-            f"Evaluation reward {how} from {number(tests[0])} {before} to {number(tests[-1])} "
-            f"after step {steps[-1]}."
+            f"Evaluation reward {how} from {number(tests[0])} {before} to {number(tests[-1])} after step {steps[-1]}."
         )
     if tests:
         return f"Evaluation reward {number(tests[0])} at step {steps[0]}; there is no other to compare with."
@@ -292,9 +291,7 @@ def _learning_picture(history: History) -> Picture:
 
 
 def _chart_picture(history: History, chart: Chart) -> Picture:
-    lines = [
-        (name, f"{panel.title} {label}".strip()) for panel in chart.panels for name, label in panel.lines
-    ]
+    lines = [(name, f"{panel.title} {label}".strip()) for panel in chart.panels for name, label in panel.lines]
     return Picture(
         chart.name,
         chart.title,
@@ -336,9 +333,7 @@ def as_csv(history: History, names: Sequence[str]) -> str:
     steps = sorted(set[int]().union(*columns.values()))
     every = -(-len(steps) // CSV_ROWS) or 1
     rows = sorted({*steps[::every], *steps[-1:]})
-    return _table_text(
-        ["step", *columns], ([step, *(c.get(step, "") for c in columns.values())] for step in rows)
-    )
+    return _table_text(["step", *columns], ([step, *(c.get(step, "") for c in columns.values())] for step in rows))
 
 
 def _table_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -386,10 +381,7 @@ def _facts(history: History) -> str:
 
 
 def _errors(history: History) -> str:
-    words = [
-        (str(error.get("message") or "unknown error"), str(error.get("hint") or ""))
-        for error in history.errors
-    ]
+    words = [(str(error.get("message") or "unknown error"), str(error.get("hint") or "")) for error in history.errors]
     rows = "".join(f"<p><strong>{escape(message)}</strong> {escape(hint)}</p>" for message, hint in words)
     return f"<section class=error><h2>What went wrong</h2>{rows}</section>" if rows else ""
 
