@@ -28,7 +28,11 @@ def print_result(
         "name": name,
         "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
         "commit": source_commit(),
-        "machine": {"cpus": machine["cpus"], "cpu": platform.processor() or platform.machine(), "python": machine["python"]},
+        "machine": {
+            "cpus": machine["cpus"],
+            "cpu": platform.processor() or platform.machine(),
+            "python": machine["python"],
+        },
         "peers": dict(peers or {}),
         "seeds": list(seeds),
         "claims": dict(claims),

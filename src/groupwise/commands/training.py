@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -40,9 +41,7 @@ def train(config: Path, *, set_: Overrides = (), common: Common = Common()) -> i
     return follow(create_run(cfg), cfg, json=common.json)
 
 
-def resume(
-    run: str = "latest", *, runs_dir: Path = Path(RUNS), set_: Overrides = (), common: Common = Common()
-) -> int:
+def resume(run: str = "latest", *, runs_dir: Path = Path(RUNS), set_: Overrides = (), common: Common = Common()) -> int:
     """Go on with a run from its last checkpoint, exactly as if it had never stopped.
 
     Parameters
@@ -145,20 +144,17 @@ Try next:      groupwise show {run}
 
 def follow(path: Path, cfg: TrainingConfig, *, json: bool) -> int:
     """Run to the end while showing it, then write the report."""
-    for event in follow_events(path, cfg, json=json):
-        last = event
-    if last.type == "end" and not json:
-        write_report(path)
+    last = deque(follow_events(path, cfg, json=json), maxlen=1).pop()
+    report = write_report(path)
+    if not json:
         console = Console(stderr=True)
-        console.print(f"report: {path / 'report.html'}", highlight=False)
+        console.print(f"report: {report}", highlight=False)
         if last.data["reason"] == "stopped":
             console.print(f"stopped; go on with: groupwise resume {path}", highlight=False)
     return 0
 
 
-def follow_events(
-    path: Path, cfg: TrainingConfig, *, json: bool = False, quiet: bool = False
-) -> Iterator[Event]:
+def follow_events(path: Path, cfg: TrainingConfig, *, json: bool = False, quiet: bool = False) -> Iterator[Event]:
     """The events of the run as they happen, shown on the way to whoever asked for them."""
     sinks = exporters(cfg.run.report_to, path, cfg.to_dict())
     try:
