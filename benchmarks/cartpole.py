@@ -4,7 +4,7 @@
 
 Claims: share of seeds whose greedy policy reaches a mean of 475 over 100 unseen starts, the same mean for sampled
 actions in the last step of training, seconds per run (one thread, two runs at a time), and environment steps until
-the mean reward of a step is first 475. The placebo shuffles the advantages' source, the rewards, inside each group.
+the mean reward of a step is first 475. The placebo hands the advantages of each step to random members of the group.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from record import print_result
 from rich.progress import track
 
 from groupwise.config import load_config
 from groupwise.control.product import build
+from groupwise.training.estimate import Attempts, Estimate
 from groupwise.training.run import create_run
 from groupwise.training.session import Parts, execute
 
@@ -52,24 +54,22 @@ def run_seed(job: tuple[int, bool]) -> dict[str, Any]:
 
 
 def placebo_build(cfg: Any) -> Parts:
-    """The same run, but every episode is credited with the rewards of another member of its group."""
+    """The same run, but at every step the members of a group get each other's advantages, at random."""
     parts = build(cfg)
-    rollout: Any = parts.source.rollout  # type: ignore[attr-defined]
-    collect, rng = rollout.collect, np.random.default_rng(cfg.run.seed)
+    source: Any = parts.source
+    collate, rng = source.collate, np.random.default_rng(cfg.run.seed)
 
-    def shuffled(tasks: Any) -> list[Any]:
-        return [replace(group, members=swap(group.members)) for group in collect(tasks)]
+    def shuffled(attempts: Attempts, estimate: Estimate) -> Any:
+        advantages = estimate.advantages.clone()
+        for number in attempts.group.unique():
+            members = attempts.group == number
+            for step in range(advantages.shape[1]):
+                alive = torch.nonzero(members & attempts.mask[:, step]).flatten()
+                if len(alive) > 1:
+                    advantages[alive, step] = advantages[alive[rng.permutation(len(alive))], step]
+        return collate(attempts, replace(estimate, advantages=advantages))
 
-    def swap(members: Any) -> tuple[Any, ...]:
-        longest = max(len(m) for m in members)
-        order = rng.permutation(len(members))
-        rewards = [np.pad(members[i].rewards, (0, longest - len(members[i]))) for i in order]
-        totals = [float(r.sum()) for r in rewards]
-        return tuple(
-            replace(m, rewards=np.full(len(m), total / len(m))) for m, total in zip(members, totals, strict=True)
-        )
-
-    rollout.collect = shuffled
+    source.collate = shuffled
     return parts
 
 

@@ -52,7 +52,7 @@ def test_importing_groupwise_loads_nothing_heavy() -> None:
 
 
 def test_help_loads_no_torch() -> None:
-    script = f"""
+    script = """
 import sys
 from groupwise.cli import run
 status = run(["--help"])
