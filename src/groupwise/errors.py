@@ -33,9 +33,7 @@ class GroupwiseError(Exception):
 
     def as_dict(self) -> dict[str, dict[str, str]]:
         """The one error shape: `{"error": {"code", "message", "hint", "field"}}`."""
-        return {
-            "error": {"code": self.code, "message": self.message, "hint": self.hint, "field": self.field}
-        }
+        return {"error": {"code": self.code, "message": self.message, "hint": self.hint, "field": self.field}}
 
 
 class ConfigError(GroupwiseError, ValueError):

@@ -147,9 +147,7 @@ def test_a_long_value_is_cut_short():
 
 
 def test_all_problems_are_told_together():
-    error = error_of(
-        {"clip_ration": 0.1, "learning_rate": -1, "loss": {"beta": "x"}, "bf16": True, "fp16": True}
-    )
+    error = error_of({"clip_ration": 0.1, "learning_rate": -1, "loss": {"beta": "x"}, "bf16": True, "fp16": True})
     assert error.message.startswith("4 problems in the configuration:")
     for words in ("clip_ratio?", "learning_rate = -1", "beta = 'x'", "bf16 and optim.fp16"):
         assert words in error.message
@@ -245,12 +243,8 @@ def test_no_rule_is_stricter_than_it_should_be():
     TrainingConfig(loss_type="vespo", importance_level="token")
     TrainingConfig(use_reference_model=True)
     TrainingConfig(eval_steps=0)
-    TrainingConfig(
-        performance_weight=0.1, structural_weight=0.2, maintainability_weight=0.3, resource_weight=0.4
-    )
+    TrainingConfig(performance_weight=0.1, structural_weight=0.2, maintainability_weight=0.3, resource_weight=0.4)
 
 
 def test_a_rule_about_a_setting_that_is_wrong_itself_stays_quiet():
-    assert [f.field for f in check_settings({"beta": 0.1, "use_reference_model": 7})] == [
-        "policy.use_reference_model"
-    ]
+    assert [f.field for f in check_settings({"beta": 0.1, "use_reference_model": 7})] == ["policy.use_reference_model"]

@@ -11,9 +11,7 @@ import pytest
 from groupwise.config import TrainingConfig, check_config, load_config
 from groupwise.errors import ConfigError
 
-EXPECTED = TrainingConfig(
-    learning_rate=1e-3, entropy_coef=0.1, hidden_sizes=(8, 8), run_name="first", reward_clip=None
-)
+EXPECTED = TrainingConfig(learning_rate=1e-3, entropy_coef=0.1, hidden_sizes=(8, 8), run_name="first", reward_clip=None)
 
 
 @pytest.fixture
@@ -108,9 +106,7 @@ def test_every_kind_and_form_gives_the_same_configuration(write, name):
 
 
 def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(write):
-    assert load_config(write("a.toml", b"\xef\xbb\xbfseed = 1\r\ngamma = 0.5\r\n")) == TrainingConfig(
-        seed=1, gamma=0.5
-    )
+    assert load_config(write("a.toml", b"\xef\xbb\xbfseed = 1\r\ngamma = 0.5\r\n")) == TrainingConfig(seed=1, gamma=0.5)
 
 
 @pytest.mark.parametrize(
@@ -168,9 +164,7 @@ def test_several_problems_of_a_file_come_with_their_lines(write):
     assert [(f.field, f.line) for f in findings] == [("loss.clip_ration", 4), ("optim.learning_rate", 6)]
     with pytest.raises(ConfigError, match=r"a.toml: 2 problems") as caught:
         load_config(path)
-    assert "line 4: unknown setting 'clip_ration' in section loss; did you mean loss.clip_ratio?" in str(
-        caught.value
-    )
+    assert "line 4: unknown setting 'clip_ration' in section loss; did you mean loss.clip_ratio?" in str(caught.value)
     with pytest.raises(ConfigError, match=r"a.toml: line 6: optim.learning_rate = -1"):
         load_config(write("a.toml", "seed = 1\n\n[loss]\n\n[optim]\nlearning_rate = -1\n"))
 

@@ -19,12 +19,7 @@ from groupwise.config.setting import Setting
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
-SCALARS = (
-    TEXT
-    | st.booleans()
-    | st.integers(-(2**63) + 1, 2**63 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-)
+SCALARS = TEXT | st.booleans() | st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 WEIGHTS = ("performance_weight", "structural_weight", "maintainability_weight", "resource_weight")
 
 
@@ -123,26 +118,14 @@ def test_flat_and_nested_agree(cfg):
 
 
 ANYTHING = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=5)
-    | st.binary(max_size=3)
-    | st.dates(),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3)
-    ),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=3) | st.dates(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3),
     max_leaves=5,
 )
 
 
 @settings(QUICK, max_examples=200)
-@given(
-    st.dictionaries(
-        st.sampled_from([*SETTINGS, *SECTIONS, "profile", "", ".", "x", 3, None]), ANYTHING, max_size=4
-    )
-)
+@given(st.dictionaries(st.sampled_from([*SETTINGS, *SECTIONS, "profile", "", ".", "x", 3, None]), ANYTHING, max_size=4))
 def test_whatever_is_given_is_accepted_or_found_wrong_and_never_crashes(given_settings):
     findings = check_settings(given_settings)
     assert all(finding.message and "\n" not in finding.message for finding in findings)

@@ -188,9 +188,7 @@ def test_the_xml_is_read_into_our_sections(tmp_path):
 def test_the_xml_values_are_read_and_not_left_at_their_defaults(tmp_path):
     path = tmp_path / "seed.xml"
     changed = XML.replace("<clip-range>0.2", "<clip-range>0.3").replace("<epochs>1000", "<epochs>77")
-    changed = changed.replace("<decay-factor>0.999", "<decay-factor>0.5").replace(
-        "<batch-size>32", "<batch-size>8"
-    )
+    changed = changed.replace("<decay-factor>0.999", "<decay-factor>0.5").replace("<batch-size>32", "<batch-size>8")
     path.write_text(changed)
     config = load_config(path)
     assert (config.clip_ratio, config.num_episodes, config.decay_factor, config.batch_size) == (

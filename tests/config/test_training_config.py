@@ -161,9 +161,7 @@ def import_config(cache: Path, *missing: str) -> tuple[float, str]:
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     env["PYTHONPYCACHEPREFIX"] = str(cache)
     command = [sys.executable, "-c", IMPORT, *missing]
-    seconds, heavy = subprocess.run(
-        command, env=env, text=True, capture_output=True, check=True
-    ).stdout.split("\n")[:2]
+    seconds, heavy = subprocess.run(command, env=env, text=True, capture_output=True, check=True).stdout.split("\n")[:2]
     return float(seconds), heavy
 
 

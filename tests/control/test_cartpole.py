@@ -141,9 +141,7 @@ def test_a_negative_force_swaps_left_and_right():
     env.reset([5])
     mirrored.reset([5])
     for action in (0, 1, 1, 0):
-        np.testing.assert_array_equal(
-            env.step(np.array([action]))[0], mirrored.step(np.array([1 - action]))[0]
-        )
+        np.testing.assert_array_equal(env.step(np.array([action]))[0], mirrored.step(np.array([1 - action]))[0])
 
 
 def test_a_shorter_pole_falls_sooner():

@@ -58,9 +58,7 @@ def test_log_probability_and_entropy_are_those_of_the_categorical_distribution()
     factor=st.sampled_from([1.0, 100.0, 1e5]),
 )
 @settings(max_examples=60, deadline=None)
-def test_a_uniform_picks_the_action_whose_share_of_the_unit_interval_it_falls_in(
-    seed, action_count, uniform, factor
-):
+def test_a_uniform_picks_the_action_whose_share_of_the_unit_interval_it_falls_in(seed, action_count, uniform, factor):
     policy = scaled(MLPPolicy(4, action_count, hidden_sizes=(8,), seed=seed), factor)
     obs = observations(1, seed=seed)
     actions, logp = policy.act(obs, np.array([uniform]))
@@ -117,9 +115,7 @@ def test_actor_and_critic_share_nothing_and_are_all_there_is():
     policy = MLPPolicy(4, 2, critic=True)
     actor, critic = policy.actor_parameters(), policy.critic_parameters()
     assert {id(p) for p in policy.parameters()} == {id(p) for p in actor} | {id(p) for p in critic}
-    evaluation = policy.evaluate(
-        {"obs": torch.ones(3, 2, 4), "actions": torch.zeros(3, 2, dtype=torch.int64)}
-    )
+    evaluation = policy.evaluate({"obs": torch.ones(3, 2, 4), "actions": torch.zeros(3, 2, dtype=torch.int64)})
     assert evaluation.value.shape == (3, 2)
     evaluation.value.sum().backward()
     assert all(p.grad is None for p in actor)

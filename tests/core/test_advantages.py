@@ -17,9 +17,7 @@ GROUP_BASELINES: tuple[Baseline, ...] = ("group_mean", "group_median", "leave_on
 SCALES: tuple[Scale, ...] = ("group_std", "batch_std", "none")
 
 
-def advantages(
-    rewards: list[float], groups: list[int], dtype: torch.dtype = torch.float64, **options: Any
-) -> Tensor:
+def advantages(rewards: list[float], groups: list[int], dtype: torch.dtype = torch.float64, **options: Any) -> Tensor:
     return group_advantages(torch.tensor(rewards, dtype=dtype), torch.tensor(groups), **options)
 
 
@@ -46,9 +44,7 @@ def test_groups_are_told_apart_by_any_integers_in_any_order() -> None:
 )
 def test_baselines(baseline: Baseline, expected: list[float]) -> None:
     rewards = [0.0, 1.0, 5.0, 2.0, 6.0]
-    assert advantages(rewards, [0, 0, 0, 1, 1], baseline=baseline, scale="none").tolist() == pytest.approx(
-        expected
-    )
+    assert advantages(rewards, [0, 0, 0, 1, 1], baseline=baseline, scale="none").tolist() == pytest.approx(expected)
 
 
 def test_the_median_of_an_even_group_is_between_its_middle_two() -> None:
@@ -105,9 +101,7 @@ def test_a_group_of_equal_rewards_still_stands_somewhere_in_the_batch() -> None:
 
 def test_a_batch_of_equal_rewards_gives_zero_with_the_global_mean() -> None:
     for scale in SCALES:
-        assert (
-            advantages([3, 3, 3, 3], [0, 0, 1, 1], baseline="global_mean", scale=scale).tolist() == [0.0] * 4
-        )
+        assert advantages([3, 3, 3, 3], [0, 0, 1, 1], baseline="global_mean", scale=scale).tolist() == [0.0] * 4
     assert advantages([3, 3, 3, 3], [0, 0, 1, 1], baseline="none", scale="batch_std").tolist() == [0.0] * 4
 
 

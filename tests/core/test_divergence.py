@@ -11,16 +11,12 @@ from groupwise.core import adapt_kl_coefficient, entropy_bonus, kl_estimate
 from groupwise.core.divergence import KL_ESTIMATORS, KlEstimator
 
 
-@pytest.mark.parametrize(
-    ("estimator", "expected"), [("k1", log(2)), ("k2", log(2) ** 2 / 2), ("k3", log(2) - 0.5)]
-)
+@pytest.mark.parametrize(("estimator", "expected"), [("k1", log(2)), ("k2", log(2) ** 2 / 2), ("k3", log(2) - 0.5)])
 def test_estimators_by_hand(estimator: KlEstimator, expected: float) -> None:
     logp, reference = torch.tensor([log(0.5)]).double(), torch.tensor([log(0.25)]).double()
     assert kl_estimate(logp, reference, estimator=estimator).item() == pytest.approx(expected)
     ratio = torch.tensor([3.0])
-    assert kl_estimate(logp, reference, estimator=estimator, ratio=ratio).item() == pytest.approx(
-        3 * expected
-    )
+    assert kl_estimate(logp, reference, estimator=estimator, ratio=ratio).item() == pytest.approx(3 * expected)
 
 
 def exact(logits: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:

@@ -87,9 +87,7 @@ def test_a_cispo_cap_below_one_is_refused_and_its_default_is_five() -> None:
 
 def test_cispo_gives_a_gradient_to_every_token() -> None:
     logp = LOGP.clone().requires_grad_()
-    policy_loss(
-        logp, BEHAVIOR, ADVANTAGES, MASK, denominator=1, loss_type="cispo", clip_high=1.2
-    ).loss.backward()
+    policy_loss(logp, BEHAVIOR, ADVANTAGES, MASK, denominator=1, loss_type="cispo", clip_high=1.2).loss.backward()
     expected = torch.tensor([[-1.2, -0.5], [2.4, 0.0]], dtype=torch.float64)
     torch.testing.assert_close(logp.grad, expected)
 

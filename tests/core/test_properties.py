@@ -182,9 +182,7 @@ def test_micro_batches_add_up(sample: Sample, loss_type: str, cut: int) -> None:
 
 @given(samples(), loss_types, st.integers(0, 4), st.integers(0, 4))
 @few
-def test_padding_on_either_side_changes_nothing(
-    sample: Sample, loss_type: str, left: int, right: int
-) -> None:
+def test_padding_on_either_side_changes_nothing(sample: Sample, loss_type: str, left: int, right: int) -> None:
     def pad(values: Tensor) -> Tensor:
         filler = False if values.dtype == torch.bool else torch.nan
         return torch.nn.functional.pad(values, (left, right), value=filler)

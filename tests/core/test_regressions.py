@@ -90,16 +90,12 @@ def test_fault_3_entropy_is_a_bonus() -> None:
 
 
 def test_fault_3_equal_rewards_make_no_update_even_with_an_entropy_bonus() -> None:
-    rewards = torch.tensor(
-        [0.7, 0.7, 0.7, 0.1 + 0.2, 0.3], dtype=torch.float64
-    )  # the last two differ by 6e-17
+    rewards = torch.tensor([0.7, 0.7, 0.7, 0.1 + 0.2, 0.3], dtype=torch.float64)  # the last two differ by 6e-17
     groups = torch.tensor([0, 0, 0, 1, 1])
     ids, silent = zero_spread_groups(rewards, groups)
     assert ids[silent].tolist() == [0, 1]  # and the metrics say so
 
-    logits = torch.randn(
-        5, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    ).requires_grad_()
+    logits = torch.randn(5, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     tokens, mask = torch.ones(5, 3, dtype=torch.long), torch.tensor([[0, 1, 1]]).expand(5, 3)
     advantages = compute_grpo_advantages(rewards, mask, groups)
     loss = compute_grpo_loss(logits, tokens, mask, advantages, entropy_coefficient=0.1)["loss"]
@@ -188,9 +184,7 @@ def test_fault_6_splitting_and_padding_do_not_change_the_gradient(loss_type: str
     torch.testing.assert_close(sum(gradient(ours(rows, denominator), leaf) for rows in parts), whole)
 
     # the mean of means over micro-batches, each with its own count, is another step
-    counted = [
-        gradient(ours(rows, loss_denominator(loss_type, mask[rows], max_length=5)), leaf) for rows in parts
-    ]
+    counted = [gradient(ours(rows, loss_denominator(loss_type, mask[rows], max_length=5)), leaf) for rows in parts]
     wrong = torch.stack(counted).mean(0)
     assert (wrong - whole).abs().max() > 1e-3
 
@@ -204,10 +198,7 @@ def test_fault_6_splitting_and_padding_do_not_change_the_gradient(loss_type: str
     ).loss  # fmt: skip
     torch.testing.assert_close(gradient(left, padded)[:, 4:], whole)
     # a mean over all positions, padding included, shrinks with every column of padding
-    assert (
-        gradient(leaf.where(mask, 0).mean(), leaf).max()
-        > gradient(padded.where(left_mask, 0).mean(), padded).max()
-    )
+    assert gradient(leaf.where(mask, 0).mean(), leaf).max() > gradient(padded.where(left_mask, 0).mean(), padded).max()
 
 
 def test_fault_7_samples_of_another_policy_are_weighed_by_what_it_recorded() -> None:

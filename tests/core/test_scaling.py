@@ -25,8 +25,6 @@ def test_a_reference_score_stays_within_its_scale_in_either_direction() -> None:
 
 
 def test_z_scores_by_hand_and_without_spread() -> None:
-    assert zscore(torch.tensor([1.0, 1.0, 0.0])).tolist() == pytest.approx(
-        [0.7071, 0.7071, -1.4142], abs=1e-4
-    )
+    assert zscore(torch.tensor([1.0, 1.0, 0.0])).tolist() == pytest.approx([0.7071, 0.7071, -1.4142], abs=1e-4)
     assert zscore(torch.tensor([0.3, 0.1 + 0.2, 0.3], dtype=torch.float64)).tolist() == [0.0, 0.0, 0.0]
     assert zscore(torch.tensor([4.0])).tolist() == [0.0]

@@ -23,9 +23,7 @@ def test_each_token_is_predicted_by_the_position_before_it() -> None:
 def test_temperature_is_that_of_sampling() -> None:
     cold = token_logp(LOGITS, IDS, temperature=0.5)
     assert cold[0, 0].item() == pytest.approx(log(0.9))
-    assert token_entropy(LOGITS, temperature=0.5)[0, 0].item() == pytest.approx(
-        -0.9 * log(0.9) - 0.1 * log(0.1)
-    )
+    assert token_entropy(LOGITS, temperature=0.5)[0, 0].item() == pytest.approx(-0.9 * log(0.9) - 0.1 * log(0.1))
     with pytest.raises(ValueError, match="temperature is 0"):
         token_logp(LOGITS, IDS, temperature=0.0)
 

@@ -117,9 +117,7 @@ def make_case(seed: int, settings: dict[str, Any]) -> SimpleNamespace:
     )
 
 
-def trl_loss(
-    loss: str, level: str, s: dict[str, Any], case: SimpleNamespace
-) -> tuple[Tensor, Tensor, Tensor]:
+def trl_loss(loss: str, level: str, s: dict[str, Any], case: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
     logp, entropy = case.logp.clone().requires_grad_(), case.entropy.clone().requires_grad_()
     trainer = SimpleNamespace(
         _get_per_token_logps_and_entropies=lambda *args, **kwargs: (logp, entropy, None),
@@ -183,9 +181,7 @@ def trl_loss(
     return value.detach(), _gradient(logp), _gradient(entropy)
 
 
-def our_loss(
-    loss: str, level: str, s: dict[str, Any], case: SimpleNamespace
-) -> tuple[Tensor, Tensor, Tensor]:
+def our_loss(loss: str, level: str, s: dict[str, Any], case: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
     logp, entropy = case.logp.clone().requires_grad_(), case.entropy.clone().requires_grad_()
     keep = torch.ones_like(case.mask, dtype=torch.bool)
     bonus_keep = None
@@ -267,14 +263,12 @@ def test_the_cases_clip_on_both_sides_and_drop_rows_and_tokens() -> None:
     cases = [make_case(seed, DEFAULTS) for seed in range(3)]
     for level in LEVELS:
         results = [
-            policy_loss(c.logp, c.behavior, c.advantages, c.mask, denominator=1, importance_level=level)
-            for c in cases
+            policy_loss(c.logp, c.behavior, c.advantages, c.mask, denominator=1, importance_level=level) for c in cases
         ]
         assert sum(r.clip_low_fraction for r in results) > 0
         assert sum(r.clip_high_fraction for r in results) > 0
         assert any(
-            ((r.ratio > 1.5) & (c.advantages < 0).unsqueeze(1)).any()
-            for r, c in zip(results, cases, strict=True)
+            ((r.ratio > 1.5) & (c.advantages < 0).unsqueeze(1)).any() for r, c in zip(results, cases, strict=True)
         )
     for c in cases:
         kept = off_policy_mask(c.advantages, c.logp, c.behavior, c.mask, 0.05)
@@ -287,9 +281,7 @@ def test_masks_equal_trl() -> None:
         case = make_case(seed, DEFAULTS)
         for share in (0.0, 0.2, 0.5, 0.77, 1.0):
             stand_in = SimpleNamespace(
-                accelerator=SimpleNamespace(
-                    gather=lambda x: x, pad_across_processes=lambda x, dim, pad_index: x
-                )
+                accelerator=SimpleNamespace(gather=lambda x: x, pad_across_processes=lambda x, dim, pad_index: x)
             )
             theirs = GRPOTrainer.get_high_entropy_mask(stand_in, case.entropy, case.mask, 1 - share)
             assert torch.equal(top_entropy_mask(case.entropy, case.mask, share), theirs)

@@ -63,9 +63,7 @@ def test_fault_10_a_judge_that_keeps_failing_is_replaced_for_the_whole_group() -
 
 def test_fault_10_too_few_scores_without_a_fallback_fail_the_group() -> None:
     (scored,) = score_groups(Judge(bad=99), [group_of(3)])
-    assert all(
-        isinstance(s, Failed) and "2 scores for 3 attempts" in s.failure.message for s in scored.scores
-    )
+    assert all(isinstance(s, Failed) and "2 scores for 3 attempts" in s.failure.message for s in scored.scores)
 
 
 def test_when_the_fallback_fails_too_the_group_has_no_scores() -> None:

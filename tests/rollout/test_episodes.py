@@ -131,8 +131,7 @@ def test_a_rollout_depends_on_its_generator_and_on_nothing_else_that_draws():
     assert_equal_groups(one, other)
     different = play(CartPole(), tasks=TASKS, seed=6)
     assert any(
-        not np.array_equal(a.actions, b.actions)
-        for a, b in zip(one[0].members, different[0].members, strict=True)
+        not np.array_equal(a.actions, b.actions) for a, b in zip(one[0].members, different[0].members, strict=True)
     )
 
 
@@ -149,9 +148,7 @@ def test_an_episode_cut_by_the_time_limit_keeps_what_the_policy_would_have_seen_
 
 
 @given(
-    copies=st.lists(
-        st.tuples(st.integers(1, 60), st.sampled_from(["falls", "cut", "both"])), min_size=1, max_size=6
-    )
+    copies=st.lists(st.tuples(st.integers(1, 60), st.sampled_from(["falls", "cut", "both"])), min_size=1, max_size=6)
 )
 @settings(max_examples=40, deadline=None)
 def test_every_episode_has_its_own_length_rewards_and_ending(copies):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from groupwise.config.sections import SETTINGS
-from groupwise.training.hints import COOLDOWN, REMEDIES, WARMUP, HintEngine, trend
+from groupwise.training.hints import COOLDOWN, REMEDIES, WARMUP, HintEngine
 
 CONFIG = {
     "optim": {"num_epochs": 4, "kl_stop": 0.02, "max_grad_norm": 0.5},
@@ -117,10 +117,15 @@ def test_each_sickness_has_its_hint(code: str) -> None:
     assert [found for _, found in hints].count(code) == 1
 
 
-def test_rewards_beyond_their_clip_are_told_apart_from_easy_tasks() -> None:
-    engine = HintEngine({"advantage": {"reward_clip": 10.0}}, 100)
-    hints = given(cartpole(20, change=lambda step, m: stuck(m, 25, 12, 60, 1.0)), engine)
-    assert [code for _, code in hints] == ["rewards_clipped"]
+@pytest.mark.parametrize(
+    ("estimator", "wanted"),
+    [("outcome", "rewards_clipped"), ("group_rtg", "attempts_alike"), ("gae", "attempts_alike")],
+)
+def test_totals_are_called_clipped_only_where_totals_are_clipped(estimator: str, wanted: str) -> None:
+    """`group_rtg` and `gae` clip every step's reward: a pole that stays up 35 steps earns 35, none of it clipped."""
+    engine = HintEngine({"advantage": {"reward_clip": 10.0, "estimator": estimator}}, 100)
+    hints = given(cartpole(20, change=lambda step, m: stuck(m, 35, 12, 60, 1.0)), engine)
+    assert [code for _, code in hints] == [wanted]
 
 
 def test_evaluations_that_fall_are_hinted_at_the_evaluation() -> None:
@@ -186,10 +191,3 @@ def test_a_resumed_engine_goes_on_exactly(code: str) -> None:
 def test_missing_metrics_are_no_reason_for_hints() -> None:
     assert given({} for _ in range(100)) == []
     assert given({"reward/mean": None, "loss/total": None} for _ in range(100)) == []
-
-
-def test_trend_is_the_least_squares_line_and_its_error() -> None:
-    assert trend([1.0, 3.0, 5.0, 7.0]) == pytest.approx((2.0, 0.0))
-    slope, error = trend([0.0, 1.0, 0.0, 1.0])
-    # By hand: slope = (-1.5·-.5 - .5·.5 + .5·-.5 + 1.5·.5)/5 = 0.2; residual squares 0.8, /2/5 → 0.2828.
-    assert (slope, error) == pytest.approx((0.2, math.sqrt(0.08)))

@@ -72,9 +72,7 @@ def settings(**changes: Any) -> TrainingConfig:
     return TrainingConfig.from_dict({**base, **changes})
 
 
-def updated(
-    batch: Batch, cfg: TrainingConfig, critic: bool = False
-) -> tuple[dict[str, Tensor], dict[str, float]]:
+def updated(batch: Batch, cfg: TrainingConfig, critic: bool = False) -> tuple[dict[str, Tensor], dict[str, float]]:
     """The weights and the metrics after one update.
 
     Adam's first step shows only the sign of the gradient, unless its epsilon is large.
@@ -91,9 +89,7 @@ def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
     return all(torch.allclose(first[name], second[name], rtol=0, atol=1e-10) for name in first)
 
 
-@pytest.mark.parametrize(
-    "loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "gspo", "cispo", "sapo", "luspo", "vespo"]
-)
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "gspo", "cispo", "sapo", "luspo", "vespo"])
 @pytest.mark.parametrize("size", [1, 2, 5, 7])
 def test_micro_batches_leave_the_update_unchanged(loss_type: str, size: int) -> None:
     batch = make_batch(TablePolicy())
@@ -113,9 +109,7 @@ def test_micro_batches_leave_the_update_unchanged(loss_type: str, size: int) -> 
 def test_micro_batches_leave_narrowed_updates_unchanged(changes: dict[str, float]) -> None:
     batch = make_batch(TablePolicy())
     whole, _ = updated(batch, settings(**changes))
-    split, _ = updated(
-        batch, settings(**changes, per_device_train_batch_size=3, gradient_accumulation_steps=4)
-    )
+    split, _ = updated(batch, settings(**changes, per_device_train_batch_size=3, gradient_accumulation_steps=4))
     plain, _ = updated(batch, settings())
     assert same(whole, split)
     assert not same(whole, plain)
@@ -314,3 +308,18 @@ def test_the_cosine_falls_from_one_towards_zero() -> None:
     assert rates[10:] == sorted(rates[10:], reverse=True)
     assert rates[55] == pytest.approx(0.5)
     assert 0 < rates[99] < 0.01
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("precision", [{}, {"bf16": True}, {"fp16": True}])
+def test_a_gpu_gives_the_same_update(precision: dict[str, bool]) -> None:
+    batch = replace(make_batch(TablePolicy()), denominator=30.0)
+    weights = {}
+    for device in ("cpu", "cuda"):
+        policy = TablePolicy().to(device)
+        cfg = settings(device=device, num_epochs=3, per_device_train_batch_size=4, **precision)
+        metrics = Learner(policy, cfg).update(batch)
+        weights[device] = policy.logits.weight.detach().cpu()
+        assert metrics["optim/steps"] == 9
+    tolerance = 1e-2 if precision else 1e-9
+    assert torch.allclose(weights["cpu"], weights["cuda"], atol=tolerance)

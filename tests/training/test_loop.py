@@ -103,9 +103,7 @@ def test_a_group_with_all_rewards_missing_teaches_nothing_and_the_others_go_on(
         return [Score(float(t.rewards.sum())) for t in group]
 
     _, events = run_with(first_group_fails, small_config())
-    assert all(
-        m["groups/failed_share"] == 0.5 and m["groups/zero_spread_share"] == 0.5 for m in steps(events)
-    )
+    assert all(m["groups/failed_share"] == 0.5 and m["groups/zero_spread_share"] == 0.5 for m in steps(events))
     assert all(m["optim/steps"] > 0 for m in steps(events))
 
 

@@ -59,9 +59,7 @@ def test_a_run_interrupted_at_any_step_ends_bit_for_bit_like_an_undisturbed_one(
     assert numbers(path) == undisturbed[1]
 
 
-def test_interrupted_runs_agree_with_dropout_style_global_randomness(
-    small_config: Configure, numbers: Numbers
-) -> None:
+def test_interrupted_runs_agree_with_dropout_style_global_randomness(small_config: Configure, numbers: Numbers) -> None:
     """The global generators are part of a checkpoint too: a policy may draw from them."""
 
     def noisy(cfg: TrainingConfig) -> Any:
@@ -219,7 +217,7 @@ def test_a_checkpoint_never_runs_code_from_its_file(small_config: Configure, tmp
         def __reduce__(self) -> Any:
             return (os.system, (f"touch {witness}",))
 
-    content = pickle.dumps(Attack())
+    content = pickle.dumps(Attack(), protocol=2)
     (newest / "state.pt").write_bytes(content)
     marks = json.loads((newest / "COMPLETE").read_text())
     marks["state.pt"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -262,9 +260,7 @@ def test_a_run_whose_settings_are_lost_is_read_from_its_events(small_config: Con
         read_config(path)
 
 
-def test_a_finished_run_resumed_stays_finished_and_more_steps_go_on(
-    small_config: Configure, numbers: Numbers
-) -> None:
+def test_a_finished_run_resumed_stays_finished_and_more_steps_go_on(small_config: Configure, numbers: Numbers) -> None:
     path = create_run(small_config(run_name="more"))
     finish(path)
     again = finish(path)

@@ -185,14 +185,17 @@ def share_of_wanted(task: Task, attempt: Trajectory) -> float:
     return float(np.mean(attempt.actions[attempt.mask] == wanted(task.payload)))
 
 
+def token_table(members: Sequence[Trajectory]) -> tuple[Tensor, Tensor]:
+    """The tokens of every attempt, the first one included, [B, T + 1] padded behind; and where they are."""
+    rows = [np.append(member.obs, member.last_obs) for member in members]
+    return padded(rows, np.int64), padded([np.ones(len(row)) for row in rows], np.bool_)
+
+
 def rows_of_answers(attempts: Attempts, estimate: Estimate) -> Batch:
     """Every attempt its own row [B, T], padded behind."""
-    ids = [np.append(m.obs, m.last_obs) for m in attempts.members]
+    ids, attention = token_table(attempts.members)
     return Batch(
-        inputs={
-            "input_ids": padded(ids, np.int64),
-            "attention_mask": padded([np.ones(len(row)) for row in ids], np.bool_),
-        },
+        inputs={"input_ids": ids, "attention_mask": attention},
         mask=attempts.mask,
         behavior_logp=padded([m.behavior_logp for m in attempts.members], np.float32),
         advantages=estimate.advantages.float(),
@@ -207,9 +210,10 @@ def critic_values(policy: LanguagePolicy) -> Callable[[Sequence[Trajectory]], li
 
     @torch.no_grad()
     def values(members: Sequence[Trajectory]) -> list[Array]:
-        rows = [torch.from_numpy(np.append(m.obs, m.last_obs))[None] for m in members]
         assert policy.value_head is not None
-        return [policy.value_head(policy(row, torch.ones_like(row))[1])[0].numpy() for row in rows]
+        ids, attention = token_table(members)
+        seen = policy.value_head(policy(ids, attention)[1]).numpy()
+        return [row[: len(member) + 1] for row, member in zip(seen, members, strict=True)]
 
     return values
 

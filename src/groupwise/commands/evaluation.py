@@ -64,9 +64,5 @@ def choose_checkpoint(path: Path, step: int | None) -> Checkpoint:
         except CheckpointError as error:
             problems.append(error.message)
     known = ", ".join(str(int(folder.name)) for folder in reversed(folders)) or "none"
-    reason = "; ".join(problems) or (
-        f"it has none for step {step}" if step is not None else "it has none yet"
-    )
-    raise CheckpointError(
-        f"run {path.name} has no checkpoint to judge: {reason}", hint=f"Checkpoints there: {known}."
-    )
+    reason = "; ".join(problems) or (f"it has none for step {step}" if step is not None else "it has none yet")
+    raise CheckpointError(f"run {path.name} has no checkpoint to judge: {reason}", hint=f"Checkpoints there: {known}.")

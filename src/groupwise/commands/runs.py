@@ -12,10 +12,12 @@ from rich.console import Console
 
 from groupwise.commands.options import RUNS, Common, answer
 from groupwise.errors import RunError
-from groupwise.training.console import curve, runs_table, summary_table
+from groupwise.reporting.compare import plot_runs
+from groupwise.reporting.curve import curve
+from groupwise.reporting.history import History
+from groupwise.reporting.report import write_report
+from groupwise.reporting.tables import runs_table, summary_table
 from groupwise.training.events import read_events
-from groupwise.training.figures import History, plot_runs
-from groupwise.training.report import write_report
 from groupwise.training.run import RunInfo, find_run, inspect_run, run_folders
 
 

@@ -16,12 +16,13 @@ from groupwise.commands.options import RUNS, Common, Overrides, answer
 from groupwise.commands.products import builder
 from groupwise.config import TrainingConfig, apply_overrides, load_config
 from groupwise.errors import RunError
-from groupwise.training.console import curve, watch
+from groupwise.reporting.console import watch
+from groupwise.reporting.curve import curve
+from groupwise.reporting.export import exporters
+from groupwise.reporting.history import History
+from groupwise.reporting.report import write_report
 from groupwise.training.control import send_command
 from groupwise.training.events import read_events
-from groupwise.training.export import exporters
-from groupwise.training.figures import History
-from groupwise.training.report import write_report
 from groupwise.training.run import create_run, find_run, inspect_run, read_config
 from groupwise.training.session import execute
 from groupwise.types import Event

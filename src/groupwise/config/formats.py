@@ -67,9 +67,7 @@ def parse_yaml(text: str) -> Any:
     try:
         import yaml
     except ImportError:
-        raise MissingExtra(
-            "reading YAML needs PyYAML", hint="pip install pyyaml, or use a TOML file"
-        ) from None
+        raise MissingExtra("reading YAML needs PyYAML", hint="pip install pyyaml, or use a TOML file") from None
 
     class Loader(yaml.SafeLoader):
         """Safe values only, each name once, no aliases: a few lines of them can stand for gigabytes."""
@@ -80,9 +78,7 @@ def parse_yaml(text: str) -> Any:
             parser: Any = self
             event = parser.peek_event()
             if getattr(event, "anchor", None):
-                refuse(
-                    "anchors and aliases (& and *) are not allowed", event.start_mark, "write the values out"
-                )
+                refuse("anchors and aliases (& and *) are not allowed", event.start_mark, "write the values out")
             self.values += 1
             if self.values > MOST_YAML_VALUES:
                 refuse(f"more than {MOST_YAML_VALUES} values", event.start_mark, "is this a configuration?")
@@ -117,9 +113,7 @@ def parse_xml(text: str) -> Any:
         from defusedxml.common import DefusedXmlException
         from defusedxml.ElementTree import ParseError, fromstring
     except ImportError:
-        raise MissingExtra(
-            "reading XML needs defusedxml", hint="pip install defusedxml, or use a TOML file"
-        ) from None
+        raise MissingExtra("reading XML needs defusedxml", hint="pip install defusedxml, or use a TOML file") from None
     try:
         root = fromstring(text, forbid_dtd=True, forbid_entities=True, forbid_external=True)
     except DefusedXmlException:
@@ -187,7 +181,5 @@ PARSERS: Mapping[str, Callable[[str], Any]] = {
 def line_of(text: str, name: str) -> int | None:
     """The line that gives a setting, when exactly one line does."""
     given = re.compile(rf"^\s*[\w.\"']*?<?\b{re.escape(name)}\b[\"']?\s*[=:>]")
-    lines = [
-        number for number, line in enumerate(text.splitlines(), 1) if given.match(line.replace("-", "_"))
-    ]
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if given.match(line.replace("-", "_"))]
     return lines[0] if len(lines) == 1 else None

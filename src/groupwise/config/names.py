@@ -42,9 +42,7 @@ def collect(given: Mapping[Any, Any]) -> tuple[dict[str, Any], list[Finding]]:
             findings.append(_unknown(section, name))
         elif name in values:
             twice = f"{declared.path} is given twice, as {quoted(values[name])} and as {quoted(value)}"
-            findings.append(
-                Finding(declared.path, twice, "keep one; flat and nested forms are the same setting")
-            )
+            findings.append(Finding(declared.path, twice, "keep one; flat and nested forms are the same setting"))
         else:
             values[name] = value
     return values, findings
@@ -89,9 +87,7 @@ def _unknown(section: str, name: Any) -> Finding:
         return Finding(path, f"unknown section {section!r} in {path!r}", _nearest_section(section, name))
     home = SETTINGS.get(name) if isinstance(name, str) else None
     if home:
-        return Finding(
-            path, f"unknown setting {path!r}: {name} is in section {home.section}", f"write {home.path}"
-        )
+        return Finding(path, f"unknown setting {path!r}: {name} is in section {home.section}", f"write {home.path}")
     where = f" in section {section}" if section else ""
     return Finding(path, f"unknown setting {quoted(name)}{where}", _nearest(section, str(name)))
 
@@ -107,11 +103,7 @@ def _nearest(section: str, name: str) -> str:
     if near:
         return f"did you mean {near.path}?"
     members = [s.name for s in SETTINGS.values() if s.section == section]
-    return (
-        f"section {section} has {', '.join(members)}"
-        if members
-        else "docs/reference/config.md lists them all"
-    )
+    return f"section {section} has {', '.join(members)}" if members else "docs/reference/config.md lists them all"
 
 
 def _closest(name: str, section: str = "") -> Any:

@@ -15,9 +15,7 @@ def apply_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> di
         name, equals, text = override.partition("=")
         path = [part.strip() for part in name.split(".")]
         if not equals or not all(path):
-            raise ConfigError(
-                f"override {override!r} must have the form name=value", hint="for example loss.beta=0.1"
-            )
+            raise ConfigError(f"override {override!r} must have the form name=value", hint="for example loss.beta=0.1")
         _assign(result, path, text.strip())
     return result
 

@@ -65,9 +65,7 @@ def _row(declared: Setting) -> str:
 
 
 def _kind(declared: Setting) -> str:
-    one = {bool: "true or false", int: "whole number", float: "number", str: "text"}.get(
-        declared.kind, "table"
-    )
+    one = {bool: "true or false", int: "whole number", float: "number", str: "text"}.get(declared.kind, "table")
     one = "choice" if declared.choices else one
     return f"{'list of ' if declared.many else ''}{one}{' or null' if declared.nullable else ''}"
 
@@ -86,7 +84,5 @@ def _rules() -> str:
 
 
 def _xml() -> str:
-    renamed = " and ".join(
-        f"`<{name.replace('_', '-')}>` is `{target}`" for name, target in XML_RENAMED.items()
-    )
+    renamed = " and ".join(f"`<{name.replace('_', '-')}>` is `{target}`" for name, target in XML_RENAMED.items())
     return _XML.format(renamed=renamed)

@@ -98,9 +98,7 @@ def gspo_is_per_sequence(loss_type: str, importance_level: str | None) -> Findin
     )
 
 
-def stopping_needs_evaluations(
-    early_stopping: bool, target_reward: float | None, eval_steps: int
-) -> Finding | None:
+def stopping_needs_evaluations(early_stopping: bool, target_reward: float | None, eval_steps: int) -> Finding | None:
     """`early_stopping` and `target_reward` need evaluations: `eval_steps` above 0."""
     if eval_steps > 0 or not (early_stopping or target_reward is not None):
         return None

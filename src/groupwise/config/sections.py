@@ -55,9 +55,7 @@ class RunSettings(Section):
     )
     eval_steps: int = setting(10, "iterations between evaluations; 0 never evaluates", ge=0)
     eval_episodes: int = setting(20, "attempts per evaluation", ge=1)
-    eval_seed: int = setting(
-        1_000_000, "first seed of the evaluation tasks, apart from training", ge=0, le=SEED_LIMIT
-    )
+    eval_seed: int = setting(1_000_000, "first seed of the evaluation tasks, apart from training", ge=0, le=SEED_LIMIT)
     threads: int | None = setting(
         None, "threads of the CPU; null leaves it to torch. 1 is fastest for small networks", ge=1, le=1024
     )
@@ -100,9 +98,7 @@ class PolicySettings(Section):
 
     model_name: str | None = setting(None, "language model: a folder or a hub name")
     hidden_sizes: tuple[int, ...] = setting((64, 64), "layers of a control policy; [] is a linear one", ge=1)
-    use_reference_model: bool = setting(
-        False, "keep a frozen copy of the first policy, to measure KL against"
-    )
+    use_reference_model: bool = setting(False, "keep a frozen copy of the first policy, to measure KL against")
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass to save memory")
     device: str = setting(
         "cpu",
@@ -122,9 +118,7 @@ class AdvantageSettings(Section):
     baseline_type: Literal["group_mean", "group_median", "leave_one_out", "global_mean", "none"] = setting(
         "group_mean", "what an attempt is compared with"
     )
-    advantage_normalization: bool = setting(
-        True, "divide by advantage_scale; false only subtracts the baseline"
-    )
+    advantage_normalization: bool = setting(True, "divide by advantage_scale; false only subtracts the baseline")
     advantage_scale: Literal["group_std", "batch_std", "none"] = setting(
         "group_std", "spread that advantages are divided by"
     )
@@ -140,8 +134,8 @@ class AdvantageSettings(Section):
 class LossSettings(Section):
     """What is minimised."""
 
-    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "gspo", "cispo", "sapo", "luspo", "vespo"] = (
-        setting("dapo", "form of the policy loss")
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "gspo", "cispo", "sapo", "luspo", "vespo"] = setting(
+        "dapo", "form of the policy loss"
     )
     importance_level: Literal["token", "sequence"] | None = setting(
         None, "ratio per token or per sequence; null takes what loss_type implies"
@@ -150,9 +144,7 @@ class LossSettings(Section):
     clip_ratio_high: float | None = setting(
         None, "the probability ratio is clipped above 1 plus this; null takes clip_ratio", gt=0
     )
-    dual_clip: float | None = setting(
-        None, "cap of the ratio where the advantage is negative; null is off", gt=1
-    )
+    dual_clip: float | None = setting(None, "cap of the ratio where the advantage is negative; null is off", gt=1)
     top_entropy_quantile: float = setting(
         1.0, "share of tokens that learn, those of highest entropy; 1 is all", ge=0, le=1
     )
@@ -160,14 +152,10 @@ class LossSettings(Section):
         None, "bad attempts whose policy moved further than this are left out; null is off", gt=0
     )
     mask_truncated: bool = setting(False, "leave attempts that were cut off out of the loss")
-    max_completion_length: int | None = setting(
-        None, "longest attempt: the constant dr_grpo divides by", ge=1
-    )
+    max_completion_length: int | None = setting(None, "longest attempt: the constant dr_grpo divides by", ge=1)
     beta: float = setting(0.0, "weight of the KL term towards the reference policy; 0 is off", ge=0)
     kl_estimator: Literal["k1", "k2", "k3"] = setting("k3", "estimator of the KL divergence")
-    kl_importance_correction: bool = setting(
-        True, "weight the KL term by the ratio, so its gradient is unbiased"
-    )
+    kl_importance_correction: bool = setting(True, "weight the KL term by the ratio, so its gradient is unbiased")
     kl_target: float | None = setting(
         None, "KL that beta is steered towards, starting from its value; null keeps beta fixed", gt=0
     )
@@ -188,17 +176,13 @@ class OptimSettings(Section):
     """How a batch becomes a step."""
 
     learning_rate: float = setting(5e-6, "step size of the optimiser (AdamW)", gt=0, le=1)
-    critic_learning_rate: float | None = setting(
-        None, "step size of the critic; null takes learning_rate", gt=0, le=1
-    )
+    critic_learning_rate: float | None = setting(None, "step size of the critic; null takes learning_rate", gt=0, le=1)
     weight_decay: float = setting(0.0, "decay of the weights towards 0", ge=0)
     adam_beta1: float = setting(0.9, "memory of the gradient's mean", ge=0, lt=1)
     adam_beta2: float = setting(0.999, "memory of the gradient's square", ge=0, lt=1)
     adam_epsilon: float = setting(1e-8, "added to the denominator", gt=0)
     max_grad_norm: float = setting(1.0, "gradients longer than this are shortened to it", gt=0)
-    critic_max_grad_norm: float | None = setting(
-        None, "the same for the critic; null takes max_grad_norm", gt=0
-    )
+    critic_max_grad_norm: float | None = setting(None, "the same for the critic; null takes max_grad_norm", gt=0)
     warmup_ratio: float = setting(0.1, "share of training in which the learning rate rises", ge=0, le=1)
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = setting(
         "cosine", "course of the learning rate after the warm-up"
@@ -255,9 +239,7 @@ class ScoringSettings(Section):
 
     performance_weight: float = setting(0.4, "weight of time, memory, CPU and throughput", ge=0, le=1)
     structural_weight: float = setting(0.25, "weight of complexity, connectivity and coverage", ge=0, le=1)
-    maintainability_weight: float = setting(
-        0.2, "weight of readability, modularity and testability", ge=0, le=1
-    )
+    maintainability_weight: float = setting(0.2, "weight of readability, modularity and testability", ge=0, le=1)
     resource_weight: float = setting(0.15, "weight of utilisation, cost and contention", ge=0, le=1)
     normalization: Literal["reference", "zscore"] = setting(
         "reference", "scores on fixed reference scales, or z-scores inside a batch"

@@ -82,10 +82,7 @@ class TrainingConfig:
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Nested plain values that JSON can hold."""
-        return {
-            section: {name: plain(value) for name, value in getattr(self, section).items()}
-            for section in SECTIONS
-        }
+        return {section: {name: plain(value) for name, value in getattr(self, section).items()} for section in SECTIONS}
 
     def to_toml(self, comments: bool = False) -> str:
         """A TOML file that reads back as this very configuration; `comments` adds each setting's meaning."""
@@ -101,9 +98,7 @@ class TrainingConfig:
         return {name: getattr(self, name) for name in SETTINGS}
 
 
-def resolve(
-    settings: Mapping[Any, Any], base: Mapping[str, Any] | None = None
-) -> tuple[dict[str, Any], list[Finding]]:
+def resolve(settings: Mapping[Any, Any], base: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], list[Finding]]:
     """Every setting's value (as given, else the profile's, else `base` or the default) and all problems."""
     given, findings = collect(settings)
     profile, wrong_profile = _profile(settings.get(PROFILE))

@@ -57,9 +57,7 @@ class MLPPolicy(nn.Module):
     def value(self, obs: Tensor) -> Tensor:
         """The critic's estimate for observations [..., D]."""
         if self.critic is None:
-            raise ContractError(
-                "This policy has no critic.", hint="Make it with MLPPolicy(..., critic=True)."
-            )
+            raise ContractError("This policy has no critic.", hint="Make it with MLPPolicy(..., critic=True).")
         values: Tensor = self.critic(obs).squeeze(-1)
         return values
 
@@ -106,9 +104,7 @@ class MLPPolicy(nn.Module):
     def _layers(self) -> list[Layer]:
         """The actor's weights as NumPy views, made anew when a tensor was replaced and not just updated."""
         # `layer.weight` is a search in three dictionaries; this is the one that holds it.
-        pointers = [
-            p.data_ptr() for layer in self._linear for p in layer._parameters.values() if p is not None
-        ]
+        pointers = [p.data_ptr() for layer in self._linear for p in layer._parameters.values() if p is not None]
         if self._views[0] != pointers:
             self._views = pointers, [_view(layer) for layer in self._linear]
         return self._views[1]

@@ -142,6 +142,7 @@ def rows_of_steps(attempts: Attempts, estimate: Estimate) -> Batch:
         behavior_logp=rows("behavior_logp", torch.float32),
         advantages=advantages,
         denominator=1.0,
+        keep=None if estimate.keep is None else estimate.keep[mask][:, None],
         returns=picked(estimate.returns),
         values=picked(estimate.values),
     )

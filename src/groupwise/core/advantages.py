@@ -74,9 +74,7 @@ def _scored(rewards: Tensor, group_ids: Tensor, mask: Tensor | None) -> Tensor:
     check_shape("mask", mask, tuple(rewards.shape))
     scored = ~rewards.isnan() if mask is None else mask.bool() & ~rewards.isnan()
     if (rewards.isinf() & scored).any():
-        raise ValueError(
-            "a reward is infinite; rewards must be finite, or NaN for an attempt without a score"
-        )
+        raise ValueError("a reward is infinite; rewards must be finite, or NaN for an attempt without a score")
     return scored
 
 
@@ -153,9 +151,7 @@ def group_advantages(
     return centred.where(live, 0).to(dtype)
 
 
-def _baseline(
-    values: Tensor, scored: Tensor, group: _Segments, batch: _Segments, baseline: Baseline
-) -> Tensor | float:
+def _baseline(values: Tensor, scored: Tensor, group: _Segments, batch: _Segments, baseline: Baseline) -> Tensor | float:
     match baseline:
         case "group_mean":
             return group.mean[group.index]

@@ -56,9 +56,7 @@ def kl_estimate(
     return kl if ratio is None else kl * ratio
 
 
-def adapt_kl_coefficient(
-    coefficient: float, observed: float, target: float, horizon: float, samples: int
-) -> float:
+def adapt_kl_coefficient(coefficient: float, observed: float, target: float, horizon: float, samples: int) -> float:
     """The next KL coefficient: up when the observed KL is above the target, down when it is below.
 
     e = clip(KL / KL_target − 1, −0.2, 0.2),  β' = β (1 + e · n / h).

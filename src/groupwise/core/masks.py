@@ -72,9 +72,7 @@ def overlong_mask(truncated: Tensor, mask: Tensor) -> Tensor:
     return mask.bool() & ~truncated.bool().unsqueeze(1)
 
 
-def off_policy_mask(
-    advantages: Tensor, logp: Tensor, behavior_logp: Tensor, mask: Tensor, threshold: float
-) -> Tensor:
+def off_policy_mask(advantages: Tensor, logp: Tensor, behavior_logp: Tensor, mask: Tensor, threshold: float) -> Tensor:
     """False at rows with a negative advantage that the policy has moved far away from.
 
     keep_i = A_i >= 0  or  mean_t (log π_b(y_t) − log π(y_t)) <= δ.

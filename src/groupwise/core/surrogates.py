@@ -54,9 +54,7 @@ def cispo(ratio: Tensor, logp: Tensor, advantages: Tensor, cap: float) -> Tensor
     "ScaleRL" (arXiv 2510.13786) and TRL name the cap itself, as is done here, and use 5.
     """
     if cap < 1:
-        raise ValueError(
-            f"clip_high is {cap}; for cispo it caps the ratio itself and must be at least 1, as 5.0"
-        )
+        raise ValueError(f"clip_high is {cap}; for cispo it caps the ratio itself and must be at least 1, as 5.0")
     return -ratio.detach().clamp(max=cap) * advantages * logp
 
 

@@ -100,9 +100,7 @@ class ValueFunction:
         ended = inside.new_ones(inside.shape[0]) if terminated is None else terminated.bool()
         if bootstrap is None:
             if not ended.all():
-                raise ValueError(
-                    "a row was cut before its end; give bootstrap, the values after the last tokens"
-                )
+                raise ValueError("a row was cut before its end; give bootstrap, the values after the last tokens")
             bootstrap = values.new_zeros(values.shape[0])
         last = inside & (inside.flip(1).cumsum(1).flip(1) == 1)
         return core.gae(
@@ -116,9 +114,7 @@ class ValueFunction:
             lam=self.gae_lambda,
         )
 
-    def compute_grpo_advantages(
-        self, group_rewards: Sequence[float], baseline_type: Baseline = "group_mean"
-    ) -> Tensor:
+    def compute_grpo_advantages(self, group_rewards: Sequence[float], baseline_type: Baseline = "group_mean") -> Tensor:
         """The advantages of one group [n], which need no value head; see `core.compute_grpo_advantages`."""
         return core.compute_grpo_advantages(group_rewards=group_rewards, baseline_type=baseline_type)
 
@@ -190,9 +186,7 @@ def create_value_function(model: nn.Module, gamma: float = 0.99, gae_lambda: flo
 
 def _takes_positions(model: nn.Module) -> bool:
     get_base_model = getattr(model, "get_base_model", None)
-    inner = (
-        model if get_base_model is None else get_base_model()
-    )  # an adapter's forward is only *args, **kwargs
+    inner = model if get_base_model is None else get_base_model()  # an adapter's forward is only *args, **kwargs
     return "position_ids" in inspect.signature(inner.forward).parameters
 
 
@@ -201,7 +195,5 @@ def _hidden_size(model: nn.Module) -> int:
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     size = getattr(text, "hidden_size", None)
     if not isinstance(size, int):
-        raise ValueError(
-            f"{type(model).__name__} has no config.hidden_size; give a Hugging Face language model"
-        )
+        raise ValueError(f"{type(model).__name__} has no config.hidden_size; give a Hugging Face language model")
     return size

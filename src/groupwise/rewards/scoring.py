@@ -108,9 +108,7 @@ def _score(grade: Any, name: str) -> Score | Failed:
 
 
 def _failed(code: str, message: str, hint: str = "") -> Failed:
-    return Failed(
-        Failure("reward", code, message, hint or "Return one `Score` or float per attempt, in order.")
-    )
+    return Failed(Failure("reward", code, message, hint or "Return one `Score` or float per attempt, in order."))
 
 
 def _name(function: object) -> str:

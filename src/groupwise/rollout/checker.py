@@ -33,9 +33,7 @@ def check_environment(env: VectorEnvironment) -> list[Failure]:
         return [Failure("environment", "contract", error.message, error.hint)]
     except Exception as error:
         message = f"{type(env).__name__} raised {type(error).__name__}: {error}"
-        return [
-            Failure("environment", "raised", message, "Call reset and step by hand to see the traceback.")
-        ]
+        return [Failure("environment", "raised", message, "Call reset and step by hand to see the traceback.")]
     found = [(code, rule(first, second)) for code, rule in RULES.items()]
     return [Failure("environment", code, *finding) for code, finding in found if finding is not None]
 

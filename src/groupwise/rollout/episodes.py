@@ -81,9 +81,7 @@ def evaluate_greedy(
     return tape.returns(), tape.lengths
 
 
-def _play(
-    env: VectorEnvironment, choose: Callable[[Array], tuple[Array, Array]], seeds: Sequence[int]
-) -> Tape:
+def _play(env: VectorEnvironment, choose: Callable[[Array], tuple[Array, Array]], seeds: Sequence[int]) -> Tape:
     check_sizes(env)
     tape = Tape(env, len(seeds))
     if tape.running:

@@ -134,12 +134,8 @@ class Tape:
 
     def _not_finite(self, obs: Array, reward: float) -> Failure:
         seen = f"observation {obs.tolist()!s:.80}, reward {reward}"
-        hint = (
-            "Observations (as float32) and rewards must be finite: look for a division by 0 or an overflow."
-        )
-        return Failure(
-            "environment", "not_finite", f"{type(self.env).__name__}, step {self.steps}: {seen}", hint
-        )
+        hint = "Observations (as float32) and rewards must be finite: look for a division by 0 or an overflow."
+        return Failure("environment", "not_finite", f"{type(self.env).__name__}, step {self.steps}: {seen}", hint)
 
     def _grow(self) -> None:
         rows = min(len(self.actions), self.env.max_steps - len(self.actions))

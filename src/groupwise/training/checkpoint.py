@@ -43,9 +43,7 @@ class Checkpoint:
     state: Mapping[str, Any]
 
 
-def save_checkpoint(
-    folder: Path, step: int, seq: int, model: Mapping[str, Tensor], state: Mapping[str, Any]
-) -> Path:
+def save_checkpoint(folder: Path, step: int, seq: int, model: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
     """Write checkpoint `step` below `folder`; `seq` is the number of events that came before it."""
     target = folder / f"{step:06d}"
     temporary = folder / f".{step:06d}.tmp"

@@ -29,9 +29,13 @@ class Attempts:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Advantages [B, T]; with a critic also what it should have said, and what it did say."""
+    """Advantages [B, T]; with a critic also what it should have said, and what it did say.
+
+    `keep` is false at attempts that were cut off and are not to be learned from; None keeps all.
+    """
 
     advantages: Tensor
+    keep: Tensor | None = None
     returns: Tensor | None = None
     values: Tensor | None = None
 

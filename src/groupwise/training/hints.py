@@ -10,25 +10,17 @@ on the side of silence: a hint that fires on a healthy run teaches people to ign
 
 from __future__ import annotations
 
-import copy
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any, TypeAlias
 
-WARMUP = 5
-RECENT = 5
-COOLDOWN = 10
-KEEP = 20
-WATCHED = (
-    "groups/zero_spread_share", "groups/failed_share", "advantage/std", "attempt/truncated_share",
-    "attempt/length_mean", "policy/entropy", "policy/kl", "policy/clip_low", "policy/clip_high",
-    "optim/epochs", "optim/steps", "optim/grad_norm",
-)  # fmt: skip
-GRADIENTS = ("optim/grad_norm", "optim/critic_grad_norm")
+from groupwise.training.evidence import RECENT, Evidence, RawMetrics
+from groupwise.training.numbers import number, percent, trend
 
-RawMetrics: TypeAlias = Mapping[str, float | None]
+WARMUP = 5
+COOLDOWN = 10
+GRADIENTS = ("optim/grad_norm", "optim/critic_grad_norm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,127 +33,6 @@ class Hint:
 
     def as_dict(self) -> dict[str, str]:
         return asdict(self)
-
-
-@dataclass
-class Evidence:
-    """What the rules look at: the last values of the watched metrics and a few facts about the whole run."""
-
-    config: Mapping[str, Any]
-    total_steps: int
-    seen: int = 0
-    recent: dict[str, list[float | None]] = field(default_factory=dict)
-    rewards: list[float] = field(default_factory=list)
-    first_rewards: list[float] = field(default_factory=list)
-    first_entropies: list[float] = field(default_factory=list)
-    evaluations: list[float] = field(default_factory=list)
-    lowest: float = math.inf
-    highest: float = -math.inf
-    best: float = -math.inf
-    broken: dict[str, int] = field(default_factory=dict)
-
-    def add_step(self, metrics: RawMetrics) -> None:
-        self.seen += 1
-        self._add_broken(metrics)
-        for name in WATCHED:
-            values = self.recent.setdefault(name, [])
-            values.append(finite(metrics.get(name)))
-            del values[:-KEEP]
-        if (entropy := finite(metrics.get("policy/entropy"))) is not None and len(self.first_entropies) < 3:
-            self.first_entropies.append(entropy)
-        if (reward := finite(metrics.get("reward/mean"))) is not None:
-            self._add_reward(reward, metrics)
-
-    def _add_reward(self, reward: float, metrics: RawMetrics) -> None:
-        low, high = finite(metrics.get("reward/min")), finite(metrics.get("reward/max"))
-        self.lowest = min(self.lowest, reward if low is None else low)
-        self.highest = max(self.highest, reward if high is None else high)
-        if len(self.first_rewards) < RECENT:
-            self.first_rewards.append(reward)
-        self.rewards.append(reward)
-        del self.rewards[: -3 * self.patience]
-        if len(self.rewards) >= RECENT:
-            self.best = max(self.best, self.reward)
-
-    def _add_broken(self, metrics: RawMetrics) -> None:
-        """Count for how many times in a row a metric has not been a number."""
-        for name, value in metrics.items():
-            if value is None or finite(value) is not None:
-                self.broken.pop(name, None)
-            else:
-                self.broken[name] = self.broken.get(name, 0) + 1
-
-    def add_evaluation(self, metrics: RawMetrics) -> None:
-        self._add_broken(metrics)
-        if (reward := finite(metrics.get("eval/reward_mean"))) is not None:
-            self.evaluations.append(reward)
-
-    def last(self, name: str, count: int) -> list[float]:
-        """The last `count` values of a metric, or nothing where one of them is missing."""
-        values = [v for v in self.recent.get(name, ())[-count:] if v is not None]
-        return values if len(values) == count else []
-
-    def mean(self, name: str, count: int = RECENT) -> float | None:
-        values = self.last(name, count)
-        return fmean(values) if values else None
-
-    def setting(self, path: str) -> float | None:
-        """A number of the configuration by its dotted name."""
-        value: Any = self.config
-        for key in path.split("."):
-            value = value.get(key) if isinstance(value, Mapping) else None
-        return finite(value)
-
-    @property
-    def patience(self) -> int:
-        """How many steps without a trend are long: a fifth of the run, at least 40, at most 200."""
-        return min(max(self.total_steps // 5, 40), 200)
-
-    @property
-    def reward(self) -> float:
-        """The reward of late, smoothed over a few steps."""
-        return fmean(self.rewards[-RECENT:]) if self.rewards else math.nan
-
-    @property
-    def start(self) -> float:
-        return fmean(self.first_rewards) if self.first_rewards else math.nan
-
-    @property
-    def span(self) -> float:
-        """Between the worst and the best attempt of the run so far."""
-        return max(self.highest - self.lowest, 0.0)
-
-    @property
-    def standing(self) -> float:
-        """Where the reward stands between the worst (0) and the best (1) attempt of the run so far."""
-        return (self.reward - self.lowest) / self.span if self.span else 0.5
-
-    @property
-    def learned(self) -> bool:
-        return self.span > 0 and self.reward - self.start > 0.25 * self.span
-
-    @property
-    def solved(self) -> bool:
-        return self.learned and self.standing >= 0.8
-
-    @property
-    def spread_is_missing(self) -> bool:
-        shares = self.last("groups/zero_spread_share", RECENT)
-        return bool(shares) and min(shares) >= 0.6
-
-    def rising(self, count: int) -> bool:
-        slope, error = trend(self.rewards[-count:])
-        return slope > 2 * error
-
-    def state_dict(self) -> dict[str, Any]:
-        state = asdict(self)
-        del state["config"], state["total_steps"]
-        return {k: None if isinstance(v, float) and math.isinf(v) else v for k, v in state.items()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        infinite = {"lowest": math.inf, "highest": -math.inf, "best": -math.inf}
-        for name, value in state.items():
-            setattr(self, name, infinite[name] if value is None else copy.deepcopy(value))
 
 
 class HintEngine:
@@ -200,40 +71,6 @@ class HintEngine:
         self._absent = dict(state["absent"])
 
 
-def finite(value: Any) -> float | None:
-    """`value` as a float, or None where it is not a finite number."""
-    if isinstance(value, bool | str) or value is None:
-        return None
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
-
-
-def number(value: float) -> str:
-    """A number as people read it: two or three digits, or whole from a thousand on."""
-    if abs(value) >= 999.5:
-        return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) >= 0.1 else f"{value:.2g}"
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.0f}%"
-
-
-def trend(values: Sequence[float]) -> tuple[float, float]:
-    """The least-squares slope per step, and its standard error as if the values were independent."""
-    n = len(values)
-    if n < 3:
-        return 0.0, math.inf
-    middle, mean = (n - 1) / 2, fmean(values)
-    width = sum((i - middle) ** 2 for i in range(n))
-    slope = sum((i - middle) * (v - mean) for i, v in enumerate(values)) / width
-    left = sum((v - mean - slope * (i - middle)) ** 2 for i, v in enumerate(values))
-    return slope, math.sqrt(left / (n - 2) / width)
-
-
 def no_spread(e: Evidence) -> Hint | None:
     """Most groups have no spread: every attempt scores the same, so nothing stands out to learn from."""
     share = e.mean("groups/zero_spread_share")
@@ -242,7 +79,7 @@ def no_spread(e: Evidence) -> Hint | None:
     seen = f"In {percent(share)} of the groups every attempt scores the same, for {RECENT} steps now"
     if e.span == 0:
         return _hint("reward_constant", f"{seen}: all attempts of the whole run scored {number(e.reward)}.")
-    limit = e.setting("advantage.reward_clip")
+    limit = e.clip_of_totals
     if limit is not None and min(abs(e.lowest), abs(e.reward)) > limit:
         return _hint("rewards_clipped", f"{seen}: they earn {number(e.reward)}, clipped to {number(limit)}.")
     where = f"mean {number(e.reward)}, best {number(e.highest)}, worst {number(e.lowest)}"
@@ -280,8 +117,8 @@ def entropy_collapsed(e: Evidence) -> Hint | None:
 
 def stopped_by_kl(e: Evidence) -> Hint | None:
     """No epochs at all is no KL stop: a step whose groups have no spread takes no optimiser step either."""
-    planned, epochs = e.setting("optim.num_epochs"), e.mean("optim/epochs", 2 * RECENT)
-    if e.setting("optim.kl_stop") is None or planned is None or epochs is None or e.learned:
+    planned, epochs = e.numeric("optim.num_epochs"), e.mean("optim/epochs", 2 * RECENT)
+    if e.numeric("optim.kl_stop") is None or planned is None or epochs is None or e.learned:
         return None
     if epochs > planned / 4 or 0.0 in e.recent["optim/steps"][-2 * RECENT :] or e.rising(2 * RECENT):
         return None
@@ -315,7 +152,7 @@ def gradient_vanished(e: Evidence) -> Hint | None:
 
 
 def gradient_clipped(e: Evidence) -> Hint | None:
-    limit, norms = e.setting("optim.max_grad_norm"), e.last("optim/grad_norm", 2 * RECENT)
+    limit, norms = e.numeric("optim.max_grad_norm"), e.last("optim/grad_norm", 2 * RECENT)
     if not limit or not norms or min(norms) <= 10 * limit or e.learned:
         return None
     return _hint(

@@ -22,6 +22,7 @@ from groupwise.config import TrainingConfig
 from groupwise.core import (
     adapt_kl_coefficient,
     entropy_bonus,
+    explained_variance,
     off_policy_mask,
     policy_loss,
     top_entropy_mask,
@@ -65,7 +66,7 @@ class Learner:
                 tally.epochs = epoch + 1
             self.policy.version += 1
         self.updates += 1
-        metrics = tally.means()
+        metrics = {**tally.means(), **_critic_metrics(batch)}
         self._adapt_kl(metrics, batch)
         return {
             **metrics,
@@ -176,9 +177,7 @@ class Learner:
         threshold = self.cfg.loss.off_policy_threshold
         if threshold is None:
             return part.keep
-        near = off_policy_mask(
-            part.advantages, seen.logp.detach(), part.behavior_logp, part.mask, threshold=threshold
-        )
+        near = off_policy_mask(part.advantages, seen.logp.detach(), part.behavior_logp, part.mask, threshold=threshold)
         return _both(part.keep, near)
 
     def _step_optimizer(self) -> dict[str, float]:
@@ -260,6 +259,12 @@ class _Tally:
             means["optim/skipped"] = sum(s["optim/skipped"] for s in self.steps)
             means["policy/ratio_max"] = max(s["policy/ratio_max"] for s in self.steps)
         return {**means, "optim/steps": float(len(self.steps)), "optim/epochs": float(self.epochs)}
+
+
+def _critic_metrics(batch: Batch) -> dict[str, float]:
+    if batch.returns is None or batch.values is None or batch.rows == 0:
+        return {}
+    return {"value/explained_variance": float(explained_variance(batch.values, batch.returns, batch.mask))}
 
 
 def _optimizer(policy: Policy, cfg: TrainingConfig) -> torch.optim.Optimizer:

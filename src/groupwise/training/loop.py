@@ -64,16 +64,12 @@ def train(
             yield from _evaluation(run, here, policy, evaluate)
         wanted = yield from _obey(run, here, stop)
         if wanted or last or here.reason or _due(here.step, cfg.run.save_steps):
-            path = run.save(
-                here.step, policy.state_dict(), here.capture(source, learner), cfg.run.save_total_limit
-            )
+            path = run.save(here.step, policy.state_dict(), here.capture(source, learner), cfg.run.save_total_limit)
             yield run.emit("checkpoint", here.step, {"step": here.step, "path": f"checkpoints/{path.name}"})
         run.set_status("running", here.step, total)
 
     reason = here.reason or "finished"
-    yield run.emit(
-        "end", here.step, {"reason": reason, "steps": here.step, "seconds": time.perf_counter() - began}
-    )
+    yield run.emit("end", here.step, {"reason": reason, "steps": here.step, "seconds": time.perf_counter() - began})
     run.set_status("stopped" if reason == "stopped" else "finished", here.step, total, reason=reason)
 
 
@@ -159,9 +155,7 @@ def _obey(run: Run, here: Position, stop: StopFlag | None) -> Generator[Event, N
     for command in run.commands():
         known = command.op in ("stop", "checkpoint")
         note = {} if known else {"refused": f"this run has no workers to {command.op}"}
-        yield run.emit(
-            "control", here.step, {"id": command.id, "op": command.op, "args": command.args, **note}
-        )
+        yield run.emit("control", here.step, {"id": command.id, "op": command.op, "args": command.args, **note})
         wanted = wanted or known
         if command.op == "stop":
             here.reason = "stopped"
@@ -170,9 +164,7 @@ def _obey(run: Run, here: Position, stop: StopFlag | None) -> Generator[Event, N
     return wanted
 
 
-def _step_data(
-    batch: Batch, stats: Mapping[str, float], here: Position, timing: Mapping[str, float]
-) -> dict[str, Any]:
+def _step_data(batch: Batch, stats: Mapping[str, float], here: Position, timing: Mapping[str, float]) -> dict[str, Any]:
     speed = {"samples_per_second": batch.samples / max(timing["total"], 1e-9)}
     return {
         "metrics": {**batch.metrics, **stats},

@@ -179,9 +179,7 @@ class Run:
             if checkpoint.seq <= whole:
                 sound.append(checkpoint)
             else:
-                self.warnings.append(
-                    f"checkpoint {folder.name} is newer than the event log, which is damaged"
-                )
+                self.warnings.append(f"checkpoint {folder.name} is newer than the event log, which is damaged")
         damage = first_damaged_step(self.path / "groups")
         before = [checkpoint for checkpoint in sound if damage is None or checkpoint.step < damage]
         if sound and not before:

@@ -43,9 +43,7 @@ def execute(path: Path, build: Build, cfg: TrainingConfig | None = None) -> Iter
                 torch.set_num_threads(cfg.run.threads)
             parts = build(cfg)
             learner = Learner(parts.policy, cfg)
-            yield from train(
-                parts.policy, parts.source, learner, cfg, run, evaluate=parts.evaluate, stop=stop
-            )
+            yield from train(parts.policy, parts.source, learner, cfg, run, evaluate=parts.evaluate, stop=stop)
         except GroupwiseError as error:
             yield from _failed(run, error)
             raise

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from groupwise.config import TrainingConfig
-from groupwise.core import loss_denominator
+from groupwise.core import loss_denominator, overlong_mask
 from groupwise.errors import NoSignalError
 from groupwise.rewards.scoring import score_groups
 from groupwise.training.estimate import Attempts, Estimate, Values, estimate_advantages, scored_attempts
 from groupwise.types import Batch, End, Failed, Group, GroupRecord, Policy, Reward, ScoredGroup, Task, Tensors
 
 PATIENCE = 3
+CUT_OFF = (End.TRUNCATED, End.TURN_LIMIT)
 
 
 class Tasks(Protocol):
@@ -70,7 +71,7 @@ class GroupSource:
         clock.lap("score")
         self._insist_on_scores(scored)
         attempts = scored_attempts(scored)
-        estimate = estimate_advantages(attempts, self.cfg.advantage, self.values)
+        estimate = self._without_cut_offs(attempts, estimate_advantages(attempts, self.cfg.advantage, self.values))
         batch = self._with_denominator(self.collate(attempts, estimate))
         batch = self._with_reference(self._without_idle_rows(batch))
         metrics = group_metrics(scored, attempts, estimate)
@@ -97,6 +98,13 @@ class GroupSource:
                 f"every attempt of the last {PATIENCE} steps failed: {first.where}: {first.message}",
                 hint=first.hint or f"Mend the {first.where} and resume the run.",
             )
+
+    def _without_cut_offs(self, attempts: Attempts, estimate: Estimate) -> Estimate:
+        """With `loss.mask_truncated`, leave attempts that hit a limit out of the policy's loss."""
+        if not self.cfg.loss.mask_truncated or not attempts.members:
+            return estimate
+        cut = torch.tensor([member.end in CUT_OFF for member in attempts.members])
+        return replace(estimate, keep=overlong_mask(cut, attempts.mask))
 
     def _with_denominator(self, batch: Batch) -> Batch:
         """Fix the denominator while all scored attempts are there: skipping idle ones must not change it."""
@@ -131,13 +139,11 @@ class GroupSource:
         self.silent_steps = state["silent_steps"]
 
 
-def group_metrics(
-    scored: Sequence[ScoredGroup], attempts: Attempts, estimate: Estimate
-) -> dict[str, float | None]:
+def group_metrics(scored: Sequence[ScoredGroup], attempts: Attempts, estimate: Estimate) -> dict[str, float | None]:
     """What a GRPO user asks of a step's groups, before any learning."""
     members = [member for group in scored for member in group.group.members]
     lengths = torch.tensor([len(member) for member in members], dtype=torch.float64)
-    cut = sum(member.end in (End.TRUNCATED, End.TURN_LIMIT) for member in members)
+    cut = sum(member.end in CUT_OFF for member in members)
     metrics: dict[str, float | None] = {
         "groups/count": float(len(scored)),
         "groups/failed_share": 1.0 - len(attempts.members) / max(1, len(members)),
@@ -166,9 +172,7 @@ def group_metrics(
     }
 
 
-def group_records(
-    scored: Sequence[ScoredGroup], attempts: Attempts, estimate: Estimate
-) -> tuple[GroupRecord, ...]:
+def group_records(scored: Sequence[ScoredGroup], attempts: Attempts, estimate: Estimate) -> tuple[GroupRecord, ...]:
     """One row for every attempt, failed ones included; its advantage is the mean over its own actions."""
     acting = attempts.mask.sum(1).clamp(min=1)
     means = (estimate.advantages * attempts.mask).sum(1) / acting if attempts.members else acting

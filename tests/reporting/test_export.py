@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from groupwise.errors import ConfigError, MissingExtra
+from groupwise.reporting.export import exporters, scalars
 from groupwise.training.events import encode
-from groupwise.training.export import exporters, scalars
 from groupwise.types import Event
 
 CONFIG = {"run": {"seed": 3}, "loss": {"beta": 0.1}}
@@ -89,7 +89,7 @@ def test_tensorboard_shows_no_step_twice_after_a_resume(tmp_path: Path, resumed_
 
 def test_tensorboard_needs_neither_torch_nor_tensorflow(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from groupwise.training.export import exporters\n"
+        "import sys; from pathlib import Path; from groupwise.reporting.export import exporters\n"
         f"exporters(['tensorboard'], Path({str(tmp_path)!r}), {{}})\n"
         "print({'torch', 'tensorflow', 'wandb'} & set(sys.modules))"
     )

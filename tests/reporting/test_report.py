@@ -1,4 +1,4 @@
-"""The report: whole, self-contained and safe, whatever is left of a run; and the pictures in it."""
+"""The report: whole, self-contained and safe, whatever is left of a run."""
 
 import base64
 import csv
@@ -10,79 +10,21 @@ import sys
 import time
 from collections.abc import Callable
 from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from groupwise.config import TrainingConfig
-from groupwise.errors import ConfigError, RunNotFound, StorageError
-from groupwise.training.events import encode
-from groupwise.training.figures import POINTS, History, plot_runs, spread_apart, thin
+from groupwise.errors import RunNotFound, StorageError
+from groupwise.reporting.report import write_report
 from groupwise.training.groups import write_groups
-from groupwise.training.report import last_group, verdict, write_report
-from groupwise.types import Event, GroupRecord
+from groupwise.types import GroupRecord
+
+MakeRun = Callable[..., Path]
+Records = Callable[..., list[GroupRecord]]
 
 FIGURES = {"learning", "spread", "advantage", "entropy", "movement", "gradient", "length", "time", "group"}
 EVIL = "\"><img src=x onerror=alert(2)><script>alert(1)</script>' & $\\frac{x}$ \x1b\x00"
-
-
-def step_data(step: int) -> dict[str, Any]:
-    level = 20 + 8 * step
-    metrics = {
-        "reward/mean": level, "reward/std": 0.3 * level, "reward/min": 9.0, "reward/max": 1.5 * level,
-        "groups/zero_spread_share": 0.1, "groups/failed_share": 0.0, "advantage/std": 0.9,
-        "advantage/abs_mean": 0.7, "attempt/length_mean": level, "attempt/length_max": 1.5 * level,
-        "attempt/truncated_share": 0.2, "policy/entropy": 0.69 - 0.005 * step, "policy/kl": 0.004,
-        "policy/clip_low": 0.02, "policy/clip_high": 0.05, "optim/grad_norm": 0.4,
-        "optim/learning_rate": 3e-4,
-    }  # fmt: skip
-    timing = {"rollout": 0.2, "score": 0.01, "advantage": 0.01, "update": 0.3, "total": 0.52}
-    return {"metrics": metrics, "timing": timing, "totals": {"samples": 1000 * step, "attempts": 64 * step}}
-
-
-def records(scores: list[float | None], group: str = "g0", failure: str = "timeout") -> list[GroupRecord]:
-    return [
-        GroupRecord(group, "task", f"{group}-{i}", score, {}, (), 0.5, 100, "finished", "" if score else failure, 1)
-        for i, score in enumerate(scores)
-    ]
-
-
-def make_run(
-    folder: Path,
-    steps: int = 60,
-    evals: bool = True,
-    end: str | None = "finished",
-    change: Callable[[int, dict[str, Any]], None] | None = None,
-    extra: tuple[tuple[str, dict[str, Any]], ...] = (),
-    config: dict[str, Any] | None = None,
-) -> Path:
-    (folder / "groups").mkdir(parents=True)
-    config = config or TrainingConfig(target_reward=475.0, num_episodes=60).to_dict()
-    rows: list[tuple[int, str, dict[str, Any]]] = [
-        (0, "start", {"config": config, "resumed_from": None, "env": {"command": "groupwise train a.toml"},
-                      "total_steps": 60}),
-    ]  # fmt: skip
-    for step in range(steps + 1):
-        if step:
-            data = step_data(step)
-            if change:
-                change(step, data)
-            rows.append((step, "step", data))
-        if evals and step % 10 == 0:
-            score = {"eval/reward_mean": 20.0 + 8 * step, "eval/reward_std": 5.0, "eval/attempts": 20.0}
-            rows.append((step, "eval", {"metrics": score}))
-    rows += [(steps, kind, data) for kind, data in extra]
-    if end:
-        rows.append((steps, "end", {"reason": end, "steps": steps, "seconds": 30.0}))
-    events = [Event(folder.name, i, 1, 1000.0 + i, *row) for i, row in enumerate(rows)]
-    (folder / "events.jsonl").write_bytes(b"".join(map(encode, events)))
-    if steps:
-        write_groups(folder / "groups" / f"{steps:06d}.parquet", steps, records([500.0, 300.0, 100.0, None]))
-    return folder
 
 
 class Page(HTMLParser):
@@ -132,7 +74,7 @@ def report(folder: Path) -> Page:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
+def page(tmp_path_factory: pytest.TempPathFactory, make_run: MakeRun) -> Page:
     hint = {"code": "reward_flat", "message": "The reward is flat.", "remedy": "Raise optim.learning_rate."}
     return report(make_run(tmp_path_factory.mktemp("runs") / "pole", extra=(("hint", hint),)))
 
@@ -190,23 +132,29 @@ def test_ids_are_unique_and_colours_follow_the_theme(page: Page) -> None:
     assert "prefers-color-scheme: dark" in page.text
 
 
-def run_that_says(word: str, folder: Path) -> Page:
-    """The report of a run with `word` wherever a run can put words of its own."""
+@pytest.fixture
+def run_that_says(make_run: MakeRun, records: Records) -> Callable[[str, Path], Page]:
+    """The report of a run with a word wherever a run can put words of its own."""
 
-    def parts(step: int, data: dict[str, Any]) -> None:
-        data["metrics"] |= {f"reward/part/{word}": 1.0, "reward/part/b": 2.0}
+    def write(word: str, folder: Path) -> Page:
+        def parts(step: int, data: dict[str, Any]) -> None:
+            data["metrics"] |= {f"reward/part/{word}": 1.0, "reward/part/b": 2.0}
 
-    extra = (
-        ("hint", {"code": word, "message": word, "remedy": word}),
-        ("error", {"error": {"code": "x", "message": word, "hint": word, "field": ""}}),
-    )
-    config = {word: {word: word}, "task": {"environment": word}, "policy": {"model_name": word}}
-    make_run(folder, change=parts, extra=extra, config=config, end=word)
-    write_groups(folder / "groups" / "000061.parquet", 61, records([None, 3.0], word, word))
-    return report(folder)
+        extra = (
+            ("hint", {"code": word, "message": word, "remedy": word}),
+            ("error", {"error": {"code": "x", "message": word, "hint": word, "field": ""}}),
+        )
+        config = {word: {word: word}, "task": {"environment": word}, "policy": {"model_name": word}}
+        make_run(folder, change=parts, extra=extra, config=config, end=word)
+        write_groups(folder / "groups" / "000061.parquet", 61, records([None, 3.0], word, word))
+        return report(folder)
+
+    return write
 
 
-def test_whatever_a_run_says_is_text_and_never_markup(tmp_path: Path) -> None:
+def test_whatever_a_run_says_is_text_and_never_markup(
+    tmp_path: Path, run_that_says: Callable[[str, Path], Page]
+) -> None:
     hostile, harmless = run_that_says(EVIL, tmp_path / "<b>&run"), run_that_says("word", tmp_path / "run")
     assert [tag for tag, _ in hostile.tags] == [tag for tag, _ in harmless.tags]
     assert [set(attrs) for _, attrs in hostile.tags] == [set(attrs) for _, attrs in harmless.tags]
@@ -215,7 +163,9 @@ def test_whatever_a_run_says_is_text_and_never_markup(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("steps", "evals", "left"), [(0, True, 1), (1, True, 9), (1, False, 9), (2, True, 9)])
-def test_a_run_that_was_killed_early_has_a_report(tmp_path: Path, steps: int, evals: bool, left: int) -> None:
+def test_a_run_that_was_killed_early_has_a_report(
+    tmp_path: Path, steps: int, evals: bool, left: int, make_run: MakeRun
+) -> None:
     found = report(make_run(tmp_path / "run", steps=steps, evals=evals, end=None))
     assert len(found.figures()) == left
     assert "Not ended: running or interrupted" in found.prose
@@ -232,14 +182,14 @@ def test_a_folder_without_sound_events_has_a_report(tmp_path: Path, content: byt
     assert "bare" in found.prose
 
 
-def test_a_torn_last_line_costs_that_line_only(tmp_path: Path) -> None:
+def test_a_torn_last_line_costs_that_line_only(tmp_path: Path, make_run: MakeRun) -> None:
     folder = make_run(tmp_path / "run", end=None)
     with open(folder / "events.jsonl", "ab") as log:
         log.write(b'{"v": 1, "run": "run", "seq": 9')
     assert "60 of 60" in report(folder).prose
 
 
-def test_missing_and_odd_numbers_are_left_out(tmp_path: Path) -> None:
+def test_missing_and_odd_numbers_are_left_out(tmp_path: Path, make_run: MakeRun) -> None:
     def odd(step: int, data: dict[str, Any]) -> None:
         data["metrics"]["policy/kl"] = math.nan
         data["metrics"]["policy/entropy"] = None if step % 2 else "high"
@@ -252,24 +202,7 @@ def test_missing_and_odd_numbers_are_left_out(tmp_path: Path) -> None:
     assert found.table("learning")[-1][1] == ""
 
 
-def test_of_the_newest_readable_groups_the_widest_is_shown(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run") / "groups"
-    rows = [
-        *records([5.0, 5.0], "same"),
-        *records([1.0, None, 9.0], "wide"),
-        *records([None, None], "failed"),
-    ]
-    write_groups(folder / "000061.parquet", 61, rows)
-    (folder / "000062.parquet").write_bytes(b"PAR1 torn")
-    shown = last_group(folder.parent)
-    assert [(row["group_id"], row["total"]) for row in shown] == [
-        ("wide", 9.0),
-        ("wide", 1.0),
-        ("wide", None),
-    ]
-
-
-def test_a_group_in_which_all_failed_can_be_drawn(tmp_path: Path) -> None:
+def test_a_group_in_which_all_failed_can_be_drawn(tmp_path: Path, make_run: MakeRun, records: Records) -> None:
     folder = make_run(tmp_path / "run")
     write_groups(folder / "groups" / "000061.parquet", 61, records([None] * 100))
     found = report(folder)
@@ -277,22 +210,7 @@ def test_a_group_in_which_all_failed_can_be_drawn(tmp_path: Path) -> None:
     assert len(found.table("group")) == 101
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "word"), [(20.0, 500.0, "rose"), (500.0, 20.0, "fell"), (20.0, 21.0, "hardly moved")]
-)
-def test_the_verdict_knows_noise_from_change(before: float, after: float, word: str) -> None:
-    history = History()
-    for step, score in ((0, before), (60, after)):
-        history.evals[step] = {"metrics": {"eval/reward_mean": score, "eval/reward_std": 5.0, "eval/attempts": 20.0}}
-    assert f"Evaluation reward {word}" in verdict(history)
-
-
-def test_without_evaluations_the_verdict_says_so() -> None:
-    history = History(steps={step: step_data(step) for step in range(1, 21)})
-    assert verdict(history) == "Training reward rose from 44 to 164; it was never evaluated."
-
-
-def test_a_long_run_is_reported_in_time_and_in_size(tmp_path: Path) -> None:
+def test_a_long_run_is_reported_in_time_and_in_size(tmp_path: Path, make_run: MakeRun) -> None:
     folder = make_run(tmp_path / "run", steps=5000)
     began = time.process_time()
     found = report(folder)
@@ -301,7 +219,7 @@ def test_a_long_run_is_reported_in_time_and_in_size(tmp_path: Path) -> None:
     assert len(found.table("entropy")) == 5001
 
 
-def test_a_report_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_says_why(tmp_path: Path, make_run: MakeRun) -> None:
     folder = make_run(tmp_path / "run", steps=1)
     (folder / "report.html").mkdir()
     with pytest.raises(StorageError, match=r"report\.html"):
@@ -312,12 +230,12 @@ def test_a_report_that_cannot_be_written_says_why(tmp_path: Path) -> None:
 
 
 def test_reports_need_neither_torch_nor_matplotlib_until_they_draw() -> None:
-    code = "import groupwise.training.report, sys; print({'torch', 'matplotlib'} & set(sys.modules))"
+    code = "import groupwise.reporting.report, sys; print({'torch', 'matplotlib'} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"
 
 
-def test_half_characters_in_a_damaged_log_do_no_harm(tmp_path: Path) -> None:
+def test_half_characters_in_a_damaged_log_do_no_harm(tmp_path: Path, make_run: MakeRun) -> None:
     def part(step: int, data: dict[str, Any]) -> None:
         data["metrics"] |= {"reward/part/HALF": 1.0, "reward/part/b": 2.0}
 
@@ -325,42 +243,3 @@ def test_half_characters_in_a_damaged_log_do_no_harm(tmp_path: Path) -> None:
     log = folder / "events.jsonl"
     log.write_bytes(log.read_bytes().replace(b"HALF", b"\\ud800"))
     assert report(folder).figures() == FIGURES | {"parts"}
-
-
-@pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_runs_are_compared_in_one_picture(tmp_path: Path, suffix: str, magic: bytes) -> None:
-    runs = [make_run(tmp_path / "first", steps=20), make_run(tmp_path / "$second$", steps=40)]
-    out = plot_runs(runs, "reward/mean", tmp_path / "pictures" / f"runs.{suffix}")
-    assert out.read_bytes().startswith(magic)
-    if suffix == "svg":
-        assert ">first 180<" in out.read_text()
-        assert ">$second$ 340<" in out.read_text()
-
-
-def test_a_metric_or_a_format_that_does_not_exist_is_explained(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run")
-    with pytest.raises(ConfigError, match="Did you mean 'reward/mean'") as error:
-        plot_runs([run], "reward/meen", tmp_path / "a.png")
-    assert "timing/rollout" in error.value.hint
-    with pytest.raises(ConfigError, match=r"\.png, \.svg or \.pdf"):
-        plot_runs([run], "reward/mean", tmp_path / "a.gif")
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
-def test_labels_are_moved_apart_and_stay_on_the_figure(heights: list[float]) -> None:
-    moved = spread_apart(sorted(heights), 0.1)
-    assert all(b - a >= 0.1 - 1e-9 for a, b in pairwise(moved))
-    assert min(moved) >= -1e-9
-    assert max(moved) <= 1 + 1e-9
-
-
-def test_labels_with_room_stay_where_their_lines_end() -> None:
-    assert spread_apart([0.1, 0.5, 0.9], 0.1) == [0.1, 0.5, 0.9]
-    assert spread_apart([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
-
-
-def test_thinning_keeps_short_series_and_the_mean_of_long_ones() -> None:
-    assert thin(([1, 2], [3.0, 4.0])) == ([1, 2], [3.0, 4.0])
-    steps, values = thin((list(range(6000)), [float(i % 10) for i in range(6000)]))
-    assert len(steps) == len(values) == POINTS
-    assert set(values) == {4.5}

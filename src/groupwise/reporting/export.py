@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from groupwise.errors import ConfigError, MissingExtra
 from groupwise.training.events import read_events
-from groupwise.training.hints import finite
+from groupwise.training.numbers import finite
 from groupwise.types import Event
 
 logger = logging.getLogger(__name__)

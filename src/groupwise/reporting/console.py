@@ -1,0 +1,180 @@
+"""A run on the terminal while it runs, or as JSON lines when nobody watches.
+
+    terminal                progress, the numbers that matter and the reward's curve, redrawn in place
+    dumb terminal           one line of numbers now and then
+    both, at the end        the first and the last evaluation, in words
+    not a terminal, --json  every event as one line of JSON, flushed
+    quiet                   nothing
+
+A reader that goes away (`groupwise train … | head`) stops the display, never the run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from groupwise.reporting.history import History
+from groupwise.reporting.live import live_view, one_line
+from groupwise.reporting.summary import Summary, summarise
+from groupwise.reporting.text import printable
+from groupwise.reporting.verdict import verdict
+from groupwise.training.events import encode
+from groupwise.training.numbers import finite
+from groupwise.types import Event
+
+DUMB_INTERVAL = 5.0
+
+
+def watch(
+    events: Iterable[Event], console: Console | None = None, json: bool = False, quiet: bool = False
+) -> Generator[Event, None, Summary]:
+    """Pass a run's events on while showing them as suits where the output goes.
+
+    The generator returns (to `yield from`, or as `StopIteration.value`) how the run ended.
+    """
+    history = History()
+    display = _display(console or Console(), history, json, quiet)
+    with display:
+        for event in events:
+            with display.lock:
+                history.add(event)
+            display.show(event)
+            yield event
+    return summarise(history)
+
+
+class Silent:
+    """Shows nothing; the other displays begin from it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._gone = False
+
+    def __enter__(self) -> Silent:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        return None
+
+    def show(self, event: Event) -> None:
+        return None
+
+    def _say(self, console: Console, text: Text | None) -> None:
+        if text is not None and not self._gone:
+            with self._reader(console.file):
+                console.print(text, soft_wrap=console.is_dumb_terminal)
+
+    @contextmanager
+    def _reader(self, stream: Any) -> Iterator[None]:
+        """Write inside this: when the reader has gone away, all later output is dropped."""
+        try:
+            yield
+        except BrokenPipeError:
+            self._gone = True
+            # Whatever else this process says there goes nowhere, rather than failing when Python exits.
+            if stream is sys.stdout:
+                with open(os.devnull, "wb") as nowhere:
+                    os.dup2(nowhere.fileno(), stream.fileno())
+
+
+class JsonLines(Silent):
+    """Every event as the event log has it."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._stream = console.file
+
+    def show(self, event: Event) -> None:
+        if self._gone:
+            return
+        with self._reader(self._stream):
+            line = encode(event)
+            if (binary := getattr(self._stream, "buffer", None)) is not None:
+                binary.write(line)
+            else:
+                self._stream.write(line.decode())
+            self._stream.flush()
+
+
+class Plain(Silent):
+    """For a terminal that cannot redraw: a line now and then, and whatever needs attention at once."""
+
+    def __init__(self, console: Console, history: History) -> None:
+        super().__init__()
+        self._console, self._history = console, history
+        self._due = 0.0
+
+    def show(self, event: Event) -> None:
+        if event.type == "end" or (event.type == "step" and time.monotonic() >= self._due):
+            self._due = time.monotonic() + DUMB_INTERVAL
+            self._say(self._console, Text(one_line(self._history)))
+        self._say(self._console, notice(event))
+        if event.type == "end":
+            self._say(self._console, closing(self._history))
+
+
+class Animated(Silent):
+    """The live display. Rich redraws it from its own thread, hence the lock around the history."""
+
+    def __init__(self, console: Console, history: History) -> None:
+        super().__init__()
+        self._console, self._history = console, history
+        self._began, self._first_step = time.monotonic(), -1
+        self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=4)
+
+    def __enter__(self) -> Animated:
+        with self._reader(self._console.file):
+            self._live.start()
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        with self._reader(self._console.file):
+            self._live.stop()
+        self._say(self._console, closing(self._history))
+
+    def show(self, event: Event) -> None:
+        if event.type == "start":
+            self._first_step = int(finite(event.data.get("resumed_from")) or 0)
+        self._say(self._console, notice(event))
+
+    def _draw(self) -> RenderableType:
+        with self.lock:
+            elapsed = time.monotonic() - self._began
+            return live_view(self._history, self._console, elapsed, max(self._first_step, 0))
+
+
+def _display(console: Console, history: History, json: bool, quiet: bool) -> Silent:
+    if quiet:
+        return Silent()
+    if json or not console.is_terminal:
+        return JsonLines(console)
+    return Plain(console, history) if console.is_dumb_terminal else Animated(console, history)
+
+
+def notice(event: Event) -> Text | None:
+    """What a person should read at once: a hint or an error."""
+    if event.type == "hint":
+        words = f"{printable(event.data.get('message'))} {printable(event.data.get('remedy'))}"
+        return Text.assemble((f"Hint at step {event.step}: ", "bold yellow"), (words, "yellow"))
+    if event.type == "error":
+        error = event.data.get("error")
+        shape = error if isinstance(error, Mapping) else {}
+        words = f"{printable(shape.get('message'))} {printable(shape.get('hint'))}"
+        return Text.assemble(("Error: ", "bold red"), (words, "red"))
+    return None
+
+
+def closing(history: History) -> Text | None:
+    """Before and after, once a run has ended with two evaluations or more to compare."""
+    tests = history.series("eval/reward_mean")[1]
+    return Text(verdict(history)) if history.end and len(tests) > 1 else None

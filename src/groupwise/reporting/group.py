@@ -1,0 +1,103 @@
+"""One group of attempts to look at: which, and its picture."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import nlargest
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from groupwise.reporting.figures import draw_group
+from groupwise.reporting.pictures import Picture, csv_text
+from groupwise.training.groups import read_groups
+from groupwise.training.numbers import finite, number
+
+SHOWN_ROWS = 24
+LOOK_BACK = 200
+KEYS = ("trajectory_id", "total", "advantage", "length", "end", "failure")
+
+Row: TypeAlias = Mapping[str, Any]
+
+
+def last_group(run_dir: Path) -> list[Row]:
+    """The group to show, best attempt first: the widest of the newest logged step that has one with spread.
+
+    A run that has solved its tasks ends in groups without spread, which show nothing; so up to `LOOK_BACK`
+    files are looked through, newest first. Attempts that failed do show something, and end the search.
+    """
+    newest: list[Row] = []
+    for path in _newest_files(run_dir / "groups"):
+        group = _most_telling(path)
+        if any(_telling(group)):
+            return group
+        newest = newest or group
+    return newest
+
+
+def _newest_files(folder: Path) -> list[Path]:
+    numbered = ((int(path.stem), path) for path in folder.glob("*.parquet") if path.stem.isdigit())
+    return [path for _, path in nlargest(LOOK_BACK, numbered)]
+
+
+def _most_telling(path: Path) -> list[Row]:
+    """Of the groups in a file the one with the widest spread; nothing where it cannot be read."""
+    try:
+        rows = read_groups(path)
+    except (OSError, ValueError):
+        return []
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(str(row.get("group_id")), []).append(row)
+    widest = max(groups.values(), key=_telling, default=None)
+    return sorted(widest or (), key=_rank)
+
+
+def _telling(group: Sequence[Row]) -> tuple[float, int]:
+    """The spread of the scores, then how many attempts have none."""
+    scores = _scores(group)
+    return statistics.pstdev(scores) if scores else 0.0, len(group) - len(scores)
+
+
+def _scores(group: Iterable[Row]) -> list[float]:
+    return [score for row in group if (score := finite(row.get("total"))) is not None]
+
+
+def _rank(row: Row) -> float:
+    score = finite(row.get("total"))
+    return math.inf if score is None else -score
+
+
+def group_picture(group: Sequence[Row]) -> Picture:
+    """The scores and advantages of a group, best attempt first."""
+    shown, scores = _evenly(group, SHOWN_ROWS), _scores(group)
+    ends = f" from {number(min(scores))} to {number(max(scores))}" if scores else ""
+    more = f" {len(shown)} of its {len(group)} attempts are shown." if len(shown) < len(group) else ""
+    return Picture(
+        "group",
+        "Scores and advantages of one group",
+        f"Task {group[0].get('task_id')} at step {group[0].get('step')}{_why(group)}{more}",
+        f"{len(scores)} scored attempts{ends}; {len(group) - len(scores)} failed",
+        csv_text(KEYS, ([row.get(key) for key in KEYS] for row in group)),
+        lambda width: draw_group(shown, width),
+    )
+
+
+def _why(group: Sequence[Row]) -> str:
+    """Why this group of all is shown, and what to see in it."""
+    spread, failed = _telling(group)
+    if spread:
+        return (
+            ", the last logged step with a group whose attempts differ, and of its groups the one where they differ "
+            "most. What scored above the group's mean is made likelier, what scored below less likely."
+        )
+    if failed:
+        return ": no group of that step has scores that differ, and in this one the most attempts failed."
+    return ": every attempt scored the same, so there was nothing to learn from it."
+
+
+def _evenly(rows: Sequence[Row], count: int) -> list[Row]:
+    if len(rows) <= count:
+        return list(rows)
+    return [rows[round(i * (len(rows) - 1) / (count - 1))] for i in range(count)]

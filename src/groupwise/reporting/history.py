@@ -1,0 +1,131 @@
+"""A run so far, as series: its events folded into what tables, curves and reports need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from groupwise.errors import RunNotFound
+from groupwise.training.events import read_events
+from groupwise.training.numbers import finite
+from groupwise.types import Event
+
+Series: TypeAlias = tuple[list[int], list[float]]
+
+
+@dataclass
+class History:
+    """A run so far: its events folded into what tables, curves and reports need.
+
+    A `start` that resumes from an earlier step forgets what came after that step, as the run folder does.
+    """
+
+    run: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, Any] = field(default_factory=dict)
+    total_steps: int = 0
+    steps: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    evals: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    hints: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)
+    errors: list[Mapping[str, Any]] = field(default_factory=list)
+    end: Mapping[str, Any] | None = None
+    times: dict[int, tuple[float, float]] = field(default_factory=dict)
+    _found: dict[str, Series] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> History:
+        history = cls()
+        for event in events:
+            history.add(event)
+        return history
+
+    def add(self, event: Event) -> None:
+        self._found.clear()
+        self.run = event.run
+        first, _ = self.times.get(event.attempt, (event.time, event.time))
+        self.times[event.attempt] = (first, event.time)
+        if event.type == "start":
+            self._start(event.data)
+        elif event.type == "step":
+            self.steps[event.step] = event.data
+        elif event.type == "eval":
+            self.evals[event.step] = event.data
+        elif event.type == "hint":
+            self.hints.append((event.step, event.data))
+        elif event.type == "error":
+            self.errors.append(_mapping(event.data.get("error")))
+        elif event.type == "end":
+            self.end = event.data
+
+    def _start(self, data: Mapping[str, Any]) -> None:
+        last = int(finite(data.get("resumed_from")) or 0)
+        self.config, self.env = _mapping(data.get("config")), _mapping(data.get("env"))
+        self.total_steps = int(finite(data.get("total_steps")) or 0)
+        self.steps = {step: kept for step, kept in self.steps.items() if step <= last}
+        self.evals = {step: kept for step, kept in self.evals.items() if step <= last}
+        self.hints = [(step, kept) for step, kept in self.hints if step <= last]
+        self.errors, self.end = [], None
+
+    @property
+    def step(self) -> int:
+        return max(self.steps, default=0)
+
+    @property
+    def seconds(self) -> float:
+        """Time at work, without the pauses between attempts at the run."""
+        return sum(last - first for first, last in self.times.values())
+
+    def series(self, name: str) -> Series:
+        """The steps and finite values of a metric, of `timing/<phase>` or of `totals/<what>`."""
+        if name not in self._found:
+            rows, part, key = self._place(name)
+            values = ((step, finite(_mapping(data.get(part)).get(key))) for step, data in sorted(rows.items()))
+            pairs = [(step, value) for step, value in values if value is not None]
+            self._found[name] = [step for step, _ in pairs], [value for _, value in pairs]
+        return self._found[name]
+
+    def last(self, name: str) -> float | None:
+        """The newest value of a series, looked for in the newest rows only: a display asks often."""
+        rows, part, key = self._place(name)
+        for data in islice(reversed(rows.values()), 100):
+            if (value := finite(_mapping(data.get(part)).get(key))) is not None:
+                return value
+        return None
+
+    def _place(self, name: str) -> tuple[dict[int, Mapping[str, Any]], str, str]:
+        """Where a series lives: the rows by step, the part of a row and the key in it."""
+        head, _, rest = name.partition("/")
+        if head in ("timing", "totals"):
+            return self.steps, head, rest
+        return self.evals if head == "eval" else self.steps, "metrics", name
+
+    def names(self) -> list[str]:
+        """Every series there is."""
+        found = {str(n) for data in self.evals.values() for n in _mapping(data.get("metrics"))}
+        for data in self.steps.values():
+            for part, prefix in (("metrics", ""), ("timing", "timing/"), ("totals", "totals/")):
+                found.update(f"{prefix}{name}" for name in _mapping(data.get(part)))
+        return sorted(found)
+
+    def setting(self, path: str) -> Any:
+        """A value of the configuration by its dotted name, or None."""
+        value: Any = self.config
+        for key in path.split("."):
+            value = _mapping(value).get(key)
+        return value
+
+    @classmethod
+    def read(cls, run_dir: Path) -> History:
+        """The history in a run folder; a torn end of its log is left out."""
+        if not run_dir.is_dir():
+            raise RunNotFound(f"no run folder at {run_dir}", hint="`groupwise runs` lists them.")
+        history = cls.of(read_events(run_dir / "events.jsonl"))
+        history.run = history.run or run_dir.name
+        return history
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

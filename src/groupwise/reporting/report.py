@@ -1,0 +1,182 @@
+"""One self-contained page about a run: `report.html`, made from its events and its logged groups.
+
+The page asks for nothing from anywhere: pictures are inline, there is no script, and its policy forbids
+both. Whatever the run folder says (names, messages, settings) is hostile until escaped. What is missing is
+left out: a run killed at its first step has a report too.
+"""
+
+from __future__ import annotations
+
+import base64
+import shlex
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from groupwise.config import TrainingConfig
+from groupwise.reporting.canvas import inline_svg
+from groupwise.reporting.group import group_picture, last_group
+from groupwise.reporting.history import History
+from groupwise.reporting.pictures import Picture, pictures
+from groupwise.reporting.text import duration
+from groupwise.reporting.verdict import advice, method, subject, verdict
+from groupwise.training.hints import WARMUP
+from groupwise.training.numbers import number
+from groupwise.training.storage import write_atomic
+
+SMALL, WIDE = 4.0, 8.4
+REASONS = {
+    "finished": "Finished", "stopped": "Stopped by hand", "target_reached": "Target reached",
+    "early_stopping": "Stopped early: no more improvement", "failed": "Failed",
+}  # fmt: skip
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write `report.html` into the run folder and return its path."""
+    history = History.read(run_dir)
+    path = run_dir / "report.html"
+    write_atomic(path, page(history, last_group(run_dir), run_dir).encode("utf-8", "replace"))
+    return path
+
+
+def page(history: History, group: Sequence[Mapping[str, Any]], run_dir: Path) -> str:
+    """The whole page. `group` are the rows of one group, best first, or nothing."""
+    drawn = pictures(history)
+    sections = (
+        _headline(history),
+        _facts(history),
+        _errors(history),
+        _learning([picture for picture in drawn if picture.name == "learning"]),
+        _advice(history),
+        _health([picture for picture in drawn if picture.name != "learning"]),
+        _group(group),
+        _settings(history),
+        _again(history, run_dir),
+    )
+    folder = files("groupwise.reporting")
+    template, style = (folder.joinpath(name).read_text("utf-8") for name in ("report.html", "report.css"))
+    return template.format(title=escape(f"{history.run} – Groupwise"), style=style, body="\n".join(sections))
+
+
+def _headline(history: History) -> str:
+    return (
+        f"<header><p class=run>{escape(method(history))}</p><h1>{escape(subject(history))}</h1>"
+        f"<p class=verdict>{escape(verdict(history))}</p></header>"
+    )
+
+
+def _facts(history: History) -> str:
+    end = history.end or {}
+    steps, tests = history.series("eval/reward_mean")
+    best = max(zip(tests, steps, strict=True), default=None)
+    samples, attempts = history.last("totals/samples"), history.last("totals/attempts")
+    facts = {
+        "Ended": REASONS.get(str(end.get("reason")), "Not ended: running or interrupted"),
+        "Steps": f"{history.step} of {history.total_steps}" if history.total_steps else str(history.step),
+        "Time": duration(history.seconds),
+        "Samples": "" if samples is None else f"{samples:,.0f}",
+        "Attempts": "" if attempts is None else f"{attempts:,.0f}",
+        "Best evaluation": f"{number(best[0])} at step {best[1]}" if best else "",
+    }
+    rows = "".join(f"<div><dt>{k}</dt><dd>{escape(v)}</dd></div>" for k, v in facts.items() if v)
+    return f"<dl class=facts>{rows}</dl>"
+
+
+def _errors(history: History) -> str:
+    words = [(str(error.get("message") or "unknown error"), str(error.get("hint") or "")) for error in history.errors]
+    rows = "".join(f"<p><strong>{escape(message)}</strong> {escape(hint)}</p>" for message, hint in words)
+    return f"<section class=error><h2>What went wrong</h2>{rows}</section>" if rows else ""
+
+
+def _learning(drawn: Sequence[Picture]) -> str:
+    body = "".join(_figure(picture, wide=True) for picture in drawn)
+    return f"<section><h2>Did it learn?</h2>{body or '<p>There is no step to show yet.</p>'}</section>"
+
+
+def _advice(history: History) -> str:
+    hints = "".join(
+        f"<li><span class=step>step {step}</span> {escape(str(hint.get('message', '')))}</li>"
+        for step, hint in history.hints
+    )
+    calm = "Nothing suspicious was seen." if history.step > WARMUP else "Too few steps to judge by."
+    hints = f"<ul class=hints>{hints}</ul>" if hints else f"<p>{calm}</p>"
+    tips = "".join(f"<li>{escape(tip)}</li>" for tip in advice(history))
+    tips = f"<h3>What to try next</h3><ul>{tips}</ul>" if tips else ""
+    return f"<section><h2>Hints</h2>{hints}{tips}</section>"
+
+
+def _health(drawn: Sequence[Picture]) -> str:
+    figures = "".join(_figure(picture) for picture in drawn)
+    body = f"<section><h2>Health of the training</h2><div class=grid>{figures}</div></section>"
+    return body if figures else ""
+
+
+def _group(rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
+        return ""
+    return f"<section><h2>One group of attempts</h2>{_figure(group_picture(rows), wide=True)}</section>"
+
+
+def _figure(picture: Picture, wide: bool = False) -> str:
+    """A figure with its words and its data; a wide one is drawn a second time for narrow screens."""
+    alt = f"{picture.title}: {picture.alt}"
+    drawings = f"<div class=narrow>{inline_svg(picture.draw, SMALL, f'{picture.name}-s', alt)}</div>"
+    if wide:
+        drawings += f"<div class=wide>{inline_svg(picture.draw, WIDE, f'{picture.name}-w', alt)}</div>"
+    data = base64.b64encode(picture.csv.encode("utf-8", "replace")).decode()
+    return (
+        f"<figure class={'double' if wide else 'single'}><h3>{escape(picture.title)}</h3>{drawings}"
+        f"<figcaption>{escape(picture.caption)} "
+        f'<a download="{picture.name}.csv" href="data:text/csv;charset=utf-8;base64,{data}">Data (CSV)</a>'
+        "</figcaption></figure>"
+    )
+
+
+def _settings(history: History) -> str:
+    usual = dict(_flat(TrainingConfig().to_dict()))
+    settings = _flat(history.config)
+    changed = [(name, value) for name, value in settings if usual.get(name) != value]
+    blocks = (
+        _details("Settings that differ from the defaults", changed, "open"),
+        _details("All settings", settings),
+        _details("Machine and versions", _flat(history.env)),
+    )
+    return f"<section><h2>Settings</h2>{''.join(blocks)}</section>" if any(blocks) else ""
+
+
+def _details(title: str, values: Iterable[tuple[str, str]], state: str = "") -> str:
+    rows = "".join(f"<tr><th scope=row>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in values)
+    table = f"<div class=scroll><table>{rows}</table></div>"
+    return f"<details {state}><summary>{title}</summary>{table}</details>" if rows else ""
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested settings as dotted names and plain text."""
+    rows: list[tuple[str, str]] = []
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            rows += _flat(value, f"{prefix}{key}.")
+        else:
+            shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            rows.append((f"{prefix}{key}", "null" if value is None else shown))
+    return rows
+
+
+def _again(history: History, run_dir: Path) -> str:
+    folder = shlex.quote(str(run_dir))
+    commands = {
+        "It was started with": str(history.env.get("command") or ""),
+        "Go on from the last checkpoint": f"groupwise resume {folder}",
+        "The same run again": f"groupwise train {shlex.quote(str(run_dir / 'config.toml'))}",
+    }
+    blocks = (f"<h3>{k}</h3><pre><code>{escape(v)}</code></pre>" for k, v in commands.items() if v)
+    rows = "".join(blocks)
+    made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    version = escape(str(history.env.get("groupwise") or ""))
+    return (
+        f"<section><h2>Reproduce or resume</h2>{rows}</section>"
+        f"<footer>Made by Groupwise {version} on {made} from events.jsonl.</footer>"
+    )

@@ -1,0 +1,100 @@
+"""The control product on the one loop: every estimator, loss and term has its effect on a real environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from groupwise.config import TrainingConfig
+from groupwise.control.product import BEYOND_EVALUATION, ResetSeeds, build
+from groupwise.core import LOSSES
+from groupwise.training.run import create_run
+from groupwise.training.session import execute
+
+Configure = Callable[..., TrainingConfig]
+
+LEARNS = {
+    "num_episodes": 10, "num_generations": 8, "tasks_per_step": 2, "hidden_sizes": [32], "learning_rate": 4e-3,
+    "num_epochs": 6, "per_device_train_batch_size": 256, "eval_steps": 0, "warmup_ratio": 0.0,
+}  # fmt: skip
+
+
+def metrics_of(cfg: TrainingConfig) -> list[dict[str, Any]]:
+    events = execute(create_run(cfg), build)
+    return [dict(e.data["metrics"]) for e in events if e.type == "step"]
+
+
+@pytest.mark.parametrize("estimator", ["outcome", "group_rtg", "gae"])
+def test_every_estimator_learns(small_config: Configure, estimator: str) -> None:
+    scale = "group_std" if estimator == "outcome" else "batch_std"
+    steps = metrics_of(small_config(**LEARNS, estimator=estimator, advantage_scale=scale))
+    assert steps[-1]["reward/mean"] > 2.5 * steps[0]["reward/mean"]
+
+
+def test_the_critic_learns_to_explain_the_returns(small_config: Configure) -> None:
+    steps = metrics_of(small_config(**LEARNS, estimator="gae", value_clip=None, critic_learning_rate=0.02))
+    assert steps[-1]["value/explained_variance"] > max(0.3, steps[0]["value/explained_variance"])
+    assert all(step["optim/critic_grad_norm"] > 0 for step in steps)
+
+
+@pytest.mark.parametrize("loss_type", sorted(LOSSES))
+def test_every_loss_trains(small_config: Configure, loss_type: str) -> None:
+    cfg = small_config(num_episodes=3, loss_type=loss_type, max_completion_length=500)
+    steps = metrics_of(cfg)
+    assert all(step["optim/steps"] > 0 and step["optim/skipped"] == 0 for step in steps)
+
+
+def test_a_strong_pull_to_the_reference_keeps_the_policy_near_it(small_config: Configure) -> None:
+    """β = 20 is far stronger than any advantage, which has size 1."""
+    kl = {}
+    for beta in (1e-6, 20.0):
+        steps = metrics_of(small_config(**LEARNS, beta=beta, use_reference_model=True))
+        kl[beta] = steps[-1]["policy/reference_kl"]
+    assert kl[20.0] < 0.2 * kl[1e-6]
+
+
+def test_an_adaptive_coefficient_moves(small_config: Configure) -> None:
+    steps = metrics_of(small_config(**LEARNS, beta=0.05, use_reference_model=True, kl_target=1e-4, kl_horizon=50))
+    assert steps[-1]["optim/kl_coef"] > 0.05
+
+
+def test_cut_off_attempts_are_left_out_when_asked(small_config: Configure) -> None:
+    """Every episode is cut after five steps: then there is nothing left to learn from."""
+    short = {"max_episode_steps": 5, "num_episodes": 2, "eval_steps": 0, "estimator": "group_rtg"}
+    policies = []
+    for masked in (False, True):
+        cfg = small_config(**short, mask_truncated=masked, entropy_coef=0.01)
+        parts = build(cfg)
+        batch = parts.source.next()
+        policies.append((parts, batch))
+        assert batch.metrics["attempt/truncated_share"] == 1.0
+    kept = policies[1][1].keep
+    assert policies[0][1].keep is None
+    assert kept is not None
+    assert not bool(kept.any())
+
+
+def test_evaluation_starts_are_never_trained_on() -> None:
+    tasks = ResetSeeds("CartPole-v1", 0).take(200)
+    assert len({task.seed for task in tasks}) == 200
+    assert min(task.seed for task in tasks) >= BEYOND_EVALUATION
+
+
+def test_members_of_a_group_start_alike_and_groups_differ(small_config: Configure) -> None:
+    parts = build(small_config())
+    source: Any = parts.source
+    groups = source.rollout.collect(source.tasks.take(2))
+    starts = [[tuple(member.obs[0]) for member in group.members] for group in groups]
+    assert all(len(set(members)) == 1 for members in starts)
+    assert starts[0][0] != starts[1][0]
+
+
+def test_a_policy_says_of_recorded_actions_what_it_said_when_acting(small_config: Configure) -> None:
+    parts = build(small_config())
+    batch = parts.source.next()
+    with torch.no_grad():
+        seen = parts.policy.evaluate(batch.inputs)
+    assert torch.allclose(seen.logp, batch.behavior_logp, atol=1e-6)

@@ -1,0 +1,233 @@
+"""What a terminal, a pipe and a dumb terminal get to see of a run."""
+
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from groupwise.reporting.console import watch
+from groupwise.reporting.history import History
+from groupwise.reporting.live import live_view
+from groupwise.reporting.summary import Summary
+from groupwise.training.events import encode
+from groupwise.types import Event
+
+RunEvents = Callable[..., Iterator[Event]]
+
+
+def watched(events: Iterator[Event], console: Console, **how: bool) -> tuple[list[Event], Summary]:
+    passed = []
+    generator = watch(events, console, **how)
+    while True:
+        try:
+            passed.append(next(generator))
+        except StopIteration as end:
+            return passed, end.value
+
+
+def terminal(width: int = 80, **more: Any) -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=width, **more)
+
+
+def printed(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_events_pass_through_and_the_end_is_summed_up(run_events: RunEvents) -> None:
+    passed, summary = watched(run_events(), terminal(), quiet=True)
+    assert passed == list(run_events())
+    assert summary == Summary("pole", "finished", 20, 23.0, 400.0, 21.0, 1, None)
+
+
+def test_quiet_shows_nothing(run_events: RunEvents) -> None:
+    console = terminal()
+    watched(run_events(), console, quiet=True)
+    assert printed(console) == ""
+
+
+@pytest.mark.parametrize(("force", "json_wanted"), [(False, False), (True, True)])
+def test_where_nobody_watches_each_event_is_one_line_of_json(
+    force: bool, json_wanted: bool, run_events: RunEvents
+) -> None:
+    console = Console(file=io.StringIO(), force_terminal=force)
+    watched(run_events(), console, json=json_wanted)
+    assert printed(console).encode() == b"".join(encode(event) for event in run_events())
+    assert [json.loads(line)["seq"] for line in printed(console).splitlines()] == list(range(24))
+
+
+def test_a_pipe_gets_each_line_at_once(run_events: RunEvents) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    with open(writing, "w", encoding="ascii") as out, open(reading, "rb", buffering=0) as back:
+        for event in watch(run_events(name="pôle"), Console(file=out)):
+            assert back.read(100_000) == encode(event)
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from groupwise.reporting.console import watch
+from groupwise.training.events import read_events
+folder = Path(sys.argv[1])
+seen = sum(1 for _ in watch(read_events(folder / "events.jsonl")))
+(folder / "seen").write_text(str(seen))
+print("what a command says at the end")
+"""
+
+
+@pytest.fixture
+def child(tmp_path: Path, run_events: RunEvents) -> list[str]:
+    """A program that watches a run of 2000 steps."""
+    (tmp_path / "events.jsonl").write_bytes(b"".join(map(encode, run_events(2000))))
+    return [sys.executable, "-c", CHILD, str(tmp_path)]
+
+
+def test_a_reader_that_goes_away_does_not_stop_the_run(tmp_path: Path, child: list[str]) -> None:
+    process = subprocess.Popen(child, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(30) == 0
+    assert (tmp_path / "seen").read_text() == "2004"
+
+
+def in_terminal(command: list[str], **env: str) -> str:
+    """What a program writes to a real pseudo-terminal of 80 columns."""
+    master, slave = pty.openpty()
+    base = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "TERM")}
+    process = subprocess.Popen(command, stdout=slave, stderr=slave, env=base | {"COLUMNS": "80", **env})
+    os.close(slave)
+    out = b""
+    try:
+        while chunk := os.read(master, 65536):
+            out += chunk
+    except OSError:
+        # Linux says that the other end is closed by an error.
+        pass
+    finally:
+        os.close(master)
+    assert process.wait(30) == 0
+    return out.decode()
+
+
+def test_a_terminal_gets_a_display_that_is_redrawn_in_place(child: list[str]) -> None:
+    out = in_terminal(child, TERM="xterm-256color")
+    assert "2000/2000" in out
+    assert "\x1b[33m" in out, "hints are yellow"
+    assert "\x1b[2K" in out, "the display is drawn again in place"
+    assert out.endswith("\x1b[?25h") or "\x1b[?25h" in out[-40:], "the cursor comes back"
+
+
+def test_no_color_is_respected(child: list[str]) -> None:
+    out = in_terminal(child, TERM="xterm-256color", NO_COLOR="1")
+    assert "2000/2000" in out
+    assert not re.findall(r"\x1b\[[0-9;]*(?:3[0-7]|38;5;\d+|9[0-7])m", out)
+
+
+def test_a_dumb_terminal_gets_plain_lines(child: list[str]) -> None:
+    out = in_terminal(child, TERM="dumb")
+    assert "\x1b" not in out
+    lines = out.splitlines()
+    assert lines[0].startswith("step 1/2000")
+    assert lines[-2].startswith("step 2000/2000")
+    assert any(line.startswith("Hint at step 2000: Too fast. Try less.") for line in lines)
+    assert len(lines) < 20
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_a_terminal_is_left_with_the_first_and_the_last_evaluation(run_events: RunEvents, term: str) -> None:
+    console = terminal(120, _environ={"TERM": term}, color_system=None)
+    watched(run_events(last_evaluation=480.0), console)
+    last = printed(console).replace("\x1b[?25h", "").rstrip().splitlines()[-1]
+    assert last == "Evaluation reward rose from 21 before training to 480 after step 20."
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_without_an_end_or_a_second_evaluation_nothing_is_compared(run_events: RunEvents, term: str) -> None:
+    interrupted = [event for event in run_events(last_evaluation=480.0) if event.type != "end"]
+    for events in (interrupted, run_events()):
+        console = terminal(120, _environ={"TERM": term}, color_system=None)
+        watched(iter(events), console)
+        assert "Evaluation reward" not in printed(console)
+
+
+def test_json_lines_hold_the_first_and_the_last_evaluation(run_events: RunEvents) -> None:
+    console = Console(file=io.StringIO(), force_terminal=False)
+    watched(run_events(last_evaluation=480.0), console)
+    lines = [json.loads(line) for line in printed(console).splitlines()]
+    scores = [(line["step"], line["data"]["metrics"]["eval/reward_mean"]) for line in lines if line["type"] == "eval"]
+    assert scores == [(0, 21.0), (20, 480.0)]
+
+
+@pytest.mark.parametrize("width", [30, 59, 60, 80, 120, 200])
+def test_the_display_fits_the_terminal(width: int, run_events: RunEvents) -> None:
+    console = terminal(width, color_system=None)
+    name = "a-very-long-run-name-" * 5
+    console.print(live_view(History.of(run_events(name=name)), console, elapsed=3725.0))
+    lines = printed(console).splitlines()
+    assert max(map(len, lines)) <= width
+    assert len(lines) <= 14
+    text = " ".join(lines)
+    for number in ("20/20", "400", "25%", "1,234"):
+        assert number in text
+    assert "failed" not in text, "no attempt has failed, so there is no need to speak of it"
+
+
+def test_time_left_counts_only_the_steps_of_this_attempt(run_events: RunEvents) -> None:
+    console = terminal(80, color_system=None)
+    events = [e for e in run_events(100) if e.step <= 60]
+    console.print(live_view(History.of(events), console, elapsed=100.0, first_step=40))
+    assert "1:40  3:20 left" in printed(console)
+
+
+def test_control_characters_from_a_run_never_reach_the_terminal(run_events: RunEvents) -> None:
+    evil = "evil\x1b]0;owned\x07\x1b[2J\r[bold]not markup[/bold]"
+    console = terminal(200, color_system=None)
+    watched(run_events(name=evil, hint=evil), console)
+    out = printed(console)
+    assert "\x1b]" not in out
+    assert "\x1b[2J" not in out
+    assert "\x07" not in out
+    assert "[bold]not markup[/bold]" in out
+
+
+def test_an_error_is_shown_with_its_hint_and_kept_in_the_summary() -> None:
+    error = {"code": "storage", "message": "disk full", "hint": "Free some space.", "field": ""}
+    console = terminal()
+    event = Event("pole", 0, 1, 1.0, 3, "error", {"error": error})
+    _, summary = watched(iter([event]), console)
+    assert "Error: disk full Free some space." in re.sub(r"\x1b\[[\d;]*m", "", printed(console))
+    assert summary.error == error
+    assert summary.reason == "interrupted"
+
+
+def test_the_display_is_taken_down_when_the_run_raises(run_events: RunEvents) -> None:
+    def broken() -> Iterator[Event]:
+        yield from list(run_events())[:5]
+        raise KeyboardInterrupt
+
+    console = terminal()
+    with pytest.raises(KeyboardInterrupt):
+        watched(broken(), console)
+    assert printed(console).rstrip("\n").endswith("\x1b[?25h")
+
+
+def test_a_long_run_is_drawn_quickly(run_events: RunEvents) -> None:
+    history = History.of(run_events(20_000))
+    console = terminal()
+    began = time.perf_counter()
+    console.print(live_view(history, console, 10.0))
+    assert time.perf_counter() - began < 0.5
