@@ -68,7 +68,7 @@ def advice(history: History) -> list[str]:
     tips = list(dict.fromkeys(str(hint.get("remedy")) for _, hint in history.hints if hint.get("remedy")))
     rewards = history.series("reward/mean")[1]
     slope, error = trend(rewards[-max(10, len(rewards) // 4) :])
-    if len(rewards) >= 10 and slope > 2 * error:
+    if len(rewards) >= 10 and slope > 2 * error and trend(rewards[-5:])[0] > 0:
         tips.append("The reward was still rising at the end: train longer (training.num_episodes).")
     if not history.evals:
         tips.append("Set run.eval_steps, so that progress is measured on tasks apart from training.")
