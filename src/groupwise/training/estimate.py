@@ -53,9 +53,20 @@ def scored_attempts(groups: Sequence[ScoredGroup]) -> Attempts:
         members=members,
         scores=tuple(score for _, score, _ in chosen),
         group=torch.tensor([number for _, _, number in chosen], dtype=torch.long),
-        rewards=padded([m.rewards for m in members], np.float64),
+        rewards=padded([credited(m, score) for m, score, _ in chosen], np.float64),
         mask=padded([m.mask for m in members], np.bool_),
     )
+
+
+def credited(trajectory: Trajectory, score: Score) -> Array:
+    """The environment's rewards step by step, and what the score says beyond their sum at the last step.
+
+    So the rewards of an attempt always sum to its score, whoever gave it.
+    """
+    rewards = trajectory.rewards.astype(np.float64)
+    if len(rewards):
+        rewards[-1] += score.total - rewards.sum()
+    return rewards
 
 
 def padded(rows: Sequence[Array], dtype: type[np.generic]) -> Tensor:

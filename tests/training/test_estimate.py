@@ -1,0 +1,90 @@
+"""From scores to advantages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from groupwise.config import TrainingConfig
+from groupwise.training.estimate import estimate_advantages, scored_attempts
+from groupwise.types import End, Failed, Failure, Group, Score, ScoredGroup, Task, Trajectory
+
+LOST = Failed(Failure("reward", "raised", "lost"))
+
+
+def attempt(name: str, rewards: list[float], terminated: bool = True) -> Trajectory:
+    size = len(rewards)
+    zeros = np.zeros(size)
+    end = End.FINISHED if terminated else End.TRUNCATED
+    ones = np.ones(size, bool)
+    return Trajectory(name, "t", "g", zeros, zeros, ones, zeros, zeros, np.array(rewards), end, terminated)
+
+
+def group(name: str, rewards: list[list[float]], scores: list[Any] | None = None) -> ScoredGroup:
+    members = tuple(attempt(f"{name}{i}", r) for i, r in enumerate(rewards))
+    given = [Score(sum(r)) for r in rewards] if scores is None else scores
+    return ScoredGroup(Group(name, Task("t"), members), tuple(given))
+
+
+def advantages(groups: list[ScoredGroup], values: Any = None, **settings: Any) -> list[list[float]]:
+    cfg = TrainingConfig(**settings).advantage
+    return estimate_advantages(scored_attempts(groups), cfg, values).advantages.tolist()
+
+
+def test_an_outcome_is_shared_by_all_steps_of_an_attempt_and_none_beyond() -> None:
+    rows = advantages([group("a", [[1, 0], [0], [1]])])
+    assert rows[0] == pytest.approx([0.7071, 0.7071], abs=1e-4)
+    assert rows[1] == pytest.approx([-1.4142, 0], abs=1e-4)
+
+
+def test_an_attempt_without_a_score_takes_no_part_in_its_group() -> None:
+    rows = advantages([group("a", [[1], [0], [9]], [Score(1), Score(0), LOST])])
+    assert rows == [[1.0], [-1.0]]
+
+
+def test_return_to_go_by_hand() -> None:
+    """Two members; the second ends after one step, so the first stands alone at its second step."""
+    rows = advantages([group("a", [[1, 1], [1]])], estimator="group_rtg", advantage_scale="none", gamma=0.5)
+    assert rows == [[0.5, 0.0], [-0.5, 0.0]]
+
+
+@pytest.mark.parametrize("estimator", ["group_rtg", "gae"])
+def test_a_score_beyond_the_environments_rewards_is_credited_at_the_end(estimator: str) -> None:
+    """A reward of one's own is what is learned from, by every estimator."""
+    groups = [group("a", [[1, 1], [1, 1]], [Score(5.0), Score(2.0)])]
+    values = (lambda members: [np.zeros(3) for _ in members]) if estimator == "gae" else None
+    rows = advantages(groups, values, estimator=estimator, advantage_scale="none", gamma=1.0, gae_lambda=1.0)
+    assert rows == ([[3.0, 3.0], [-3.0, -3.0]] if estimator == "group_rtg" else [[5.0, 4.0], [2.0, 1.0]])
+
+
+def test_gae_bootstraps_at_a_cut_and_not_at_an_end() -> None:
+    members = (attempt("end", [1.0]), attempt("cut", [1.0], terminated=False))
+    scored = ScoredGroup(Group("a", Task("t"), members), (Score(1.0), Score(1.0)))
+    rows = advantages(
+        [scored], lambda attempts: [np.array([0.0, 10.0]) for _ in attempts],
+        estimator="gae", advantage_scale="none", gamma=0.5, gae_lambda=1.0,
+    )  # fmt: skip
+    assert rows == [[1.0], [6.0]]
+
+
+def test_scaling_by_batch_or_by_group_divides_and_never_recentres() -> None:
+    groups = [group("a", [[1], [3]]), group("b", [[10], [30]])]
+    by_batch = torch.tensor(advantages(groups, estimator="group_rtg", advantage_scale="batch_std"))
+    by_group = torch.tensor(advantages(groups, estimator="group_rtg", advantage_scale="group_std"))
+    assert by_group.flatten().tolist() == pytest.approx([-1, 1, -1, 1])
+    assert float(by_batch.square().mean()) == pytest.approx(1)
+    assert float(by_batch[2] / by_batch[0]) == pytest.approx(10)
+
+
+def test_rewards_are_clipped_before_they_are_compared() -> None:
+    rows = advantages([group("a", [[1], [100]])], reward_clip=3.0, advantage_scale="none")
+    assert rows == [[-1.0], [1.0]]
+
+
+def test_a_batch_in_which_nothing_was_scored_has_no_rows() -> None:
+    attempts = scored_attempts([group("a", [[1], [2]], [LOST, LOST])])
+    assert attempts.members == ()
+    assert estimate_advantages(attempts, TrainingConfig().advantage).advantages.shape == (0, 0)
