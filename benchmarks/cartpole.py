@@ -25,9 +25,10 @@ from rich.progress import track
 
 from groupwise.config import load_config
 from groupwise.control.product import build
-from groupwise.training.estimate import Attempts, Estimate
+from groupwise.training.estimate import Attempts
 from groupwise.training.run import create_run
 from groupwise.training.session import Parts, execute
+from groupwise.training.source import Rows
 
 SETTINGS = Path(__file__).parent.parent / "examples" / "cartpole.toml"
 
@@ -59,15 +60,19 @@ def placebo_build(cfg: Any) -> Parts:
     source: Any = parts.source
     collate, rng = source.collate, np.random.default_rng(cfg.run.seed)
 
-    def shuffled(attempts: Attempts, estimate: Estimate) -> Any:
-        advantages = estimate.advantages.clone()
+    def shuffled(attempts: Attempts) -> Rows:
+        rows = collate(attempts)
+        return replace(rows, pick=lambda table: rows.pick(shuffle(attempts, table)))
+
+    def shuffle(attempts: Attempts, table: torch.Tensor) -> torch.Tensor:
+        table = table.clone()
         for number in attempts.group.unique():
             members = attempts.group == number
-            for step in range(advantages.shape[1]):
+            for step in range(table.shape[1]):
                 alive = torch.nonzero(members & attempts.mask[:, step]).flatten()
                 if len(alive) > 1:
-                    advantages[alive, step] = advantages[alive[rng.permutation(len(alive))], step]
-        return collate(attempts, replace(estimate, advantages=advantages))
+                    table[alive, step] = table[alive[rng.permutation(len(alive))], step]
+        return table
 
     source.collate = shuffled
     return parts

@@ -82,6 +82,11 @@ class Trajectory:
     def __len__(self) -> int:
         return int(self.mask.shape[0])
 
+    @property
+    def actions_taken(self) -> int:
+        """How many of its steps are the policy's own."""
+        return int(self.mask.sum())
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -94,11 +99,15 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What an attempt earned: a total, the named parts it is made of, and flags for the reader."""
+    """What an attempt earned: a total, the named parts it is made of, and flags for the reader.
+
+    `rewards` [T] says when it was earned, for estimators that look at single steps; None means at the end.
+    """
 
     total: float
     parts: Mapping[str, float] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+    rewards: Array | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +152,8 @@ class Batch:
 
     A row is a sequence: one completion, one episode, or (T = 1) one step of a control policy.
     `denominator` is what the summed loss is divided by. It is fixed when the batch is made, so that
-    neither skipped groups nor micro-batches can change the size of a step. `keep` narrows the tokens the
+    neither skipped groups nor micro-batches can change the size of a step; `total_rows` and `total_tokens`
+    count what there was before idle rows were left out (0: nothing was). `keep` narrows the tokens the
     policy's loss acts on (cut-off attempts, say) without touching the denominator.
     """
 
@@ -152,6 +162,8 @@ class Batch:
     behavior_logp: Tensor
     advantages: Tensor
     denominator: float
+    total_rows: int = 0
+    total_tokens: int = 0
     keep: Tensor | None = None
     weight_group: Tensor | None = None
     weights: Tensor | None = None
@@ -248,9 +260,14 @@ class VectorEnvironment(Protocol):
 
 
 class Source(Protocol):
-    """Where batches come from: rollout → score → advantages → tensors, in step or ahead of the learner."""
+    """Where batches come from: rollout → score → advantages → tensors, in step or ahead of the learner.
+
+    `publish` hands over the policy as it is now; who samples elsewhere must copy it. `state_dict` holds all
+    that is needed to deliver the same batches again from here: groups in flight are made anew.
+    """
 
     def next(self) -> Batch: ...
     def publish(self, policy: Policy) -> None: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+    def close(self) -> None: ...

@@ -11,6 +11,7 @@ import torch
 from groupwise.config import TrainingConfig
 from groupwise.control.product import BEYOND_EVALUATION, ResetSeeds, build
 from groupwise.core import LOSSES
+from groupwise.errors import ConfigError
 from groupwise.training.run import create_run
 from groupwise.training.session import execute
 
@@ -40,7 +41,26 @@ def test_the_critic_learns_to_explain_the_returns(small_config: Configure) -> No
     assert all(step["optim/critic_grad_norm"] > 0 for step in steps)
 
 
-@pytest.mark.parametrize("loss_type", sorted(LOSSES))
+SEQUENCE = ("gspo", "luspo", "vespo")
+
+
+@pytest.mark.parametrize("loss_type", SEQUENCE)
+def test_losses_of_whole_attempts_are_refused(small_config: Configure, loss_type: str) -> None:
+    with pytest.raises(ConfigError, match="single steps"):
+        build(small_config(loss_type=loss_type))
+
+
+def test_losses_by_attempt_count_attempts_and_not_steps(small_config: Configure) -> None:
+    """grpo is the mean over attempts of the mean over their steps, dr_grpo divides by attempts × longest."""
+    batch = build(small_config(loss_type="grpo")).source.next()
+    assert batch.weights is not None
+    assert batch.denominator == 8
+    lengths = [record.length for record in batch.records]
+    assert float(batch.weights.sum()) == pytest.approx(8 if batch.rows == sum(lengths) else batch.weights.sum())
+    assert build(small_config(loss_type="dr_grpo", max_completion_length=500)).source.next().denominator == 4000
+
+
+@pytest.mark.parametrize("loss_type", sorted(set(LOSSES) - set(SEQUENCE)))
 def test_every_loss_trains(small_config: Configure, loss_type: str) -> None:
     cfg = small_config(num_episodes=3, loss_type=loss_type, max_completion_length=500)
     steps = metrics_of(cfg)

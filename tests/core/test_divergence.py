@@ -81,6 +81,10 @@ def test_the_coefficient_follows_the_target_in_bounded_steps(observed: float, ex
     assert adapt_kl_coefficient(0.1, observed, 6.0, 1000, 64) == pytest.approx(expected)
 
 
+def test_a_batch_larger_than_the_horizon_cannot_make_the_coefficient_negative() -> None:
+    assert adapt_kl_coefficient(0.1, 0.0, 0.01, 10, 10_000) == pytest.approx(0.08)
+
+
 def test_a_target_of_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="target is 0"):
         adapt_kl_coefficient(0.1, 1.0, 0.0, 1000, 64)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.errors import ConfigError
-from groupwise.rewards.scoring import per_attempt, score_group, score_groups
+from groupwise.rewards.scoring import Scorer, per_attempt, score_group, score_groups
 from groupwise.types import End, Failed, Failure, Group, Score, Task, Trajectory
 
 BROKEN = Failure("environment", "raised", "the simulator is gone")
@@ -165,7 +165,7 @@ def test_attempts_that_failed_on_the_way_keep_their_failure_unseen_by_the_reward
     assert len(seen) == (None in errors)
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("inside_a_loop", [False, True])
 def test_stopping_is_not_a_failure_of_the_reward(stop, inside_a_loop):
     def stopped(task, trajectory):
@@ -176,6 +176,82 @@ def test_stopping_is_not_a_failure_of_the_reward(stop, inside_a_loop):
 
     with pytest.raises(stop):
         asyncio.run(main()) if inside_a_loop else scores_of(per_attempt(stopped), None)
+
+
+def test_a_reward_that_cancels_itself_has_failed():
+    async def gone(task, group):
+        raise asyncio.CancelledError("the client gave up")
+
+    (scored,) = score_groups(gone, [group_of(None)])
+    assert scored.scores[0].failure.code == "raised"
+
+
+def test_a_reward_that_takes_too_long_fails_its_group_alone():
+    async def slow(task, group):
+        await asyncio.sleep(60 if len(group) == 2 else 0)
+        return [1.0] * len(group)
+
+    with Scorer(timeout=0.1) as scorer:
+        late, fine = scorer.score(slow, [group_of(None, None, name="a"), group_of(None, name="b")])
+    assert [s.failure.code for s in late.scores] == ["timeout", "timeout"]
+    assert fine.scores == (Score(1.0),)
+
+
+def test_a_reward_may_keep_its_client_from_one_step_to_the_next():
+    class Judge:
+        def __init__(self):
+            self.places = asyncio.Semaphore(1)
+
+        async def __call__(self, task, group):
+            async with self.places:
+                await asyncio.sleep(0.001)
+                return [1.0] * len(group)
+
+    with Scorer() as scorer:
+        judge = Judge()
+        for _ in range(3):
+            scored = scorer.score(judge, [group_of(None, name=str(n)) for n in range(3)])
+            assert all(s.scores == (Score(1.0),) for s in scored)
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    "grade",
+    [
+        Score(1.0, {"style": "good"}),
+        Score(1.0, None),
+        Score(10**400),
+        Score(1.0, rewards=np.array([np.nan])),
+        "five",
+        None,
+        {"total": 1},
+    ],
+)
+def test_an_odd_answer_fails_that_attempt_and_nothing_else(grade):
+    first, second = scores_of(answering([grade, 2.0]), None, None)
+    assert isinstance(first, Failed)
+    assert second == Score(2.0)
+
+
+def test_numbers_of_other_libraries_are_numbers():
+    torch = pytest.importorskip("torch")
+    grades = [torch.tensor(0.5), np.float32(0.25), np.int64(3), Score(torch.tensor(2.0), {"a": torch.tensor(1)}, (1,))]
+    scores = scores_of(answering(grades), *[None] * 4)
+    assert [s.total for s in scores] == [0.5, 0.25, 3.0, 2.0]
+    assert (dict(scores[3].parts), scores[3].flags) == ({"a": 1.0}, ("1",))
+
+
+@pytest.mark.parametrize("error", [Unspeakable(), ValueError("broken \ud800 text"), ValueError("x" * 10_000)])
+def test_a_message_that_cannot_be_stored_is_made_storable(error):
+    async def reward(task, group):
+        raise error
+
+    (lost,) = scores_of(reward, None)
+    assert len(lost.failure.message.encode()) < 10_000
 
 
 def test_the_synchronous_face_works_inside_a_running_loop_and_keeps_its_context():

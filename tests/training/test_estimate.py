@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def attempt(name: str, rewards: list[float], terminated: bool = True) -> Traject
 
 def group(name: str, rewards: list[list[float]], scores: list[Any] | None = None) -> ScoredGroup:
     members = tuple(attempt(f"{name}{i}", r) for i, r in enumerate(rewards))
-    given = [Score(sum(r)) for r in rewards] if scores is None else scores
+    given = [Score(sum(r), rewards=np.array(r)) for r in rewards] if scores is None else scores
     return ScoredGroup(Group(name, Task("t"), members), tuple(given))
 
 
@@ -52,12 +53,49 @@ def test_return_to_go_by_hand() -> None:
 
 
 @pytest.mark.parametrize("estimator", ["group_rtg", "gae"])
-def test_a_score_beyond_the_environments_rewards_is_credited_at_the_end(estimator: str) -> None:
-    """A reward of one's own is what is learned from, by every estimator."""
+def test_a_score_that_does_not_say_when_is_credited_at_the_end(estimator: str) -> None:
+    """A reward of one's own is what is learned from, by every estimator; the environment's is not added."""
     groups = [group("a", [[1, 1], [1, 1]], [Score(5.0), Score(2.0)])]
     values = (lambda members: [np.zeros(3) for _ in members]) if estimator == "gae" else None
     rows = advantages(groups, values, estimator=estimator, advantage_scale="none", gamma=1.0, gae_lambda=1.0)
-    assert rows == ([[3.0, 3.0], [-3.0, -3.0]] if estimator == "group_rtg" else [[5.0, 4.0], [2.0, 1.0]])
+    assert rows == ([[3.0, 3.0], [-3.0, -3.0]] if estimator == "group_rtg" else [[5.0, 5.0], [2.0, 2.0]])
+
+
+def test_a_reward_against_the_environments_own_is_not_turned_around_by_discounting() -> None:
+    """The environment pays for length, the score punishes it: the shorter attempt must win."""
+    groups = [group("a", [[1.0] * 100, [1.0] * 500], [Score(-100.0), Score(-500.0)])]
+    rows = advantages(groups, estimator="group_rtg", advantage_scale="none", gamma=1.0)
+    assert rows[0][0] > 0 > rows[1][0]
+
+
+def masked(rewards: list[float], mask: list[bool], score: Score) -> ScoredGroup:
+    member = replace(attempt("m", rewards), mask=np.array(mask))
+    rival = replace(attempt("r", [0.0] * len(rewards)), mask=np.array(mask))
+    return ScoredGroup(Group("a", Task("t"), (member, rival)), (score, Score(0.0)))
+
+
+@pytest.mark.parametrize("mask", [[False, True, False], [True, False, True], [True, True, False]])
+def test_what_is_earned_off_the_policys_own_steps_belongs_to_the_action_before(mask: list[bool]) -> None:
+    for score in (Score(5.0), Score(5.0, rewards=np.array([0.0, 0.0, 5.0]))):
+        attempts = scored_attempts([masked([0.0, 0.0, 5.0], mask, score)])
+        assert float(attempts.rewards[0].sum()) == 5.0
+        assert float(attempts.rewards[0][torch.tensor(mask)].sum()) == 5.0
+
+
+def test_gae_knows_the_end_of_an_attempt_that_ends_with_a_tools_answer() -> None:
+    scored = masked([0.0, 0.0, 0.0], [False, True, False], Score(1.0))
+    cfg = TrainingConfig(estimator="gae", advantage_scale="none", gamma=1.0, gae_lambda=1.0).advantage
+    estimate = estimate_advantages(scored_attempts([scored]), cfg, lambda ms: [np.full(4, 10.0) for _ in ms])
+    assert estimate.returns is not None
+    assert estimate.returns[:, 1].tolist() == [1.0, 0.0]
+
+
+def test_gae_looks_from_action_to_action_over_what_lies_between() -> None:
+    scored = masked([0.0] * 4, [True, False, True, True], Score(0.0))
+    values = np.array([0.0, 99.0, 0.5, 0.0, 0.0])
+    rows = advantages([scored], lambda ms: [values for _ in ms], estimator="gae", advantage_scale="none",
+                      gamma=1.0, gae_lambda=0.0)  # fmt: skip
+    assert rows[0][0] == 0.5
 
 
 def test_gae_bootstraps_at_a_cut_and_not_at_an_end() -> None:

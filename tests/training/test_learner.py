@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from groupwise.config import TrainingConfig
 from groupwise.core import loss_denominator
+from groupwise.errors import ContractError
 from groupwise.training.learner import Learner
 from groupwise.training.schedule import learning_rate_factor
 from groupwise.types import Batch, Evaluation, Tensors
@@ -146,6 +147,80 @@ def test_one_optimiser_step_does_not_depend_on_skipped_rows() -> None:
         Learner(policy, settings()).update(candidate)
         results.append({k: v.clone() for k, v in policy.state_dict().items()})
     assert same(*results)
+
+
+@pytest.mark.parametrize("idle_share", [0.5, 0.9])
+def test_leaving_idle_rows_out_changes_neither_the_number_nor_the_size_of_optimiser_steps(idle_share: float) -> None:
+    """Several optimiser steps a batch: the total movement must stay what it was with the idle rows in."""
+    batch = make_batch(TablePolicy(), rows=400)
+    idle = torch.rand(400, generator=torch.Generator().manual_seed(3)) < idle_share
+    batch = replace(batch, advantages=torch.where(idle[:, None], 0.0, batch.advantages), denominator=1000.0)
+    whole = replace(batch, total_rows=400, total_tokens=int(batch.mask.sum()))
+    movement, steps = [], []
+    for candidate in (whole, whole.select(~idle)):
+        policy = TablePolicy()
+        before = policy.logits.weight.detach().clone()
+        cfg = settings(per_device_train_batch_size=20, adam_epsilon=1e3, adam_beta1=0.0)
+        steps.append(Learner(policy, cfg).update(candidate)["optim/steps"])
+        movement.append(float((policy.logits.weight.detach() - before).norm()))
+    assert steps == [20, 20]
+    assert movement[1] == pytest.approx(movement[0], rel=0.1)
+
+
+def test_the_entropy_bonus_does_not_grow_when_idle_rows_are_left_out() -> None:
+    batch = make_batch(TablePolicy())
+    idle = torch.arange(12) % 4 != 0
+    batch = replace(batch, advantages=torch.where(idle[:, None], 0.0, batch.advantages), denominator=40.0)
+    whole = replace(batch, total_rows=12, total_tokens=int(batch.mask.sum()))
+    weights = []
+    for candidate in (whole, whole.select(~idle)):
+        policy = TablePolicy()
+        Learner(policy, settings(entropy_coef=0.5, adam_epsilon=1.0)).update(candidate)
+        weights.append({"logits": policy.logits.weight.detach().clone()})
+    assert same(*weights)
+
+
+def test_a_batch_kept_out_altogether_moves_nothing() -> None:
+    policy = TablePolicy()
+    batch = replace(make_batch(policy), denominator=30.0)
+    learner = Learner(policy, settings(weight_decay=0.1))
+    learner.update(batch)
+    before = policy.logits.weight.detach().clone()
+    learner.update(replace(batch, keep=torch.zeros_like(batch.mask)))
+    assert torch.equal(before, policy.logits.weight)
+
+
+def test_stale_samples_do_not_end_the_update_before_it_starts() -> None:
+    policy = TablePolicy()
+    batch = replace(make_batch(policy), denominator=30.0)
+    stale = replace(batch, behavior_logp=batch.behavior_logp - 1.0)
+    metrics = Learner(policy, settings(num_epochs=3, kl_stop=0.05, learning_rate=1e-4)).update(stale)
+    assert metrics["optim/steps"] == 3
+    assert policy.version == 1
+
+
+def test_a_version_counts_changes_and_not_attempts_at_them() -> None:
+    policy = TablePolicy()
+    batch = make_batch(policy)
+    batch.advantages[0, 0] = float("nan")
+    Learner(policy, settings()).update(replace(batch, denominator=30.0))
+    assert policy.version == 0
+
+
+@pytest.mark.parametrize("broken", [
+    {"mask": torch.ones(12, 6)}, {"advantages": torch.ones(12)}, {"keep": torch.ones(12, 6)}, {"denominator": 0.0},
+])  # fmt: skip
+def test_a_batch_that_breaks_its_contract_is_named(broken: dict[str, Any]) -> None:
+    policy = TablePolicy()
+    with pytest.raises(ContractError, match=next(iter(broken))):
+        Learner(policy, settings()).update(replace(make_batch(policy), **{"denominator": 1.0, **broken}))
+
+
+def test_an_actor_and_a_critic_may_share_a_trunk() -> None:
+    policy = TablePolicy(critic=True)
+    shared = [*policy.logits.parameters(), *policy.values.parameters()]
+    policy.critic_parameters = lambda: shared  # type: ignore[method-assign]
+    assert [len(group["params"]) for group in Learner(policy, settings()).optimizer.param_groups] == [1, 1]
 
 
 def test_fault_3_a_batch_without_spread_changes_nothing_even_with_an_entropy_bonus() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from groupwise.config import TrainingConfig
 from groupwise.control import product as control
@@ -117,3 +118,16 @@ def test_the_learner_sees_the_log_probabilities_that_were_recorded_when_sampling
     assert (logp - batch.behavior_logp).abs().where(batch.mask, 0).max() < 1e-5
     shifted = logp.roll(1, dims=1)
     assert (shifted - batch.behavior_logp).abs().where(batch.mask, 0).max() > 0.01
+
+
+def test_every_token_of_an_answer_and_no_other_carries_the_answers_advantage(
+    small_config: Configure, tiny_language: ModuleType
+) -> None:
+    batch = tiny_language.build(small_config(**LANGUAGE)).source.next()
+    sampled = batch.behavior_logp != 0  # recorded where a token was sampled, and nowhere else
+    known = torch.tensor([record.advantage for record in batch.records]).unique()
+    assert torch.equal(batch.mask, sampled)
+    assert torch.equal(batch.advantages != 0, sampled)
+    for row in range(batch.rows):
+        (advantage,) = batch.advantages[row][sampled[row]].unique()
+        assert (known - advantage).abs().min() < 1e-6

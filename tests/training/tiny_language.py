@@ -23,10 +23,10 @@ from groupwise.control.product import frozen_reference
 from groupwise.core import token_entropy, token_logp
 from groupwise.language.value import ValueHead
 from groupwise.rewards.scoring import per_attempt
-from groupwise.training.estimate import Attempts, Estimate, padded
+from groupwise.training.estimate import Attempts, padded
 from groupwise.training.session import Parts
-from groupwise.training.source import GroupSource
-from groupwise.types import Array, Batch, End, Evaluation, Group, Reward, Task, Tensors, Trajectory
+from groupwise.training.source import GroupSource, Rows
+from groupwise.types import Array, End, Evaluation, Group, Reward, Task, Tensors, Trajectory
 
 VOCABULARY, WIDTH, ANSWER = 32, 32, 5
 PAD, EOS = 0, 1
@@ -163,13 +163,13 @@ class Completions:
 
     def _attempt(self, name: str, group: str, task: Task, ids: Array, logp: Array) -> Trajectory:
         steps = len(ids) - 1
-        finished = bool(ids[-1] == EOS)
         return Trajectory(
             id=name, task_id=task.id, group_id=group,
             obs=ids[:-1], actions=ids[1:], last_obs=ids[-1],
             mask=np.arange(1, len(ids)) >= len(task.payload),
             behavior_logp=logp[1:], versions=np.full(steps, self.policy.version), rewards=np.zeros(steps),
-            end=End.FINISHED if finished else End.TRUNCATED, terminated=finished,
+            # The score is for the answer as it stands, also where it was cut: nothing follows to be guessed at.
+            end=End.FINISHED if ids[-1] == EOS else End.TRUNCATED, terminated=True,
         )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:
@@ -191,17 +191,14 @@ def token_table(members: Sequence[Trajectory]) -> tuple[Tensor, Tensor]:
     return padded(rows, np.int64), padded([np.ones(len(row)) for row in rows], np.bool_)
 
 
-def rows_of_answers(attempts: Attempts, estimate: Estimate) -> Batch:
+def rows_of_answers(attempts: Attempts) -> Rows:
     """Every attempt its own row [B, T], padded behind."""
     ids, attention = token_table(attempts.members)
-    return Batch(
+    return Rows(
         inputs={"input_ids": ids, "attention_mask": attention},
         mask=attempts.mask,
         behavior_logp=padded([m.behavior_logp for m in attempts.members], np.float32),
-        advantages=estimate.advantages.float(),
-        denominator=1.0,
-        returns=None if estimate.returns is None else estimate.returns.float(),
-        values=None if estimate.values is None else estimate.values.float(),
+        pick=lambda table: table,
     )
 
 

@@ -352,6 +352,15 @@ def test_the_critics_loss_trains_the_value_head_and_leaves_the_model_alone(langu
     assert not torch.equal(head["out.weight"], parts.policy.value_head.out.weight)
 
 
+def test_answers_cut_at_the_limit_stay_out_of_the_loss_where_that_is_wanted(language: Callable[..., Any]) -> None:
+    parts, batch, learner = language(**GRADIENT_STEP, mask_truncated=True)
+    ended = (batch.inputs["input_ids"] == 1).any(1)
+    assert torch.equal(batch.keep.any(1), ended)
+    start = weights(parts.policy)
+    learner.update(replace(batch.select(~ended), denominator=1.0))
+    assert torch.equal(weights(parts.policy), start)
+
+
 # Training loop
 
 
@@ -387,6 +396,16 @@ def test_a_run_with_every_documented_setting_learns_the_task(
     assert tiny_language.held_out_reward(fresh, cfg.run.eval_seed) == rewards[0]
     fresh.load_state_dict(load_checkpoint(path / "checkpoints" / "000030").model)
     assert tiny_language.held_out_reward(fresh, cfg.run.eval_seed) == rewards[-1]
+
+
+def test_a_run_with_gae_and_a_value_head_learns_the_task(small_config: Configure, tiny_language: ModuleType) -> None:
+    critic = {"estimator": "gae", "gamma": 1.0, "advantage_scale": "batch_std", "critic_learning_rate": 1e-2}
+    sizes = {"num_episodes": 25, "eval_steps": 25, "save_steps": 25, "num_epochs": 2, "learning_rate": 5e-3}
+    events = trained(create_run(small_config(**{**STEP, **critic, **sizes})), tiny_language)
+    rewards = [e.data["metrics"]["eval/reward_mean"] for e in events if e.type == "eval"]
+    steps = [e.data["metrics"] for e in events if e.type == "step"]
+    assert rewards[-1] > rewards[0] + 0.4, rewards
+    assert all(s["loss/value"] > 0 for s in steps)
 
 
 def test_early_stopping_ends_a_run_that_no_longer_improves(small_config: Configure, tiny_language: ModuleType) -> None:
@@ -439,9 +458,11 @@ def test_an_update_on_groups_without_spread_changes_nothing_and_says_so(
 ) -> None:
     cfg = small_config(**STEP, entropy_coef=0.5)
     parts = tiny_language.build(cfg, tiny_language.per_attempt(lambda task, attempt: 1.0))
-    start = weights(parts.policy)
+    learner, start = Learner(parts.policy, cfg), weights(parts.policy)
     batch = parts.source.next()
-    metrics = Learner(parts.policy, cfg).update(batch)
     assert batch.metrics["groups/zero_spread_share"] == 1.0
-    assert metrics["optim/steps"] == 0
+    assert batch.rows == 0, "no term of the loss would act on these answers"
+    idle = tiny_language.build(cfg).source.next()
+    for given in (batch, replace(idle, advantages=torch.zeros(idle.mask.shape))):
+        assert learner.update(given)["optim/steps"] == 0
     assert torch.equal(weights(parts.policy), start)

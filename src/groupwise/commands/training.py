@@ -25,6 +25,7 @@ from groupwise.training.control import send_command
 from groupwise.training.events import read_events
 from groupwise.training.run import create_run, find_run, inspect_run, read_config
 from groupwise.training.session import execute
+from groupwise.training.stopping import graceful_stop
 from groupwise.types import Event
 
 DEMO = Path(str(files("groupwise.control"))) / "cartpole.toml"
@@ -139,7 +140,7 @@ OPENING = (
 NEXT = """Look at it:    {report}
 Try next:      groupwise show {run}
                groupwise eval {run} --seed 7
-               groupwise train examples/cartpole.toml --set loss.loss_type=gspo
+               groupwise train examples/cartpole.toml --set loss.loss_type=sapo
                groupwise config show --comments"""
 
 
@@ -159,11 +160,12 @@ def follow_events(path: Path, cfg: TrainingConfig, *, json: bool = False, quiet:
     """The events of the run as they happen, shown on the way to whoever asked for them."""
     sinks = exporters(cfg.run.report_to, path, cfg.to_dict())
     try:
-        events = execute(path, builder(cfg.task.product), cfg)
-        for event in watch(events, json=json, quiet=quiet):
-            for sink in sinks:
-                sink.event(event)
-            yield event
+        with graceful_stop() as stop:
+            events = execute(path, builder(cfg.task.product), cfg, stop)
+            for event in watch(events, json=json, quiet=quiet):
+                for sink in sinks:
+                    sink.event(event)
+                yield event
     finally:
         for sink in sinks:
             sink.close()

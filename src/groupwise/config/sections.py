@@ -89,6 +89,9 @@ class RolloutSettings(Section):
 
     num_generations: int = setting(16, "attempts per task: the group size", ge=1)
     tasks_per_step: int = setting(1, "tasks, and so groups, per iteration", ge=1)
+    reward_timeout: float | None = setting(
+        None, "seconds a reward may take over one group before its attempts count as failed; null waits", gt=0
+    )
     max_conversation_turns: int = setting(20, "turns after which a conversation is cut off", ge=1)
 
 
@@ -127,7 +130,9 @@ class AdvantageSettings(Section):
     )
     gamma: float = setting(0.99, "discount per step", ge=0, le=1)
     gae_lambda: float = setting(0.95, "GAE: 0 trusts the critic, 1 the returns", ge=0, le=1)
-    reward_clip: float | None = setting(None, "rewards are clipped to plus or minus this; null is off", gt=0)
+    reward_clip: float | None = setting(
+        None, "clips an attempt's score (outcome) or each step's reward (group_rtg, gae); null is off", gt=0
+    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,14 +15,15 @@ from torch import Tensor
 from groupwise.config import TaskSettings, TrainingConfig
 from groupwise.control.cartpole import CartPole
 from groupwise.control.policy import MLPPolicy
+from groupwise.core import loss_rule
 from groupwise.errors import ConfigError
 from groupwise.rewards.environment import EnvironmentReward
 from groupwise.rollout.episodes import collect_groups, evaluate_greedy
-from groupwise.training.estimate import Attempts, Estimate
+from groupwise.training.estimate import Attempts
 from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
-from groupwise.training.source import GroupSource
-from groupwise.types import Array, Batch, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
+from groupwise.training.source import GroupSource, Rows
+from groupwise.types import Array, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
 
 BEYOND_EVALUATION = 2**32
 
@@ -30,6 +32,7 @@ ENVIRONMENTS: Mapping[str, Callable[..., VectorEnvironment]] = {"CartPole-v1": C
 
 def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     """Everything a control run needs, made from its settings; `reward` replaces the environment's own."""
+    refuse_sequence_losses(cfg)
     environment = make_environment(cfg.task)
     policy = MLPPolicy(
         environment.observation_size,
@@ -43,11 +46,23 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
         tasks=ResetSeeds(cfg.task.environment, cfg.run.seed),
         rollout=Episodes(environment, policy, cfg.rollout.num_generations, cfg.run.seed),
         reward=reward or EnvironmentReward(),
-        collate=rows_of_steps,
+        collate=lambda attempts: rows_of_steps(attempts, cfg.loss.loss_type),
         values=critic_values(policy) if cfg.advantage.estimator == "gae" else None,
         reference=frozen_reference(policy) if cfg.policy.use_reference_model else None,
     )
     return Parts(policy, source, greedy_evaluation(cfg, make_environment(cfg.task)))
+
+
+def refuse_sequence_losses(cfg: TrainingConfig) -> None:
+    """Control learns step by step; a ratio of whole attempts is not defined for its rows."""
+    loss = cfg.loss
+    if loss.importance_level == "sequence" or loss.loss_type in ("gspo", "luspo", "vespo"):
+        raise ConfigError(
+            f"loss.loss_type = {loss.loss_type!r} with importance_level = {loss.importance_level!r} compares whole "
+            "attempts, but a control policy learns from single steps",
+            hint="Choose grpo, bnpo, dr_grpo, dapo, cispo or sapo, at token level.",
+            field="loss.loss_type",
+        )
 
 
 def make_environment(task: TaskSettings) -> VectorEnvironment:
@@ -122,29 +137,28 @@ class Episodes:
         self.rounds = state["rounds"]
 
 
-def rows_of_steps(attempts: Attempts, estimate: Estimate) -> Batch:
-    """Every step its own row [N, 1]: a control policy needs no history, so steps may be shuffled."""
-    members = attempts.members
+def rows_of_steps(attempts: Attempts, loss_type: str) -> Rows:
+    """Every step its own row [N, 1]: a control policy needs no history, so steps may be shuffled.
+
+    Losses that average within each attempt first get that as weights, one over the attempt's length.
+    """
     mask = attempts.mask
 
-    def rows(name: str, dtype: torch.dtype) -> Tensor:
-        joined = np.concatenate([getattr(m, name) for m in members]) if members else np.zeros((0, 1))
-        return torch.from_numpy(joined).to(dtype)[:, None]
+    def joined(name: str, dtype: torch.dtype, *shape: int) -> Tensor:
+        arrays = [getattr(member, name) for member in attempts.members] or [np.zeros((0, *shape))]
+        return torch.from_numpy(np.concatenate(arrays)).to(dtype)[:, None]
 
-    def picked(table: Tensor | None) -> Tensor | None:
-        return None if table is None else table[mask].float()[:, None]
+    def pick(table: Tensor) -> Tensor:
+        return table[mask][:, None]
 
-    advantages = picked(estimate.advantages)
-    assert advantages is not None
-    return Batch(
-        inputs={"obs": rows("obs", torch.float32), "actions": rows("actions", torch.int64)},
-        mask=torch.ones(advantages.shape, dtype=torch.bool),
-        behavior_logp=rows("behavior_logp", torch.float32),
-        advantages=advantages,
-        denominator=1.0,
-        keep=None if estimate.keep is None else estimate.keep[mask][:, None],
-        returns=picked(estimate.returns),
-        values=picked(estimate.values),
+    averaged = loss_rule(loss_type).aggregation == "mean_of_means"
+    behavior_logp = joined("behavior_logp", torch.float32)
+    return Rows(
+        inputs={"obs": joined("obs", torch.float32, 1), "actions": joined("actions", torch.int64)},
+        mask=torch.ones(behavior_logp.shape, dtype=torch.bool),
+        behavior_logp=behavior_logp,
+        pick=pick,
+        weights=pick(mask / mask.sum(1, keepdim=True).clamp(min=1)).float() if averaged else None,
     )
 
 
@@ -176,12 +190,14 @@ def greedy_evaluation(cfg: TrainingConfig, environment: VectorEnvironment) -> Ev
     def evaluate(policy: Policy) -> dict[str, float]:
         assert isinstance(policy, MLPPolicy)
         returns, lengths = evaluate_greedy(environment, policy, seeds)
+        sound = returns[np.isfinite(returns)]
         return {
-            "eval/reward_mean": float(np.mean(returns)),
-            "eval/reward_std": float(np.std(returns)),
-            "eval/reward_min": float(np.min(returns)),
+            "eval/reward_mean": float(np.mean(sound)) if len(sound) else math.nan,
+            "eval/reward_std": float(np.std(sound)) if len(sound) else math.nan,
+            "eval/reward_min": float(np.min(sound)) if len(sound) else math.nan,
             "eval/length_mean": float(np.mean(lengths)),
             "eval/attempts": float(len(seeds)),
+            "eval/failed_share": 1.0 - len(sound) / len(seeds),
         }
 
     return evaluate

@@ -71,11 +71,13 @@ def adapt_kl_coefficient(coefficient: float, observed: float, target: float, hor
 
     Returns:
       β'. A fixed coefficient is one for which this is never called.
+
+    Departure: n / h counts as 1 at the most, so that one large batch cannot turn β negative.
     """
     check_positive("target", target)
     check_positive("horizon", horizon)
     error = min(max(observed / target - 1.0, -0.2), 0.2)
-    return coefficient * (1.0 + error * samples / horizon)
+    return coefficient * (1.0 + error * min(samples / horizon, 1.0))
 
 
 def entropy_bonus(

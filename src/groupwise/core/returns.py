@@ -131,7 +131,9 @@ def group_return_to_go(
 
     A_it = R_it − mean_{j≠i, alive at t} R_jt,  and 0 where no other is alive.
     The step-wise form of RLOO's baseline, "Back to Basics" (arXiv 2402.14740): what others earn does not
-    depend on what i does, so subtracting it leaves the policy gradient unbiased, without a critic.
+    depend on what i does, so where others are alive, subtracting their mean leaves the policy gradient
+    unbiased, without a critic. Where i is the last one alive nothing is learned from its step: that costs a
+    bias which shrinks as groups grow, and spares the variance of a return without a baseline.
 
     Args:
       rewards: r, [B, T], B attempts of one or several groups.

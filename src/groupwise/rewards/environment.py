@@ -18,4 +18,4 @@ class EnvironmentReward:
 
 def _score(trajectory: Trajectory) -> Score:
     total = float(np.sum(trajectory.rewards, dtype=np.float64))
-    return Score(total, {"environment": total})
+    return Score(total, {"environment": total}, rewards=trajectory.rewards)

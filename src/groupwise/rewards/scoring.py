@@ -10,8 +10,8 @@ import asyncio
 import contextvars
 import inspect
 import math
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -22,8 +22,10 @@ from groupwise.types import Failed, Failure, Group, Reward, Score, ScoredGroup, 
 
 Grade: TypeAlias = "float | Score | Failed"
 
+LONGEST = 2000
 
-async def score_group(reward: Reward, group: Group) -> ScoredGroup:
+
+async def score_group(reward: Reward, group: Group, timeout: float | None = None) -> ScoredGroup:
     """Score the members of a group, in order.
 
     A member that failed on the way keeps its own failure, and the reward never sees it. Plain numbers are
@@ -32,9 +34,10 @@ async def score_group(reward: Reward, group: Group) -> ScoredGroup:
       - The reward raises: every member it saw has failed ("raised").
       - It answers with anything but one score each: every member it saw has failed ("contract").
       - One answer is neither score nor number, or its total is not finite: that member has failed.
+      - It takes longer than `timeout` seconds: every member it saw has failed ("timeout").
     """
     sound = [member for member in group.members if member.error is None]
-    answer = await _guarded(reward, group.task, sound) if sound else []
+    answer = await _in_time(reward, group.task, sound, timeout) if sound else []
     scores = iter(_checked(answer, len(sound), _name(reward)))
     return ScoredGroup(
         group,
@@ -43,24 +46,89 @@ async def score_group(reward: Reward, group: Group) -> ScoredGroup:
 
 
 def score_groups(reward: Reward, groups: Sequence[Group]) -> list[ScoredGroup]:
-    """Score groups side by side and wait for all of them.
+    """Score groups side by side and wait for all of them, once; who scores often keeps a `Scorer`."""
+    with Scorer() as scorer:
+        return scorer.score(reward, groups)
 
-    Called from inside a running event loop, which it blocks, it works in a thread of its own; there,
-    `score_group` is the better choice.
+
+class Scorer:
+    """Scores from ordinary code, in one event loop of its own that lives as long as it does.
+
+    A judge may therefore keep a client, a semaphore or a cache from one step to the next. It works inside a
+    running event loop too, which it blocks; there, `score_group` is the better choice.
     """
-    scored: list[ScoredGroup] = []
 
-    # Not the coroutine's result: `asyncio.run` of Python 3.11 prints that, arrays and all, to throw it away.
-    async def score_all() -> None:
-        scored.extend(await asyncio.gather(*(score_group(reward, group) for group in groups)))
+    def __init__(self, timeout: float | None = None) -> None:
+        self.timeout = timeout
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
 
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        asyncio.run(score_all())
-    else:
-        _run_in_thread(score_all)
-    return scored
+    def score(self, reward: Reward, groups: Sequence[Group]) -> list[ScoredGroup]:
+        """The scores of every group; an interrupt of the waiting thread cancels those still at work."""
+        work = asyncio.run_coroutine_threadsafe(self._score_all(reward, groups), self._running_loop())
+        try:
+            return work.result()
+        except _Stopped as stopped:
+            raise stopped.error from None
+        except BaseException:
+            work.cancel()
+            raise
+
+    async def _score_all(self, reward: Reward, groups: Sequence[Group]) -> list[ScoredGroup]:
+        contained = _contained(reward)
+        return await asyncio.gather(*(score_group(contained, group, self.timeout) for group in groups))
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            context = contextvars.copy_context()
+            self._thread = threading.Thread(
+                target=context.run, args=(self._loop.run_forever,), name="scorer", daemon=True
+            )
+            self._thread.start()
+        return self._loop
+
+    def close(self) -> None:
+        """End the loop and its thread; what is still being scored is cancelled."""
+        if self._loop is None or self._thread is None:
+            return
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._loop = self._thread = None
+
+    def __enter__(self) -> Scorer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class _Stopped(BaseException):
+    """A wish to stop the program, on its way out of an event loop that it would otherwise tear down."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def _contained(reward: Reward) -> Reward:
+    async def contained(task: Task, group: Sequence[Trajectory]) -> Any:
+        try:
+            answer = reward(task, group)
+            return await answer if inspect.isawaitable(answer) else answer
+        except (KeyboardInterrupt, SystemExit) as error:
+            raise _Stopped(error) from None
+
+    contained.__qualname__ = _name(reward)
+    return contained
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def per_attempt(score: Callable[[Task, Trajectory], Grade]) -> Reward:
@@ -73,14 +141,35 @@ def per_attempt(score: Callable[[Task, Trajectory], Grade]) -> Reward:
     return reward
 
 
+async def _in_time(reward: Reward, task: Task, members: Sequence[Trajectory], timeout: float | None) -> Any:
+    try:
+        return await asyncio.wait_for(_guarded(reward, task, members), timeout)
+    except TimeoutError:
+        message = f"{_name(reward)} took longer than {timeout:g} s over {len(members)} attempts"
+        return _failed("timeout", message, "Raise rollout.reward_timeout, or make the reward faster.")
+
+
 async def _guarded(function: Callable[..., Any], *arguments: object) -> Any:
     try:
         answer = function(*arguments)
         return await answer if inspect.isawaitable(answer) else answer
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return _raised(function, error)
     except Exception as error:
-        hint = error.hint if isinstance(error, GroupwiseError) else ""
-        message = f"{_name(function)} raised {type(error).__name__}: {error}"
-        return _failed("raised", message, hint or "Run it on this attempt alone to see the traceback.")
+        return _raised(function, error)
+
+
+def _raised(function: Callable[..., Any], error: BaseException) -> Failed:
+    hint = error.hint if isinstance(error, GroupwiseError) else ""
+    try:
+        words = str(error)
+    except Exception:
+        words = "(its message cannot be shown)"
+    message = f"{_name(function)} raised {type(error).__name__}: {words}"
+    return _failed("raised", message, hint or "Run it on this attempt alone to see the traceback.")
 
 
 def _checked(answer: Any, count: int, name: str) -> list[Score | Failed]:
@@ -97,41 +186,39 @@ def _score(grade: Any, name: str) -> Score | Failed:
     if isinstance(grade, Failed):
         return grade
     score = grade if isinstance(grade, Score) else Score(grade)
-    total: Any = score.total
-    if not isinstance(total, Real):
-        return _failed("contract", f"{name} scored an attempt {grade!r:.80}, which is not a number.")
-    total = float(total)
-    if not math.isfinite(total):
+    try:
+        total = _number(score.total)
+        parts = {str(part): _number(value) for part, value in score.parts.items()}
+        flags = tuple(_text(flag) for flag in score.flags)
+        rewards = None if score.rewards is None else np.asarray(score.rewards, np.float64)
+    except (TypeError, ValueError, AttributeError) as error:
+        return _failed("contract", f"{name} scored an attempt {grade!r:.80}: {error}")
+    if not math.isfinite(total) or (rewards is not None and not np.isfinite(rewards).all()):
         hint = "Look for a division by 0, the logarithm of 0, or the mean of nothing."
         return _failed("not_finite", f"{name} scored an attempt {total}.", hint)
-    return Score(total, score.parts, score.flags)
+    return Score(total, parts, flags, rewards)
+
+
+def _number(value: Any) -> float:
+    """A float from a number of any library; a text is not one. What no float can hold is infinite."""
+    value = value.item() if hasattr(value, "item") else value
+    if not isinstance(value, Real):
+        raise TypeError(f"{value!r:.40} is not a number")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _text(value: Any) -> str:
+    """Text that can be stored anywhere: valid Unicode, and not endless."""
+    return str(value)[:LONGEST].encode("utf8", "replace").decode()
 
 
 def _failed(code: str, message: str, hint: str = "") -> Failed:
-    return Failed(Failure("reward", code, message, hint or "Return one `Score` or float per attempt, in order."))
+    remedy = hint or "Return one `Score` or float per attempt, in order."
+    return Failed(Failure("reward", code, _text(message), _text(remedy)))
 
 
 def _name(function: object) -> str:
     return getattr(function, "__qualname__", type(function).__name__)
-
-
-def _run_in_thread(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run `main` in a loop and a thread of its own; an interrupt of the waiting thread cancels it."""
-    running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
-
-    async def announced() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        running.set_result((asyncio.get_running_loop(), task))
-        await main()
-
-    context = contextvars.copy_context()
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="score_groups") as thread:
-        finished = thread.submit(context.run, lambda: asyncio.run(announced()))
-        try:
-            finished.result()
-        except BaseException:
-            if not finished.done():
-                loop, task = running.result()
-                loop.call_soon_threadsafe(task.cancel)
-            raise

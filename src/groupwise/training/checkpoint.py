@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import pickle
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -18,18 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from groupwise.errors import CheckpointError
+from groupwise.errors import CheckpointError, ContractError, StorageError
 from groupwise.training.storage import disk, sync_file, sync_folder
 
 FILES = ("model.safetensors", "state.pt")
-UNREADABLE = (
-    ValueError, KeyError, TypeError, OSError, RuntimeError, EOFError, pickle.UnpicklingError, SafetensorError
-)  # fmt: skip
+UNREADABLE = (ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError, SafetensorError)
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ class Checkpoint:
 
 def save_checkpoint(folder: Path, step: int, seq: int, model: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
     """Write checkpoint `step` below `folder`; `seq` is the number of events that came before it."""
-    target = folder / f"{step:06d}"
-    temporary = folder / f".{step:06d}.tmp"
+    target, temporary = folder / f"{step:06d}", folder / f".{step:06d}.tmp"
+    tensors, aliases = without_aliases(model)
+    content = {"step": step, "seq": seq, "aliases": aliases, **plain_state(state)}
     with disk(target):
         try:
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
-            tensors = {name: value.detach().cpu().contiguous() for name, value in model.items()}
             _write(lambda: save_file(tensors, temporary / FILES[0]))
-            _write(lambda: torch.save({"step": step, "seq": seq, **state}, temporary / FILES[1]))
+            _write(lambda: torch.save(content, temporary / FILES[1]))
             marks = {name: _mark(temporary / name) for name in FILES}
             (temporary / "COMPLETE").write_text(json.dumps(marks) + "\n")
             for name in (*FILES, "COMPLETE"):
@@ -70,19 +70,62 @@ def save_checkpoint(folder: Path, step: int, seq: int, model: Mapping[str, Tenso
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read the checkpoint at `path`, or say why it cannot be trusted."""
+    """Read the checkpoint at `path`, or say why it cannot be trusted.
+
+    A `CheckpointError` speaks of the files; a disk that would not read them just now is a `StorageError`.
+    """
     try:
         marks = json.loads((path / "COMPLETE").read_text())
         for name in FILES:
             if marks[name] != _mark(path / name):
                 raise CheckpointError(f"checkpoint {path.name} is damaged: {name} is not what was written")
         state = torch.load(path / FILES[1], map_location="cpu", weights_only=True)
-        return Checkpoint(state["step"], state["seq"], path, load_file(path / FILES[0]), state)
+        model = load_file(path / FILES[0])
+        model |= {name: model[original] for name, original in state["aliases"].items()}
+        return Checkpoint(state["step"], state["seq"], path, model, state)
     except FileNotFoundError as error:
         missing = Path(str(error.filename)).name
         raise CheckpointError(f"checkpoint {path.name} is incomplete: {missing} is missing") from error
+    except OSError as error:
+        raise StorageError(
+            f"cannot read checkpoint {path}: {error.strerror or error}", hint="Nothing was changed; try again."
+        ) from error
     except UNREADABLE as error:
         raise CheckpointError(f"checkpoint {path.name} cannot be read: {error}") from error
+
+
+def without_aliases(model: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors to store, each once, and which names share one (tied embeddings, say)."""
+    tensors: dict[str, Tensor] = {}
+    aliases: dict[str, str] = {}
+    seen: dict[tuple[Any, ...], str] = {}
+    for name, value in model.items():
+        place = (value.device, value.data_ptr(), tuple(value.shape), value.stride(), value.dtype)
+        original = seen.setdefault(place, name) if value.numel() else name
+        if original == name:
+            tensors[name] = value.detach().cpu().contiguous().clone()
+        else:
+            aliases[name] = original
+    return tensors, aliases
+
+
+def plain_state(value: Any, path: str = "state") -> Any:
+    """`value` with only what a checkpoint can be trusted with: plain values, lists, dictionaries, tensors.
+
+    Anything else is refused now, by name, rather than found unreadable on the day it is needed.
+    """
+    if isinstance(value, Mapping):
+        return {key: plain_state(item, f"{path}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(plain_state(item, f"{path}[{n}]") for n, item in enumerate(value))
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) in (bool, int, float, str, bytes, type(None)) or isinstance(value, Tensor):
+        return value
+    raise ContractError(
+        f"{path} is a {type(value).__name__}, which a checkpoint cannot hold safely",
+        hint="Keep plain values, lists, dictionaries and tensors in state_dict().",
+    )
 
 
 def checkpoint_folders(folder: Path) -> Iterator[Path]:
@@ -97,11 +140,12 @@ def prune_checkpoints(folder: Path, limit: int) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def drop_checkpoints(folder: Path, after: int) -> None:
-    """Remove what a crash left behind: checkpoints past step `after`, and half-written ones."""
-    for path in checkpoint_folders(folder):
-        if int(path.name) > after:
-            shutil.rmtree(path, ignore_errors=True)
+def later_checkpoints(folder: Path, after: int) -> list[Path]:
+    return [path for path in checkpoint_folders(folder) if int(path.name) > after]
+
+
+def drop_unfinished(folder: Path) -> None:
+    """Remove checkpoints that a crash left half-written beside their place."""
     for path in folder.glob(".*.tmp"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -111,13 +155,10 @@ def _write(save: Callable[[], None]) -> None:
     try:
         save()
     except (SafetensorError, RuntimeError) as error:
-        raise OSError(_errno(error), str(error)) from error
-
-
-def _errno(error: Exception) -> int:
-    text = str(error)
-    full = "No space left" in text or "os error 28" in text or "unexpected pos" in text
-    return errno.ENOSPC if full else errno.EIO
+        text = str(error)
+        if "No space left" in text or "os error 28" in text or "unexpected pos" in text:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        raise
 
 
 def _mark(path: Path) -> dict[str, Any]:

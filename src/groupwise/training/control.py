@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from groupwise.errors import RunError
 from groupwise.training.storage import disk
 
 OPERATIONS = ("stop", "checkpoint", "scale", "resume")
+LONGEST_LINE = 10_000
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,11 @@ def pending_commands(path: Path, handled: Collection[str]) -> list[Command]:
 
 def _parse(line: bytes) -> Command | None:
     try:
-        raw = json.loads(line)
+        raw = json.loads(line[:LONGEST_LINE])
         command = Command(str(raw["id"]), str(raw["op"]), dict(raw.get("args") or {}))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return command if command.op in OPERATIONS else None
+    return command if command.op in OPERATIONS and re.fullmatch(r"[\w-]{1,64}", command.id, re.ASCII) else None
 
 
 def _last_byte(file: Any) -> bytes:

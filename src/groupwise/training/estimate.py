@@ -59,13 +59,19 @@ def scored_attempts(groups: Sequence[ScoredGroup]) -> Attempts:
 
 
 def credited(trajectory: Trajectory, score: Score) -> Array:
-    """The environment's rewards step by step, and what the score says beyond their sum at the last step.
+    """What the score says was earned at each of the policy's own steps; without a say, all at the last one.
 
-    So the rewards of an attempt always sum to its score, whoever gave it.
+    What was earned at a step that was not the policy's (a tool's answer, say) belongs to the action before it.
     """
-    rewards = trajectory.rewards.astype(np.float64)
-    if len(rewards):
-        rewards[-1] += score.total - rewards.sum()
+    rewards = np.zeros(len(trajectory))
+    own = np.flatnonzero(trajectory.mask)
+    if not len(own):
+        return rewards
+    if score.rewards is None:
+        rewards[own[-1]] = score.total
+        return rewards
+    before = np.maximum(np.searchsorted(own, np.arange(len(trajectory)), side="right") - 1, 0)
+    np.add.at(rewards, own[before], score.rewards)
     return rewards
 
 
@@ -105,12 +111,9 @@ def _gae(attempts: Attempts, cfg: AdvantageSettings, values: Values | None) -> E
     """Generalised advantage estimation with the policy's critic; cut-off attempts are bootstrapped."""
     assert values is not None, "estimator='gae' needs a policy with a critic"
     seen = values(attempts.members)
-    width = attempts.mask.shape[1]
     now = padded([v[:-1] for v in seen], np.float64)
-    after = padded([v[1:] for v in seen], np.float64)
-    steps = torch.arange(width)
-    lengths = attempts.mask.new_tensor([len(m) for m in attempts.members], dtype=torch.long)
-    last = steps[None] == lengths[:, None] - 1
+    after = torch.tensor([float(v[-1]) for v in seen], dtype=torch.float64)
+    last = last_actions(attempts.mask)
     ended = torch.tensor([m.terminated for m in attempts.members])[:, None]
     raw = gae(
         clipped(attempts.rewards, cfg), now, after,
@@ -118,6 +121,12 @@ def _gae(attempts: Attempts, cfg: AdvantageSettings, values: Values | None) -> E
         gamma=cfg.gamma, lam=cfg.gae_lambda,
     )  # fmt: skip
     return Estimate(scaled(raw.advantages, attempts, cfg), returns=raw.returns, values=now)
+
+
+def last_actions(mask: Tensor) -> Tensor:
+    """True at the last action of each row [B, T]."""
+    later = mask.flip(1).cumsum(1).flip(1)
+    return mask & (later == 1)
 
 
 ESTIMATORS = {"outcome": _outcome, "group_rtg": _group_rtg, "gae": _gae}

@@ -20,7 +20,7 @@ FIELDS = frozenset(("v", "run", "seq", "attempt", "time", "step", "type", "data"
 def encode(event: Event) -> bytes:
     """An event as one line. Numbers that JSON cannot say (NaN, infinity) become null."""
     fields = {"v": event.v, **asdict(event)}
-    return (json.dumps(plain(fields), ensure_ascii=False, allow_nan=False) + "\n").encode()
+    return (json.dumps(plain(fields), ensure_ascii=False, allow_nan=False) + "\n").encode("utf8", "replace")
 
 
 def plain(value: Any) -> Any:
@@ -39,7 +39,7 @@ def decode(line: bytes) -> Event | None:
     """The event of a line, or None where the line is not a whole event."""
     try:
         raw = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(raw, dict) or raw.keys() != FIELDS or raw["type"] not in EVENT_TYPES:
         return None

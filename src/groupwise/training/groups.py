@@ -44,24 +44,18 @@ def read_groups(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def first_damaged_step(folder: Path) -> int | None:
-    """The first step whose file cannot be read, if any."""
-    numbered = sorted((int(path.stem), path) for path in folder.glob("*.parquet") if path.stem.isdigit())
-    return next((step for step, path in numbered if not _is_whole(path)), None)
+def groups_after(folder: Path, step: int) -> list[Path]:
+    """Files of attempts made after `step`, and what a crash left half-written."""
+    return [path for path in numbered(folder) if int(path.stem) > step] + list(folder.glob(".*.tmp"))
 
 
-def drop_groups(folder: Path, after: int) -> list[str]:
-    """Remove attempts made after step `after` and files that cannot be read; a warning for each of those."""
-    warnings = []
-    for path in sorted(folder.glob("*.parquet")):
-        if not path.stem.isdigit() or int(path.stem) > after:
-            path.unlink()
-        elif not _is_whole(path):
-            path.unlink()
-            warnings.append(f"groups/{path.name} was damaged and has been removed; training does not need it")
-    for path in folder.glob(".*.tmp"):
-        path.unlink()
-    return warnings
+def damaged_groups(folder: Path, look_at: int = 20) -> list[Path]:
+    """Of the newest files, those that cannot be read: only the end of a run can have been torn."""
+    return [path for path in numbered(folder)[-look_at:] if not _is_whole(path)]
+
+
+def numbered(folder: Path) -> list[Path]:
+    return sorted((p for p in folder.glob("*.parquet") if p.stem.isdigit()), key=lambda p: int(p.stem))
 
 
 def _is_whole(path: Path) -> bool:

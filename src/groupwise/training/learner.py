@@ -4,8 +4,10 @@ Departures from the papers, all on purpose:
 - rows are shuffled into optimiser steps, but advantages were computed before, over whole groups;
 - every micro-batch divides by the same denominator, its optimiser step's share of the batch's own, so the
   gradient does not depend on how rows are split, padded or packed;
+- a batch whose idle rows were left out is split into as many optimiser steps as the whole would have been;
 - rows without an advantage take no part in the entropy bonus, and a batch without any, and without a KL or
   value term, leaves weights and optimiser untouched;
+- the KL stop counts from where the update began, so that stale samples do not end it before it starts;
 - actor and critic are clipped apart, so that a large value error cannot starve the policy's gradient.
 """
 
@@ -28,6 +30,7 @@ from groupwise.core import (
     top_entropy_mask,
     value_loss,
 )
+from groupwise.errors import ContractError
 from groupwise.training.schedule import learning_rate_factor
 from groupwise.types import Batch, Evaluation, Policy
 
@@ -39,7 +42,7 @@ class OptimiserStep:
     batch: Batch
     denominator: float
     tokens: float
-    active_tokens: float
+    entropy_denominator: float
 
 
 class Learner:
@@ -57,6 +60,7 @@ class Learner:
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Improve the policy on `batch`; every metric is a mean over the optimiser steps taken."""
+        check_batch(batch)
         self._set_learning_rate()
         tally = _Tally()
         if self._has_signal(batch):
@@ -64,7 +68,7 @@ class Learner:
                 if not self._epoch(batch, tally):
                     break
                 tally.epochs = epoch + 1
-            self.policy.version += 1
+        self.policy.version += tally.applied
         self.updates += 1
         metrics = {**tally.means(), **_critic_metrics(batch)}
         self._adapt_kl(metrics, batch)
@@ -78,30 +82,37 @@ class Learner:
         if batch.rows == 0:
             return False
         other_terms = self.kl_coef > 0 or (batch.returns is not None and self.cfg.loss.value_coef > 0)
-        return other_terms or bool(batch.advantages.ne(0).any())
+        return other_terms or bool(acting_rows(batch).any())
 
     def _epoch(self, batch: Batch, tally: _Tally) -> bool:
         """One pass over the rows; False when the policy has moved as far as it may."""
         for step in self._steps(batch):
             terms = [self._backward(part, step) for part in self._micro_batches(step.batch)]
-            kl = sum(float(t["policy/kl"]) for t in terms) / step.tokens
-            if self.cfg.optim.kl_stop is not None and kl > self.cfg.optim.kl_stop:
+            if self._moved_too_far(tally, sum(float(t["policy/kl"]) for t in terms) / step.tokens):
                 self.optimizer.zero_grad(set_to_none=True)
                 return False
             tally.add(step, terms, self._step_optimizer())
         return True
 
+    def _moved_too_far(self, tally: _Tally, kl: float) -> bool:
+        if tally.kl_at_start is None:
+            tally.kl_at_start = kl
+        tally.kl_seen = kl
+        return self.cfg.optim.kl_stop is not None and kl - tally.kl_at_start > self.cfg.optim.kl_stop
+
     def _steps(self, batch: Batch) -> Iterator[OptimiserStep]:
+        """The rows in random order, in equal shares: as many as the batch with its idle rows would have made."""
         optim = self.cfg.optim
         size = optim.per_device_train_batch_size * optim.gradient_accumulation_steps
-        for rows in torch.randperm(batch.rows, generator=self.generator).split(size):
+        count = min(batch.rows, -(-max(batch.total_rows, batch.rows) // size))
+        tokens = max(batch.total_tokens, int(batch.mask.sum()))
+        for rows in torch.randperm(batch.rows, generator=self.generator).tensor_split(count):
             part = self._narrow(batch.select(rows).map(lambda tensor: tensor.to(self.device)))
-            active = part.mask & part.advantages.ne(0).any(1, keepdim=True)
             yield OptimiserStep(
                 batch=part,
-                denominator=batch.denominator * len(rows) / batch.rows,
+                denominator=batch.denominator / count,
                 tokens=max(1.0, float(part.mask.sum())),
-                active_tokens=max(1.0, float(active.sum())),
+                entropy_denominator=max(1.0, tokens / count),
             )
 
     def _micro_batches(self, batch: Batch) -> Iterator[Batch]:
@@ -147,9 +158,10 @@ class Learner:
             vespo_k_neg=loss.vespo_k_neg, vespo_lambda_neg=loss.vespo_lambda_neg,
             denominator=step.denominator,
         )  # fmt: skip
+        entropy = seen.entropy if loss.entropy_coef else seen.entropy.detach()
         bonus = entropy_bonus(
-            seen.entropy, part.mask, part.advantages,
-            coefficient=loss.entropy_coef, denominator=step.active_tokens, keep=keep,
+            entropy, part.mask, part.advantages,
+            coefficient=loss.entropy_coef, denominator=step.entropy_denominator, keep=keep,
         )  # fmt: skip
         total = result.loss - bonus
         count = part.mask.sum()
@@ -224,10 +236,14 @@ class Learner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        options = [_options(group) for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(state["optimizer"])
+        for group, own in zip(self.optimizer.param_groups, options, strict=True):
+            group.update(own)
         self.scaler.load_state_dict(state["scaler"])
         self.generator.set_state(state["generator"])
-        self.kl_coef = state["kl_coef"]
+        if self.cfg.loss.kl_target is not None:
+            self.kl_coef = state["kl_coef"]
         self.updates = state["updates"]
         self.policy.version = state["version"]
 
@@ -239,10 +255,19 @@ class _Tally:
 
     def __init__(self) -> None:
         self.steps: list[dict[str, float]] = []
+        self.tokens: list[float] = []
         self.epochs = 0
+        self.kl_at_start: float | None = None
+        self.kl_seen: float | None = None
+
+    @property
+    def applied(self) -> bool:
+        """Whether the weights were changed at all."""
+        return any(step["optim/skipped"] == 0 for step in self.steps)
 
     def add(self, step: OptimiserStep, terms: list[dict[str, Tensor]], norms: dict[str, float]) -> None:
         row = dict(norms)
+        self.tokens.append(step.tokens)
         for name in terms[0]:
             values = torch.stack([t[name].double() for t in terms])
             if name == "policy/ratio_max":
@@ -253,12 +278,44 @@ class _Tally:
 
     def means(self) -> dict[str, float]:
         """Means over the steps; the skipped steps are counted, the largest ratio is the largest of all."""
+        if self.kl_seen is not None and not self.steps:
+            return {"policy/kl": self.kl_seen, "optim/steps": 0.0, "optim/epochs": 0.0}
         names = self.steps[0].keys() if self.steps else ()
-        means = {name: sum(s[name] for s in self.steps) / len(self.steps) for name in names}
+        means = {name: self._mean(name) for name in names}
         if self.steps:
             means["optim/skipped"] = sum(s["optim/skipped"] for s in self.steps)
             means["policy/ratio_max"] = max(s["policy/ratio_max"] for s in self.steps)
         return {**means, "optim/steps": float(len(self.steps)), "optim/epochs": float(self.epochs)}
+
+    def _mean(self, name: str) -> float:
+        """Over tokens for what is said of tokens, over optimiser steps for the rest."""
+        weights = self.tokens if name in self.PER_TOKEN else [1.0] * len(self.steps)
+        return sum(w * s[name] for w, s in zip(weights, self.steps, strict=True)) / sum(weights)
+
+
+def acting_rows(batch: Batch) -> Tensor:
+    """The rows [B] whose advantages the policy's loss acts on."""
+    acting = batch.advantages.ne(0) & batch.mask
+    return (acting if batch.keep is None else acting & batch.keep).any(1)
+
+
+def check_batch(batch: Batch) -> None:
+    """Insist on what every source promises: boolean masks, one shape [B, T], a positive denominator."""
+    shape = tuple(batch.mask.shape)
+    for name in ("mask", "keep"):
+        tensor = getattr(batch, name)
+        if tensor is not None and tensor.dtype != torch.bool:
+            raise ContractError(f"a batch's {name} is {tensor.dtype}; it must be torch.bool")
+    for name in ("behavior_logp", "advantages", "reference_logp", "returns", "values"):
+        tensor = getattr(batch, name)
+        if tensor is not None and tuple(tensor.shape) != shape:
+            raise ContractError(f"a batch's {name} has shape {tuple(tensor.shape)}; the mask's is {shape}")
+    if batch.rows and not batch.denominator > 0:
+        raise ContractError(f"a batch's denominator is {batch.denominator}; it must be above 0")
+
+
+def _options(group: dict[str, Any]) -> dict[str, Any]:
+    return {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
 
 
 def _critic_metrics(batch: Batch) -> dict[str, float]:
@@ -268,8 +325,10 @@ def _critic_metrics(batch: Batch) -> dict[str, float]:
 
 
 def _optimizer(policy: Policy, cfg: TrainingConfig) -> torch.optim.Optimizer:
-    groups = [{"params": list(policy.actor_parameters())}]
-    if critic := list(policy.critic_parameters()):
+    actor = list(policy.actor_parameters())
+    groups = [{"params": actor}]
+    shared = {id(parameter) for parameter in actor}
+    if critic := [parameter for parameter in policy.critic_parameters() if id(parameter) not in shared]:
         groups.append({"params": critic})
     optim = cfg.optim
     return torch.optim.AdamW(

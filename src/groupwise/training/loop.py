@@ -13,14 +13,16 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 from groupwise.config import TrainingConfig
+from groupwise.errors import CheckpointError, ContractError
 from groupwise.training.hints import HintEngine
 from groupwise.training.learner import Learner
 from groupwise.training.machine import describe_machine
 from groupwise.training.randomness import capture_randomness, restore_randomness
-from groupwise.training.run import Run
+from groupwise.training.run import Run, write_config
 from groupwise.training.stopping import EarlyStopping, StopFlag
 from groupwise.types import Batch, Event, Policy, Source
 
+SCORE = "eval/reward_mean"
 Evaluate = Callable[[Policy], Mapping[str, float]]
 
 
@@ -37,6 +39,7 @@ def train(
     """Train until done, yielding every event after it is on disk. Resumes where the run folder stands."""
     here = Position(cfg)
     here.restore(run, policy, source, learner)
+    source.publish(policy)
     total = cfg.training.num_episodes
     evaluate = evaluate if cfg.run.eval_steps else None
     began = time.perf_counter()
@@ -81,6 +84,7 @@ class Position:
         self.step = self.samples = self.attempts = 0
         self.reason: str | None = None
         self.resumed_from: int | None = None
+        self.changed: list[str] = []
         self.stopping = EarlyStopping(cfg)
         self.hints = HintEngine(cfg.to_dict(), cfg.training.num_episodes)
 
@@ -99,32 +103,50 @@ class Position:
             "samples": self.samples,
             "attempts": self.attempts,
             "reason": self.reason if self.reason != "stopped" else None,
-            "conditions": self._conditions(),
+            "config": self.cfg.to_dict(),
         }
 
     def restore(self, run: Run, policy: Policy, source: Source, learner: Learner) -> None:
         """Go back to the run's newest sound checkpoint, if it has one."""
-        if run.checkpoint is None:
+        if (checkpoint := run.checkpoint) is None:
             return
-        state = run.checkpoint.state
-        policy.load_state_dict(run.checkpoint.model)
+        try:
+            self._restore(checkpoint.state, checkpoint.model, policy, source, learner)
+        except (RuntimeError, KeyError, ValueError, TypeError) as error:
+            raise CheckpointError(
+                f"checkpoint {checkpoint.path.name} does not fit the settings: {str(error).splitlines()[0]}",
+                hint="Resume without --set, or start a new run with these settings.",
+            ) from error
+        self.step = self.resumed_from = checkpoint.step
+        run.checkpoint = None
+
+    def _restore(
+        self, state: Mapping[str, Any], model: Mapping[str, Any], policy: Policy, source: Source, learner: Learner
+    ) -> None:
+        policy.load_state_dict(model)
         source.load_state_dict(state["source"])
         learner.load_state_dict(state["learner"])
         restore_randomness(state["randomness"])
         self.stopping.load_state_dict(state["stopping"])
         self.hints.load_state_dict(state["hints"])
-        self.step = self.resumed_from = run.checkpoint.step
         self.samples, self.attempts = state["samples"], state["attempts"]
-        if state["conditions"] == self._conditions():
+        self.changed = changes(state["config"], self.cfg.to_dict())
+        if not any(change.startswith("training.") for change in self.changed):
             self.reason = state["reason"]
 
-    def _conditions(self) -> list[Any]:
-        """What a run was told about stopping: told otherwise, a run that had stopped goes on."""
-        t = self.cfg.training
-        return [t.num_episodes, t.target_reward, t.early_stopping, t.early_stopping_patience]
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Settings that differ, as `section.name: old → new`."""
+    return [
+        f"{section}.{name}: {before.get(section, {}).get(name)} → {value}"
+        for section, settings in after.items()
+        for name, value in settings.items()
+        if before.get(section, {}).get(name) != value
+    ]
 
 
 def _opening(run: Run, cfg: TrainingConfig, here: Position) -> Iterator[Event]:
+    write_config(run.path, cfg)
     run.set_status("running", here.step, cfg.training.num_episodes)
     data = {
         "config": cfg.to_dict(),
@@ -133,6 +155,10 @@ def _opening(run: Run, cfg: TrainingConfig, here: Position) -> Iterator[Event]:
         "total_steps": cfg.training.num_episodes,
     }
     yield run.emit("start", here.step, data)
+    if here.changed:
+        message = f"settings changed since step {here.step}: {'; '.join(here.changed)}"
+        remedy = "From here on the run is not the one it would have been; the schedule counts all steps anew."
+        yield run.emit("hint", here.step, {"code": "settings_changed", "message": message, "remedy": remedy})
     for warning in run.warnings:
         remedy = "Nothing to do: the run goes on from the newest sound state."
         yield run.emit("hint", here.step, {"code": "damage", "message": warning, "remedy": remedy})
@@ -140,12 +166,14 @@ def _opening(run: Run, cfg: TrainingConfig, here: Position) -> Iterator[Event]:
 
 def _evaluation(run: Run, here: Position, policy: Policy, evaluate: Evaluate) -> Iterator[Event]:
     clock = time.perf_counter()
-    metrics = dict(evaluate(policy))
+    metrics = {name: float(value) for name, value in evaluate(policy).items()}
+    if SCORE not in metrics:
+        raise ContractError(f"an evaluation returned {sorted(metrics)}; {SCORE!r} must be among them")
     timing = {"evaluate": time.perf_counter() - clock}
     yield run.emit("eval", here.step, {"metrics": metrics, "timing": timing})
     for hint in here.hints.evaluation(metrics):
         yield run.emit("hint", here.step, hint.as_dict())
-    reason = here.stopping.reason(here.step, metrics["eval/reward_mean"])
+    reason = here.stopping.reason(here.step, metrics[SCORE])
     here.reason = reason if here.step else None
 
 
@@ -158,9 +186,9 @@ def _obey(run: Run, here: Position, stop: StopFlag | None) -> Generator[Event, N
         yield run.emit("control", here.step, {"id": command.id, "op": command.op, "args": command.args, **note})
         wanted = wanted or known
         if command.op == "stop":
-            here.reason = "stopped"
+            here.reason = here.reason or "stopped"
     if stop is not None and stop.raised:
-        here.reason = "stopped"
+        here.reason = here.reason or "stopped"
     return wanted
 
 

@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import itertools
 import json
+import math
 import os
 import re
 import time
@@ -28,18 +29,20 @@ from groupwise.errors import CheckpointError, RunError, RunLocked, RunNotFound
 from groupwise.training.checkpoint import (
     Checkpoint,
     checkpoint_folders,
-    drop_checkpoints,
+    drop_unfinished,
+    later_checkpoints,
     load_checkpoint,
     prune_checkpoints,
     save_checkpoint,
 )
 from groupwise.training.control import Command, pending_commands
 from groupwise.training.events import EventLog, plain, read_events, sound_events
-from groupwise.training.groups import drop_groups, first_damaged_step, write_groups
+from groupwise.training.groups import damaged_groups, groups_after, write_groups
 from groupwise.training.machine import describe_machine
 from groupwise.training.storage import disk, sync_file, write_atomic
 from groupwise.types import Event, GroupRecord
 
+LOCK_TRIES = 5
 CHECKSUM = "# The settings of this run. sha256 of what follows: "
 
 
@@ -116,86 +119,136 @@ def read_config(path: Path) -> TrainingConfig:
 
 
 def inspect_run(path: Path) -> RunInfo:
-    """Read a run's state from outside. A run that says `running` but is held by nobody was interrupted."""
-    events = read_events(path / "events.jsonl")
-    status = _read_status(path)
-    state = str(status.get("state", "interrupted" if events else "created"))
+    """A run's state from outside. A run that says `running` but is held by nobody was interrupted.
+
+    It reads status.json, and the whole event log only where that is missing or damaged.
+    """
+    status = _read_status(path) or _status_from_events(path)
+    state = str(status["state"])
     if state == "running" and not _is_locked(path / "lock"):
         state = "interrupted"
-    metrics: dict[str, Any] = {}
-    for event in events:
-        if event.type in ("step", "eval"):
-            metrics.update(event.data.get("metrics", {}))
-    last = events[-1] if events else None
-    total = next((e.data.get("total_steps", 0) for e in reversed(events) if e.type == "start"), 0)
     return RunInfo(
         id=path.name,
         path=path,
         state=state,
-        step=max((e.step for e in events), default=0),
-        total=int(total),
-        attempt=last.attempt if last else 0,
-        updated=last.time if last else (path / "config.toml").stat().st_mtime,
-        metrics=metrics,
+        step=int(status["step"]),
+        total=int(status["total"]),
+        attempt=int(status["attempt"]),
+        updated=float(status["updated"]),
+        metrics=status["metrics"],
     )
 
 
+def _read_status(path: Path) -> dict[str, Any] | None:
+    """status.json, if it is whole and says everything it should."""
+    try:
+        status = json.loads((path / "status.json").read_text("utf8"))
+        numbers = [float(status[name]) for name in ("step", "total", "attempt", "updated")]
+        sound = all(map(math.isfinite, numbers)) and isinstance(status["metrics"], dict)
+        return {**status, "state": str(status["state"])} if sound else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _status_from_events(path: Path) -> dict[str, Any]:
+    events = read_events(path / "events.jsonl")
+    ends = {"end": "finished", "error": "failed"}
+    total = next((e.data.get("total_steps", 0) for e in reversed(events) if e.type == "start"), 0)
+    return {
+        "state": ends.get(events[-1].type, "interrupted") if events else "created",
+        "step": max((e.step for e in events), default=0),
+        "total": total or 0,
+        "attempt": events[-1].attempt if events else 0,
+        "updated": events[-1].time if events else path.stat().st_mtime,
+        "metrics": latest_metrics(events),
+    }
+
+
+def latest_metrics(events: Iterable[Event]) -> dict[str, Any]:
+    """The newest value of every metric of steps and evaluations."""
+    metrics: dict[str, Any] = {}
+    for event in events:
+        if event.type in ("step", "eval"):
+            metrics.update(event.data.get("metrics", {}))
+    return metrics
+
+
 class Run:
-    """A run folder opened for writing by the one process that holds its lock."""
+    """A run folder opened for writing by the one process that holds its lock.
+
+    What a crash left behind the newest sound checkpoint is forgotten: it will be made again. What is damaged
+    is never deleted but set aside, in `damaged/<attempt>/`.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.id = path.name
+        self.warnings: list[str] = []
+        self._unsynced: list[Path] = []
+        self._metrics: dict[str, Any] = {}
         self._lock = _acquire(path / "lock")
         try:
-            known = [event.attempt for event, _ in sound_events(path / "events.jsonl")]
-            self.attempt = 1 + max([*known, _read_lock(self._lock)], default=0)
+            events = read_events(path / "events.jsonl")
+            self.attempt = 1 + max((event.attempt for event in events), default=0)
+            self.attempt = max(self.attempt, 1 + _read_lock(self._lock))
             _write_lock(self._lock, self.attempt)
-            self.warnings: list[str] = []
-            self._unsynced: list[Path] = []
-            self.checkpoint = self._newest_sound_checkpoint()
-            self._forget_after_checkpoint()
-            kept = read_events(path / "events.jsonl")
+            self.checkpoint = self._newest_sound_checkpoint(len(events))
+            self._log = self._forget_after_checkpoint(len(events))
+            kept = events[: self._log.count]
             self._handled = {str(e.data.get("id")) for e in kept if e.type == "control"}
+            self._metrics = latest_metrics(kept)
             write_atomic(path / "env.json", _json(describe_machine()))
         except BaseException:
             os.close(self._lock)
             raise
 
-    def _newest_sound_checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole, as are the events and the groups before it.
+    def _newest_sound_checkpoint(self, events: int) -> Checkpoint | None:
+        """The newest checkpoint that can be read, if possible one that the log of `events` events reaches.
 
-        A warning for each that is passed over. Damaged groups do not cost more than they can win back: where
-        no older checkpoint comes before the damage, the newest one is taken all the same.
+        A damaged log costs no weights: where no checkpoint comes before the damage, the newest is taken and
+        the log begins anew.
         """
-        whole = sum(1 for _ in sound_events(self.path / "events.jsonl"))
-        sound = []
-        for folder in checkpoint_folders(self.path / "checkpoints"):
+        folders = list(checkpoint_folders(self.path / "checkpoints"))
+        newest = None
+        for folder in folders:
             try:
                 checkpoint = load_checkpoint(folder)
             except CheckpointError as error:
                 self.warnings.append(error.message)
                 continue
-            if checkpoint.seq <= whole:
-                sound.append(checkpoint)
-            else:
-                self.warnings.append(f"checkpoint {folder.name} is newer than the event log, which is damaged")
-        damage = first_damaged_step(self.path / "groups")
-        before = [checkpoint for checkpoint in sound if damage is None or checkpoint.step < damage]
-        if sound and not before:
-            return sound[0]
-        if before and before[0] is not sound[0]:
-            self.warnings.append(f"groups/{damage:06d}.parquet is damaged; its steps are made again")
-        return before[0] if before else None
+            if checkpoint.seq <= events:
+                return checkpoint
+            newest = newest or folder
+        if newest is None and folders:
+            raise CheckpointError(
+                f"none of the {len(folders)} checkpoints of run {self.id} can be read: {'; '.join(self.warnings)}",
+                hint="Nothing was changed. To start the run over, move its checkpoints folder away.",
+            )
+        return load_checkpoint(newest) if newest else None
 
-    def _forget_after_checkpoint(self) -> None:
+    def _forget_after_checkpoint(self, events: int) -> EventLog:
         step, seq = (self.checkpoint.step, self.checkpoint.seq) if self.checkpoint else (0, 0)
+        checkpoints, groups, log = (self.path / name for name in ("checkpoints", "groups", "events.jsonl"))
         with disk(self.path):
-            (self.path / "checkpoints").mkdir(exist_ok=True)
-            (self.path / "groups").mkdir(exist_ok=True)
-            drop_checkpoints(self.path / "checkpoints", step)
-        self.warnings += drop_groups(self.path / "groups", step)
-        self._log = EventLog(self.path / "events.jsonl", keep=seq)
+            checkpoints.mkdir(exist_ok=True)
+            groups.mkdir(exist_ok=True)
+            drop_unfinished(checkpoints)
+            for path in groups_after(groups, step):
+                path.unlink()
+            for path in later_checkpoints(checkpoints, step):
+                self._set_aside(path, f"checkpoint {path.name} was set aside: the run goes on from step {step}")
+            for path in damaged_groups(groups):
+                self._set_aside(path, f"groups/{path.name} is damaged; training does not need it")
+            if seq > events:
+                self._set_aside(log, f"the event log is damaged after event {events}; a new one begins at step {step}")
+                return EventLog(log)
+        return EventLog(log, keep=seq)
+
+    def _set_aside(self, path: Path, warning: str) -> None:
+        place = self.path / "damaged" / str(self.attempt) / path.relative_to(self.path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(place)
+        self.warnings.append(warning)
 
     @property
     def seq(self) -> int:
@@ -206,6 +259,7 @@ class Run:
         """Append an event to the log and return it."""
         event = Event(self.id, self._log.count, self.attempt, time.time(), step, kind, plain(data))
         self._log.append(event)
+        self._metrics.update(latest_metrics([event]))
         return event
 
     def save(self, step: int, model: Mapping[str, Any], state: Mapping[str, Any], limit: int) -> Path:
@@ -227,7 +281,7 @@ class Run:
     def set_status(self, state: str, step: int, total: int, **more: Any) -> None:
         status = {
             "v": 1, "run": self.id, "state": state, "step": step, "total": total, "seq": self.seq,
-            "attempt": self.attempt, "pid": os.getpid(), "updated": time.time(), **more,
+            "attempt": self.attempt, "pid": os.getpid(), "updated": time.time(), "metrics": self._metrics, **more,
         }  # fmt: skip
         write_atomic(self.path / "status.json", _json(status), durable=state != "running")
 
@@ -239,22 +293,41 @@ class Run:
 
     def close(self) -> None:
         self._log.close()
+        _held.discard(self._lock)
         os.close(self._lock)
 
 
 def _acquire(path: Path) -> int:
+    """Take the lock, trying for a moment: whoever asks for a run's state holds it for an instant too."""
     with disk(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        holder = os.pread(descriptor, 4096, 0).decode("utf8", "replace").strip()
-        os.close(descriptor)
-        raise RunLocked(
-            f"run {path.parent.name} is being written by another process ({holder or 'unknown'})",
-            hint="Wait for it, or stop it (Ctrl-C there) and resume here.",
-        ) from error
-    return descriptor
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(0.02)
+        else:
+            _held.add(descriptor)
+            return descriptor
+    holder = os.pread(descriptor, 4096, 0).decode("utf8", "replace").strip()
+    os.close(descriptor)
+    raise RunLocked(
+        f"run {path.parent.name} is being written by another process ({holder or 'unknown'})",
+        hint="Wait for it, or stop it (Ctrl-C there) and resume here.",
+    )
+
+
+_held: set[int] = set()
+
+
+def _close_held() -> None:
+    """A forked worker must not keep the lock of a run whose own process is gone."""
+    while _held:
+        with suppress(OSError):
+            os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_close_held)
 
 
 def _is_locked(path: Path) -> bool:
@@ -281,14 +354,6 @@ def _read_lock(descriptor: int) -> int:
 def _write_lock(descriptor: int, attempt: int) -> None:
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, _json({"pid": os.getpid(), "attempt": attempt}), 0)
-
-
-def _read_status(path: Path) -> dict[str, Any]:
-    try:
-        status = json.loads((path / "status.json").read_text("utf8"))
-    except (OSError, ValueError):
-        return {}
-    return status if isinstance(status, dict) else {}
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

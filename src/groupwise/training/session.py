@@ -13,8 +13,8 @@ from groupwise.errors import GroupwiseError, StorageError
 from groupwise.training.learner import Learner
 from groupwise.training.loop import Evaluate, train
 from groupwise.training.randomness import seed_everything
-from groupwise.training.run import Run, inspect_run, read_config, write_config
-from groupwise.training.stopping import graceful_stop
+from groupwise.training.run import Run, inspect_run, read_config
+from groupwise.training.stopping import StopFlag
 from groupwise.types import Event, Policy, Source
 
 
@@ -30,36 +30,43 @@ class Parts:
 Build = Callable[[TrainingConfig], Parts]
 
 
-def execute(path: Path, build: Build, cfg: TrainingConfig | None = None) -> Iterator[Event]:
-    """Run or resume the run at `path`, with `cfg` in place of its recorded settings if given."""
-    with graceful_stop() as stop:
-        run = Run(path)
-        try:
-            if cfg is not None:
-                write_config(path, cfg)
-            cfg = cfg or read_config(path)
-            seed_everything(cfg.run.seed)
-            if cfg.run.threads is not None:
-                torch.set_num_threads(cfg.run.threads)
-            parts = build(cfg)
-            learner = Learner(parts.policy, cfg)
-            yield from train(parts.policy, parts.source, learner, cfg, run, evaluate=parts.evaluate, stop=stop)
-        except GroupwiseError as error:
-            yield from _failed(run, error)
-            raise
-        except Exception as error:
-            yield from _failed(run, GroupwiseError(f"{type(error).__name__}: {error}"))
-            raise
-        finally:
-            run.close()
+def execute(
+    path: Path, build: Build, cfg: TrainingConfig | None = None, stop: StopFlag | None = None
+) -> Iterator[Event]:
+    """Run or resume the run at `path`, with `cfg` in place of its recorded settings if given.
+
+    Raise `stop` to end it after its current step (`graceful_stop` ties that to Ctrl-C). One run at a time in a
+    process: runs share the global random generators and the number of threads.
+    """
+    run = Run(path)
+    threads = torch.get_num_threads()
+    parts: Parts | None = None
+    try:
+        cfg = cfg or read_config(path)
+        run.set_status("running", run.checkpoint.step if run.checkpoint else 0, cfg.training.num_episodes)
+        seed_everything(cfg.run.seed)
+        torch.set_num_threads(cfg.run.threads or threads)
+        parts = build(cfg)
+        learner = Learner(parts.policy, cfg)
+        yield from train(parts.policy, parts.source, learner, cfg, run, evaluate=parts.evaluate, stop=stop)
+    except GroupwiseError as error:
+        yield from _failed(run, error)
+        raise
+    except Exception as error:
+        yield from _failed(run, GroupwiseError(f"{type(error).__name__}: {error}"))
+        raise
+    finally:
+        torch.set_num_threads(threads)
+        if parts is not None:
+            parts.source.close()
+        run.close()
 
 
 def _failed(run: Run, error: GroupwiseError) -> Iterator[Event]:
     """Say in the run folder why it stopped, if the disk still takes it."""
-    step = run.checkpoint.step if run.checkpoint else 0
     try:
         info = inspect_run(run.path)
         yield run.emit("error", info.step, error.as_dict())
-        run.set_status("failed", info.step, info.total, error=error.as_dict()["error"], resumable_from=step)
+        run.set_status("failed", info.step, info.total, error=error.as_dict()["error"])
     except StorageError:
         return

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from groupwise.config import TrainingConfig
-from groupwise.core import loss_denominator, overlong_mask
+from groupwise.core import loss_denominator, overlong_mask, zero_spread_groups
 from groupwise.errors import NoSignalError
-from groupwise.rewards.scoring import score_groups
+from groupwise.rewards.scoring import Scorer
 from groupwise.training.estimate import Attempts, Estimate, Values, estimate_advantages, scored_attempts
+from groupwise.training.learner import acting_rows
 from groupwise.types import Batch, End, Failed, Group, GroupRecord, Policy, Reward, ScoredGroup, Task, Tensors
 
 PATIENCE = 3
@@ -37,7 +38,22 @@ class Rollout(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-Collate = Callable[[Attempts, Estimate], Batch]
+@dataclass(frozen=True)
+class Rows:
+    """How a product lays out its scored attempts for the policy: rows of [B, T].
+
+    `pick` takes a table over the attempts, [attempts, longest], to the layout of the rows; the source uses it for
+    all that it adds. `weights` scale what each row, or each token, contributes.
+    """
+
+    inputs: Tensors
+    mask: Tensor
+    behavior_logp: Tensor
+    pick: Callable[[Tensor], Tensor]
+    weights: Tensor | None = None
+
+
+Collate = Callable[[Attempts], Rows]
 
 
 class GroupSource:
@@ -61,32 +77,35 @@ class GroupSource:
         self.collate = collate
         self.values = values
         self.reference = reference
+        self.scorer = Scorer(timeout=cfg.rollout.reward_timeout)
         self.silent_steps = 0
 
     def next(self) -> Batch:
         clock = _Clock()
         groups = self.rollout.collect(self.tasks.take(self.cfg.rollout.tasks_per_step))
         clock.lap("rollout")
-        scored = score_groups(self.reward, groups)
+        scored = self.scorer.score(self.reward, groups)
         clock.lap("score")
         self._insist_on_scores(scored)
         attempts = scored_attempts(scored)
         estimate = self._without_cut_offs(attempts, estimate_advantages(attempts, self.cfg.advantage, self.values))
-        batch = self._with_denominator(self.collate(attempts, estimate))
-        batch = self._with_reference(self._without_idle_rows(batch))
+        batch = self._with_reference(self._without_idle_rows(self._batch(attempts, estimate)))
         metrics = group_metrics(scored, attempts, estimate)
         clock.lap("advantage")
         return replace(
             batch,
             metrics=metrics,
             timing=clock.laps,
-            samples=int(sum(int(m.mask.sum()) for s in scored for m in s.group.members)),
+            samples=sum(m.actions_taken for s in scored for m in s.group.members),
             attempts=sum(len(s.group.members) for s in scored),
             records=group_records(scored, attempts, estimate),
         )
 
     def publish(self, policy: Policy) -> None:
         """Rollouts use the learner's own policy: nothing has to travel."""
+
+    def close(self) -> None:
+        self.scorer.close()
 
     def _insist_on_scores(self, scored: Sequence[ScoredGroup]) -> None:
         failures = [s.failure for group in scored for s in group.scores if isinstance(s, Failed)]
@@ -106,43 +125,66 @@ class GroupSource:
         cut = torch.tensor([member.end in CUT_OFF for member in attempts.members])
         return replace(estimate, keep=overlong_mask(cut, attempts.mask))
 
-    def _with_denominator(self, batch: Batch) -> Batch:
-        """Fix the denominator while all scored attempts are there: skipping idle ones must not change it."""
-        loss = self.cfg.loss
-        value = loss_denominator(loss.loss_type, batch.mask, max_length=loss.max_completion_length)
-        return replace(batch, denominator=float(value))
+    def _batch(self, attempts: Attempts, estimate: Estimate) -> Batch:
+        """All scored attempts. The counts are fixed here: skipping idle rows later must not change a step."""
+        loss, rows = self.cfg.loss, self.collate(attempts)
+
+        def picked(table: Tensor | None) -> Tensor | None:
+            return None if table is None else rows.pick(table).to(rows.behavior_logp.dtype)
+
+        return Batch(
+            inputs=rows.inputs,
+            mask=rows.mask,
+            behavior_logp=rows.behavior_logp,
+            advantages=rows.pick(estimate.advantages).to(rows.behavior_logp.dtype),
+            denominator=loss_denominator(loss.loss_type, attempts.mask, max_length=loss.max_completion_length),
+            total_rows=int(rows.mask.shape[0]),
+            total_tokens=int(rows.mask.sum()),
+            keep=None if estimate.keep is None else rows.pick(estimate.keep),
+            weights=rows.weights,
+            returns=picked(estimate.returns),
+            values=picked(estimate.values),
+        )
 
     def _without_idle_rows(self, batch: Batch) -> Batch:
         """Leave out rows that no term of the loss would act on."""
         loss = self.cfg.loss
         if loss.beta > 0 or loss.kl_target is not None or batch.returns is not None:
             return batch
-        active = batch.advantages.ne(0).any(1)
+        active = acting_rows(batch)
         return batch if bool(active.all()) else batch.select(active)
 
     def _with_reference(self, batch: Batch) -> Batch:
         if self.reference is None or batch.rows == 0:
             return batch
+        size = self.cfg.optim.per_device_train_batch_size
         with torch.no_grad():
-            return replace(batch, reference_logp=self.reference(batch.inputs))
+            parts = [
+                self.reference({n: v[start : start + size].to(self.cfg.policy.device) for n, v in batch.inputs.items()})
+                for start in range(0, batch.rows, size)
+            ]
+        return replace(batch, reference_logp=torch.cat(parts).to(batch.mask.device))
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "tasks": self.tasks.state_dict(),
             "rollout": self.rollout.state_dict(),
+            "reward": self.reward.state_dict() if hasattr(self.reward, "state_dict") else None,
             "silent_steps": self.silent_steps,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.tasks.load_state_dict(state["tasks"])
         self.rollout.load_state_dict(state["rollout"])
+        if hasattr(self.reward, "load_state_dict"):
+            self.reward.load_state_dict(state["reward"])
         self.silent_steps = state["silent_steps"]
 
 
 def group_metrics(scored: Sequence[ScoredGroup], attempts: Attempts, estimate: Estimate) -> dict[str, float | None]:
     """What a GRPO user asks of a step's groups, before any learning."""
     members = [member for group in scored for member in group.group.members]
-    lengths = torch.tensor([len(member) for member in members], dtype=torch.float64)
+    lengths = torch.tensor([member.actions_taken for member in members], dtype=torch.float64)
     cut = sum(member.end in CUT_OFF for member in members)
     metrics: dict[str, float | None] = {
         "groups/count": float(len(scored)),
@@ -157,8 +199,7 @@ def group_metrics(scored: Sequence[ScoredGroup], attempts: Attempts, estimate: E
     for name in sorted({name for score in attempts.scores for name in score.parts}):
         parts = [score.parts[name] for score in attempts.scores if name in score.parts]
         metrics[f"reward/part/{name}"] = sum(parts) / len(parts)
-    has_signal = torch.zeros(len(scored), dtype=torch.bool)
-    has_signal[attempts.group[estimate.advantages.ne(0).any(1)]] = True
+    _, silent = zero_spread_groups(totals, attempts.group)
     acting = estimate.advantages[attempts.mask]
     return {
         **metrics,
@@ -166,7 +207,7 @@ def group_metrics(scored: Sequence[ScoredGroup], attempts: Attempts, estimate: E
         "reward/std": float(totals.std(correction=0)),
         "reward/min": float(totals.min()),
         "reward/max": float(totals.max()),
-        "groups/zero_spread_share": 1.0 - float(has_signal.double().mean()),
+        "groups/zero_spread_share": float(silent.double().mean()),
         "advantage/std": float(acting.std(correction=0)),
         "advantage/abs_mean": float(acting.abs().mean()),
     }
@@ -186,12 +227,12 @@ def group_records(scored: Sequence[ScoredGroup], attempts: Attempts, estimate: E
             parts={} if isinstance(score, Failed) else score.parts,
             flags=() if isinstance(score, Failed) else score.flags,
             advantage=advantage.get(member.id, 0.0),
-            length=len(member),
+            length=member.actions_taken,
             end=str(member.end),
             failure=f"{score.failure.where}/{score.failure.code}: {score.failure.message}"
             if isinstance(score, Failed)
             else "",
-            version=int(member.versions[0]) if len(member) else 0,
+            version=int(member.versions[member.mask].min()) if member.actions_taken else 0,
         )
         for group in scored
         for member, score in zip(group.group.members, group.scores, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -25,7 +26,9 @@ class EarlyStopping:
         self.waited = 0
 
     def reason(self, step: int, score: float) -> str | None:
-        """Why to stop after an evaluation of `score`, or None to go on."""
+        """Why to stop after an evaluation of `score`, or None to go on. What is not a number says nothing."""
+        if not math.isfinite(score):
+            return None
         margin = self.cfg.early_stopping_threshold * max(1.0, abs(self.best or 0.0))
         if self.best is None or score > self.best + margin:
             self.best, self.best_step, self.waited = score, step, 0
