@@ -43,6 +43,10 @@ CONFIG_COMMANDS = {
 }
 
 
+class Interrupted(GroupwiseError):
+    code = "interrupted"
+
+
 def build_app() -> App:
     app = App(name="groupwise", help=HELP, version=__version__)
     for name, (function, summary) in COMMANDS.items():
@@ -71,8 +75,12 @@ def run(words: Sequence[str]) -> int:
         complain(error, words)
         return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
+        complain(Interrupted("interrupted", hint="A run that was training goes on with `groupwise resume`."), words)
         return 130
+    except MemoryError as error:
+        hint = "Try smaller policy.hidden_sizes, rollout.num_generations or rollout.tasks_per_step."
+        complain(GroupwiseError(f"not enough memory: {error}", hint=hint), words)
+        return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -248,9 +248,9 @@ def test_an_override_is_not_blamed_on_a_line_of_the_file(write):
     ],
 )
 def test_a_damaged_file_is_one_clear_sentence(write, name, content, words):
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert words in refusal(write(name, content))
-    assert time.perf_counter() - begin < 3
+    assert time.process_time() - begin < 5
 
 
 def test_aliases_that_multiply_are_refused_at_once(write):

@@ -277,7 +277,7 @@ def test_ctrl_c_saves_and_the_run_resumes_there(small_config: Configure, tmp_pat
         lines.append(json.loads(line))
         if lines[-1]["type"] == "step" and lines[-1]["step"] == 5:
             process.send_signal(number)
-    assert process.wait(30) == 0, process.stderr and process.stderr.read()
+    assert process.wait(30) == 130, process.stderr and process.stderr.read()
     assert [line["type"] for line in lines][-2:] == ["checkpoint", "end"]
     assert lines[-1]["data"]["reason"] == "stopped"
     path = Path(cfg.run.output_dir) / "ctrl-c"

@@ -15,6 +15,7 @@ from typing import Annotated
 
 import torch
 from cyclopts import Parameter
+from cyclopts.validators import Number
 from rich.console import Console
 from rich.table import Table
 
@@ -45,7 +46,7 @@ class Finding:
 def doctor(
     config: Path | None = None,
     *,
-    steps: Annotated[int, Parameter(help="How many dry steps of groups to look at.")] = 3,
+    steps: Annotated[int, Parameter(validator=Number(gte=1), help="How many dry steps of groups to look at.")] = 3,
     runs_dir: Path = Path(RUNS),
     set_: Overrides = (),
     common: Common = Common(),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 from rich.console import Console
 from rich.table import Table
 
@@ -19,7 +20,7 @@ from groupwise.training.run import find_run, read_config
 def evaluate(
     run: str = "latest",
     *,
-    episodes: Annotated[int, Parameter(help="How many fresh attempts.")] = 100,
+    episodes: Annotated[int, Parameter(validator=Number(gte=1), help="How many fresh attempts.")] = 100,
     seed: Annotated[int | None, Parameter(help="First seed; the run's own if not given.")] = None,
     step: Annotated[int | None, Parameter(help="Which checkpoint; the newest if not given.")] = None,
     runs_dir: Path = Path(RUNS),

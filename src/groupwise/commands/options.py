@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from groupwise.training.events import plain
+
 RUNS = "runs"
 
 Overrides = Annotated[
@@ -28,4 +30,4 @@ class Common:
 
 def answer(value: Mapping[str, Any] | Sequence[Any]) -> None:
     """Print a command's answer as JSON."""
-    print(json.dumps(value, ensure_ascii=False, default=str))
+    print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
+from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.training.session import Build
 
@@ -12,10 +14,18 @@ PRODUCTS = {"control": "groupwise.control.product"}
 
 def builder(product: str) -> Build:
     """The function that makes a run's parts for `task.product`."""
+    build: Build = _module(product).build
+    return build
+
+
+def check_product(cfg: TrainingConfig) -> None:
+    """Let the product refuse settings that it cannot make a run of."""
+    _module(cfg.task.product).check(cfg)
+
+
+def _module(product: str) -> Any:
     if product not in PRODUCTS:
         raise ConfigError(
-            f"task.product = {product!r} is not a product", hint=f"One of {', '.join(PRODUCTS)}.",
-            field="task.product",
-        )  # fmt: skip
-    build: Build = import_module(PRODUCTS[product]).build
-    return build
+            f"task.product = {product!r} is not a product", hint=f"One of {', '.join(PRODUCTS)}.", field="task.product"
+        )
+    return import_module(PRODUCTS[product])

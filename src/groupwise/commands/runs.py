@@ -17,8 +17,9 @@ from groupwise.reporting.curve import curve
 from groupwise.reporting.history import History
 from groupwise.reporting.report import write_report
 from groupwise.reporting.tables import runs_table, summary_table
+from groupwise.reporting.text import printable
 from groupwise.training.events import read_events
-from groupwise.training.run import RunInfo, find_run, inspect_run, run_folders
+from groupwise.training.run import RunInfo, find_run, inspect_run, inspect_runs
 
 
 def runs(*, runs_dir: Path = Path(RUNS), common: Common = Common()) -> None:
@@ -29,7 +30,7 @@ def runs(*, runs_dir: Path = Path(RUNS), common: Common = Common()) -> None:
     runs_dir
         Where runs are kept.
     """
-    found = sorted((inspect_run(path) for path in run_folders(runs_dir)), key=lambda run: run.updated)
+    found = inspect_runs(runs_dir)
     if common.json:
         answer([facts(run) for run in found])
     elif found:
@@ -62,10 +63,11 @@ def show(run: str = "latest", *, runs_dir: Path = Path(RUNS), common: Common = C
         console.print("\nmean reward of the attempts, by step", style="dim")
         print(curve(rewards, min(console.width, 72), 8, steps=(steps[0], steps[-1])))
     for step, hint in history.hints:
-        words = f"step {step}: {hint.get('message')} {hint.get('remedy')}"
-        console.print(words, style="yellow", markup=False)
+        words = printable(f"step {step}: {hint.get('message')} {hint.get('remedy')}")
+        console.print(words, style="yellow", markup=False, highlight=False)
     for error in history.errors:
-        console.print(f"failed: {error.get('message')} {error.get('hint')}", style="red", markup=False)
+        words = printable(f"failed: {error.get('message')} {error.get('hint')}")
+        console.print(words, style="red", markup=False, highlight=False)
     if info.state in ("stopped", "interrupted", "failed"):
         console.print(f"\ngo on with: groupwise resume {path}", highlight=False, markup=False)
 
@@ -86,18 +88,18 @@ def plot(
         Where runs are kept.
     """
     paths = [find_run(name, str(runs_dir)) for name in runs]
+    series = {path.name: series_of(path, metric) for path in paths}
     if out is not None:
         plot_runs(paths, metric, out)
     if common.json:
-        series = {path.name: dict(zip(*History.read(path).series(metric), strict=True)) for path in paths}
-        answer({"metric": metric, "out": str(out) if out else None, "series": series})
+        values = {name: dict(zip(*found, strict=True)) for name, found in series.items()}
+        answer({"metric": metric, "out": str(out) if out else None, "series": values})
     elif out is not None:
         print(out)
     else:
-        for path in paths:
-            steps, values = series_of(path, metric)
-            print(f"{path.name}: {metric}")
-            print(curve(values, min(Console().width, 72), 8, steps=(steps[0], steps[-1])))
+        for name, (steps, found) in series.items():
+            print(f"{name}: {metric}")
+            print(curve(found, min(Console().width, 72), 8, steps=(steps[0], steps[-1])))
 
 
 def report(run: str = "latest", *, runs_dir: Path = Path(RUNS), common: Common = Common()) -> None:

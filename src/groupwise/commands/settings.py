@@ -9,8 +9,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from groupwise.commands.options import Common, Overrides, answer
-from groupwise.config import TrainingConfig, check_config, config_schema, load_config
+from groupwise.commands.products import check_product
+from groupwise.config import Finding, TrainingConfig, check_config, config_schema, load_config
 from groupwise.config.overrides import apply_overrides
+from groupwise.errors import ConfigError
 
 
 def show(
@@ -52,6 +54,11 @@ def check(config: Path, *, set_: Overrides = (), common: Common = Common()) -> i
         A settings file (TOML, YAML, JSON or XML).
     """
     findings = check_config(config, set_)
+    if not findings:
+        try:
+            check_product(load_config(config, set_))
+        except ConfigError as error:
+            findings = [Finding(error.field, error.message, error.hint)]
     if common.json:
         answer({"file": str(config), "ok": not findings, "findings": [asdict(f) for f in findings]})
     elif findings:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from groupwise.commands.options import RUNS, Common, Overrides, answer
-from groupwise.commands.products import builder
+from groupwise.commands.products import builder, check_product
 from groupwise.config import TrainingConfig, apply_overrides, load_config
 from groupwise.errors import RunError
 from groupwise.reporting.console import watch
@@ -40,6 +42,7 @@ def train(config: Path, *, set_: Overrides = (), common: Common = Common()) -> i
         The settings file, for example examples/cartpole.toml.
     """
     cfg = load_config(config, set_)
+    check_product(cfg)
     return follow(create_run(cfg), cfg, json=common.json)
 
 
@@ -62,8 +65,7 @@ def resume(run: str = "latest", *, runs_dir: Path = Path(RUNS), set_: Overrides 
             f"run {path.name} is finished: {cfg.training.num_episodes} steps were asked for",
             hint=f"Train it longer: groupwise resume {path} --set training.num_episodes=…",
         )
-    send_command(path, "resume")
-    return follow(path, cfg, json=common.json)
+    return follow(path, cfg, json=common.json, by_hand=True)
 
 
 def stop(run: str = "latest", *, runs_dir: Path = Path(RUNS), common: Common = Common()) -> None:
@@ -92,7 +94,7 @@ def demo(
     seed: Annotated[int | None, Parameter(help="Any number; a fresh one each time if not given.")] = None,
     runs_dir: Path = Path(RUNS),
     common: Common = Common(),
-) -> None:
+) -> int:
     """Learn CartPole from nothing with GRPO, in seconds on one core, and write a report.
 
     Parameters
@@ -107,29 +109,35 @@ def demo(
     if not common.json:
         console.print(f"{OPENING} Seed {seed}.\n", highlight=False)
     began = time.perf_counter()
-    list(follow_events(path, cfg, quiet=common.json or not console.is_terminal))
+    last = deque(follow_events(path, cfg, quiet=common.json or not console.is_terminal), maxlen=1).pop()
     seconds = time.perf_counter() - began
     report = write_report(path)
     history = History.read(path)
     scores = history.series("eval/reward_mean")[1]
+    stopped = last.data["reason"] == "stopped"
     if common.json:
         answer(
             {
-                "before": scores[0], "after": scores[-1], "seconds": round(seconds, 2),
-                "seed": seed, "run": str(path), "report": str(report),
+                "before": scores[0], "after": scores[-1], "seconds": round(seconds, 2), "seed": seed,
+                "finished": not stopped, "run": str(path), "report": str(report),
             }
         )  # fmt: skip
-        return
-    steps, rewards = history.series("reward/mean")
-    console.print("mean reward of the attempts, by step", style="dim")
-    print(curve(rewards, min(console.width, 72), 8, steps=(steps[0], steps[-1])))
-    episodes = cfg.run.eval_episodes
-    console.print(
-        f"\nBefore: {scores[0]:.0f} of 500 steps upright.  After: [bold]{scores[-1]:.0f} of 500[/bold], "
-        f"mean of {episodes} greedy episodes from unseen starts, in {seconds:.1f} s.\n",
-        highlight=False,
-    )
-    console.print(NEXT.format(report=report, run=path), highlight=False, markup=False)
+    elif stopped:
+        console.print(f"stopped; go on with: groupwise resume {path}", highlight=False, markup=False)
+    else:
+        if not console.is_terminal:
+            steps, rewards = history.series("reward/mean")
+            console.print("mean reward of the attempts, by step", style="dim")
+            print(curve(rewards, min(console.width, 72), 8, steps=(steps[0], steps[-1])))
+        episodes = cfg.run.eval_episodes
+        console.print(
+            f"\nBefore: {scores[0]:.0f} of 500 steps upright.  After: [bold]{scores[-1]:.0f} of 500[/bold].\n"
+            f"Means of {episodes} greedy episodes from unseen starts; {seconds:.1f} s on one core.\n",
+            highlight=False,
+        )
+        command = "groupwise" if shutil.which("groupwise") else sys.argv[0]
+        console.print(NEXT.format(report=report, run=path, groupwise=command), highlight=False, markup=False)
+    return 130 if stopped else 0
 
 
 OPENING = (
@@ -138,30 +146,36 @@ OPENING = (
 )
 
 NEXT = """Look at it:    {report}
-Try next:      groupwise show {run}
-               groupwise eval {run} --seed 7
-               groupwise train examples/cartpole.toml --set loss.loss_type=sapo
-               groupwise config show --comments"""
+Try next:      {groupwise} show {run}
+               {groupwise} eval {run} --seed 7
+               {groupwise} train {run}/config.toml --set loss.loss_type=sapo
+               {groupwise} config show --comments"""
 
 
-def follow(path: Path, cfg: TrainingConfig, *, json: bool) -> int:
-    """Run to the end while showing it, then write the report."""
-    last = deque(follow_events(path, cfg, json=json), maxlen=1).pop()
+def follow(path: Path, cfg: TrainingConfig, *, json: bool, by_hand: bool = False) -> int:
+    """Run to the end while showing it, then write the report; 130 when it was interrupted."""
+    last = deque(follow_events(path, cfg, json=json, by_hand=by_hand), maxlen=1).pop()
     report = write_report(path)
+    stopped = last.data["reason"] == "stopped"
     if not json:
-        console = Console(stderr=True)
-        console.print(f"report: {report}", highlight=False)
-        if last.data["reason"] == "stopped":
-            console.print(f"stopped; go on with: groupwise resume {path}", highlight=False)
-    return 0
+        console = Console(stderr=True, soft_wrap=True)
+        console.print(f"report: {report}", highlight=False, markup=False)
+        if stopped:
+            console.print(f"stopped; go on with: groupwise resume {path}", highlight=False, markup=False)
+    return 130 if stopped else 0
 
 
-def follow_events(path: Path, cfg: TrainingConfig, *, json: bool = False, quiet: bool = False) -> Iterator[Event]:
-    """The events of the run as they happen, shown on the way to whoever asked for them."""
+def follow_events(
+    path: Path, cfg: TrainingConfig, *, json: bool = False, quiet: bool = False, by_hand: bool = False
+) -> Iterator[Event]:
+    """The events of the run as they happen, shown on the way to whoever asked for them.
+
+    Ctrl-C, or SIGTERM, lets the step in hand finish and saves; a second one insists.
+    """
     sinks = exporters(cfg.run.report_to, path, cfg.to_dict())
     try:
         with graceful_stop() as stop:
-            events = execute(path, builder(cfg.task.product), cfg, stop)
+            events = execute(path, builder(cfg.task.product), cfg, stop, by_hand=by_hand)
             for event in watch(events, json=json, quiet=quiet):
                 for sink in sinks:
                     sink.event(event)

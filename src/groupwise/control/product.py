@@ -26,13 +26,15 @@ from groupwise.training.source import GroupSource, Rows
 from groupwise.types import Array, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
 
 BEYOND_EVALUATION = 2**32
+IDLE_SECTIONS = ("grouping", "generation", "memory", "scoring")
+IDLE_SETTINGS = ("model_name", "gradient_checkpointing", "max_conversation_turns")
 
 ENVIRONMENTS: Mapping[str, Callable[..., VectorEnvironment]] = {"CartPole-v1": CartPole}
 
 
 def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     """Everything a control run needs, made from its settings; `reward` replaces the environment's own."""
-    refuse_sequence_losses(cfg)
+    check(cfg)
     environment = make_environment(cfg.task)
     policy = MLPPolicy(
         environment.observation_size,
@@ -50,7 +52,24 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
         values=critic_values(policy) if cfg.advantage.estimator == "gae" else None,
         reference=frozen_reference(policy) if cfg.policy.use_reference_model else None,
     )
-    return Parts(policy, source, greedy_evaluation(cfg, make_environment(cfg.task)))
+    return Parts(policy, source, greedy_evaluation(cfg, make_environment(cfg.task)), notes(cfg))
+
+
+def check(cfg: TrainingConfig) -> None:
+    """Refuse settings that no control run can be made of, before a run folder exists."""
+    refuse_sequence_losses(cfg)
+    make_environment(cfg.task)
+
+
+def notes(cfg: TrainingConfig) -> tuple[str, ...]:
+    """Settings that were changed but that a control run does not look at, and groups that cannot teach."""
+    usual = TrainingConfig()
+    sections = [name for name in IDLE_SECTIONS if getattr(cfg, name) != getattr(usual, name)]
+    single = [name for name in IDLE_SETTINGS if getattr(cfg, name) != getattr(usual, name)]
+    found = [f"{name} has no effect on a control run" for name in (*sections, *single)]
+    if cfg.rollout.num_generations == 1 and cfg.advantage.estimator != "gae":
+        found.append("rollout.num_generations = 1: a group of one has nothing to compare with and learns nothing")
+    return tuple(found)
 
 
 def refuse_sequence_losses(cfg: TrainingConfig) -> None:

@@ -76,10 +76,10 @@ class Silent:
 
     @contextmanager
     def _reader(self, stream: Any) -> Iterator[None]:
-        """Write inside this: when the reader has gone away, all later output is dropped."""
+        """Write inside this: when nobody can read it any more, all later output is dropped."""
         try:
             yield
-        except BrokenPipeError:
+        except OSError:
             self._gone = True
             # Whatever else this process says there goes nowhere, rather than failing when Python exits.
             if stream is sys.stdout:

@@ -167,10 +167,11 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 def _again(history: History, run_dir: Path) -> str:
     folder = shlex.quote(str(run_dir))
+    longer = f" --set training.num_episodes={2 * history.step}" if history.step >= history.total_steps else ""
     commands = {
         "It was started with": str(history.env.get("command") or ""),
-        "Go on from the last checkpoint": f"groupwise resume {folder}",
-        "The same run again": f"groupwise train {shlex.quote(str(run_dir / 'config.toml'))}",
+        "Go on from the last checkpoint": f"groupwise resume {folder}{longer}",
+        "The same run again": f"groupwise train {shlex.quote(str(run_dir / 'config.toml'))} --set run.run_name=null",
     }
     blocks = (f"<h3>{k}</h3><pre><code>{escape(v)}</code></pre>" for k, v in commands.items() if v)
     rows = "".join(blocks)

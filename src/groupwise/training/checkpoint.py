@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -81,6 +82,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
                 raise CheckpointError(f"checkpoint {path.name} is damaged: {name} is not what was written")
         state = torch.load(path / FILES[1], map_location="cpu", weights_only=True)
         model = load_file(path / FILES[0])
+        if type(state["step"]) is not int or type(state["seq"]) is not int or min(state["step"], state["seq"]) < 0:
+            raise CheckpointError(f"checkpoint {path.name} is damaged: its step or event number is not a count")
         model |= {name: model[original] for name, original in state["aliases"].items()}
         return Checkpoint(state["step"], state["seq"], path, model, state)
     except FileNotFoundError as error:
@@ -130,7 +133,7 @@ def plain_state(value: Any, path: str = "state") -> Any:
 
 def checkpoint_folders(folder: Path) -> Iterator[Path]:
     """The checkpoints below `folder`, newest first, sound or not."""
-    steps = [p for p in folder.glob("[0-9]*") if p.is_dir() and p.name.isdigit()]
+    steps = [p for p in folder.glob("[0-9]*") if p.is_dir() and re.fullmatch("[0-9]+", p.name)]
     yield from sorted(steps, key=lambda p: int(p.name), reverse=True)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from groupwise.training.storage import disk
 from groupwise.types import EVENT_TYPES, Event
 
+LARGEST = 1e150
 FIELDS = frozenset(("v", "run", "seq", "attempt", "time", "step", "type", "data"))
 
 
@@ -32,18 +33,47 @@ def plain(value: Any) -> Any:
     if isinstance(value, bool | int | str) or value is None:
         return value
     number = float(value)
-    return number if math.isfinite(number) else None
+    return number if math.isfinite(number) and abs(number) < LARGEST else None
 
 
 def decode(line: bytes) -> Event | None:
-    """The event of a line, or None where the line is not a whole event."""
+    """The event of a line, or None where the line is not a whole event of this version."""
     try:
-        raw = json.loads(line)
+        raw = json.loads(line, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(raw, dict) or raw.keys() != FIELDS or raw["type"] not in EVENT_TYPES:
+    if not isinstance(raw, dict) or raw.keys() != FIELDS or raw["v"] != 1 or raw["type"] not in EVENT_TYPES:
         return None
-    return Event(**raw)
+    counts = (raw["seq"], raw["attempt"], raw["step"])
+    if not all(type(count) is int and 0 <= count < 2**53 for count in counts):
+        return None
+    sound = type(raw["run"]) is str and _is_time(raw["time"]) and _is_data(raw["type"], raw["data"])
+    return Event(**raw) if sound else None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < 1e11
+
+
+def _is_data(kind: str, data: Any) -> bool:
+    """Whether the parts that readers rely on have the shape they rely on."""
+    if not isinstance(data, dict):
+        return False
+    tables = [data.get(name, {}) for name in ("metrics", "timing", "totals")]
+    if not all(isinstance(table, dict) and all(map(_is_number, table.values())) for table in tables):
+        return False
+    if kind == "start":
+        total = data.get("total_steps", 0)
+        return type(total) is int and 0 <= total < 2**53 and isinstance(data.get("config", {}), dict)
+    return kind != "error" or isinstance(data.get("error"), dict)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and abs(value) < LARGEST)
 
 
 def sound_events(path: Path) -> Iterator[tuple[Event, int]]:
@@ -52,7 +82,7 @@ def sound_events(path: Path) -> Iterator[tuple[Event, int]]:
     It stops at the first line that is torn, is not an event or is out of order: what follows a tear was
     never promised to anybody.
     """
-    if not path.exists():
+    if not path.is_file():
         return
     offset = 0
     with open(path, "rb") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -55,7 +56,10 @@ def damaged_groups(folder: Path, look_at: int = 20) -> list[Path]:
 
 
 def numbered(folder: Path) -> list[Path]:
-    return sorted((p for p in folder.glob("*.parquet") if p.stem.isdigit()), key=lambda p: int(p.stem))
+    return sorted(
+        (p for p in folder.glob("*.parquet") if re.fullmatch("[0-9]+", p.stem) and p.is_file()),
+        key=lambda p: int(p.stem),
+    )
 
 
 def _is_whole(path: Path) -> bool:

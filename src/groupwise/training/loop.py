@@ -160,8 +160,7 @@ def _opening(run: Run, cfg: TrainingConfig, here: Position) -> Iterator[Event]:
         remedy = "From here on the run is not the one it would have been; the schedule counts all steps anew."
         yield run.emit("hint", here.step, {"code": "settings_changed", "message": message, "remedy": remedy})
     for warning in run.warnings:
-        remedy = "Nothing to do: the run goes on from the newest sound state."
-        yield run.emit("hint", here.step, {"code": "damage", "message": warning, "remedy": remedy})
+        yield run.emit("hint", here.step, {"code": "notice", "message": warning, "remedy": ""})
 
 
 def _evaluation(run: Run, here: Position, policy: Policy, evaluate: Evaluate) -> Iterator[Event]:

@@ -31,10 +31,12 @@ def describe_machine() -> dict[str, Any]:
 
 @functools.cache
 def source_commit() -> str | None:
-    """The commit of the source tree Groupwise runs from, if it runs from one."""
+    """The commit of the source tree Groupwise runs from, marked where files were changed since; None elsewhere."""
+    here = ["git", "-C", str(Path(__file__).parent)]
     try:
+        subprocess.run([*here, "ls-files", "--error-unmatch", Path(__file__).name], capture_output=True, check=True)
         answer = subprocess.run(
-            ["git", "-C", str(Path(__file__).parent), "log", "-1", "--format=%h", "--", "."],
+            [*here, "describe", "--always", "--dirty=-changed", "--exclude=*"],
             capture_output=True, text=True, timeout=2, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):

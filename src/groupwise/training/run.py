@@ -13,7 +13,6 @@ import fcntl
 import hashlib
 import itertools
 import json
-import math
 import os
 import re
 import time
@@ -35,7 +34,7 @@ from groupwise.training.checkpoint import (
     prune_checkpoints,
     save_checkpoint,
 )
-from groupwise.training.control import Command, pending_commands
+from groupwise.training.control import Command, pending_commands, send_command
 from groupwise.training.events import EventLog, plain, read_events, sound_events
 from groupwise.training.groups import damaged_groups, groups_after, write_groups
 from groupwise.training.machine import describe_machine
@@ -63,6 +62,8 @@ class RunInfo:
 def create_run(cfg: TrainingConfig) -> Path:
     """Make a new, empty run folder and return its path: `run_name`, or the environment and a number."""
     base, name = Path(cfg.run.output_dir), cfg.run.run_name
+    if name == "latest":
+        raise RunError("run_name 'latest' means the newest run everywhere", hint="Choose another run.run_name.")
     with disk(base):
         base.mkdir(parents=True, exist_ok=True)
     short = re.sub(r"-v\d+$", "", _slug(cfg.task.environment))
@@ -103,12 +104,10 @@ def write_config(path: Path, cfg: TrainingConfig) -> None:
 
 def read_config(path: Path) -> TrainingConfig:
     """The run's settings: from config.toml if it is whole, else as the event log recorded them."""
-    try:
-        head, _, text = (path / "config.toml").read_text("utf8").partition("\n")
-        if head == CHECKSUM + hashlib.sha256(text.encode()).hexdigest():
+    text = sound_config(path)
+    if text is not None:
+        with suppress(ValueError):
             return TrainingConfig.from_dict(tomllib.loads(text))
-    except (OSError, UnicodeDecodeError):
-        pass
     starts = [event for event, _ in sound_events(path / "events.jsonl") if event.type == "start"]
     if starts:
         return TrainingConfig.from_dict(starts[-1].data["config"])
@@ -116,6 +115,26 @@ def read_config(path: Path) -> TrainingConfig:
         f"{path / 'config.toml'} is missing or damaged and the event log holds no copy",
         hint="Nothing of this run can be resumed; start it again from its original file.",
     )
+
+
+def sound_config(path: Path) -> str | None:
+    """The text of config.toml, if it is as it was written."""
+    try:
+        head, _, text = (path / "config.toml").read_text("utf8").partition("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text if head == CHECKSUM + hashlib.sha256(text.encode()).hexdigest() else None
+
+
+def inspect_runs(base: Path) -> list[RunInfo]:
+    """All runs below `base`, oldest first; one that cannot be read is listed as damaged."""
+    found = []
+    for path in run_folders(base):
+        try:
+            found.append(inspect_run(path))
+        except (OSError, ValueError, KeyError, TypeError):
+            found.append(RunInfo(path.name, path, "damaged", 0, 0, 0, path.stat().st_mtime, {}))
+    return sorted(found, key=lambda run: run.updated)
 
 
 def inspect_run(path: Path) -> RunInfo:
@@ -144,7 +163,7 @@ def _read_status(path: Path) -> dict[str, Any] | None:
     try:
         status = json.loads((path / "status.json").read_text("utf8"))
         numbers = [float(status[name]) for name in ("step", "total", "attempt", "updated")]
-        sound = all(map(math.isfinite, numbers)) and isinstance(status["metrics"], dict)
+        sound = all(0 <= number < 1e11 for number in numbers) and isinstance(status["metrics"], dict)
         return {**status, "state": str(status["state"])} if sound else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
@@ -180,7 +199,11 @@ class Run:
     is never deleted but set aside, in `damaged/<attempt>/`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, by_hand: bool = False) -> None:
+        """Open the run; `by_hand`, orders to stop that came before are void."""
+        for name in ("checkpoints", "groups", "damaged", "events.jsonl", "control.jsonl"):
+            if (path / name).is_symlink():
+                raise RunError(f"{path / name} is a link", hint="A run keeps its files in its own folder; remove it.")
         self.path = path
         self.id = path.name
         self.warnings: list[str] = []
@@ -188,7 +211,11 @@ class Run:
         self._metrics: dict[str, Any] = {}
         self._lock = _acquire(path / "lock")
         try:
+            if by_hand:
+                send_command(path, "resume")
             events = read_events(path / "events.jsonl")
+            if events and sound_config(path) is None:
+                self.warnings.append("config.toml was edited or damaged; the recorded settings are used (see --set)")
             self.attempt = 1 + max((event.attempt for event in events), default=0)
             self.attempt = max(self.attempt, 1 + _read_lock(self._lock))
             _write_lock(self._lock, self.attempt)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from groupwise.config import TrainingConfig
-from groupwise.errors import GroupwiseError, StorageError
+from groupwise.errors import ConfigError, GroupwiseError, StorageError
 from groupwise.training.learner import Learner
 from groupwise.training.loop import Evaluate, train
 from groupwise.training.randomness import seed_everything
@@ -20,33 +20,46 @@ from groupwise.types import Event, Policy, Source
 
 @dataclass(frozen=True)
 class Parts:
-    """What a product contributes to a run: who acts, where batches come from, how it is judged."""
+    """What a product contributes to a run: who acts, where batches come from, how it is judged.
+
+    `notes` are things a person should know before it starts; they become hints.
+    """
 
     policy: Policy
     source: Source
     evaluate: Evaluate | None = None
+    notes: tuple[str, ...] = ()
 
 
 Build = Callable[[TrainingConfig], Parts]
 
 
 def execute(
-    path: Path, build: Build, cfg: TrainingConfig | None = None, stop: StopFlag | None = None
+    path: Path,
+    build: Build,
+    cfg: TrainingConfig | None = None,
+    stop: StopFlag | None = None,
+    *,
+    by_hand: bool = False,
 ) -> Iterator[Event]:
     """Run or resume the run at `path`, with `cfg` in place of its recorded settings if given.
+
+    A person who resumes a run (`by_hand`) means it: orders to stop that it has not seen yet are void.
 
     Raise `stop` to end it after its current step (`graceful_stop` ties that to Ctrl-C). One run at a time in a
     process: runs share the global random generators and the number of threads.
     """
-    run = Run(path)
+    run = Run(path, by_hand)
     threads = torch.get_num_threads()
     parts: Parts | None = None
     try:
         cfg = cfg or read_config(path)
         run.set_status("running", run.checkpoint.step if run.checkpoint else 0, cfg.training.num_episodes)
+        check_device(cfg.policy.device)
         seed_everything(cfg.run.seed)
         torch.set_num_threads(cfg.run.threads or threads)
         parts = build(cfg)
+        run.warnings += parts.notes
         learner = Learner(parts.policy, cfg)
         yield from train(parts.policy, parts.source, learner, cfg, run, evaluate=parts.evaluate, stop=stop)
     except GroupwiseError as error:
@@ -60,6 +73,13 @@ def execute(
         if parts is not None:
             parts.source.close()
         run.close()
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that this machine does not have before anything is trained on another."""
+    kind = torch.device(name).type
+    if kind != "cpu" and not getattr(torch, kind).is_available():
+        raise ConfigError(f"policy.device = {name!r} is not available here", hint="Use 'cpu'.", field="policy.device")
 
 
 def _failed(run: Run, error: GroupwiseError) -> Iterator[Event]:

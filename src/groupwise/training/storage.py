@@ -28,7 +28,7 @@ def disk(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         reason = error.strerror or str(error)
-        hint = REMEDY.get(error.errno or 0, "Check the folder, then run `groupwise resume`.")
+        hint = REMEDY.get(error.errno or 0, "Check the path and who may write there.")
         raise StorageError(f"cannot write {path}: {reason}", hint=hint, field=str(path)) from error
 
 
