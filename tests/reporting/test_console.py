@@ -228,6 +228,6 @@ def test_the_display_is_taken_down_when_the_run_raises(run_events: RunEvents) ->
 def test_a_long_run_is_drawn_quickly(run_events: RunEvents) -> None:
     history = History.of(run_events(20_000))
     console = terminal()
-    began = time.perf_counter()
+    began = time.process_time()
     console.print(live_view(history, console, 10.0))
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
