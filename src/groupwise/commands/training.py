@@ -136,7 +136,8 @@ def demo(
             highlight=False,
         )
         command = "groupwise" if shutil.which("groupwise") else sys.argv[0]
-        console.print(NEXT.format(report=report, run=path, groupwise=command), highlight=False, markup=False)
+        words = NEXT.format(report=report, run=path, groupwise=command)
+        console.print(words, highlight=False, markup=False, soft_wrap=True)
     return 130 if stopped else 0
 
 
