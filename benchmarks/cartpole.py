@@ -26,7 +26,7 @@ from rich.progress import track
 from groupwise.config import load_config
 from groupwise.control.product import build
 from groupwise.training.estimate import Attempts
-from groupwise.training.run import create_run
+from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute
 from groupwise.training.source import Rows
 

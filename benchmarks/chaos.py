@@ -29,8 +29,8 @@ from groupwise.config import TrainingConfig
 from groupwise.control.product import build
 from groupwise.training.control import send_command
 from groupwise.training.events import read_events
+from groupwise.training.folder import create_run
 from groupwise.training.groups import read_groups
-from groupwise.training.run import create_run
 from groupwise.training.session import execute
 
 SETTINGS = {

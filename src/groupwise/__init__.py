@@ -31,7 +31,7 @@ _HOMES = {
     "create_value_function": "groupwise.language.value",
     "Learner": "groupwise.training.learner",
     "GroupSource": "groupwise.training.source",
-    "create_run": "groupwise.training.run",
+    "create_run": "groupwise.training.folder",
     "execute": "groupwise.training.session",
 }
 
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     )
     from groupwise.errors import GroupwiseError
     from groupwise.language.value import ValueFunction, ValueHead, create_value_function
+    from groupwise.training.folder import create_run
     from groupwise.training.learner import Learner
-    from groupwise.training.run import create_run
     from groupwise.training.session import execute
     from groupwise.training.source import GroupSource
     from groupwise.types import Batch, Failed, Group, Score, Task, Trajectory

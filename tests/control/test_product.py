@@ -12,7 +12,7 @@ from groupwise.config import TrainingConfig
 from groupwise.control.product import BEYOND_EVALUATION, ResetSeeds, build
 from groupwise.core import LOSSES
 from groupwise.errors import ConfigError
-from groupwise.training.run import create_run
+from groupwise.training.folder import create_run
 from groupwise.training.session import execute
 
 Configure = Callable[..., TrainingConfig]

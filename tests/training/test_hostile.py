@@ -15,7 +15,8 @@ from groupwise.control.product import build
 from groupwise.errors import RunError, RunLocked
 from groupwise.training.control import pending_commands, send_command
 from groupwise.training.events import read_events
-from groupwise.training.run import Run, create_run, inspect_runs
+from groupwise.training.folder import create_run, inspect_runs
+from groupwise.training.run import Run
 from groupwise.training.session import execute
 
 Configure = Callable[..., TrainingConfig]

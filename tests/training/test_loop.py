@@ -25,8 +25,8 @@ from groupwise.errors import ContractError, NoSignalError, StorageError
 from groupwise.rewards.scoring import per_attempt
 from groupwise.training.control import send_command
 from groupwise.training.events import read_events
+from groupwise.training.folder import create_run, inspect_run
 from groupwise.training.groups import read_groups
-from groupwise.training.run import create_run, inspect_run
 from groupwise.training.session import execute
 from groupwise.training.stopping import EarlyStopping
 from groupwise.types import Event, Score, Task, Trajectory

@@ -14,7 +14,7 @@ import torch
 
 from groupwise.config import TrainingConfig
 from groupwise.control import product as control
-from groupwise.training.run import create_run
+from groupwise.training.folder import create_run
 from groupwise.training.session import Build, execute
 from groupwise.types import Event, Reward, Task, Trajectory
 

@@ -22,8 +22,9 @@ from groupwise.errors import CheckpointError, ContractError, RunError, RunLocked
 from groupwise.training.checkpoint import load_checkpoint, save_checkpoint
 from groupwise.training.control import send_command
 from groupwise.training.events import read_events
+from groupwise.training.folder import create_run, inspect_run, read_config
 from groupwise.training.learner import Learner
-from groupwise.training.run import Run, create_run, inspect_run, read_config
+from groupwise.training.run import Run
 from groupwise.training.session import execute
 
 Numbers = Callable[[Path], dict[str, Any]]

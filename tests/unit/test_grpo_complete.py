@@ -21,8 +21,8 @@ from groupwise.config import TrainingConfig
 from groupwise.core import compute_grpo_advantages, compute_grpo_loss, discounted_returns
 from groupwise.language.value import ValueFunction, create_value_function
 from groupwise.training.checkpoint import load_checkpoint
+from groupwise.training.folder import create_run
 from groupwise.training.learner import Learner
-from groupwise.training.run import create_run
 from groupwise.training.session import Parts, execute
 from groupwise.types import Batch, Event
 

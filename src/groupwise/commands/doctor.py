@@ -19,7 +19,7 @@ from cyclopts.validators import Number
 from rich.console import Console
 from rich.table import Table
 
-from groupwise.commands.options import RUNS, Common, Overrides, answer
+from groupwise.commands.options import RUNS, Common, Overrides, RunsDir, answer
 from groupwise.commands.products import builder
 from groupwise.config import load_config
 from groupwise.errors import GroupwiseError, StorageError
@@ -47,7 +47,7 @@ def doctor(
     config: Path | None = None,
     *,
     steps: Annotated[int, Parameter(validator=Number(gte=1), help="How many dry steps of groups to look at.")] = 3,
-    runs_dir: Path = Path(RUNS),
+    runs_dir: RunsDir = Path(RUNS),
     set_: Overrides = (),
     common: Common = Common(),
 ) -> int:
@@ -57,8 +57,6 @@ def doctor(
     ----------
     config
         A settings file to try out: no weights are changed and no run is made.
-    runs_dir
-        Where runs are kept.
     """
     findings = [*machine(runs_dir)]
     if config is not None:

@@ -10,31 +10,23 @@ from cyclopts.validators import Number
 from rich.console import Console
 from rich.table import Table
 
-from groupwise.commands.options import RUNS, Common, answer
+from groupwise.commands.options import RUNS, Common, RunName, RunsDir, answer
 from groupwise.commands.products import builder
 from groupwise.errors import CheckpointError
 from groupwise.training.checkpoint import Checkpoint, checkpoint_folders, load_checkpoint
-from groupwise.training.run import find_run, read_config
+from groupwise.training.folder import find_run, read_config
 
 
 def evaluate(
-    run: str = "latest",
+    run: RunName = "latest",
     *,
     episodes: Annotated[int, Parameter(validator=Number(gte=1), help="How many fresh attempts.")] = 100,
     seed: Annotated[int | None, Parameter(help="First seed; the run's own if not given.")] = None,
     step: Annotated[int | None, Parameter(help="Which checkpoint; the newest if not given.")] = None,
-    runs_dir: Path = Path(RUNS),
+    runs_dir: RunsDir = Path(RUNS),
     common: Common = Common(),
 ) -> None:
-    """Judge the policy of a run on tasks it has not seen.
-
-    Parameters
-    ----------
-    run
-        A run's name or folder, or "latest".
-    runs_dir
-        Where runs are kept.
-    """
+    """Judge the policy of a run on tasks it has not seen."""
     path = find_run(run, str(runs_dir))
     cfg = read_config(path)
     cfg = cfg.replace(eval_episodes=episodes, eval_seed=cfg.run.eval_seed if seed is None else seed)

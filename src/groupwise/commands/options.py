@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -13,6 +14,8 @@ from groupwise.training.events import plain
 
 RUNS = "runs"
 
+RunName = Annotated[str, Parameter(help='A run\'s name or folder, or "latest".')]
+RunsDir = Annotated[Path, Parameter(help="Where runs are kept.")]
 Overrides = Annotated[
     tuple[str, ...],
     Parameter(name="--set", negative=(), help="Change a setting: --set optim.learning_rate=1e-4."),

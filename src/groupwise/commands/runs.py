@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.console import Console
 
-from groupwise.commands.options import RUNS, Common, answer
+from groupwise.commands.options import RUNS, Common, RunName, RunsDir, answer
 from groupwise.errors import RunError
 from groupwise.reporting.compare import plot_runs
 from groupwise.reporting.curve import curve
@@ -19,17 +19,11 @@ from groupwise.reporting.report import write_report
 from groupwise.reporting.tables import runs_table, summary_table
 from groupwise.reporting.text import printable
 from groupwise.training.events import read_events
-from groupwise.training.run import RunInfo, find_run, inspect_run, inspect_runs
+from groupwise.training.folder import RunInfo, find_run, inspect_run, inspect_runs
 
 
-def runs(*, runs_dir: Path = Path(RUNS), common: Common = Common()) -> None:
-    """List the runs, oldest first.
-
-    Parameters
-    ----------
-    runs_dir
-        Where runs are kept.
-    """
+def runs(*, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:
+    """List the runs, oldest first."""
     found = inspect_runs(runs_dir)
     if common.json:
         answer([facts(run) for run in found])
@@ -39,16 +33,8 @@ def runs(*, runs_dir: Path = Path(RUNS), common: Common = Common()) -> None:
         print(f"no runs in {runs_dir} yet; `groupwise demo` makes one in seconds")
 
 
-def show(run: str = "latest", *, runs_dir: Path = Path(RUNS), common: Common = Common()) -> None:
-    """Show one run: its curve, its numbers and its hints.
-
-    Parameters
-    ----------
-    run
-        A run's name or folder, or "latest".
-    runs_dir
-        Where runs are kept.
-    """
+def show(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:
+    """Show one run: its curve, its numbers and its hints."""
     path = find_run(run, str(runs_dir))
     info = inspect_run(path)
     history = History.read(path)
@@ -77,16 +63,10 @@ def plot(
     *,
     metric: Annotated[str, Parameter(help="Which number, for example policy/entropy.")] = "reward/mean",
     out: Annotated[Path | None, Parameter(help="A .png, .svg or .pdf file; else the terminal.")] = None,
-    runs_dir: Path = Path(RUNS),
+    runs_dir: RunsDir = Path(RUNS),
     common: Common = Common(),
 ) -> None:
-    """Draw one number of one or several runs, in the terminal or into a picture.
-
-    Parameters
-    ----------
-    runs_dir
-        Where runs are kept.
-    """
+    """Draw one number of one or several runs, in the terminal or into a picture."""
     paths = [find_run(name, str(runs_dir)) for name in runs]
     series = {path.name: series_of(path, metric) for path in paths}
     if out is not None:
@@ -102,16 +82,8 @@ def plot(
             print(curve(found, min(Console().width, 72), 8, steps=(steps[0], steps[-1])))
 
 
-def report(run: str = "latest", *, runs_dir: Path = Path(RUNS), common: Common = Common()) -> None:
-    """Write a run's report.html (again) and say where it is.
-
-    Parameters
-    ----------
-    run
-        A run's name or folder, or "latest".
-    runs_dir
-        Where runs are kept.
-    """
+def report(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:
+    """Write a run's report.html (again) and say where it is."""
     path = write_report(find_run(run, str(runs_dir)))
     if common.json:
         answer({"report": str(path)})

@@ -14,7 +14,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from groupwise.commands.options import RUNS, Common, Overrides, answer
+from groupwise.commands.options import RUNS, Common, Overrides, RunName, RunsDir, answer
 from groupwise.commands.products import builder, check_product
 from groupwise.config import TrainingConfig, apply_overrides, load_config
 from groupwise.errors import RunError
@@ -25,7 +25,7 @@ from groupwise.reporting.history import History
 from groupwise.reporting.report import write_report
 from groupwise.training.control import send_command
 from groupwise.training.events import read_events
-from groupwise.training.run import create_run, find_run, inspect_run, read_config
+from groupwise.training.folder import create_run, find_run, inspect_run, read_config
 from groupwise.training.session import execute
 from groupwise.training.stopping import graceful_stop
 from groupwise.types import Event
@@ -46,16 +46,10 @@ def train(config: Path, *, set_: Overrides = (), common: Common = Common()) -> i
     return follow(create_run(cfg), cfg, json=common.json)
 
 
-def resume(run: str = "latest", *, runs_dir: Path = Path(RUNS), set_: Overrides = (), common: Common = Common()) -> int:
-    """Go on with a run from its last checkpoint, exactly as if it had never stopped.
-
-    Parameters
-    ----------
-    run
-        A run's name or folder, or "latest".
-    runs_dir
-        Where runs are kept.
-    """
+def resume(
+    run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), set_: Overrides = (), common: Common = Common()
+) -> int:
+    """Go on with a run from its last checkpoint, exactly as if it had never stopped."""
     path = find_run(run, str(runs_dir))
     cfg = read_config(path)
     if set_:
@@ -68,16 +62,8 @@ def resume(run: str = "latest", *, runs_dir: Path = Path(RUNS), set_: Overrides 
     return follow(path, cfg, json=common.json, by_hand=True)
 
 
-def stop(run: str = "latest", *, runs_dir: Path = Path(RUNS), common: Common = Common()) -> None:
-    """Ask a running run to finish its step, save and stop.
-
-    Parameters
-    ----------
-    run
-        A run's name or folder, or "latest".
-    runs_dir
-        Where runs are kept.
-    """
+def stop(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:
+    """Ask a running run to finish its step, save and stop."""
     path = find_run(run, str(runs_dir))
     state = inspect_run(path).state
     if state != "running":
@@ -92,16 +78,10 @@ def stop(run: str = "latest", *, runs_dir: Path = Path(RUNS), common: Common = C
 def demo(
     *,
     seed: Annotated[int | None, Parameter(help="Any number; a fresh one each time if not given.")] = None,
-    runs_dir: Path = Path(RUNS),
+    runs_dir: RunsDir = Path(RUNS),
     common: Common = Common(),
 ) -> int:
-    """Learn CartPole from nothing with GRPO, in seconds on one core, and write a report.
-
-    Parameters
-    ----------
-    runs_dir
-        Where runs are kept.
-    """
+    """Learn CartPole from nothing with GRPO, in seconds on one core, and write a report."""
     seed = int(time.time()) % 100_000 if seed is None else seed
     cfg = load_config(DEMO, [f"run.seed={seed}", f"run.output_dir={runs_dir}"])
     path = create_run(cfg)

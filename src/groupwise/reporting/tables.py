@@ -11,8 +11,8 @@ from rich.text import Text
 from groupwise.reporting.history import History
 from groupwise.reporting.summary import NUMBERS, summarise
 from groupwise.reporting.text import clock, printable
+from groupwise.training.folder import RunInfo
 from groupwise.training.numbers import finite, number
-from groupwise.training.run import RunInfo
 from groupwise.types import Event
 
 STATES = {"running": "green", "failed": "red", "interrupted": "yellow"}

@@ -10,10 +10,11 @@ import torch
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, GroupwiseError, StorageError
+from groupwise.training.folder import inspect_run, read_config
 from groupwise.training.learner import Learner
 from groupwise.training.loop import Evaluate, train
 from groupwise.training.randomness import seed_everything
-from groupwise.training.run import Run, inspect_run, read_config
+from groupwise.training.run import Run
 from groupwise.training.stopping import StopFlag
 from groupwise.types import Event, Policy, Source
 

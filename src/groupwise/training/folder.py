@@ -1,0 +1,174 @@
+"""Run folders from the outside: make one, find one, read its settings and its state."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise.config import TrainingConfig
+from groupwise.errors import RunError, RunNotFound
+from groupwise.training.events import read_events, sound_events
+from groupwise.training.lock import is_locked
+from groupwise.training.storage import disk, write_atomic
+from groupwise.types import Event
+
+CHECKSUM = "# The settings of this run. sha256 of what follows: "
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What can be said of a run from outside, without stopping or locking it."""
+
+    id: str
+    path: Path
+    state: str
+    step: int
+    total: int
+    attempt: int
+    updated: float
+    metrics: Mapping[str, Any]
+
+
+def create_run(cfg: TrainingConfig) -> Path:
+    """Make a new, empty run folder and return its path: `run_name`, or the environment and a number."""
+    base, name = Path(cfg.run.output_dir), cfg.run.run_name
+    if name == "latest":
+        raise RunError("run_name 'latest' means the newest run everywhere", hint="Choose another run.run_name.")
+    with disk(base):
+        base.mkdir(parents=True, exist_ok=True)
+    short = re.sub(r"-v\d+$", "", _slug(cfg.task.environment))
+    for path in [base / name] if name else (base / f"{short}-{number}" for number in itertools.count(1)):
+        with disk(path), suppress(FileExistsError):
+            path.mkdir()
+            write_config(path, cfg)
+            return path
+    raise RunError(
+        f"a run named {name!r} exists already in {base}",
+        hint=f"Go on with it (`groupwise resume {base / str(name)}`) or choose another run.run_name.",
+    )
+
+
+def find_run(name: str, output_dir: str = "runs") -> Path:
+    """The folder of run `name`: a path, an id below `output_dir`, or `latest`."""
+    runs = run_folders(Path(output_dir))
+    if name == "latest" and runs:
+        return max(runs, key=lambda path: (path / "config.toml").stat().st_mtime)
+    for path in (Path(name), Path(output_dir) / name):
+        if path in runs or (path.is_dir() and (path / "events.jsonl").exists()):
+            return path
+    known = ", ".join(sorted(path.name for path in runs)[-5:]) or "none yet"
+    raise RunNotFound(
+        f"no run {name!r} here or in {output_dir}", hint=f"Known runs: {known}. `groupwise runs` lists them."
+    )
+
+
+def run_folders(base: Path) -> list[Path]:
+    return sorted(path.parent for path in base.glob("*/config.toml"))
+
+
+def write_config(path: Path, cfg: TrainingConfig) -> None:
+    text = cfg.to_toml()
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    write_atomic(path / "config.toml", f"{CHECKSUM}{digest}\n{text}".encode())
+
+
+def read_config(path: Path) -> TrainingConfig:
+    """The run's settings: from config.toml if it is whole, else as the event log recorded them."""
+    text = sound_config(path)
+    if text is not None:
+        with suppress(ValueError):
+            return TrainingConfig.from_dict(tomllib.loads(text))
+    starts = [event for event, _ in sound_events(path / "events.jsonl") if event.type == "start"]
+    if starts:
+        return TrainingConfig.from_dict(starts[-1].data["config"])
+    raise RunError(
+        f"{path / 'config.toml'} is missing or damaged and the event log holds no copy",
+        hint="Nothing of this run can be resumed; start it again from its original file.",
+    )
+
+
+def sound_config(path: Path) -> str | None:
+    """The text of config.toml, if it is as it was written."""
+    try:
+        head, _, text = (path / "config.toml").read_text("utf8").partition("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text if head == CHECKSUM + hashlib.sha256(text.encode()).hexdigest() else None
+
+
+def inspect_runs(base: Path) -> list[RunInfo]:
+    """All runs below `base`, oldest first; one that cannot be read is listed as damaged."""
+    found = []
+    for path in run_folders(base):
+        try:
+            found.append(inspect_run(path))
+        except (OSError, ValueError, KeyError, TypeError):
+            found.append(RunInfo(path.name, path, "damaged", 0, 0, 0, path.stat().st_mtime, {}))
+    return sorted(found, key=lambda run: run.updated)
+
+
+def inspect_run(path: Path) -> RunInfo:
+    """A run's state from outside. A run that says `running` but is held by nobody was interrupted.
+
+    It reads status.json, and the whole event log only where that is missing or damaged.
+    """
+    status = _read_status(path) or _status_from_events(path)
+    state = str(status["state"])
+    if state == "running" and not is_locked(path / "lock"):
+        state = "interrupted"
+    return RunInfo(
+        id=path.name,
+        path=path,
+        state=state,
+        step=int(status["step"]),
+        total=int(status["total"]),
+        attempt=int(status["attempt"]),
+        updated=float(status["updated"]),
+        metrics=status["metrics"],
+    )
+
+
+def _read_status(path: Path) -> dict[str, Any] | None:
+    """status.json, if it is whole and says everything it should."""
+    try:
+        status = json.loads((path / "status.json").read_text("utf8"))
+        numbers = [float(status[name]) for name in ("step", "total", "attempt", "updated")]
+        sound = all(0 <= number < 1e11 for number in numbers) and isinstance(status["metrics"], dict)
+        return {**status, "state": str(status["state"])} if sound else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _status_from_events(path: Path) -> dict[str, Any]:
+    events = read_events(path / "events.jsonl")
+    ends = {"end": "finished", "error": "failed"}
+    total = next((e.data.get("total_steps", 0) for e in reversed(events) if e.type == "start"), 0)
+    return {
+        "state": ends.get(events[-1].type, "interrupted") if events else "created",
+        "step": max((e.step for e in events), default=0),
+        "total": total or 0,
+        "attempt": events[-1].attempt if events else 0,
+        "updated": events[-1].time if events else path.stat().st_mtime,
+        "metrics": latest_metrics(events),
+    }
+
+
+def latest_metrics(events: Iterable[Event]) -> dict[str, Any]:
+    """The newest value of every metric of steps and evaluations."""
+    metrics: dict[str, Any] = {}
+    for event in events:
+        if event.type in ("step", "eval"):
+            metrics.update(event.data.get("metrics", {}))
+    return metrics
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-.") or "run"
