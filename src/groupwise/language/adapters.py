@@ -1,0 +1,91 @@
+"""LoRA through PEFT: a few trainable matrices beside frozen weights, and how to merge or save them.
+
+With the adapter off the model is the one it started from, so the reference of a KL term costs no second copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from groupwise.errors import ConfigError
+from groupwise.language.extras import extra
+
+ALL_LINEAR = "all-linear"
+
+
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """Settings of an adapter. It has no dropout: a policy's log-probabilities must not be random.
+
+    rank: of the added matrices. alpha: their weight is alpha / rank. targets: names of the layers that get one;
+    None for every linear layer but the output head, whatever the family calls them.
+    """
+
+    rank: int = 16
+    alpha: float = 32.0
+    targets: tuple[str, ...] | None = None
+
+
+def add_adapter(model: Any, lora: Lora, seed: int) -> Any:
+    """The model in a fresh adapter, whose weights depend on `seed` alone; it starts by changing nothing."""
+    peft = extra("peft")
+    config = peft.LoraConfig(
+        task_type="CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0,
+        target_modules=ALL_LINEAR if lora.targets is None else list(lora.targets),
+        fan_in_fan_out=_transposed(model),
+    )  # fmt: skip
+    devices = [model.device] if model.device.type == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(seed) if devices else torch.default_generator.manual_seed(seed)
+            return peft.get_peft_model(model, config)
+    except ValueError as error:
+        names = sorted({n.rpartition(".")[2] for n, m in model.named_modules() if isinstance(m, nn.Linear)})
+        raise ConfigError(
+            f"LoRA found no layer named {' or '.join(lora.targets or ())} in {type(model).__name__}: {error}",
+            hint=f"Its linear layers are called {', '.join(names)}.",
+        ) from error
+
+
+def load_adapter(model: Any, folder: Path) -> Any:
+    """The model in the adapter saved in `folder`, ready to be trained on."""
+    return extra("peft").PeftModel.from_pretrained(model, str(folder), is_trainable=True)
+
+
+def has_adapter(model: Any) -> bool:
+    return hasattr(model, "disable_adapter")
+
+
+@torch.no_grad()
+def merged_state(model: Any) -> dict[str, Tensor]:
+    """The weights with the adapter added in, under the plain model's names, on the CPU.
+
+    The model is left as it is: merging in place and back again would not restore the last bits.
+    """
+    inner = model.get_base_model()
+    layers = {name: m for name, m in inner.named_modules() if hasattr(m, "get_delta_weight") and m.active_adapters}
+    deltas = {f"{name}.weight": _delta(module) for name, module in layers.items()}
+    state = {}
+    for name, tensor in inner.state_dict().items():
+        if ".lora_" in name:
+            continue
+        plain = name.replace(".base_layer.", ".")
+        delta = deltas.get(plain)
+        whole = tensor.cpu() if delta is None else (tensor.float() + delta).to(tensor.dtype).cpu()
+        state[plain] = whole
+    return state
+
+
+def _delta(module: Any) -> Tensor:
+    parts = [module.get_delta_weight(name).float() for name in module.active_adapters if name in module.lora_A]
+    return torch.stack(parts).sum(0)
+
+
+def _transposed(model: nn.Module) -> bool:
+    """GPT-2 keeps its matrices transposed, in a layer of its own."""
+    return any(type(module).__name__ == "Conv1D" for module in model.modules())

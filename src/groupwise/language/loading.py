@@ -1,0 +1,202 @@
+"""Language models by name: `tiny`, a local folder, or a name on the Hugging Face hub.
+
+    load_model(name) → LanguageModel(model, tokenizer, name) → LanguagePolicy → save_model
+
+Everything that can be wrong with a name, a folder or a pair of model and tokenizer is refused here, in one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from groupwise.errors import ConfigError, MissingExtra
+from groupwise.language.adapters import Lora, add_adapter, has_adapter, load_adapter, merged_state
+from groupwise.language.extras import extra
+from groupwise.language.head import base_model
+from groupwise.language.places import Place, find_place
+from groupwise.language.tiny import tiny_model
+
+logger = logging.getLogger(__name__)
+
+Quantization = Literal["8bit", "4bit"]
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageModel:
+    """A causal language model (in a PEFT adapter if it has one), its tokenizer, and the name both were found by."""
+
+    model: Any
+    tokenizer: Any
+    name: str
+
+
+def load_model(
+    name: str,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: str | torch.device = "cpu",
+    lora: Lora | None = None,
+    quantization: Quantization | Mapping[str, Any] | None = None,
+    gradient_checkpointing: bool = False,
+    seed: int = 0,
+) -> LanguageModel:
+    """A model ready to act and to learn, in evaluation mode.
+
+    Args:
+      name: "tiny" (or "tiny@7" for seed 7), a folder, or a hub name. A folder with an adapter loads the model
+        below it too.
+      dtype: of the weights. Full training in bfloat16 weights loses small updates: there keep float32 and let
+        autocast compute in bfloat16; a frozen model under an adapter may be bfloat16.
+      device: where it runs.
+      lora: settings of a fresh adapter; None trains all weights.
+      quantization: "8bit", "4bit", or the arguments of `BitsAndBytesConfig`; needs `lora`.
+      gradient_checkpointing: recompute activations in the backward pass.
+      seed: of the tiny model's and a fresh adapter's weights.
+    """
+    device = _device(device)
+    quantized = _quantization(quantization, lora, dtype)
+    place = find_place(name, seed)
+    language = _load(place, dtype, quantized, device)
+    model = language.model
+    if place.adapter is not None:
+        model = load_adapter(model, place.adapter)
+    elif lora is not None:
+        model = add_adapter(model, lora, seed)
+    if quantized is None:
+        model = model.to(device)
+    if gradient_checkpointing:
+        base_model(model).gradient_checkpointing_enable({"use_reentrant": False})
+    return replace(language, model=model.eval())
+
+
+def save_model(language: LanguageModel, folder: str | Path, *, merged: bool = True) -> Path:
+    """Write model and tokenizer to `folder`.
+
+    Args:
+      language: what `load_model` gave, trained since.
+      folder: made if it is not there.
+      merged: whole weights that `AutoModelForCausalLM.from_pretrained` loads, an adapter added in; False writes
+        the adapter alone.
+    """
+    folder, model = Path(folder), language.model
+    if not merged and not has_adapter(model):
+        raise ConfigError(f"model '{language.name}' has no adapter to save", hint="Save it with merged=True.")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not merged:
+        model.save_pretrained(str(folder), save_embedding_layers=False)
+    elif has_adapter(model):
+        base_model(model).save_pretrained(str(folder), state_dict=merged_state(model))
+    else:
+        model.save_pretrained(str(folder))
+    language.tokenizer.save_pretrained(str(folder))
+    return folder
+
+
+def _load(place: Place, dtype: torch.dtype, quantized: Any, device: torch.device) -> LanguageModel:
+    if place.tiny_seed is not None:
+        if quantized is not None:
+            raise ConfigError("the tiny model is too small to quantise", hint="Leave quantization out.")
+        model, tokenizer = tiny_model(place.tiny_seed)
+        model.name_or_path = model.config.name_or_path = place.name
+        return LanguageModel(model.to(dtype), tokenizer, place.name)
+    transformers = extra("transformers")
+    tokenizer = _tokenizer(transformers, place)
+    model = _model(transformers, place, dtype, quantized, device)
+    _check_vocabulary(place.name, model, tokenizer)
+    _ensure_pad(place.name, model, tokenizer)
+    return LanguageModel(model, tokenizer, place.name)
+
+
+def _tokenizer(transformers: Any, place: Place) -> Any:
+    try:
+        kind = transformers.PreTrainedTokenizerFast if _is_generic(place) else transformers.AutoTokenizer
+        return kind.from_pretrained(place.source, padding_side="right")
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        raise ConfigError(f"the tokenizer of '{place.name}' cannot be read: {_first_line(error)}") from error
+
+
+def _is_generic(place: Place) -> bool:
+    """Whether a folder's tokenizer is all in tokenizer.json; AutoTokenizer may put its family's own rules on top."""
+    folder = Path(place.source)
+    settings = folder / "tokenizer_config.json"
+    if not (folder / "tokenizer.json").is_file() or not settings.is_file():
+        return False
+    return json.loads(settings.read_text()).get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend")
+
+
+def _model(transformers: Any, place: Place, dtype: torch.dtype, quantized: Any, device: torch.device) -> Any:
+    options = {} if quantized is None else {"quantization_config": quantized, "device_map": {"": str(device)}}
+    try:
+        model, report = transformers.AutoModelForCausalLM.from_pretrained(
+            place.source, dtype=dtype, output_loading_info=True, **options
+        )
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
+        raise ConfigError(f"the model '{place.name}' cannot be read: {_first_line(error)}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:  # Transformers would go on with random numbers
+        raise ConfigError(
+            f"the weights of '{place.name}' are incomplete: {len(missing)} are missing, {missing[0]} among them",
+            hint="Save the model again, or look whether its config.json belongs to other weights.",
+        )
+    return model
+
+
+def _check_vocabulary(name: str, model: Any, tokenizer: Any) -> None:
+    known, rows = max(tokenizer.get_vocab().values()) + 1, model.get_input_embeddings().weight.shape[0]
+    if known > rows:
+        raise ConfigError(
+            f"tokenizer and model of '{name}' do not belong together: {known} tokens, but {rows} rows of embeddings",
+            hint="Give the folder the tokenizer the model was trained with, or call model.resize_token_embeddings.",
+        )
+    if rows > 1.1 * known + 128:  # a few unused rows are usual padding
+        logger.warning("model '%s' has %d tokens, its tokenizer knows %d: the others have no text", name, rows, known)
+
+
+def _ensure_pad(name: str, model: Any, tokenizer: Any) -> None:
+    if tokenizer.pad_token_id is None:
+        if tokenizer.eos_token is None:
+            raise ConfigError(
+                f"the tokenizer of '{name}' has neither a pad nor an end token",
+                hint="Set tokenizer.eos_token and save it again.",
+            )
+        tokenizer.pad_token = tokenizer.eos_token
+        logger.warning("the tokenizer of '%s' has no pad token: %r pads instead", name, tokenizer.eos_token)
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = tokenizer.pad_token_id
+
+
+def _quantization(wanted: Quantization | Mapping[str, Any] | None, lora: Lora | None, dtype: torch.dtype) -> Any:
+    if wanted is None:
+        return None
+    if lora is None:
+        raise ConfigError("quantised weights cannot be trained", hint="Train an adapter on them: give lora too.")
+    if find_spec("bitsandbytes") is None:
+        raise MissingExtra(f"loading in {wanted!r} needs bitsandbytes", hint="pip install bitsandbytes accelerate")
+    kinds: dict[str, dict[str, Any]] = {
+        "8bit": {"load_in_8bit": True},
+        "4bit": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": dtype},
+    }
+    if isinstance(wanted, str) and wanted not in kinds:
+        raise ConfigError(f"quantization must be '8bit', '4bit' or a table of arguments, not {wanted!r}")
+    return extra("transformers").BitsAndBytesConfig(**(kinds[wanted] if isinstance(wanted, str) else wanted))
+
+
+def _device(wanted: str | torch.device) -> torch.device:
+    device = torch.device(wanted)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "device 'cuda' was asked for, but torch sees no GPU", hint="Use device='cpu'.", field="device"
+        )
+    return device
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,215 @@
+"""Log-probability and entropy of given tokens, from hidden states and the output embedding.
+
+    z = softcap(scale · (W h + b)) / temperature      logp = z[y] − log Σ exp z      entropy = log Σ exp z − Σ p z
+
+With a vocabulary of 150,000 the logits of a batch outweigh the model. Here they exist for a chunk of tokens at a
+time, in the forward pass and again, recomputed, in the backward pass; the size of a chunk follows from a fixed
+number of bytes, so that the peak does not grow with the vocabulary. Only the hidden states of wanted tokens come
+in: prompts and padding cost no matrix product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
+
+CHUNK_BYTES = {"cpu": 32 << 20, "cuda": 512 << 20}
+
+
+@dataclass(frozen=True, slots=True)
+class LogitRule:
+    """What a model does to `W h + b` before it calls the result logits, and the temperature of sampling."""
+
+    temperature: float = 1.0
+    scale: float = 1.0
+    softcap: float | None = None
+
+
+def token_logprobs(
+    hidden: Tensor,
+    weight: Tensor,
+    tokens: Tensor,
+    *,
+    bias: Tensor | None = None,
+    rule: LogitRule | None = None,
+    chunk_bytes: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The log-probability [N] of `tokens` and the entropy [N] of the distributions they were drawn from.
+
+    Args:
+      hidden: [N, H], the last hidden state before each token.
+      weight: [V, H], the output embedding. Gradients reach it (once more where it is tied), `bias` and `hidden`.
+      tokens: [N].
+      bias: [V] or None.
+      rule: scale, soft cap and temperature; None for plain logits.
+      chunk_bytes: how large the logits of a chunk may be. The backward pass holds two such chunks.
+
+    Returns:
+      Both in float32 (float64 for float64 hidden states). Matrix products run in the autocast type if there is
+      one, else in that of `weight`; everything after them in float32.
+    """
+    chunk = _chunk(weight.shape[0], hidden.device.type, chunk_bytes)
+    pair: tuple[Tensor, Tensor] = _ChunkedLogProbs.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, bias, tokens, rule or LogitRule(), chunk, _product_type(weight)
+    )
+    return pair
+
+
+def logprobs_of_logits(
+    logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, chunk_bytes: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """The same from logits [N, V] that a model insists on making itself; float32 copies exist by the chunk only."""
+    chunk = _chunk(logits.shape[1], logits.device.type, chunk_bytes)
+    parts = zip(logits.split(chunk), tokens.split(chunk), strict=True)
+    pairs = [checkpoint(_plain, z, y, temperature, use_reentrant=False) for z, y in parts]
+    logp, entropy = zip(*pairs, strict=True)
+    return torch.cat(logp), torch.cat(entropy)
+
+
+def logits_of(hidden: Tensor, weight: Tensor, bias: Tensor | None = None, rule: LogitRule | None = None) -> Tensor:
+    """The logits [N, V] themselves, at temperature 1: for a few tokens only."""
+    rule = rule or LogitRule()
+    plain = LogitRule(1.0, rule.scale, rule.softcap)
+    return _logits(hidden.to(_product_type(weight)), weight, bias, plain, _product_type(weight))
+
+
+def _plain(logits: Tensor, tokens: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    full = torch.log_softmax(_full(logits) / temperature, dim=-1)
+    return full.gather(1, tokens[:, None]).squeeze(1), -(full.exp() * full).sum(-1)
+
+
+class _ChunkedLogProbs(torch.autograd.Function):
+    """Saves one number per token, log Σ exp z, and the entropy; the logits of a chunk are made anew for its gradient.
+
+    ∂logp/∂z = onehot(y) − p and ∂entropy/∂z = −p (log p + entropy).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        tokens: Tensor,
+        rule: LogitRule,
+        chunk: int,
+        dtype: torch.dtype,
+    ) -> tuple[Tensor, Tensor]:
+        total = _full(hidden[:0]).new_empty(3, hidden.shape[0])
+        with torch.autocast(hidden.device.type, enabled=False):
+            cast = weight.to(dtype)
+            for part, out, y in zip(hidden.split(chunk), total.split(chunk, 1), tokens.split(chunk), strict=True):
+                _measure(_logits(part, cast, bias, rule, dtype), y, out)
+        ctx.save_for_backward(hidden, weight, bias, tokens, total[1], total[2])
+        ctx.rule, ctx.chunk, ctx.dtype = rule, chunk, dtype
+        return total[0].clone(), total[1].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_logp: Tensor, grad_entropy: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, tokens, entropy, normaliser = ctx.saved_tensors
+        for_hidden, for_weight, for_bias = ctx.needs_input_grad[:3]
+        d_hidden = torch.empty_like(hidden) if for_hidden else None
+        d_weight = torch.zeros_like(weight, dtype=entropy.dtype) if for_weight else None
+        d_bias = torch.zeros_like(bias, dtype=entropy.dtype) if for_bias else None
+        with torch.autocast(hidden.device.type, enabled=False):
+            cast = weight.to(ctx.dtype)
+            for start in range(0, hidden.shape[0], ctx.chunk):
+                here = slice(start, start + ctx.chunk)
+                dz = _logit_gradient(
+                    _logits(hidden[here], cast, bias, ctx.rule, ctx.dtype),
+                    tokens[here], entropy[here], normaliser[here], grad_logp[here], grad_entropy[here], ctx.rule,
+                )  # fmt: skip
+                if d_bias is not None:
+                    d_bias += dz.sum(0)
+                dz = dz.to(ctx.dtype)
+                if d_hidden is not None:
+                    d_hidden[here] = dz @ cast
+                if d_weight is not None:
+                    _add_product(d_weight, dz.T, hidden[here].to(ctx.dtype))
+                del dz  # before the next chunk is made
+        return (
+            d_hidden,
+            None if d_weight is None else d_weight.to(weight.dtype),
+            None if d_bias is None else d_bias.to(bias.dtype),
+            None, None, None, None,
+        )  # fmt: skip
+
+
+def _measure(z: Tensor, tokens: Tensor, out: Tensor) -> None:
+    """Write log-probabilities, entropies and log Σ exp z to `out` [3, n]; `z` [n, V] is overwritten."""
+    top = z.amax(-1, keepdim=True)
+    z -= top
+    chosen = z.gather(1, tokens[:, None]).squeeze(1)
+    mass = z.exp()
+    total = mass.sum(-1)
+    out[0] = chosen - total.log()
+    out[1] = total.log() - mass.mul_(z).sum(-1) / total
+    out[2] = total.log() + top.squeeze(1)
+
+
+def _logit_gradient(
+    z: Tensor, tokens: Tensor, entropy: Tensor, normaliser: Tensor, g_logp: Tensor, g_entropy: Tensor, rule: LogitRule
+) -> Tensor:
+    """The gradient with respect to `W h + b` from the logits `z`, which it overwrites."""
+    factor = rule.scale / rule.temperature
+    slope = None
+    if rule.softcap is not None:
+        slope = 1 - (z * (rule.temperature / rule.softcap)).square_()
+    z -= normaliser[:, None]
+    dz = z.exp().neg_()
+    dz *= z.add_(entropy[:, None]).mul_(g_entropy[:, None]).add_(g_logp[:, None])
+    dz.scatter_add_(1, tokens[:, None], g_logp[:, None])
+    if slope is not None:
+        dz *= slope
+    return dz if factor == 1.0 else dz.mul_(factor)
+
+
+def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, rule: LogitRule, dtype: torch.dtype) -> Tensor:
+    """The logits of a chunk, in float32 at least, divided by the temperature."""
+    z = _product(hidden.to(dtype), weight)
+    if bias is not None:
+        z += bias
+    if rule.softcap is not None:
+        return z.mul_(rule.scale / rule.softcap).tanh_().mul_(rule.softcap / rule.temperature)
+    factor = rule.scale / rule.temperature
+    return z if factor == 1.0 else z.mul_(factor)
+
+
+def _product(hidden: Tensor, weight: Tensor) -> Tensor:
+    """hidden weightᵀ with a float32 result: half-precision logits would be off by several hundredths."""
+    if hidden.dtype in (torch.float32, torch.float64):
+        return hidden @ weight.T
+    if hidden.is_cuda:
+        return torch.mm(hidden, weight.T, out_dtype=torch.float32)
+    return (hidden @ weight.T).float()
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left @ right, with `total` in float32 at least."""
+    if left.dtype == total.dtype:
+        total.addmm_(left, right)
+    elif left.is_cuda:
+        total += torch.mm(left, right, out_dtype=total.dtype)
+    else:
+        total += left @ right
+
+
+def _chunk(vocabulary: int, device: str, chunk_bytes: int | None) -> int:
+    return max(1, (chunk_bytes or CHUNK_BYTES.get(device, CHUNK_BYTES["cuda"])) // (4 * vocabulary))
+
+
+def _product_type(weight: Tensor) -> torch.dtype:
+    device = weight.device.type
+    if torch.is_autocast_enabled(device) and weight.dtype != torch.float64:
+        return torch.get_autocast_dtype(device)
+    return weight.dtype
+
+
+def _full(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.float()

@@ -1,0 +1,185 @@
+"""A Hugging Face causal language model as a `Policy`.
+
+Column t of everything it returns belongs to the token at t, which the model predicted having seen the tokens
+before it; outside the action mask all is 0. Departures from how such models are usually trained:
+- dropout is switched off for good: with it, no ratio to the recorded log-probabilities would be 1;
+- the temperature is that of sampling, so that the policy that learns is the one that acted;
+- the value head learns on the hidden states as they are: its gradient stops there.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from groupwise.errors import ConfigError, ContractError
+from groupwise.language.adapters import has_adapter
+from groupwise.language.head import find_head, full_logprobs
+from groupwise.language.layout import Layout, close_up, lay_out
+from groupwise.language.value import ValueHead
+from groupwise.types import Evaluation, Tensors
+
+
+class LanguagePolicy:
+    """Log-probabilities, entropies and values of the tokens a language model wrote.
+
+    Args:
+      model: a causal language model, or one in a PEFT adapter; see `loading.load_model`.
+      temperature: of sampling; logits are divided by it.
+      critic: put a value head on the hidden states.
+      reference: keep what the KL term needs. With an adapter that is nothing: the model without it is the
+        reference. Otherwise it is a frozen copy of the model as it is now.
+      seed: of the value head's weights.
+      chunk_bytes: how large the logits of a chunk of tokens may be; None for the device's usual.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        temperature: float = 1.0,
+        critic: bool = False,
+        reference: bool = False,
+        seed: int = 0,
+        chunk_bytes: int | None = None,
+    ) -> None:
+        if not temperature > 0:
+            raise ConfigError(f"the temperature of a policy that learns must be above 0, not {temperature}")
+        self.version = 0
+        self.model = model
+        self.temperature = temperature
+        self.chunk_bytes = chunk_bytes
+        self.has_adapter = has_adapter(model)
+        _switch_off_dropout(model)
+        model.eval()
+        self.value_head = _value_head(model, seed) if critic else None
+        self._head = find_head(model, temperature)
+        self._reference = _frozen_copy(model, temperature, chunk_bytes) if reference and not self.has_adapter else None
+
+    def evaluate(self, inputs: Tensors) -> Evaluation:
+        """What the model thinks of the tokens of `action_mask`: everything [B, T].
+
+        Args:
+          inputs: `input_ids`, `attention_mask` (1 where there is text) and `action_mask` (true where the policy
+            wrote the token), all [B, T], padded anywhere.
+        """
+        layout = lay_out(inputs)
+        with self._checkpointing():
+            logp, entropy, hidden = self._read(layout)
+        value = None if self.value_head is None else layout.spread(self.value_head(hidden.detach()))
+        return Evaluation(layout.spread(logp), layout.spread(entropy), value)
+
+    @torch.no_grad()
+    def reference_logp(self, inputs: Tensors) -> Tensor:
+        """The reference model's log-probabilities of the same tokens, [B, T]."""
+        if self.has_adapter:
+            with self.model.disable_adapter():
+                layout = lay_out(inputs)
+                return layout.spread(self._read(layout)[0])
+        if self._reference is None:
+            raise ContractError(
+                "this policy keeps no reference model", hint="Make it with LanguagePolicy(..., reference=True)."
+            )
+        return self._reference.evaluate(inputs).logp
+
+    @torch.no_grad()
+    def values(self, inputs: Tensors) -> Tensor:
+        """The worth of every prefix, [B, T]: column t has seen the tokens up to and including t; 0 on padding."""
+        if self.value_head is None:
+            raise ContractError("this policy has no value head", hint="Make it with LanguagePolicy(..., critic=True).")
+        attention = inputs["attention_mask"].bool()
+        ids, columns = close_up(inputs["input_ids"], attention)
+        values: Tensor = self.value_head(self._hidden(ids))
+        return values.new_zeros(attention.shape).scatter(1, columns, values).masked_fill(~attention, 0)
+
+    def actor_parameters(self) -> list[nn.Parameter]:
+        """What training changes in the model: the adapter's weights if there is one, else all."""
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    def critic_parameters(self) -> list[nn.Parameter]:
+        return [] if self.value_head is None else list(self.value_head.parameters())
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The weights training can change, tied ones once; with an adapter the model below it is left out."""
+        return {name: tensor.detach() for name, tensor in self._state().items()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take over weights of `state_dict`, in place."""
+        own = self._state()
+        _check_state(own, state)
+        for name, tensor in own.items():
+            tensor.copy_(state[name])
+
+    def _read(self, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+        places = (layout.rows, layout.before)
+        if self._head is None:
+            return full_logprobs(self.model, layout.ids, places, layout.tokens, self.temperature, self.chunk_bytes)
+        hidden = self._head.hidden(layout.ids)[places]
+        return *self._head.logprobs(hidden, layout.tokens, self.chunk_bytes), hidden
+
+    def _hidden(self, ids: Tensor) -> Tensor:
+        if self._head is not None:
+            return self._head.hidden(ids)
+        states: Tensor = self.model(input_ids=ids, use_cache=False, output_hidden_states=True).hidden_states[-1]
+        return states
+
+    def _state(self) -> dict[str, Tensor]:
+        named = {f"model.{name}": t for name, t in self.model.state_dict(keep_vars=True).items()}
+        if self.has_adapter:
+            named = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
+        if self.value_head is not None:
+            named.update({f"value_head.{name}": t for name, t in self.value_head.state_dict(keep_vars=True).items()})
+        first = {id(tensor): name for name, tensor in reversed(named.items())}
+        return {name: tensor for name, tensor in named.items() if first[id(tensor)] == name}
+
+    @contextmanager
+    def _checkpointing(self) -> Iterator[None]:
+        """Let layers that should recompute their activations do so: they only do in training mode."""
+        layers = [m for m in self.model.modules() if getattr(m, "gradient_checkpointing", False)]
+        if not torch.is_grad_enabled():
+            layers = []
+        for layer in layers:
+            layer.training = True
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.training = False
+
+
+def _switch_off_dropout(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
+def _value_head(model: Any, seed: int) -> ValueHead:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        head = ValueHead(model.config.get_text_config().hidden_size, dropout=0.0)
+    return head.to(next(model.parameters()).device).eval()
+
+
+def _frozen_copy(model: Any, temperature: float, chunk_bytes: int | None) -> LanguagePolicy:
+    twin = copy.deepcopy(model).requires_grad_(False)
+    return LanguagePolicy(twin, temperature=temperature, chunk_bytes=chunk_bytes)
+
+
+def _check_state(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+    for name in sorted(own.keys() ^ state.keys()):
+        where = "lacks" if name in own else "has an unknown weight"
+        raise ContractError(f"this state is of another model or adapter: it {where} {name}")
+    for name, tensor in own.items():
+        if tensor.shape != state[name].shape:
+            raise ContractError(
+                f"this state is of another model: {name} is {list(state[name].shape)}, not {list(tensor.shape)}"
+            )
