@@ -3,7 +3,8 @@
     python benchmarks/chaos.py --kills 200 --stride 1
 
 A survivor is a run that, resumed, ends with the same weights, steps, evaluations and groups as one that was
-never disturbed, each step once and the events numbered without gaps. About ten minutes on two cores.
+never disturbed, each step once and the events numbered without gaps. Only a damaged file of groups may be missing
+in the end: it is a record, and no reason to give up newer weights. About forty minutes on two cores.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ def new_run(folder: Path, name: str) -> Path:
     return create_run(TrainingConfig.from_dict({**SETTINGS, "output_dir": str(folder), "run_name": name}))
 
 
-def numbers(path: Path) -> str:
-    """A digest of all that two equal runs agree on."""
+def numbers(path: Path, without: str = "") -> str:
+    """A digest of all that two equal runs agree on; `without` one file of groups, if that was damaged."""
     events = read_events(path / "events.jsonl")
     assert [e.seq for e in events] == list(range(len(events)))
     newest = max((path / "checkpoints").iterdir(), key=lambda p: p.name)
     kept = [(e.type, e.step, e.data["metrics"]) for e in events if e.type in ("step", "eval")]
-    groups = [(p.name, read_groups(p)) for p in sorted((path / "groups").glob("*.parquet"))]
+    groups = [(p.name, read_groups(p)) for p in sorted((path / "groups").glob("*.parquet")) if p.name != without]
     digest = hashlib.sha256((newest / "model.safetensors").read_bytes())
     digest.update(repr((newest.name, kept, groups)).encode())
     return digest.hexdigest()
@@ -75,16 +76,17 @@ def kill_one(job: tuple[Path, int, float, str]) -> bool:
     return survived
 
 
-def cut_one(job: tuple[Path, Path, int, str]) -> str | None:
+def cut_one(job: tuple[Path, Path, Path, int]) -> str | None:
     """None if the run survives `name` cut at byte `cut`, else what happened."""
-    source, name, cut, wanted = job
+    source, whole, name, cut = job
+    lost = name.name if name.parts[0] == "groups" else ""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / source.name
         shutil.copytree(source, path)
         os.truncate(path / name, cut)
         try:
             list(execute(path, build))
-            return None if numbers(path) == wanted else f"{name} cut at {cut}: other numbers"
+            return None if numbers(path, lost) == numbers(whole, lost) else f"{name} cut at {cut}: other numbers"
         except Exception as error:
             return f"{name} cut at {cut}: {type(error).__name__}: {error}"
 
@@ -126,13 +128,13 @@ def main() -> None:
             break
     rng = random.Random(options.seed)
     kills: list[Any] = [(folder, n, rng.uniform(0, 1.1 * length), wanted) for n in range(options.kills)]
-    places: list[Any] = [(source, name, cut, wanted) for name, cut in cuts(source, options.stride)]
+    places: list[Any] = [(source, whole, name, cut) for name, cut in cuts(source, options.stride)]
     with ProcessPoolExecutor(2) as pool:
         show = {"disable": not sys.stderr.isatty()}
         killed = list(track(pool.map(kill_one, kills), "kills", len(kills), **show))
         cut = list(track(pool.map(cut_one, places, chunksize=50), "cuts", len(places), **show))
     shutil.rmtree(folder)
-    files = sorted({str(name) for _, name, _, _ in places})
+    files = sorted({str(name) for _, _, name, _ in places})
     print_result(
         "chaos",
         {"kills": len(killed), "kills_survived": sum(killed), "cuts": len(cut), "cuts_survived": cut.count(None)},
