@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from groupwise.reporting.curve import curve, resample
+from groupwise.reporting.curve import course, curve, resample
 
 
 def test_curve_goes_from_corner_to_corner() -> None:
@@ -48,3 +48,9 @@ def test_resample_keeps_the_mean_and_the_ends() -> None:
     assert resample([1, 2, 3, 4], 2) == [1.5, 3.5]
     assert resample([0, 10], 5) == [0, 2.5, 5, 7.5, 10]
     assert len(resample(list(range(1000)), 77)) == 77
+
+
+def test_a_value_stands_at_its_step_and_gaps_are_bridged() -> None:
+    assert course([1, 2, 5], [10.0, 20.0, 50.0]) == [10.0, 20.0, 30.0, 40.0, 50.0]
+    assert course([7], [3.0]) == [3.0]
+    assert course([], []) == []

@@ -13,7 +13,7 @@ from rich.console import Console
 from groupwise.commands.options import RUNS, Common, RunName, RunsDir, answer
 from groupwise.errors import RunError
 from groupwise.reporting.compare import plot_runs
-from groupwise.reporting.curve import curve
+from groupwise.reporting.curve import course, curve
 from groupwise.reporting.history import History
 from groupwise.reporting.report import write_report
 from groupwise.reporting.tables import runs_table, summary_table
@@ -47,7 +47,7 @@ def show(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Com
     steps, rewards = history.series("reward/mean")
     if rewards:
         console.print("\nmean reward of the attempts, by step", style="dim")
-        print(curve(rewards, min(console.width, 72), 8, steps=(steps[0], steps[-1])))
+        print(curve(course(steps, rewards), min(console.width, 72), 8, steps=(steps[0], steps[-1])))
     for step, hint in history.hints:
         words = printable(f"step {step}: {hint.get('message')} {hint.get('remedy')}")
         console.print(words, style="yellow", markup=False, highlight=False)
@@ -79,7 +79,7 @@ def plot(
     else:
         for name, (steps, found) in series.items():
             print(f"{name}: {metric}")
-            print(curve(found, min(Console().width, 72), 8, steps=(steps[0], steps[-1])))
+            print(curve(course(steps, found), min(Console().width, 72), 8, steps=(steps[0], steps[-1])))
 
 
 def report(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:

@@ -19,7 +19,7 @@ from groupwise.commands.products import builder, check_product
 from groupwise.config import TrainingConfig, apply_overrides, load_config
 from groupwise.errors import RunError
 from groupwise.reporting.console import watch
-from groupwise.reporting.curve import curve
+from groupwise.reporting.curve import course, curve
 from groupwise.reporting.export import exporters
 from groupwise.reporting.history import History
 from groupwise.reporting.report import write_report
@@ -108,7 +108,7 @@ def demo(
         if not console.is_terminal:
             steps, rewards = history.series("reward/mean")
             console.print("mean reward of the attempts, by step", style="dim")
-            print(curve(rewards, min(console.width, 72), 8, steps=(steps[0], steps[-1])))
+            print(curve(course(steps, rewards), min(console.width, 72), 8, steps=(steps[0], steps[-1])))
         episodes = cfg.run.eval_episodes
         console.print(
             f"\nBefore: {scores[0]:.0f} of 500 steps upright.  After: [bold]{scores[-1]:.0f} of 500[/bold].\n"

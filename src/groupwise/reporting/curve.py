@@ -65,6 +65,14 @@ def _with_axes(
     return "\n".join(lines)
 
 
+def course(steps: Sequence[int], values: Sequence[float]) -> list[float]:
+    """A value for every step from the first to the last: straight lines over steps that have none."""
+    filled: list[float] = []
+    for (start, low), (end, high) in pairwise(zip(steps, values, strict=True)):
+        filled += [low + (high - low) * (step - start) / (end - start) for step in range(start, end)]
+    return [*filled, *values[-1:]]
+
+
 def resample(values: Sequence[float], count: int) -> list[float]:
     """`count` values along the same course: means of neighbours when fewer, straight lines when more."""
     n = len(values)
