@@ -9,7 +9,11 @@ from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.training.session import Build
 
-PRODUCTS = {"control": "groupwise.control.product"}
+PRODUCTS = {
+    "control": "groupwise.control.product",
+    "language": "groupwise.agents.product",
+    "warm-start": "groupwise.agents.warm_start",
+}
 
 
 def builder(product: str) -> Build:

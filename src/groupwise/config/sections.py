@@ -99,7 +99,7 @@ class RolloutSettings(Section):
 class PolicySettings(Section):
     """Who acts."""
 
-    model_name: str | None = setting(None, "language model: a folder or a hub name")
+    model_name: str | None = setting(None, "language model: tiny, a folder or a hub name")
     hidden_sizes: tuple[int, ...] = setting((64, 64), "layers of a control policy; [] is a linear one", ge=1)
     use_reference_model: bool = setting(False, "keep a frozen copy of the first policy, to measure KL against")
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass to save memory")
@@ -109,6 +109,28 @@ class PolicySettings(Section):
         pattern=r"(cpu|cuda|mps|xpu)(:\d+)?",
         shape="cpu, cuda, mps or xpu, with :number for one of several",
     )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SamplingSettings(Section):
+    """How a language model's tokens are chosen while it makes attempts."""
+
+    temperature: float = setting(1.0, "divides the logits; the policy learns at this temperature too", gt=0)
+    top_k: int = setting(0, "only the likeliest so many tokens; 0 is off", ge=0)
+    top_p: float = setting(1.0, "only the likeliest tokens that make up this share; 1 is off", gt=0, le=1)
+    min_p: float = setting(0.0, "only tokens at least this likely beside the likeliest; 0 is off", ge=0, lt=1)
+    repetition_penalty: float = setting(1.0, "above 1 makes tokens seen before less likely; 1 is off", gt=0)
+    max_new_tokens: int = setting(64, "tokens after which an answer is cut off", ge=1)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LanguageSettings(Section):
+    """How a language model is loaded and trained."""
+
+    lora_rank: int = setting(0, "rank of a LoRA adapter; 0 trains all weights", ge=0)
+    lora_alpha: float | None = setting(None, "scale of the adapter; null is twice the rank", gt=0)
+    quantization: Literal["8bit", "4bit"] | None = setting(None, "load the frozen weights in 8 or 4 bits")
+    dtype: Literal["float32", "bfloat16"] = setting("float32", "precision of the loaded weights")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -259,6 +281,8 @@ SECTIONS: Mapping[str, type[Section]] = {
         TrainingSettings,
         RolloutSettings,
         PolicySettings,
+        SamplingSettings,
+        LanguageSettings,
         AdvantageSettings,
         LossSettings,
         OptimSettings,

@@ -16,12 +16,14 @@ from groupwise.config.sections import (
     AdvantageSettings,
     GenerationSettings,
     GroupingSettings,
+    LanguageSettings,
     LossSettings,
     MemorySettings,
     OptimSettings,
     PolicySettings,
     RolloutSettings,
     RunSettings,
+    SamplingSettings,
     ScoringSettings,
     TaskSettings,
     TrainingSettings,
@@ -44,6 +46,8 @@ class TrainingConfig:
     training: TrainingSettings
     rollout: RolloutSettings
     policy: PolicySettings
+    sampling: SamplingSettings
+    language: LanguageSettings
     advantage: AdvantageSettings
     loss: LossSettings
     optim: OptimSettings

@@ -1,0 +1,151 @@
+"""Single answers from a language model: prompts in, groups of token trajectories out.
+
+Column t of a trajectory is the token at t, prompt included; the mask is true at the tokens the model sampled. Ids are
+carried as they were sampled and never made again from text.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from groupwise.agents.tasks import Problem, VerifiableTask, grade
+from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.language.policy import LanguagePolicy
+from groupwise.training.estimate import Attempts, padded
+from groupwise.training.source import Rows
+from groupwise.types import Array, End, Group, Score, Task, Trajectory
+
+ENDS = {"stop": End.FINISHED, "length": End.TRUNCATED, "context": End.TRUNCATED, "cancelled": End.CANCELLED}
+
+
+class Problems:
+    """An endless stream of problems to train on; each is known by its number."""
+
+    def __init__(self, task: VerifiableTask, seed: int) -> None:
+        self.task = task
+        self.seed = seed
+        self.cursor = 0
+
+    def take(self, count: int) -> list[Task]:
+        numbers = range(self.cursor, self.cursor + count)
+        self.cursor += count
+        return [self._task(number) for number in numbers]
+
+    def _task(self, number: int) -> Task:
+        problem = self.task.sample(random.Random(f"{self.seed}/{number}"))
+        return Task(f"{self.task.name}/{number}", problem, number)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"cursor": self.cursor}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.cursor = state["cursor"]
+
+
+class Completions:
+    """Makes a group of answers to every problem, all of them in one continuous batch."""
+
+    def __init__(self, engine: Engine, tokenizer: Any, params: SamplingParams, group_size: int, seed: int) -> None:
+        self.engine = engine
+        self.tokenizer = tokenizer
+        self.params = params
+        self.group_size = group_size
+        self.seed = seed
+
+    def collect(self, tasks: Sequence[Task]) -> list[Group]:
+        prompts = [prompt_ids(self.tokenizer, task.payload) for task in tasks]
+        requests = [
+            (ids, self._seed(task, member))
+            for task, ids in zip(tasks, prompts, strict=True)
+            for member in range(self.group_size)
+        ]
+        answers = iter(self.engine.generate(requests, self.params))
+        return [
+            Group(
+                f"g{task.seed}", task, tuple(self._attempt(task, ids, n, next(answers)) for n in range(self.group_size))
+            )
+            for task, ids in zip(tasks, prompts, strict=True)
+        ]
+
+    def _seed(self, task: Task, member: int) -> int:
+        return int(
+            np.random.SeedSequence([self.seed, task.seed, member]).generate_state(1, np.uint64)[0] >> np.uint64(1)
+        )
+
+    def _attempt(self, task: Task, prompt: list[int], number: int, sampled: Sampled) -> Trajectory:
+        """The attempt as arrays. A limit on length is part of the task, so an answer that hits it has ended too."""
+        ids = np.concatenate([np.array(prompt, np.int64), sampled.ids])
+        before = len(prompt)
+        mask = np.arange(len(ids)) >= before
+
+        def behind(values: Array) -> Array:
+            return np.concatenate([np.zeros(before, values.dtype), values])
+
+        return Trajectory(
+            id=f"g{task.seed}/m{number}",
+            task_id=task.id,
+            group_id=f"g{task.seed}",
+            obs=ids,
+            actions=ids,
+            mask=mask,
+            behavior_logp=behind(sampled.logp),
+            versions=behind(sampled.versions),
+            rewards=np.zeros(len(ids)),
+            end=ENDS[sampled.end],
+            terminated=True,
+            meta={"text": self.tokenizer.decode(sampled.ids, skip_special_tokens=True)},
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """A rollout is a function of weights, seed and task numbers: there is nothing to restore."""
+
+
+def prompt_ids(tokenizer: Any, problem: Problem) -> list[int]:
+    """The problem in the model's own chat format, up to where it is the model's turn."""
+    messages = [{"role": "user", "content": problem.prompt}]
+    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
+    return list(ids["input_ids"])
+
+
+def rows_of_tokens(attempts: Attempts) -> Rows:
+    """Every answer its own row [B, T], padded behind."""
+    members = attempts.members
+    lengths = torch.tensor([len(member) for member in members], dtype=torch.long)
+    inputs = {
+        "input_ids": padded([member.actions for member in members], np.int64),
+        "attention_mask": (torch.arange(attempts.mask.shape[1]) < lengths[:, None]).long(),
+        "action_mask": attempts.mask,
+    }
+    logp = padded([member.behavior_logp for member in members], np.float32)
+    return Rows(inputs, attempts.mask, logp, pick=lambda table: table)
+
+
+def grader(task: VerifiableTask) -> Any:
+    """The reward: a function of one attempt's text."""
+
+    def score(problem: Task, attempt: Trajectory) -> Score:
+        return grade(task, problem.payload, attempt.meta["text"], attempt.end is End.FINISHED)
+
+    return score
+
+
+def prefix_values(policy: LanguagePolicy) -> Any:
+    """The critic's view before every token and after the last: [T + 1]."""
+
+    @torch.no_grad()
+    def values(members: Sequence[Trajectory]) -> list[Array]:
+        ids = padded([member.actions for member in members], np.int64)
+        lengths = torch.tensor([len(member) for member in members])
+        attention = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        seen = policy.values({"input_ids": ids, "attention_mask": attention}).cpu().numpy()
+        return [np.concatenate([[0.0], row[: len(m)]]) for row, m in zip(seen, members, strict=True)]
+
+    return values

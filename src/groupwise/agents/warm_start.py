@@ -1,0 +1,83 @@
+"""The supervised warm start, on the one loop: a demonstration is an attempt whose every token has advantage 1.
+
+With the present policy's own log-probabilities as the behaviour's, the ratio is 1 and the gradient of the policy loss
+is that of the negative log-likelihood per token. So supervised runs have the same checkpoints, resume and reports.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from groupwise.agents.completions import prompt_ids
+from groupwise.agents.product import check, greedy_evaluation, load_language
+from groupwise.agents.tasks import Problem, VerifiableTask, find_task
+from groupwise.config import TrainingConfig
+from groupwise.language.engine import Engine
+from groupwise.language.policy import LanguagePolicy
+from groupwise.training.estimate import padded
+from groupwise.training.session import Parts
+from groupwise.types import Batch, Policy
+
+__all__ = ["build", "check"]
+
+
+def build(cfg: TrainingConfig) -> Parts:
+    task = find_task(cfg.task.environment)
+    language = load_language(cfg)
+    policy = LanguagePolicy(language.model, seed=cfg.run.seed)
+    engine = Engine(language.model, language.tokenizer)
+    source = Demonstrations(cfg, task, language.tokenizer, policy, engine)
+    return Parts(policy, source, greedy_evaluation(cfg, task, engine, language.tokenizer))
+
+
+class Demonstrations:
+    """Batches of right answers; `rollout.tasks_per_step` of them each."""
+
+    def __init__(
+        self, cfg: TrainingConfig, task: VerifiableTask, tokenizer: Any, policy: LanguagePolicy, engine: Engine
+    ) -> None:
+        self.cfg, self.task, self.tokenizer, self.policy, self.engine = cfg, task, tokenizer, policy, engine
+        self.cursor = 0
+
+    def next(self) -> Batch:
+        size = self.cfg.rollout.tasks_per_step
+        numbers = range(self.cursor, self.cursor + size)
+        self.cursor += size
+        rows = [self._row(self.task.sample(random.Random(f"{self.cfg.run.seed}/sft/{n}"))) for n in numbers]
+        mask = padded([row >= 0 for row, _ in rows], np.bool_) & padded([own for _, own in rows], np.bool_)
+        inputs = {
+            "input_ids": padded([row for row, _ in rows], np.int64),
+            "attention_mask": padded([row >= 0 for row, _ in rows], np.int64),
+            "action_mask": mask,
+        }
+        with torch.no_grad():
+            logp = self.policy.evaluate({name: t.to(self.cfg.policy.device) for name, t in inputs.items()}).logp.cpu()
+        loss = -float(logp[mask].mean())
+        tokens = int(mask.sum())
+        return Batch(
+            inputs, mask, logp.float(), mask.float(), denominator=tokens, total_rows=size, total_tokens=tokens,
+            metrics={"reward/mean": -loss, "loss/supervised": loss}, samples=tokens, attempts=size,
+        )  # fmt: skip
+
+    def _row(self, problem: Problem) -> tuple[Any, Any]:
+        """The tokens of prompt and answer, and which of them are the answer's."""
+        prompt = prompt_ids(self.tokenizer, problem)
+        answer = [*self.tokenizer.encode(problem.answer, add_special_tokens=False), self.tokenizer.eos_token_id]
+        return np.array(prompt + answer), np.arange(len(prompt) + len(answer)) >= len(prompt)
+
+    def publish(self, policy: Policy) -> None:
+        self.engine.load(self.policy.model, policy.version)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"cursor": self.cursor}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.cursor = state["cursor"]
+
+    def close(self) -> None:
+        self.engine.close()

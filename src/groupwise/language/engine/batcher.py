@@ -1,0 +1,265 @@
+"""Continuous batching: requests join and leave between any two steps, and only running rows cost anything.
+
+A step first admits waiting requests (a prompt shared by several is read once, a session's next turn reads only what
+is new) and then makes one token for every running row.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from groupwise.errors import ContractError
+from groupwise.language.engine.cache import Cache
+from groupwise.language.engine.families import Architecture, describe
+from groupwise.language.engine.network import Network, Piece
+from groupwise.language.engine.params import Sampled
+from groupwise.language.engine.prompts import Prompts
+from groupwise.language.engine.request import Outcome, Request
+from groupwise.language.engine.rotary import RotaryTables
+from groupwise.language.engine.rows import Rows
+from groupwise.language.engine.sampling import Rules, rules_of, sample, uniforms
+from groupwise.language.engine.sessions import Sessions
+from groupwise.language.engine.weights import Fingerprint
+
+
+class Batcher:
+    """The engine's inside: no threads, no futures. `step` returns the requests that ended."""
+
+    def __init__(
+        self, model: nn.Module, architecture: Architecture, *, slots: int, length: int, eos: frozenset[int], copy: bool
+    ) -> None:
+        a = architecture
+        like = next(a.embedding.parameters())
+        self.model, self.architecture, self.copy = model, a, copy
+        self.slots, self.eos, self.device = slots, eos, like.device
+        self.version = 0
+        self.waiting: deque[Request] = deque()
+        self.entering: list[Request] = []  # no longer waiting, not in a row yet
+        self.cache = Cache(len(a.layers), a.kv_heads, a.head_dim, rows=slots, length=length, like=like)
+        self.rows = Rows(slots, a.vocabulary)
+        self.sessions = Sessions(self.cache, slots)
+        self.prompts = Prompts(self.cache)
+        self.rotary = self._rotary(a)
+        self.seen: Tensor | None = None  # [slots, vocabulary], for the repetition penalty
+        self.rules: dict[tuple[int, int], Rules] = {}
+        self.index = torch.arange(slots, device=self.device)
+        self.ended: list[Outcome] = []
+        self._take_weights()
+
+    @property
+    def idle(self) -> bool:
+        return not self.waiting and self.rows.count == 0
+
+    @property
+    def tokens_read(self) -> int:
+        """Prompt tokens that went through the network so far."""
+        return self.prompts.tokens_read
+
+    def add(self, request: Request) -> None:
+        self.waiting.append(request)
+        self.prompts.arrived(request)
+
+    @torch.inference_mode()
+    def step(self) -> list[Outcome]:
+        """Admits, makes one token per row, and returns the requests that ended."""
+        if not self.fingerprint.looks_current() or (self.waiting and not self.fingerprint.is_current()):
+            self.renew()
+        self._admit()
+        if self.rows.count:
+            self._decode()
+        ended, self.ended = self.ended, []
+        return ended
+
+    @torch.inference_mode()
+    def renew(self, model: nn.Module | None = None) -> None:
+        """Takes up changed weights, or another model's: what the old ones computed is computed again or dropped."""
+        if model is not None and model is not self.model:
+            self._change_model(model)
+        self._take_weights()
+        self.sessions.forget()
+        self.prompts.forget()
+        running = [Piece(row, 0, self.rows.cached_ids(row)) for row in range(self.rows.count)]
+        self.prompts.sweep(running, self.network)
+
+    @torch.inference_mode()
+    def cancel_marked(self) -> list[Outcome]:
+        """Ends requests that are no longer wanted, with the tokens they have."""
+        for request in [r for r in self.waiting if r.cancelled]:
+            self.waiting.remove(request)
+            self.prompts.left(request)
+            self.ended.append((request, Sampled.cancelled_unread(self.version)))
+        self.prompts.prune()
+        rows = [row for row, request in enumerate(self.rows.requests) if request.cancelled]
+        self._remove({row: self.rows.result(row, "cancelled") for row in rows})
+        ended, self.ended = self.ended, []
+        return ended
+
+    @torch.inference_mode()
+    def fail(self, error: Exception) -> list[Outcome]:
+        """A step broke: every request fails with it, and everything starts afresh."""
+        lost = [*self.rows.requests, *self.entering, *self.waiting]
+        self.rows.close_gaps([], [], 0)
+        self.entering.clear()
+        self.waiting.clear()
+        self.prompts.waiting.clear()
+        self.prompts.forget()
+        self.sessions.forget()
+        self.cache.wipe()
+        self.rules.clear()
+        ended, self.ended = self.ended, []
+        gone = {id(request) for request, _ in ended}
+        return [*ended, *((request, error) for request in lost if id(request) not in gone)]
+
+    def _change_model(self, model: nn.Module) -> None:
+        found, mine = describe(model), self.architecture
+        if found is None or found.shape != mine.shape:
+            theirs = "an unknown family" if found is None else f"{found.name} {found.shape}"
+            raise ContractError(f"The engine was made for {mine.name} {mine.shape}, and cannot load {theirs}.")
+        self.model, self.architecture = model, found
+        self.rotary = self._rotary(found)
+
+    def _rotary(self, architecture: Architecture) -> RotaryTables | None:
+        if architecture.rotary is None:
+            return None
+        dtype = next(architecture.embedding.parameters()).dtype
+        return RotaryTables(architecture, paired=self.copy and dtype == torch.float32)
+
+    def _take_weights(self) -> None:
+        self.fingerprint = Fingerprint(self.model)
+        self.network = Network(self.architecture, self.rotary, copy=self.copy)
+
+    def _admit(self) -> None:
+        while self.waiting and self.rows.count + len(self.entering) < self.slots:
+            self.entering.append(self.waiting.popleft())
+            self.prompts.left(self.entering[-1])
+        if not self.entering:
+            return
+        turns = [(request, self.sessions.take(request.session)) for request in self.entering]
+        turns.sort(key=lambda turn: turn[1] is None)  # sessions with a cache first
+        first = self.rows.count
+        self.sessions.make_room(first, len(turns), [parked for _, parked in turns if parked is not None])
+        running = {request.key: row for row, request in enumerate(self.rows.requests)}
+        logits = self.prompts.read(turns, first, running, self.network)
+        for request, _ in turns:
+            self.rows.add(request, self.eos | frozenset(request.params.stop_token_ids))
+        self.entering.clear()
+        self.rules.clear()
+        self._mark_prompts(first)
+        self._choose(logits, slice(first, self.rows.count))
+
+    def _decode(self) -> None:
+        rows, count = self.rows, self.rows.count
+        positions = rows.length[:count]
+        span = int(positions.max()) + 1
+        self.cache.ensure(count, span)
+        even = bool(positions.min() == span - 1)
+        tokens, at = self._tensor(rows.token[:count]), self._tensor(positions)
+        logits = self.network.decode(tokens, at, self.index[:count], span, even, self.cache)
+        rows.length[:count] += 1
+        self._choose(logits, slice(0, count))
+
+    def _choose(self, logits: Tensor, part: slice) -> None:
+        """Samples a token for each of these rows, and ends those that are done."""
+        rules = self._rules(part)
+        uniform = self._tensor(uniforms(self.rows.stream[part], self.rows.made[part])).unsqueeze(1)
+        seen = None if self.seen is None or rules.penalty is None else self.seen[part]
+        tokens, logp = sample(logits, rules, uniform, seen)
+        if seen is not None:
+            seen.scatter_(1, tokens.unsqueeze(1), True)
+        self.rows.accept(part, tokens.cpu().numpy(), logp.cpu().numpy(), self.version)
+        self._remove(self._finished(part))
+
+    def _rules(self, part: slice) -> Rules:
+        key = part.start, part.stop
+        if key not in self.rules:
+            params = [request.params for request in self.rows.requests[part]]
+            self.rules[key] = rules_of(params, self.architecture.vocabulary, self.device)
+        return self.rules[key]
+
+    def _mark_prompts(self, first: int) -> None:
+        """Notes the prompts' tokens for requests with a repetition penalty."""
+        for row, request in enumerate(self.rows.requests[first:], start=first):
+            if request.params.repetition_penalty != 1:
+                if self.seen is None:
+                    self.seen = torch.zeros(
+                        self.slots, self.architecture.vocabulary, dtype=torch.bool, device=self.device
+                    )
+                self.seen[row] = False
+                self.seen[row, self._tensor(request.ids)] = True
+
+    def _finished(self, part: slice) -> dict[int, Sampled | BaseException]:
+        """The rows that ended with the token they just got, and how."""
+        rows, outcomes = self.rows, dict[int, Sampled | BaseException]()
+        stopped, full = rows.stopped(part), rows.full(part)
+        failed = rows.not_finite(part)
+        for row in (np.flatnonzero(stopped | full | failed) + part.start).tolist():
+            at = row - part.start
+            outcomes[row] = (
+                self._not_finite(row)
+                if failed[at]
+                else rows.result(row, "stop" if stopped[at] else rows.requests[row].full_end)
+            )
+        for row in rows.watched(part):
+            if row not in outcomes or not isinstance(outcomes[row], BaseException):
+                outcome = self._look(row)
+                if outcome is not None:
+                    outcomes[row] = outcome
+        return outcomes
+
+    def _look(self, row: int) -> Sampled | BaseException | None:
+        """Streams a watched row's newest token and looks for stop strings."""
+        rows, request = self.rows, self.rows.requests[row]
+        token, logp = rows.newest(row)
+        if request.on_token is not None:
+            try:
+                request.on_token(token, logp)
+            except Exception as error:
+                return error
+        if request.stops is not None and request.stops.ends(rows.sampled(row)):
+            return rows.result(row, "stop")
+        return None
+
+    def _not_finite(self, row: int) -> ContractError:
+        self.cache.wipe(row)
+        message = f"The model's logits are not finite (weights of version {self.version})."
+        return ContractError(message, hint="Its weights have probably diverged: lower the learning rate.")
+
+    def _remove(self, outcomes: dict[int, Sampled | BaseException]) -> None:
+        """Takes ended rows out: the last rows move into the gaps, and sessions keep their cache above."""
+        if not outcomes:
+            return
+        rows, kept = self.rows, self.rows.count - len(outcomes)
+        holes = [row for row in sorted(outcomes) if row < kept]
+        movers = [row for row in range(kept, rows.count) if row not in outcomes]
+        new_place = dict(zip(holes, movers, strict=True))
+        for row in sorted(outcomes):
+            request, outcome = rows.requests[row], outcomes[row]
+            self.ended.append((request, outcome))
+            if request.session is not None and isinstance(outcome, Sampled):
+                self.sessions.park(request.session, new_place.get(row, row), rows.cached_ids(row))
+        self._move_cache(new_place)
+        rows.close_gaps(holes, movers, kept)
+        self.rules.clear()
+
+    def _move_cache(self, new_place: dict[int, int]) -> None:
+        """Moves surviving rows into the gaps; a session's row changes places with its successor."""
+        if not new_place:
+            return
+        length = int(self.rows.length[: self.rows.count].max())
+        session = [hole for hole in new_place if self.rows.requests[hole].session is not None]
+        plain = [hole for hole in new_place if self.rows.requests[hole].session is None]
+        if session:
+            self.cache.exchange(session, [new_place[hole] for hole in session], length)
+        if plain:
+            self.cache.copy([new_place[hole] for hole in plain], plain, length)
+        if self.seen is not None:
+            self.seen[list(new_place)] = self.seen[list(new_place.values())]
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self.device)

@@ -1,0 +1,279 @@
+"""The generation engine: requests in, futures of sampled tokens out.
+
+It is driven in one of two ways. `start()` runs it in a thread of its own, and requests join and leave the running
+batch at any step. Without a thread, `run_until_idle()` or `generate()` drive it from the caller's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, Self
+
+import numpy as np
+from torch import Tensor, nn
+
+from groupwise.errors import ConfigError, ContractError
+from groupwise.language.engine.batcher import Batcher
+from groupwise.language.engine.fallback import Fallback
+from groupwise.language.engine.families import describe, unwrap
+from groupwise.language.engine.params import Sampled, SamplingParams
+from groupwise.language.engine.request import OnToken, Outcome, Request
+from groupwise.language.engine.rotary import longest
+from groupwise.language.engine.stops import StopStrings
+
+COPY_BYTES = 2 << 30  # weights up to this size may be copied into joined matrices
+
+
+class Engine:
+    """Generates with a Hugging Face causal language model, reading the live module's weights.
+
+    `slots` requests run at once; more wait. `max_length` bounds prompt and new tokens together (the model's own limit
+    unless given). `eos` are the tokens that end every request: the model's and tokenizer's unless given, `()` for
+    none. `copy_weights` says whether projections may be joined in copies (faster, more memory); unless given, models
+    up to 2 GiB are.
+
+    The engine notices when an optimiser changes the weights in place. While its thread runs, change them only inside
+    `hold()`, so that no step sees half an update, and tell it the new version with `load`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Any = None,
+        *,
+        slots: int = 64,
+        max_length: int | None = None,
+        eos: Sequence[int] | None = None,
+        copy_weights: bool | None = None,
+    ) -> None:
+        if slots < 1:
+            raise ConfigError(f"slots is {slots} but must be at least 1.", field="slots")
+        self.model, self.tokenizer = model, tokenizer
+        config: Any = getattr(unwrap(model), "config", None)
+        self.vocabulary = int(config.vocab_size)
+        self._inside, self.max_length = _inside(
+            model, config, slots, max_length, _eos(model, tokenizer, eos), copy_weights
+        )
+        self._stops: dict[tuple[str, ...], StopStrings] = {}
+        self._requests: dict[Future[Sampled], Request] = {}
+        self._arrived: list[Request] = []
+        self._any_cancelled = False
+        self._state = threading.Condition()  # guards the queue and the flags; never held during a step
+        self._stepping = threading.RLock()  # held during a step, and by whoever changes weights
+        self._holders = 0
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def submit(
+        self,
+        ids: Sequence[int],
+        params: SamplingParams,
+        seed: int,
+        session: Hashable | None = None,
+        on_token: OnToken | None = None,
+    ) -> Future[Sampled]:
+        """Asks for a continuation of `ids`; any thread may.
+
+        A request with a `session` leaves its keys and values behind, and the session's next request reads only the
+        tokens beyond what the two have in common. `on_token(token, logp)` is called for every token as it is made, on
+        the engine's thread: an exception from it ends this request and no other.
+        """
+        request = self._request(ids, params, seed, session, on_token)
+        with self._state:
+            if self._closed:
+                raise ContractError("The engine is closed: it takes no more requests.")
+            self._requests[request.future] = request
+            self._arrived.append(request)
+            self._state.notify_all()
+        request.future.add_done_callback(self._forget)
+        return request.future
+
+    def generate(self, prompts: Sequence[tuple[Sequence[int], int]], params: SamplingParams) -> list[Sampled]:
+        """Continuations of `(ids, seed)` pairs, in order."""
+        futures = [self.submit(ids, params, seed) for ids, seed in prompts]
+        self.run_until_idle()
+        return [future.result() for future in futures]
+
+    def run_until_idle(self) -> None:
+        """Works, or waits for the thread that works, until no request is left."""
+        if self._thread is not None:
+            with self._state:
+                self._state.wait_for(lambda: not self._requests)
+            return
+        while self._step():
+            pass
+
+    def step(self) -> bool:
+        """One step for everything that runs; False if there was nothing to do."""
+        with self.hold():  # a thread that runs too would otherwise never let go
+            return self._step()
+
+    def _step(self) -> bool:
+        with self._stepping:
+            outcomes = self._take_arrivals()
+            busy = not self._inside.idle
+            if busy:
+                outcomes += self._step_inside()
+        for request, outcome in outcomes:
+            request.resolve(outcome)
+        return busy or bool(outcomes)
+
+    def load(self, weights: Mapping[str, Tensor] | nn.Module, version: int) -> None:
+        """New weights: a state dict to copy in, another module, or the engine's own module after an update.
+
+        Running requests go on with the new weights (their caches are computed again); `Sampled.versions` tells which
+        token came from which. Kept sessions start over.
+        """
+        with self.hold():
+            if isinstance(weights, nn.Module):
+                self.model = weights
+            else:
+                self.model.load_state_dict(dict(weights))
+            self._inside.renew(self.model)
+            self._inside.version = version
+
+    @property
+    def version(self) -> int:
+        return self._inside.version
+
+    @property
+    def tokens_read(self) -> int:
+        """How many prompt tokens went through the network: shared prompts and kept sessions count once."""
+        return self._inside.tokens_read
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """No step is taken inside the `with` block, so that weights can be changed."""
+        with self._state:
+            self._holders += 1
+        try:
+            with self._stepping:
+                yield
+        finally:
+            with self._state:
+                self._holders -= 1
+                self._state.notify_all()
+
+    def cancel(self, future: Future[Sampled]) -> None:
+        """Ends a request at the next step: its future gets the tokens made so far, with end "cancelled"."""
+        with self._state:
+            request = self._requests.get(future)
+            if request is not None:
+                request.cancelled = True
+                self._any_cancelled = True
+                self._state.notify_all()
+
+    def start(self) -> Self:
+        """Runs the engine in a thread of its own."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="groupwise-engine", daemon=True)
+            self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Stops; requests still running or waiting end as cancelled."""
+        with self._state:
+            self._closed = True
+            pending = list(self._requests)
+            self._state.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        for future in pending:
+            self.cancel(future)
+        self._step()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while True:
+            with self._state:
+                self._state.wait_for(lambda: self._closed or (self._holders == 0 and self._has_work()))
+                if self._closed:
+                    return
+            self._step()
+
+    def _has_work(self) -> bool:
+        return bool(self._arrived) or self._any_cancelled or not self._inside.idle
+
+    def _take_arrivals(self) -> list[Outcome]:
+        with self._state:
+            arrived, self._arrived = self._arrived, []
+            any_cancelled, self._any_cancelled = self._any_cancelled, False
+        for request in arrived:
+            self._inside.add(request)
+        return self._inside.cancel_marked() if any_cancelled else []
+
+    def _step_inside(self) -> list[Outcome]:
+        """One step; if it fails (out of memory, say), every request it was working on fails with it."""
+        try:
+            return self._inside.step()
+        except Exception as error:
+            return self._inside.fail(error)
+
+    def _forget(self, future: Future[Sampled]) -> None:
+        """A future is done: resolved by a step, or cancelled by whoever held it, which frees its row."""
+        with self._state:
+            request = self._requests.pop(future)
+            if future.cancelled():
+                request.cancelled = True
+                self._any_cancelled = True
+            self._state.notify_all()
+
+    def _request(
+        self, ids: Sequence[int], params: SamplingParams, seed: int, session: Hashable | None, on_token: OnToken | None
+    ) -> Request:
+        array = np.array(ids, dtype=np.int64)
+        if array.ndim != 1 or len(array) == 0:
+            raise ContractError(f"A prompt must be a list of at least 1 token; this one has shape {array.shape}.")
+        if array.min() < 0 or array.max() >= self.vocabulary:
+            wrong = next(int(i) for i in array if not 0 <= i < self.vocabulary)
+            hint = "Do the tokenizer and the model belong together?"
+            raise ContractError(f"Token {wrong} is not in the model's vocabulary of {self.vocabulary}.", hint=hint)
+        room = self.max_length - len(array)
+        if room < 1:
+            message = f"The prompt has {len(array)} tokens but the engine's max_length is {self.max_length}, of which 1"
+            raise ContractError(
+                f"{message} must be left for the answer.", hint="Shorten the prompt or raise max_length."
+            )
+        limit = min(params.max_new_tokens, room)
+        stops = self._stop_strings(params.stop)
+        return Request(array, params, seed, session=session, on_token=on_token, stops=stops, limit=limit)
+
+    def _stop_strings(self, strings: tuple[str, ...]) -> StopStrings | None:
+        if not strings:
+            return None
+        if self.tokenizer is None:
+            raise ContractError(f"Stop strings {strings!r} need a tokenizer, and the engine was made without one.")
+        if strings not in self._stops:
+            self._stops[strings] = StopStrings(strings, self.tokenizer, self.vocabulary)
+        return self._stops[strings]
+
+
+def _inside(
+    model: nn.Module, config: Any, slots: int, max_length: int | None, eos: frozenset[int], copy: bool | None
+) -> tuple[Batcher | Fallback, int]:
+    """What does the work, and the length it works to."""
+    architecture = describe(model)
+    if architecture is None:
+        length = max_length or getattr(config, "max_position_embeddings", None) or 1 << 20
+        return Fallback(model, eos=eos, vocabulary=int(config.vocab_size)), length
+    length = longest(architecture, config, max_length)
+    size = sum(p.numel() * p.element_size() for p in model.parameters())
+    copy = size <= COPY_BYTES if copy is None else copy
+    return Batcher(model, architecture, slots=slots, length=length, eos=eos, copy=copy), length
+
+
+def _eos(model: nn.Module, tokenizer: Any, given: Sequence[int] | None) -> frozenset[int]:
+    if given is not None:
+        return frozenset(given)
+    found = getattr(getattr(unwrap(model), "generation_config", None), "eos_token_id", None)
+    ids = list(found) if isinstance(found, list | tuple) else [found]
+    ids.append(getattr(tokenizer, "eos_token_id", None))
+    return frozenset(int(i) for i in ids if i is not None)

@@ -1,0 +1,86 @@
+"""Rotary embedding: the angles of every position, taken once from the model's own rotary module.
+
+Hugging Face turns dimension i against dimension i + size/2. Where the engine copies weights anyway it puts these two
+next to each other, so that turning them is one complex product. Scores do not change: queries and keys are reordered
+alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from groupwise.errors import ConfigError
+from groupwise.language.engine.families import Architecture
+
+MOVING = ("dynamic", "longrope")
+
+
+class RotaryTables:
+    """For each layer type, what to turn every position by; grown on demand.
+
+    Either `cos` and `sin` [length, 1, size], `sin` with rotate-half's sign, or `paired` complex [length, 1, size / 2].
+    """
+
+    def __init__(self, architecture: Architecture, *, paired: bool) -> None:
+        assert architecture.rotary is not None
+        self.module: Any = architecture.rotary
+        self.kinds = {layer.rope for layer in architecture.layers}
+        self.like = next(architecture.embedding.parameters())
+        self.paired = paired
+        self.length = 0
+        self.tables: dict[str, tuple[Tensor, ...]] = {}
+
+    def ensure(self, length: int) -> None:
+        if length > self.length:
+            self.tables = {kind: self._table(kind, length) for kind in self.kinds}
+            self.length = length
+
+    def at(self, positions: Tensor) -> dict[str, tuple[Tensor, ...]]:
+        return {kind: tuple(part[positions] for part in table) for kind, table in self.tables.items()}
+
+    def pair_order(self, head_dim: int) -> Tensor:
+        """The order of a head's dimensions in which those turned together are neighbours."""
+        self.ensure(1)
+        half = next(iter(self.tables.values()))[0].shape[-1]
+        turned = torch.arange(2 * half).view(2, half).t().reshape(-1)
+        return torch.cat((turned, torch.arange(2 * half, head_dim)))
+
+    def _table(self, kind: str, length: int) -> tuple[Tensor, ...]:
+        place = torch.arange(length, device=self.like.device)[None]
+        sample = torch.empty(1, dtype=self.like.dtype, device=self.like.device)
+        cos, sin = self.module(sample, place, kind) if kind else self.module(sample, place)
+        cos, sin = cos[0].unsqueeze(1), sin[0].unsqueeze(1).clone()
+        half = sin.shape[-1] // 2
+        if self.paired:
+            return (torch.complex(cos[..., :half].contiguous(), sin[..., :half].contiguous()),)
+        sin[..., :half] *= -1
+        return cos, sin
+
+
+def turn(x: Tensor, angles: tuple[Tensor, ...]) -> None:
+    """Rotary embedding of [tokens, heads, head_dim], in place. Dimensions past the angles' stay."""
+    if len(angles) == 1:
+        pairs = x[..., : 2 * angles[0].shape[-1]].unflatten(-1, (-1, 2))
+        torch.view_as_complex(pairs).mul_(angles[0])
+        return
+    cos, sin = angles
+    turned = x[..., : cos.shape[-1]]
+    turned.copy_(torch.addcmul(turned * cos, turned.roll(cos.shape[-1] // 2, -1), sin))
+
+
+def longest(architecture: Architecture, config: Any, wanted: int | None) -> int:
+    """The context length to use. Rotary scalings that move with the length are held to their first regime."""
+    limit, why = architecture.max_positions, "max_position_embeddings"
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = rope.values() if rope and all(isinstance(v, dict) for v in rope.values()) else [rope]
+    if any(kind.get("rope_type", "default") in MOVING for kind in kinds):
+        originals = [k.get("original_max_position_embeddings") or limit for k in kinds]
+        limit, why = min(limit, *originals), "original_max_position_embeddings"
+    if wanted is not None and not 2 <= wanted <= limit:
+        raise ConfigError(
+            f"max_length is {wanted} but must be from 2 to {limit}, the model's {why}.", field="max_length"
+        )
+    return wanted or limit

@@ -1,0 +1,311 @@
+"""The engine's promises: sharing, batching, sessions, fresh weights, ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from groupwise.errors import ConfigError, ContractError
+from groupwise.language.engine import Engine, Sampled, SamplingParams
+
+from .conftest import VOCABULARY, make_model
+from .test_families import logp_error
+
+LONG = np.random.default_rng(5).integers(0, VOCABULARY, 40).tolist()
+PROMPT = LONG[:12]
+
+
+def same(one: Sampled, other: Sampled) -> None:
+    np.testing.assert_array_equal(one.ids, other.ids)
+    np.testing.assert_allclose(one.logp, other.logp, atol=1e-5)
+    assert one.end == other.end
+
+
+def test_a_request_does_not_depend_on_its_company(model: Any) -> None:
+    rng = np.random.default_rng(0)
+    mixes = [
+        SamplingParams(max_new_tokens=30),
+        SamplingParams(max_new_tokens=9, temperature=0.5, top_k=7),
+        SamplingParams(max_new_tokens=21, top_p=0.8, repetition_penalty=1.3),
+        SamplingParams(max_new_tokens=14, temperature=0),
+        SamplingParams(max_new_tokens=17, min_p=0.1, stop_token_ids=(3, 4, 5, 6)),
+    ]
+    requests = [(rng.integers(0, VOCABULARY, rng.integers(1, 30)).tolist(), mixes[i % 5], i) for i in range(25)]
+    crowd = Engine(model, eos=(), slots=7)
+    futures = [crowd.submit(*request) for request in requests]
+    crowd.run_until_idle()
+    for request, future in zip(requests, futures, strict=True):
+        alone = Engine(model, eos=(), slots=1)
+        single = alone.submit(*request)
+        alone.run_until_idle()
+        same(future.result(), single.result())
+
+
+def test_equal_seeds_agree_and_different_seeds_differ(model: Any) -> None:
+    engine = Engine(model, eos=())
+    one, two, other = engine.generate([(PROMPT, 1), (PROMPT, 1), (PROMPT, 2)], SamplingParams(max_new_tokens=20))
+    same(one, two)
+    assert one.ids.tolist() != other.ids.tolist()
+
+
+@pytest.mark.parametrize("slots", [64, 4])
+def test_a_groups_prompt_is_read_once(model: Any, slots: int) -> None:
+    """Also when the group is larger than the free rows and its members start at different times."""
+    engine = Engine(model, eos=(), slots=slots)
+    prompts = [LONG[:10], LONG[:15]]
+    results = engine.generate([(p, s) for p in prompts for s in range(8)], SamplingParams(max_new_tokens=5))
+    assert engine.tokens_read == 25
+    for i, result in enumerate(results):
+        assert logp_error(model, prompts[i // 8], result) < 1e-4
+    assert not engine._inside.prompts.snapshots
+    assert not engine._inside.prompts.waiting
+
+
+def test_a_latecomer_shares_the_prompt_of_a_running_request(model: Any) -> None:
+    engine = Engine(model, eos=())
+    params = SamplingParams(max_new_tokens=9)
+    first = engine.submit(PROMPT, params, 0)
+    engine.step()
+    late = [engine.submit(PROMPT, params, seed) for seed in (1, 2)]
+    engine.run_until_idle()
+    assert engine.tokens_read == len(PROMPT) + 1
+    alone = [Engine(model, eos=()).generate([(PROMPT, seed)], params)[0] for seed in range(3)]
+    for one, other in zip((first, *late), alone, strict=True):
+        same(one.result(), other)
+
+
+def test_a_prompt_nobody_waits_for_is_not_kept(model: Any) -> None:
+    engine = Engine(model, eos=(), slots=1)
+    futures = [engine.submit(PROMPT, SamplingParams(max_new_tokens=9), seed) for seed in range(3)]
+    engine.step()
+    assert len(engine._inside.prompts.snapshots) == 1
+    for future in futures[1:]:
+        engine.cancel(future)
+    engine.run_until_idle()
+    assert not engine._inside.prompts.snapshots
+
+
+def test_a_session_reads_only_what_is_new(model: Any) -> None:
+    params = SamplingParams(max_new_tokens=6)
+    engine = Engine(model, eos=())
+    ids = list(PROMPT)
+    for turn in range(3):
+        before = engine.tokens_read
+        future = engine.submit(ids, params, turn, session="talk")
+        engine.run_until_idle()
+        scratch = Engine(model, eos=()).generate([(ids, turn)], params)[0]
+        same(future.result(), scratch)
+        assert engine.tokens_read - before == (len(PROMPT) if turn == 0 else 5)  # the last sampled, and 4 new
+        ids = ids + future.result().ids.tolist() + LONG[turn : turn + 4]
+
+
+def test_a_session_whose_history_was_edited_starts_from_the_edit(model: Any) -> None:
+    params = SamplingParams(max_new_tokens=4)
+    engine = Engine(model, eos=())
+    engine.submit(LONG[:20], params, 0, session=1)
+    engine.run_until_idle()
+    edited = [*LONG[:15], 1, 2, 3]
+    future = engine.submit(edited, params, 1, session=1)
+    engine.run_until_idle()
+    assert engine.tokens_read == 20 + 3
+    same(future.result(), Engine(model, eos=()).generate([(edited, 1)], params)[0])
+
+
+def test_sessions_give_way_when_rows_run_out_and_stay_right(model: Any) -> None:
+    """Many sessions of several turns on few rows: parked, moved, evicted, resumed, always as from scratch."""
+    rng = np.random.default_rng(3)
+    engine = Engine(model, eos=(), slots=5)
+    histories = {s: rng.integers(0, VOCABULARY, 3 + s).tolist() for s in range(8)}
+    for turn in range(6):
+        chosen = rng.permutation(8)[: rng.integers(1, 8)].tolist()
+        asked = {}
+        for s in chosen:
+            params = SamplingParams(max_new_tokens=int(rng.integers(1, 7)))
+            asked[s] = (params, engine.submit(histories[s], params, turn, session=s))
+        engine.run_until_idle()
+        for s, (params, future) in asked.items():
+            same(future.result(), Engine(model, eos=()).generate([(histories[s], turn)], params)[0])
+            histories[s] += future.result().ids.tolist() + rng.integers(0, VOCABULARY, 2).tolist()
+        rows = [p.row for p in engine._inside.sessions.parked.values()]
+        assert len(rows) == len(set(rows)) <= 5
+
+
+def test_the_least_recently_used_session_is_dropped(model: Any) -> None:
+    engine = Engine(model, eos=(), slots=2)
+    params = SamplingParams(max_new_tokens=2)
+    for session in "abca":
+        engine.submit(PROMPT, params, 0, session=session)
+        engine.run_until_idle()
+    assert list(engine._inside.sessions.parked) == ["c", "a"]
+
+
+def optimiser_step(model: Any) -> None:
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.05)
+    model(torch.tensor([LONG]), labels=torch.tensor([LONG])).loss.backward()
+    optimiser.step()
+    optimiser.zero_grad()
+
+
+def scale_norms_and_projections(model: Any) -> None:
+    """Only weights the engine keeps copies of."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if any(part in name for part in ("norm", "q_proj", "up_proj")):
+                parameter.mul_(1.5)
+
+
+def replace_parameters(model: Any) -> None:
+    state = {name: value * 1.1 for name, value in model.state_dict().items()}
+    model.load_state_dict(state, assign=True)
+
+
+def write_through_data(model: Any) -> None:
+    for parameter in model.parameters():
+        parameter.data.mul_(1.2)
+
+
+CHANGES = [optimiser_step, scale_norms_and_projections, replace_parameters]
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "gpt2"])
+@pytest.mark.parametrize("copy_weights", [True, False])
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_weights_are_used_without_being_told(
+    change: Callable[[Any], None], copy_weights: bool, family: str
+) -> None:
+    model = make_model(family)
+    engine = Engine(model, eos=(), copy_weights=copy_weights)
+    params = SamplingParams(max_new_tokens=8)
+    engine.submit(PROMPT, params, 0, session="s")
+    engine.run_until_idle()
+    change(model)
+    model.eval()
+    future = engine.submit([*PROMPT, 1], params, 0, session="s")  # its session's cache is of the old weights
+    engine.run_until_idle()
+    assert logp_error(model, [*PROMPT, 1], future.result()) < 1e-4
+
+
+@pytest.mark.parametrize("change", [*CHANGES, write_through_data])
+def test_load_always_takes_up_the_live_weights(change: Callable[[Any], None]) -> None:
+    model = make_model("qwen3")
+    engine = Engine(model, eos=())
+    engine.generate([(PROMPT, 0)], SamplingParams(max_new_tokens=3))
+    change(model)
+    model.eval()
+    engine.load(model, 7)
+    result = engine.generate([(PROMPT, 0)], SamplingParams(max_new_tokens=8))[0]
+    assert logp_error(model, PROMPT, result) < 1e-4
+    assert result.version == 7
+
+
+def test_running_requests_go_on_with_new_weights() -> None:
+    old, new = make_model("llama", seed=1), make_model("llama", seed=2)
+    engine = Engine(old, eos=())
+    futures = [engine.submit(LONG[: 10 + i], SamplingParams(max_new_tokens=10), i) for i in range(3)]
+    for _ in range(4):
+        engine.step()
+    engine.load(new.state_dict(), 1)
+    engine.run_until_idle()
+    for i, future in enumerate(futures):
+        result = future.result()
+        made = int((result.versions == 0).sum())
+        assert result.versions.tolist() == [0] * made + [1] * (10 - made)
+        assert result.version == 0
+        assert 0 < made < 10
+        rest = Sampled(result.ids[made:], result.logp[made:], result.versions[made:], 1, result.end)
+        assert logp_error(new, LONG[: 10 + i] + result.ids[:made].tolist(), rest) < 1e-4
+
+
+def test_weights_that_change_under_a_running_request_are_noticed() -> None:
+    model = make_model("llama")
+    engine = Engine(model, eos=())
+    future = engine.submit(PROMPT, SamplingParams(max_new_tokens=10), 0)
+    for _ in range(4):
+        engine.step()
+    made = int(engine._inside.rows.made[0])
+    scale_norms_and_projections(model)
+    engine.run_until_idle()
+    result = future.result()
+    rest = Sampled(result.ids[made:], result.logp[made:], result.versions[made:], 0, result.end)
+    assert logp_error(model, PROMPT + result.ids[:made].tolist(), rest) < 1e-4
+
+
+def test_another_module_can_be_loaded_and_a_misfit_is_refused() -> None:
+    engine = Engine(make_model("llama", seed=1), eos=())
+    other = make_model("llama", seed=2)
+    engine.load(other, 3)
+    assert logp_error(other, PROMPT, engine.generate([(PROMPT, 0)], SamplingParams(max_new_tokens=5))[0]) < 1e-4
+    with pytest.raises(ContractError, match="cannot load qwen3"):
+        engine.load(make_model("qwen3"), 4)
+    assert engine.version == 3
+
+
+def test_the_end_says_why(model: Any) -> None:
+    engine = Engine(model, eos=(), max_length=20)
+    length, context = (engine.generate([(PROMPT, 0)], SamplingParams(max_new_tokens=n))[0] for n in (8, 9))
+    assert (length.end, len(length)) == ("length", 8)
+    assert (context.end, len(context)) == ("context", 8)
+    token = int(length.ids[3])
+    stopped = engine.generate([(PROMPT, 0)], SamplingParams(max_new_tokens=8, stop_token_ids=(token,)))[0]
+    first = length.ids.tolist().index(token)
+    assert (stopped.end, stopped.ids.tolist()) == ("stop", length.ids[: first + 1].tolist())
+    eos = Engine(model, eos=(token,)).generate([(PROMPT, 0)], SamplingParams(max_new_tokens=8))[0]
+    same(eos, stopped)
+
+
+def test_the_models_end_of_text_token_ends_a_request() -> None:
+    model = make_model("llama")
+    model.generation_config.eos_token_id = [5, 6]
+    ends = Engine(model).generate([(PROMPT, s) for s in range(20)], SamplingParams(max_new_tokens=60))
+    assert {int(r.ids[-1]) for r in ends if r.end == "stop"} == {5, 6}
+    assert all(not {5, 6} & set(r.ids[:-1].tolist()) for r in ends)
+
+
+def test_long_results_and_caches_grow_as_needed(model: Any) -> None:
+    engine = Engine(model, eos=())
+    result = engine.generate([(LONG, 0), (PROMPT, 1)], SamplingParams(max_new_tokens=500))
+    assert [(r.end, len(r)) for r in result] == [("context", 256 - 40), ("context", 256 - 12)]
+    assert logp_error(model, PROMPT, result[1]) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([], "at least 1 token"),
+        ([[1, 2]], "list of at least 1 token"),
+        (LONG[:20], "20 tokens but the engine's max_length is 20"),
+        ([1, VOCABULARY], f"Token {VOCABULARY} is not in the model's vocabulary of {VOCABULARY}"),
+        ([-1], "Token -1"),
+    ],
+)
+def test_impossible_prompts_are_refused(model: Any, ids: list[Any], message: str) -> None:
+    engine = Engine(model, max_length=20)
+    with pytest.raises(ValueError, match=message):
+        engine.submit(ids, SamplingParams(), 0)
+    assert not engine.step()
+
+
+def test_impossible_engines_are_refused(model: Any) -> None:
+    with pytest.raises(ConfigError, match="slots is 0"):
+        Engine(model, slots=0)
+    with pytest.raises(ConfigError, match="max_length is 1000 but must be from 2 to 256"):
+        Engine(model, max_length=1000)
+    with pytest.raises(ContractError, match="need a tokenizer"):
+        Engine(model).submit(PROMPT, SamplingParams(stop=("x",)), 0)
+
+
+def test_diverged_weights_are_reported_and_leave_no_trace() -> None:
+    model = make_model("llama")
+    engine = Engine(model, eos=())
+    good = engine.generate([(PROMPT, 0)], SamplingParams(max_new_tokens=5))[0]
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.no_grad():
+        model.model.layers[1].mlp.down_proj.weight.fill_(float("nan"))
+    with pytest.raises(ContractError, match="not finite"):
+        engine.generate([(LONG, 0)], SamplingParams(max_new_tokens=5))
+    engine.load(state, 1)
+    same(engine.generate([(PROMPT, 0), (LONG, 0)], SamplingParams(max_new_tokens=5))[0], good)

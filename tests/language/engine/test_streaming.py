@@ -1,0 +1,231 @@
+"""Tokens as they are made: stop strings, callbacks, cancellation, threads, asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise.errors import ContractError
+from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.language.engine.stops import StopStrings
+
+from .conftest import VOCABULARY, make_model
+from .test_engine import LONG, PROMPT, same
+
+FOREVER = SamplingParams(max_new_tokens=10_000)
+
+
+@pytest.fixture
+def running(model: Any, tokenizer: Any) -> Iterator[Engine]:
+    with Engine(model, tokenizer, eos=()).start() as engine:
+        yield engine
+
+
+def text_of(tokenizer: Any, ids: Any) -> str:
+    text: str = tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
+    return text
+
+
+def test_a_stop_string_split_over_tokens_is_found_where_it_ends(model: Any, tokenizer: Any) -> None:
+    """Every piece of three characters of a free run is taken as a stop string in turn."""
+    engine = Engine(model, tokenizer, eos=())
+    free = engine.generate([(PROMPT, 4)], SamplingParams(max_new_tokens=30))[0]
+    text = text_of(tokenizer, free.ids)
+    ends = [len(text_of(tokenizer, free.ids[: i + 1])) for i in range(30)]
+    for start in range(len(text) - 2):
+        stop = text[start : start + 3]
+        if "�" in stop:
+            continue
+        result = engine.generate([(PROMPT, 4)], SamplingParams(max_new_tokens=30, stop=("#never#", stop)))[0]
+        expected = next(i for i, end in enumerate(ends) if end >= text.index(stop) + 3)
+        assert result.ids.tolist() == free.ids[: expected + 1].tolist()
+        assert result.end == "stop"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "stop", "found"),
+    [
+        (["a", "b", "c"], "bc", True),
+        (["ab", "cd"], "bc", True),  # in the middle of both tokens
+        (["E", "N", "D"], "END", True),
+        (["END"], "N", True),
+        (["<0xC3>", "<0xA9>"], "é", True),  # one letter in two tokens
+        (["<0xC3>"], "é", False),
+        (["a", " ", "b"], "ab", False),
+        (["a", "\n"], "\n", True),
+        (["x", "y"], "yx", False),
+    ],
+)
+def test_stop_strings_by_hand(tokenizer: Any, pieces: list[str], stop: str, found: bool) -> None:
+    ids = np.array(tokenizer.convert_tokens_to_ids(pieces))
+    finder = StopStrings([stop, "nothing of the kind"], tokenizer, VOCABULARY)
+    assert finder.ends(ids) is found
+    assert finder.ends(np.concatenate((np.full(200, 65), ids))) is found
+
+
+def test_every_token_is_streamed_in_order(model: Any) -> None:
+    engine = Engine(model, eos=())
+    seen: list[tuple[int, float]] = []
+    future = engine.submit(PROMPT, SamplingParams(max_new_tokens=12), 0, on_token=lambda t, p: seen.append((t, p)))
+    engine.run_until_idle()
+    assert [t for t, _ in seen] == future.result().ids.tolist()
+    np.testing.assert_array_equal(np.array([p for _, p in seen], np.float32), future.result().logp)
+
+
+def test_an_exception_in_a_callback_ends_only_its_request(model: Any) -> None:
+    engine = Engine(model, eos=())
+
+    def fail(token: int, logp: float) -> None:
+        raise KeyError("no such listener")
+
+    params = SamplingParams(max_new_tokens=8)
+    bad = engine.submit(PROMPT, params, 0, on_token=fail)
+    good = engine.submit(PROMPT, params, 1)
+    engine.run_until_idle()
+    with pytest.raises(KeyError, match="no such listener"):
+        bad.result()
+    same(good.result(), Engine(model, eos=()).generate([(PROMPT, 1)], params)[0])
+
+
+def test_a_cancelled_request_returns_what_it_has_and_frees_its_row(model: Any) -> None:
+    engine = Engine(model, eos=(), slots=2)
+    params = SamplingParams(max_new_tokens=20)
+    running, beside, waiting, last = [engine.submit(LONG[: 9 + i], params, i) for i in range(4)]
+    for _ in range(3):
+        engine.step()
+    engine.cancel(running)
+    engine.cancel(waiting)
+    engine.run_until_idle()
+    assert (running.result().end, len(waiting.result())) == ("cancelled", 0)
+    whole = Engine(model, eos=()).generate([(LONG[:9], 0), (LONG[:10], 1), (LONG[:12], 3)], params)
+    made = len(running.result())
+    assert 0 < made < 20
+    assert running.result().ids.tolist() == whole[0].ids[:made].tolist()
+    same(beside.result(), whole[1])
+    same(last.result(), whole[2])
+
+
+def test_cancelling_the_future_itself_frees_the_row(model: Any) -> None:
+    engine = Engine(model, eos=(), slots=1)
+    future = engine.submit(PROMPT, FOREVER, 0)
+    engine.step()
+    assert future.cancel()
+    engine.step()
+    assert engine._inside.idle
+    assert len(engine.generate([(PROMPT, 1)], SamplingParams(max_new_tokens=3))[0]) == 3
+
+
+def test_closing_ends_everything_and_takes_nothing_more(model: Any) -> None:
+    for background in (False, True):
+        engine = Engine(model, eos=(), slots=1)
+        if background:
+            engine.start()
+        futures = [engine.submit(PROMPT, FOREVER, i) for i in range(3)]
+        engine.step()
+        engine.close()
+        assert [future.result(timeout=5).end for future in futures] == ["cancelled"] * 3
+        with pytest.raises(ContractError, match="closed"):
+            engine.submit(PROMPT, FOREVER, 0)
+        engine.close()
+
+
+def test_a_broken_step_fails_its_requests_and_the_engine_lives(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Engine(model, eos=(), slots=2).start() as engine:
+        with monkeypatch.context() as patch:
+            patch.setattr(type(engine._inside.network), "prefill", _no_memory)
+            futures = [engine.submit(PROMPT, FOREVER, i) for i in range(4)]
+            for future in futures:
+                with pytest.raises(RuntimeError, match="out of memory"):
+                    future.result(timeout=10)
+        assert len(engine.generate([(PROMPT, 0)], SamplingParams(max_new_tokens=3))[0]) == 3
+
+
+def _no_memory(*_: object) -> None:
+    raise RuntimeError("out of memory")
+
+
+def test_requests_from_many_threads_are_as_alone(running: Engine, model: Any) -> None:
+    params = SamplingParams(max_new_tokens=15)
+
+    def ask(seed: int) -> Sampled:
+        time.sleep(0.001 * (seed % 7))
+        return running.submit(LONG[: 1 + seed % 30], params, seed).result(timeout=30)
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(ask, range(40)))
+    alone = Engine(model, eos=()).generate([(LONG[: 1 + s % 30], s) for s in range(40)], params)
+    for one, other in zip(results, alone, strict=True):
+        same(one, other)
+
+
+def test_conversations_in_asyncio_share_the_running_batch(running: Engine, model: Any) -> None:
+    params = SamplingParams(max_new_tokens=5)
+
+    async def talk(number: int) -> list[int]:
+        ids = LONG[: 3 + number]
+        for turn in range(3):
+            result = await asyncio.wrap_future(running.submit(ids, params, turn, session=number))
+            ids = ids + result.ids.tolist() + [turn]
+        return ids
+
+    async def everybody() -> list[list[int]]:
+        return list(await asyncio.gather(*(talk(n) for n in range(6))))
+
+    for number, ids in enumerate(asyncio.run(everybody())):
+        expected = LONG[: 3 + number]
+        for turn in range(3):
+            expected = expected + Engine(model, eos=()).generate([(expected, turn)], params)[0].ids.tolist() + [turn]
+        assert ids == expected
+
+
+def test_cancelling_a_task_frees_its_row(model: Any) -> None:
+    async def impatient(engine: Engine) -> Sampled:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.wrap_future(engine.submit(PROMPT, FOREVER, 0)), 0.05)
+        future = engine.submit(PROMPT, SamplingParams(max_new_tokens=2), 1)
+        return await asyncio.wait_for(asyncio.wrap_future(future), 10)
+
+    slow = make_model("llama", max_position_embeddings=20_000)
+    with Engine(slow, eos=(), slots=1).start() as engine:
+        assert len(asyncio.run(impatient(engine))) == 2
+
+
+def test_a_callback_may_submit_and_cancel(running: Engine) -> None:
+    second: list[Future[Sampled]] = []
+    first: list[Future[Sampled]] = []
+    ready = threading.Event()
+
+    def on_token(token: int, logp: float) -> None:
+        ready.wait(5)
+        if not second:
+            second.append(running.submit([token], SamplingParams(max_new_tokens=2), 0))
+            running.cancel(first[0])
+
+    first.append(running.submit(PROMPT, FOREVER, 0, on_token=on_token))
+    ready.set()
+    assert first[0].result(timeout=10).end == "cancelled"
+    assert len(second[0].result(timeout=10)) == 2
+
+
+def test_weights_change_only_between_steps() -> None:
+    """A thread generates while another trains inside `hold`: every token is of one version or the other."""
+    model = make_model("llama", max_position_embeddings=4096)
+    with Engine(model, eos=(), slots=4).start() as engine:
+        futures = [engine.submit(PROMPT, SamplingParams(max_new_tokens=300), s) for s in range(4)]
+        for version in range(1, 6):
+            time.sleep(0.01)
+            with engine.hold():
+                for parameter in model.parameters():
+                    parameter.data.mul_(1.01)
+                engine.load(model, version)
+        for future in futures:
+            versions = future.result(timeout=30).versions
+            assert (np.diff(versions) >= 0).all()
+    assert engine.version == 5
