@@ -87,7 +87,7 @@ def demo(
     path = create_run(cfg)
     console = Console()
     if not common.json:
-        console.print(f"{OPENING} Seed {seed}.\n", highlight=False)
+        console.print(f"{OPENING}\nSeed {seed}: `groupwise demo --seed {seed}` repeats this run.\n", highlight=False)
     began = time.perf_counter()
     last = deque(follow_events(path, cfg, quiet=common.json or not console.is_terminal), maxlen=1).pop()
     seconds = time.perf_counter() - began
