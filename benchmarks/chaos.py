@@ -22,12 +22,15 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import torch
 from record import print_result
 from rich.progress import track
 
 from groupwise.config import TrainingConfig
 from groupwise.control.product import build
+from groupwise.errors import CheckpointError
+from groupwise.training.checkpoint import load_checkpoint
 from groupwise.training.control import send_command
 from groupwise.training.events import read_events
 from groupwise.training.folder import create_run
@@ -106,6 +109,29 @@ def cuts(source: Path, stride: int) -> list[tuple[Path, int]]:
     return found
 
 
+def unnoticed_cuts(run: Path) -> tuple[int, list[str]]:
+    """Cut the files of a checkpoint and of groups at every single byte: how many cuts, and which pass for whole."""
+    checkpoint, groups = max(run.glob("checkpoints/*")), max(run.glob("groups/*.parquet"))
+    tried, accepted = 0, []
+    for file in (*sorted(checkpoint.iterdir()), groups):
+        whole = file.read_bytes()
+        for cut in range(len(whole)):
+            file.write_bytes(whole[:cut])
+            tried += 1
+            if is_whole(file, checkpoint) and whole[:cut].strip() != whole.strip():
+                accepted.append(f"{file.name} cut at {cut}")
+        file.write_bytes(whole)
+    return tried, accepted
+
+
+def is_whole(file: Path, checkpoint: Path) -> bool:
+    try:
+        read_groups(file) if file.suffix == ".parquet" else load_checkpoint(checkpoint)
+    except (CheckpointError, pa.ArrowInvalid, OSError):
+        return False
+    return True
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
@@ -133,13 +159,21 @@ def main() -> None:
         show = {"disable": not sys.stderr.isatty()}
         killed = list(track(pool.map(kill_one, kills), "kills", len(kills), **show))
         cut = list(track(pool.map(cut_one, places, chunksize=50), "cuts", len(places), **show))
+    tried, accepted = unnoticed_cuts(whole)
     shutil.rmtree(folder)
     files = sorted({str(name) for _, _, name, _ in places})
     print_result(
         "chaos",
-        {"kills": len(killed), "kills_survived": sum(killed), "cuts": len(cut), "cuts_survived": cut.count(None)},
+        {
+            "kills": len(killed),
+            "kills_survived": sum(killed),
+            "cuts": len(cut),
+            "cuts_survived": cut.count(None),
+            "bytes_cut_at": tried,
+            "cuts_unnoticed": len(accepted),
+        },
         seeds=[options.seed],
-        raw={"files": files, "failures": [failure for failure in cut if failure][:20]},
+        raw={"files": files, "failures": [failure for failure in cut if failure][:20] + accepted[:20]},
     )
 
 
