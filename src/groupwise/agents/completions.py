@@ -17,34 +17,19 @@ from groupwise.agents.tasks import Problem, VerifiableTask, grade
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.language.policy import LanguagePolicy
 from groupwise.training.estimate import Attempts, padded
-from groupwise.training.source import Rows
+from groupwise.training.source import NumberedTasks, Rows
 from groupwise.types import Array, End, Group, Score, Task, Trajectory
 
 ENDS = {"stop": End.FINISHED, "length": End.TRUNCATED, "context": End.TRUNCATED, "cancelled": End.CANCELLED}
 
 
-class Problems:
-    """An endless stream of problems to train on; each is known by its number."""
+def training_problems(task: VerifiableTask, seed: int) -> NumberedTasks:
+    """Problems to learn from, none of them held out."""
 
-    def __init__(self, task: VerifiableTask, seed: int) -> None:
-        self.task = task
-        self.seed = seed
-        self.cursor = 0
+    def make(number: int) -> Task:
+        return Task(f"{task.name}/{number}", task.sample(random.Random(f"{seed}/{number}")), number)
 
-    def take(self, count: int) -> list[Task]:
-        numbers = range(self.cursor, self.cursor + count)
-        self.cursor += count
-        return [self._task(number) for number in numbers]
-
-    def _task(self, number: int) -> Task:
-        problem = self.task.sample(random.Random(f"{self.seed}/{number}"))
-        return Task(f"{self.task.name}/{number}", problem, number)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"cursor": self.cursor}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.cursor = state["cursor"]
+    return NumberedTasks(make)
 
 
 class Completions:

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from groupwise.agents.completions import Completions, Problems, grader, prefix_values, prompt_ids, rows_of_tokens
+from groupwise.agents.completions import (
+    Completions,
+    grader,
+    prefix_values,
+    prompt_ids,
+    rows_of_tokens,
+    training_problems,
+)
 from groupwise.agents.tasks import VerifiableTask, find_task, grade
 from groupwise.config import TrainingConfig
 from groupwise.language.adapters import Lora
@@ -43,7 +50,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     engine = Engine(language.model, language.tokenizer, slots=max(64, cfg.rollout.num_generations))
     source = LanguageSource(
         cfg,
-        tasks=Problems(task, cfg.run.seed),
+        tasks=training_problems(task, cfg.run.seed),
         rollout=Completions(engine, language.tokenizer, sampling(cfg), cfg.rollout.num_generations, cfg.run.seed),
         reward=reward or per_attempt(grader(task)),
         collate=rows_of_tokens,

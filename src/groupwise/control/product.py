@@ -22,7 +22,7 @@ from groupwise.rollout.episodes import collect_groups, evaluate_greedy
 from groupwise.training.estimate import Attempts
 from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
-from groupwise.training.source import GroupSource, Rows
+from groupwise.training.source import GroupSource, NumberedTasks, Rows
 from groupwise.types import Array, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
 
 BEYOND_EVALUATION = 2**32
@@ -45,7 +45,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     )
     source = GroupSource(
         cfg,
-        tasks=ResetSeeds(cfg.task.environment, cfg.run.seed),
+        tasks=reset_seeds(cfg.task.environment, cfg.run.seed),
         rollout=Episodes(environment, policy, cfg.rollout.num_generations, cfg.run.seed),
         reward=reward or EnvironmentReward(),
         collate=lambda attempts: rows_of_steps(attempts, cfg.loss.loss_type),
@@ -104,31 +104,17 @@ def make_environment(task: TaskSettings) -> VectorEnvironment:
         ) from error
 
 
-class ResetSeeds:
-    """An endless stream of tasks: the same environment, started from ever new seeds.
+def reset_seeds(environment: str, seed: int) -> NumberedTasks:
+    """The same environment, started from ever new seeds.
 
     They lie above every seed that `run.eval_seed` can name, so no start is both learned from and judged on.
     """
 
-    def __init__(self, environment: str, seed: int) -> None:
-        self.environment = environment
-        self.seed = seed
-        self.cursor = 0
+    def make(number: int) -> Task:
+        start = BEYOND_EVALUATION + int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+        return Task(f"{environment}/{start}", environment, start)
 
-    def take(self, count: int) -> list[Task]:
-        numbers = range(self.cursor, self.cursor + count)
-        self.cursor += count
-        return [self._task(number) for number in numbers]
-
-    def _task(self, number: int) -> Task:
-        seed = BEYOND_EVALUATION + int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
-        return Task(f"{self.environment}/{seed}", self.environment, seed)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"cursor": self.cursor}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.cursor = state["cursor"]
+    return NumberedTasks(make)
 
 
 class Episodes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from groupwise.core import surrogates
+import groupwise.core.surrogates as surrogates
 from groupwise.core.divergence import KlEstimator, entropy_bonus, kl_estimate
 from groupwise.core.masks import masked_mean, row_lengths
 from groupwise.core.rules import Aggregation, LossRule, loss_denominator, loss_rule

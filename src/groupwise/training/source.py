@@ -30,6 +30,25 @@ class Tasks(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
+class NumberedTasks:
+    """An endless stream of tasks, each made from its number."""
+
+    def __init__(self, make: Callable[[int], Task]) -> None:
+        self.make = make
+        self.cursor = 0
+
+    def take(self, count: int) -> list[Task]:
+        numbers = range(self.cursor, self.cursor + count)
+        self.cursor += count
+        return [self.make(number) for number in numbers]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"cursor": self.cursor}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.cursor = state["cursor"]
+
+
 class Rollout(Protocol):
     """Makes a group of attempts at each task with the policy's present weights."""
 
