@@ -61,13 +61,13 @@ def test_every_printable_character_has_a_token_and_others_are_unknown() -> None:
 def test_the_chat_template_marks_turns_and_what_the_assistant_wrote() -> None:
     text = TOKENIZER.apply_chat_template(TURNS, tokenize=False, add_generation_prompt=True)
     assert text == (
-        "<|im_start|>system\nAdd.<|im_end|>\n"
-        "<|im_start|>user\n2 + 2 = ?<|im_end|>\n<|im_start|>assistant\n 4<|im_end|>\n"
-        "<|im_start|>user\nAnd 3 + 3?<|im_end|>\n<|im_start|>assistant\n"
+        "<|system|>Add.<|end|>"
+        "<|user|>2 + 2 = ?<|end|><|assistant|> 4<|end|>"
+        "<|user|>And 3 + 3?<|end|><|assistant|>"
     )
     seen = TOKENIZER.apply_chat_template(TURNS, return_dict=True, return_assistant_tokens_mask=True)
     own = [token for token, mine in zip(seen["input_ids"], seen["assistant_masks"], strict=True) if mine]
-    assert TOKENIZER.decode(own) == " 4<|im_end|>"
+    assert TOKENIZER.decode(own) == " 4<|end|>"
     assert own[-1] == TOKENIZER.eos_token_id
 
 
@@ -78,5 +78,5 @@ def test_a_saved_tokenizer_is_the_same_tokenizer(tmp_path: Path) -> None:
     assert loaded(text).input_ids == TOKENIZER(text).input_ids
     assert loaded.decode(loaded(text).input_ids) == text
     assert loaded.get_vocab() == TOKENIZER.get_vocab()
-    assert (loaded.pad_token, loaded.bos_token, loaded.eos_token) == ("<pad>", "<bos>", "<|im_end|>")
+    assert (loaded.pad_token, loaded.bos_token, loaded.eos_token) == ("<pad>", "<bos>", "<|end|>")
     assert loaded.apply_chat_template(TURNS) == TOKENIZER.apply_chat_template(TURNS)

@@ -21,6 +21,7 @@ from groupwise.errors import ConfigError, ContractError
 from groupwise.language.adapters import has_adapter
 from groupwise.language.head import find_head, full_logprobs
 from groupwise.language.layout import Layout, close_up, lay_out
+from groupwise.language.sharing import can_share, share_prompts
 from groupwise.language.value import ValueHead
 from groupwise.types import Evaluation, Tensors
 
@@ -59,6 +60,7 @@ class LanguagePolicy:
         model.eval()
         self.value_head = _value_head(model, seed) if critic else None
         self._head = find_head(model, temperature)
+        self._shares_prompts = self._head is not None and can_share(self._head.decoder)
         self._reference = _frozen_copy(model, temperature, chunk_bytes) if reference and not self.has_adapter else None
 
     def evaluate(self, inputs: Tensors) -> Evaluation:
@@ -120,8 +122,17 @@ class LanguagePolicy:
         places = (layout.rows, layout.before)
         if self._head is None:
             return full_logprobs(self.model, layout.ids, places, layout.tokens, self.temperature, self.chunk_bytes)
-        hidden = self._head.hidden(layout.ids)[places]
+        shared = share_prompts(layout) if self._shares_prompts and not self._recomputing_layers() else None
+        if shared is not None:
+            places = (layout.rows, layout.before - shared.start[layout.rows])
+        hidden = (self._head.hidden(layout.ids) if shared is None else shared.hidden(self._head.decoder))[places]
         return *self._head.logprobs(hidden, layout.tokens, self.chunk_bytes), hidden
+
+    def _recomputing_layers(self) -> list[nn.Module]:
+        """Layers that make their activations anew in the backward pass: those take no keys and values from elsewhere."""
+        if not torch.is_grad_enabled():
+            return []
+        return [m for m in self.model.modules() if getattr(m, "gradient_checkpointing", False)]
 
     def _hidden(self, ids: Tensor) -> Tensor:
         if self._head is not None:
@@ -141,9 +152,7 @@ class LanguagePolicy:
     @contextmanager
     def _checkpointing(self) -> Iterator[None]:
         """Let layers that should recompute their activations do so: they only do in training mode."""
-        layers = [m for m in self.model.modules() if getattr(m, "gradient_checkpointing", False)]
-        if not torch.is_grad_enabled():
-            layers = []
+        layers = self._recomputing_layers()
         for layer in layers:
             layer.training = True
         try:

@@ -1,7 +1,8 @@
 """The tiny model's tokenizer, made from scratch: one token per character, and a chat template.
 
 Printable ASCII and the newline each have a token, so decoding what was encoded gives the same text. Any other
-character becomes `<unk>`. A turn ends with `<|im_end|>`, which is also the end-of-sequence token.
+character becomes `<unk>`. A turn is the token of its role, its text, and `<|end|>`, which also ends the sequence:
+the frame costs two tokens, so that short questions stay short.
 """
 
 from __future__ import annotations
@@ -10,25 +11,25 @@ from typing import Any
 
 from groupwise.language.extras import extra
 
-PAD, UNKNOWN, BEGIN, TURN, END = "<pad>", "<unk>", "<bos>", "<|im_start|>", "<|im_end|>"
-SPECIALS = (PAD, UNKNOWN, BEGIN, TURN, END)
+PAD, UNKNOWN, BEGIN, END = "<pad>", "<unk>", "<bos>", "<|end|>"
+ROLES = tuple(f"<|{role}|>" for role in ("system", "user", "assistant", "tool"))
+SPECIALS = (PAD, UNKNOWN, BEGIN, END, *ROLES)
 CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
 
 # The generation marks tell which tokens are the assistant's own (apply_chat_template's assistant mask).
 CHAT_TEMPLATE = (
     "{%- for message in messages -%}"
-    "{{- '<|im_start|>' + message['role'] + '\n' -}}"
+    "{{- '<|' + message['role'] + '|>' -}}"
     "{%- if message['role'] == 'assistant' -%}"
-    "{%- generation -%}{{- (message['content'] or '') + '<|im_end|>' -}}{%- endgeneration -%}"
-    "{%- else -%}{{- (message['content'] or '') + '<|im_end|>' -}}{%- endif -%}"
-    "{{- '\n' -}}"
+    "{%- generation -%}{{- (message['content'] or '') + '<|end|>' -}}{%- endgeneration -%}"
+    "{%- else -%}{{- (message['content'] or '') + '<|end|>' -}}{%- endif -%}"
     "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
+    "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
 )
 
 
 def character_tokenizer(max_length: int = 2048) -> Any:
-    """A `PreTrainedTokenizerFast` of 101 tokens; it pads behind and adds no special tokens by itself."""
+    """A `PreTrainedTokenizerFast` of 104 tokens; it pads behind and adds no special tokens by itself."""
     tokenizers, transformers = extra("tokenizers"), extra("transformers")
     vocabulary = {token: number for number, token in enumerate((*SPECIALS, *CHARACTERS))}
     inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=UNKNOWN))
@@ -36,7 +37,7 @@ def character_tokenizer(max_length: int = 2048) -> Any:
     inner.decoder = tokenizers.decoders.Fuse()
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=inner,
-        pad_token=PAD, unk_token=UNKNOWN, bos_token=BEGIN, eos_token=END, additional_special_tokens=[TURN],
+        pad_token=PAD, unk_token=UNKNOWN, bos_token=BEGIN, eos_token=END, additional_special_tokens=list(ROLES),
         padding_side="right", model_max_length=max_length, clean_up_tokenization_spaces=False,
     )  # fmt: skip
     tokenizer.chat_template = CHAT_TEMPLATE
