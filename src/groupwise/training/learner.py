@@ -14,7 +14,7 @@ Departures from the papers, all on purpose:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,19 +30,10 @@ from groupwise.core import (
     top_entropy_mask,
     value_loss,
 )
-from groupwise.errors import ContractError
+from groupwise.training.batches import OptimiserStep, acting_rows, by_length, check_batch
 from groupwise.training.schedule import learning_rate_factor
+from groupwise.training.tally import Tally
 from groupwise.types import Batch, Evaluation, Policy
-
-
-@dataclass(frozen=True)
-class OptimiserStep:
-    """The rows of one optimiser step, and what its sums are divided by."""
-
-    batch: Batch
-    denominator: float
-    tokens: float
-    entropy_denominator: float
 
 
 class Learner:
@@ -62,7 +53,7 @@ class Learner:
         """Improve the policy on `batch`; every metric is a mean over the optimiser steps taken."""
         check_batch(batch)
         self._set_learning_rate()
-        tally = _Tally()
+        tally = Tally()
         if self._has_signal(batch):
             for epoch in range(self.cfg.optim.num_epochs):
                 if not self._epoch(batch, tally):
@@ -84,7 +75,7 @@ class Learner:
         other_terms = self.kl_coef > 0 or (batch.returns is not None and self.cfg.loss.value_coef > 0)
         return other_terms or bool(acting_rows(batch).any())
 
-    def _epoch(self, batch: Batch, tally: _Tally) -> bool:
+    def _epoch(self, batch: Batch, tally: Tally) -> bool:
         """One pass over the rows; False when the policy has moved as far as it may."""
         for step in self._steps(batch):
             terms = [self._backward(part, step) for part in self._micro_batches(step.batch)]
@@ -94,7 +85,7 @@ class Learner:
             tally.add(step, terms, self._step_optimizer())
         return True
 
-    def _moved_too_far(self, tally: _Tally, kl: float) -> bool:
+    def _moved_too_far(self, tally: Tally, kl: float) -> bool:
         if tally.kl_at_start is None:
             tally.kl_at_start = kl
         tally.kl_seen = kl
@@ -246,80 +237,6 @@ class Learner:
             self.kl_coef = state["kl_coef"]
         self.updates = state["updates"]
         self.policy.version = state["version"]
-
-
-class _Tally:
-    """Sums of what the optimiser steps report, turned into means at the end."""
-
-    PER_TOKEN = ("policy/entropy", "policy/kl", "policy/clip_low", "policy/clip_high", "policy/reference_kl")
-
-    def __init__(self) -> None:
-        self.steps: list[dict[str, float]] = []
-        self.tokens: list[float] = []
-        self.epochs = 0
-        self.kl_at_start: float | None = None
-        self.kl_seen: float | None = None
-
-    @property
-    def applied(self) -> bool:
-        """Whether the weights were changed at all."""
-        return any(step["optim/skipped"] == 0 for step in self.steps)
-
-    def add(self, step: OptimiserStep, terms: list[dict[str, Tensor]], norms: dict[str, float]) -> None:
-        row = dict(norms)
-        self.tokens.append(step.tokens)
-        for name in terms[0]:
-            values = torch.stack([t[name].double() for t in terms])
-            if name == "policy/ratio_max":
-                row[name] = float(values.max())
-            else:
-                row[name] = float(values.sum()) / (step.tokens if name in self.PER_TOKEN else 1.0)
-        self.steps.append(row)
-
-    def means(self) -> dict[str, float]:
-        """Means over the steps; the skipped steps are counted, the largest ratio is the largest of all."""
-        if self.kl_seen is not None and not self.steps:
-            return {"policy/kl": self.kl_seen, "optim/steps": 0.0, "optim/epochs": 0.0}
-        names = self.steps[0].keys() if self.steps else ()
-        means = {name: self._mean(name) for name in names}
-        if self.steps:
-            means["optim/skipped"] = sum(s["optim/skipped"] for s in self.steps)
-            means["policy/ratio_max"] = max(s["policy/ratio_max"] for s in self.steps)
-        return {**means, "optim/steps": float(len(self.steps)), "optim/epochs": float(self.epochs)}
-
-    def _mean(self, name: str) -> float:
-        """Over tokens for what is said of tokens, over optimiser steps for the rest."""
-        weights = self.tokens if name in self.PER_TOKEN else [1.0] * len(self.steps)
-        return sum(w * s[name] for w, s in zip(weights, self.steps, strict=True)) / sum(weights)
-
-
-def by_length(batch: Batch) -> Batch:
-    """The same rows, short ones first, so that micro-batches of like lengths waste little on padding."""
-    width = batch.mask.shape[1]
-    if width == 1:
-        return batch
-    return batch.select((batch.mask * torch.arange(1, width + 1)).amax(1).argsort(stable=True))
-
-
-def acting_rows(batch: Batch) -> Tensor:
-    """The rows [B] whose advantages the policy's loss acts on."""
-    acting = batch.advantages.ne(0) & batch.mask
-    return (acting if batch.keep is None else acting & batch.keep).any(1)
-
-
-def check_batch(batch: Batch) -> None:
-    """Insist on what every source promises: boolean masks, one shape [B, T], a positive denominator."""
-    shape = tuple(batch.mask.shape)
-    for name in ("mask", "keep"):
-        tensor = getattr(batch, name)
-        if tensor is not None and tensor.dtype != torch.bool:
-            raise ContractError(f"a batch's {name} is {tensor.dtype}; it must be torch.bool")
-    for name in ("behavior_logp", "advantages", "reference_logp", "returns", "values"):
-        tensor = getattr(batch, name)
-        if tensor is not None and tuple(tensor.shape) != shape:
-            raise ContractError(f"a batch's {name} has shape {tuple(tensor.shape)}; the mask's is {shape}")
-    if batch.rows and not batch.denominator > 0:
-        raise ContractError(f"a batch's denominator is {batch.denominator}; it must be above 0")
 
 
 def _options(group: dict[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from groupwise.config import TrainingConfig
 from groupwise.core import loss_denominator, overlong_mask, zero_spread_groups
 from groupwise.errors import NoSignalError
 from groupwise.rewards.scoring import Scorer
+from groupwise.training.batches import acting_rows
 from groupwise.training.estimate import Attempts, Estimate, Values, estimate_advantages, scored_attempts
-from groupwise.training.learner import acting_rows
 from groupwise.types import Batch, End, Failed, Group, GroupRecord, Policy, Reward, ScoredGroup, Task, Tensors
 
 PATIENCE = 3
