@@ -131,7 +131,11 @@ class ScoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """One attempt as it is kept in `groups/<step>.parquet`: one row."""
+    """One attempt as it is kept in `groups/<step>.parquet`: one row.
+
+    `text` is what the attempt said and `prompt` what it answered, where there are words: `meta["text"]` and
+    `meta["prompt"]` of its trajectory.
+    """
 
     group_id: str
     task_id: str
@@ -144,6 +148,8 @@ class GroupRecord:
     end: str
     failure: str
     version: int
+    text: str = ""
+    prompt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

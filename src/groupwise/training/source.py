@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from groupwise.config import TrainingConfig
-from groupwise.core import loss_denominator, overlong_mask, zero_spread_groups
+from groupwise.core import loss_denominator, overlong_mask
 from groupwise.errors import NoSignalError
 from groupwise.rewards.scoring import Scorer
 from groupwise.training.batches import acting_rows
 from groupwise.training.estimate import Attempts, Estimate, Values, estimate_advantages, scored_attempts
-from groupwise.types import Batch, End, Failed, Group, GroupRecord, Policy, Reward, ScoredGroup, Task, Tensors
+from groupwise.training.records import CUT_OFF, group_metrics, group_records
+from groupwise.types import Batch, Failed, Group, Policy, Reward, ScoredGroup, Task, Tensors
 
 PATIENCE = 3
-CUT_OFF = (End.TRUNCATED, End.TURN_LIMIT)
 
 
 class Tasks(Protocol):
@@ -198,64 +198,6 @@ class GroupSource:
         if hasattr(self.reward, "load_state_dict"):
             self.reward.load_state_dict(state["reward"])
         self.silent_steps = state["silent_steps"]
-
-
-def group_metrics(scored: Sequence[ScoredGroup], attempts: Attempts, estimate: Estimate) -> dict[str, float | None]:
-    """What a GRPO user asks of a step's groups, before any learning."""
-    members = [member for group in scored for member in group.group.members]
-    lengths = torch.tensor([member.actions_taken for member in members], dtype=torch.float64)
-    cut = sum(member.end in CUT_OFF for member in members)
-    metrics: dict[str, float | None] = {
-        "groups/count": float(len(scored)),
-        "groups/failed_share": 1.0 - len(attempts.members) / max(1, len(members)),
-        "attempt/length_mean": float(lengths.mean()),
-        "attempt/length_max": float(lengths.max()),
-        "attempt/truncated_share": cut / max(1, len(members)),
-    }
-    if not attempts.members:
-        return {**metrics, "reward/mean": None, "groups/zero_spread_share": None}
-    totals = torch.tensor([score.total for score in attempts.scores], dtype=torch.float64)
-    for name in sorted({name for score in attempts.scores for name in score.parts}):
-        parts = [score.parts[name] for score in attempts.scores if name in score.parts]
-        metrics[f"reward/part/{name}"] = sum(parts) / len(parts)
-    _, silent = zero_spread_groups(totals, attempts.group)
-    acting = estimate.advantages[attempts.mask]
-    return {
-        **metrics,
-        "reward/mean": float(totals.mean()),
-        "reward/std": float(totals.std(correction=0)),
-        "reward/min": float(totals.min()),
-        "reward/max": float(totals.max()),
-        "groups/zero_spread_share": float(silent.double().mean()),
-        "advantage/std": float(acting.std(correction=0)),
-        "advantage/abs_mean": float(acting.abs().mean()),
-    }
-
-
-def group_records(scored: Sequence[ScoredGroup], attempts: Attempts, estimate: Estimate) -> tuple[GroupRecord, ...]:
-    """One row for every attempt, failed ones included; its advantage is the mean over its own actions."""
-    acting = attempts.mask.sum(1).clamp(min=1)
-    means = (estimate.advantages * attempts.mask).sum(1) / acting if attempts.members else acting
-    advantage = {m.id: float(a) for m, a in zip(attempts.members, means, strict=True)}
-    return tuple(
-        GroupRecord(
-            group_id=group.group.id,
-            task_id=member.task_id,
-            trajectory_id=member.id,
-            total=None if isinstance(score, Failed) else score.total,
-            parts={} if isinstance(score, Failed) else score.parts,
-            flags=() if isinstance(score, Failed) else score.flags,
-            advantage=advantage.get(member.id, 0.0),
-            length=member.actions_taken,
-            end=str(member.end),
-            failure=f"{score.failure.where}/{score.failure.code}: {score.failure.message}"
-            if isinstance(score, Failed)
-            else "",
-            version=int(member.versions[member.mask].min()) if member.actions_taken else 0,
-        )
-        for group in scored
-        for member, score in zip(group.group.members, group.scores, strict=True)
-    )
 
 
 class _Clock:
