@@ -214,6 +214,16 @@ RULES = [
         {"loss_type": "gspo", "importance_level": "sequence"},
     ),
     (
+        {"dynamic_sampling": True, "estimator": "gae"},
+        ["rollout.dynamic_sampling = true", "advantage.estimator = 'gae'", "'group_mean'"],
+        {"dynamic_sampling": True, "estimator": "group_rtg", "baseline_type": "none"},
+    ),
+    (
+        {"dynamic_sampling": True, "baseline_type": "global_mean"},
+        ["rollout.dynamic_sampling = true", "advantage.baseline_type = 'global_mean'"],
+        {"dynamic_sampling": True, "baseline_type": "leave_one_out"},
+    ),
+    (
         {"early_stopping": True, "eval_steps": 0},
         ["training.early_stopping", "run.eval_steps = 0 never evaluates"],
         {"early_stopping": True},

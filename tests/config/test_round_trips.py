@@ -69,6 +69,8 @@ def configs(draw: st.DrawFn) -> TrainingConfig:
     if values.get("loss_type") in ("cispo", "sapo", "vespo"):
         values |= {"dual_clip": None, "clip_ratio_high": None}
     values |= {"eval_steps": 1} if values.get("eval_steps") == 0 else {}
+    if values.get("dynamic_sampling"):
+        values |= {"estimator": "outcome", "baseline_type": "group_mean"}
     return TrainingConfig(**values)
 
 

@@ -98,6 +98,23 @@ def gspo_is_per_sequence(loss_type: str, importance_level: str | None) -> Findin
     )
 
 
+def dynamic_sampling_looks_inside_groups(dynamic_sampling: bool, estimator: str, baseline_type: str) -> Finding | None:
+    """`dynamic_sampling` needs attempts compared inside their group: no gae, no baseline global_mean or none."""
+    if not dynamic_sampling or compares_inside_groups(estimator, baseline_type):
+        return None
+    what = "estimator = 'gae'" if estimator == "gae" else f"baseline_type = {baseline_type!r}"
+    return Finding(
+        "rollout.dynamic_sampling",
+        f"rollout.dynamic_sampling = true would put groups aside that advantage.{what} learns from all the same",
+        "leave it out, or set advantage.estimator = 'outcome' and advantage.baseline_type = 'group_mean'",
+    )
+
+
+def compares_inside_groups(estimator: str, baseline_type: str) -> bool:
+    """Whether a group whose attempts all score the same teaches nothing."""
+    return estimator == "group_rtg" or (estimator == "outcome" and baseline_type not in ("global_mean", "none"))
+
+
 def stopping_needs_evaluations(early_stopping: bool, target_reward: float | None, eval_steps: int) -> Finding | None:
     """`early_stopping` and `target_reward` need evaluations: `eval_steps` above 0."""
     if eval_steps > 0 or not (early_stopping or target_reward is not None):
@@ -135,6 +152,7 @@ RULES: tuple[Rule, ...] = (
     dual_clip_completes_a_clip,
     cispo_caps_the_ratio,
     gspo_is_per_sequence,
+    dynamic_sampling_looks_inside_groups,
     stopping_needs_evaluations,
     weights_sum_to_one,
 )

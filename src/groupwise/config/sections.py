@@ -92,6 +92,10 @@ class RolloutSettings(Section):
     reward_timeout: float | None = setting(
         None, "seconds a reward may take over one group before its attempts count as failed; null waits", gt=0
     )
+    dynamic_sampling: bool = setting(
+        False, "put groups whose attempts all score the same aside and draw new tasks in their place (DAPO)"
+    )
+    max_resamples: int = setting(3, "rounds of new tasks dynamic_sampling may draw in one iteration", ge=1)
     max_conversation_turns: int = setting(20, "turns after which a conversation is cut off", ge=1)
 
 

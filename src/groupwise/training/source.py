@@ -15,6 +15,7 @@ from groupwise.core import loss_denominator, overlong_mask
 from groupwise.errors import NoSignalError
 from groupwise.rewards.scoring import Scorer
 from groupwise.training.batches import acting_rows
+from groupwise.training.drawing import Drawn, draw_groups
 from groupwise.training.estimate import Attempts, Estimate, Values, estimate_advantages, scored_attempts
 from groupwise.training.records import CUT_OFF, group_metrics, group_records
 from groupwise.types import Batch, Failed, Group, Policy, Reward, ScoredGroup, Task, Tensors
@@ -101,24 +102,30 @@ class GroupSource:
 
     def next(self) -> Batch:
         clock = _Clock()
-        groups = self.rollout.collect(self.tasks.take(self.cfg.rollout.tasks_per_step))
-        clock.lap("rollout")
-        scored = self.scorer.score(self.reward, groups)
-        clock.lap("score")
-        self._insist_on_scores(scored)
-        attempts = scored_attempts(scored)
+        drawn = draw_groups(lambda count: self._draw(count, clock), self.cfg.rollout, self.cfg.advantage)
+        self._insist_on_scores(drawn.all)
+        attempts = scored_attempts(drawn.kept)
         estimate = self._without_cut_offs(attempts, estimate_advantages(attempts, self.cfg.advantage, self.values))
         batch = self._with_reference(self._without_idle_rows(self._batch(attempts, estimate)))
-        metrics = group_metrics(scored, attempts, estimate)
         clock.lap("advantage")
         return replace(
             batch,
-            metrics=metrics,
+            metrics={**group_metrics(drawn, attempts, estimate), **self._drawing_metrics(drawn)},
             timing=clock.laps,
-            samples=sum(m.actions_taken for s in scored for m in s.group.members),
-            attempts=sum(len(s.group.members) for s in scored),
-            records=group_records(scored, attempts, estimate),
+            samples=sum(m.actions_taken for s in drawn.all for m in s.group.members),
+            attempts=sum(len(s.group.members) for s in drawn.all),
+            records=group_records(drawn, attempts, estimate),
         )
+
+    def _draw(self, count: int, clock: _Clock) -> Sequence[ScoredGroup]:
+        groups = self.rollout.collect(self.tasks.take(count))
+        clock.lap("rollout")
+        scored = self.scorer.score(self.reward, groups)
+        clock.lap("score")
+        return scored
+
+    def _drawing_metrics(self, drawn: Drawn) -> dict[str, float]:
+        return drawn.metrics() if self.cfg.rollout.dynamic_sampling else {}
 
     def publish(self, policy: Policy) -> None:
         """Rollouts use the learner's own policy: nothing has to travel."""
@@ -209,5 +216,5 @@ class _Clock:
 
     def lap(self, name: str) -> None:
         now = time.perf_counter()
-        self.laps[name] = now - self._last
+        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
         self._last = now
