@@ -96,6 +96,9 @@ class RolloutSettings(Section):
         False, "put groups whose attempts all score the same aside and draw new tasks in their place (DAPO)"
     )
     max_resamples: int = setting(3, "rounds of new tasks dynamic_sampling may draw in one iteration", ge=1)
+    replay_size: int = setting(0, "past groups kept to learn from again; 0 keeps none", ge=0)
+    replay_groups: int = setting(0, "past groups added to the fresh ones of each iteration", ge=0)
+    replay_max_age: int = setting(8, "versions of the policy after which a past group is dropped", ge=1)
     max_conversation_turns: int = setting(20, "turns after which a conversation is cut off", ge=1)
 
 

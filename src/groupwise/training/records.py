@@ -72,7 +72,7 @@ def group_records(drawn: Drawn, attempts: Attempts, estimate: Estimate) -> tuple
     """
     acting = attempts.mask.sum(1).clamp(min=1)
     means = (estimate.advantages * attempts.mask).sum(1) / acting if attempts.members else acting
-    advantage = {m.id: float(a) for m, a in zip(attempts.members, means, strict=True)}
+    advantage = {id(m): float(a) for m, a in zip(attempts.members, means, strict=True)}
     return tuple(
         GroupRecord(
             group_id=group.group.id,
@@ -81,7 +81,7 @@ def group_records(drawn: Drawn, attempts: Attempts, estimate: Estimate) -> tuple
             total=None if isinstance(score, Failed) else score.total,
             parts={} if isinstance(score, Failed) else score.parts,
             flags=(() if isinstance(score, Failed) else score.flags) + mark,
-            advantage=advantage.get(member.id, 0.0),
+            advantage=advantage.get(id(member), 0.0),
             length=member.actions_taken,
             end=str(member.end),
             failure=f"{score.failure.where}/{score.failure.code}: {score.failure.message}"

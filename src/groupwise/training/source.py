@@ -15,9 +15,10 @@ from groupwise.core import loss_denominator, overlong_mask
 from groupwise.errors import NoSignalError
 from groupwise.rewards.scoring import Scorer
 from groupwise.training.batches import acting_rows
-from groupwise.training.drawing import Drawn, draw_groups
+from groupwise.training.drawing import Drawn, can_teach, draw_groups
 from groupwise.training.estimate import Attempts, Estimate, Values, estimate_advantages, scored_attempts
 from groupwise.training.records import CUT_OFF, group_metrics, group_records
+from groupwise.training.replay import Replay, Replayed
 from groupwise.types import Batch, Failed, Group, Policy, Reward, ScoredGroup, Task, Tensors
 
 PATIENCE = 3
@@ -62,8 +63,9 @@ class Rollout(Protocol):
 class Rows:
     """How a product lays out its scored attempts for the policy: rows of [B, T].
 
-    `pick` takes a table over the attempts, [attempts, longest], to the layout of the rows; the source uses it for
-    all that it adds. `weights` scale what each row, or each token, contributes.
+    They are made from the attempts' arrays alone: attempts that are replayed have lost their `meta`. `pick` takes a
+    table over the attempts, [attempts, longest], to the layout of the rows; the source uses it for all that it adds.
+    `weights` scale what each row, or each token, contributes.
     """
 
     inputs: Tensors
@@ -98,19 +100,21 @@ class GroupSource:
         self.values = values
         self.reference = reference
         self.scorer = Scorer(timeout=cfg.rollout.reward_timeout)
+        self.replay = Replay(cfg.rollout, cfg.run.seed)
         self.silent_steps = 0
 
     def next(self) -> Batch:
         clock = _Clock()
         drawn = draw_groups(lambda count: self._draw(count, clock), self.cfg.rollout, self.cfg.advantage)
         self._insist_on_scores(drawn.all)
-        attempts = scored_attempts(drawn.kept)
+        replayed = self._replay(drawn)
+        attempts = scored_attempts((*drawn.kept, *replayed.groups))
         estimate = self._without_cut_offs(attempts, estimate_advantages(attempts, self.cfg.advantage, self.values))
         batch = self._with_reference(self._without_idle_rows(self._batch(attempts, estimate)))
         clock.lap("advantage")
         return replace(
             batch,
-            metrics={**group_metrics(drawn, attempts, estimate), **self._drawing_metrics(drawn)},
+            metrics={**group_metrics(drawn, attempts, estimate), **self._extra_metrics(drawn, replayed)},
             timing=clock.laps,
             samples=sum(m.actions_taken for s in drawn.all for m in s.group.members),
             attempts=sum(len(s.group.members) for s in drawn.all),
@@ -124,8 +128,19 @@ class GroupSource:
         clock.lap("score")
         return scored
 
-    def _drawing_metrics(self, drawn: Drawn) -> dict[str, float]:
-        return drawn.metrics() if self.cfg.rollout.dynamic_sampling else {}
+    def _replay(self, drawn: Drawn) -> Replayed:
+        """Past groups to learn from once more; those of this step can be among them from the next step on."""
+        self.replay.see(drawn.all)
+        replayed = self.replay.draw()
+        self.replay.add([group for group in drawn.kept if can_teach(group, self.cfg.advantage)])
+        return replayed
+
+    def _extra_metrics(self, drawn: Drawn, replayed: Replayed) -> dict[str, float | None]:
+        """What only runs that ask for it report."""
+        rollout = self.cfg.rollout
+        resampling = drawn.metrics() if rollout.dynamic_sampling else {}
+        replay = replayed.metrics(len(drawn.kept)) if rollout.replay_groups else {}
+        return {**resampling, **replay}
 
     def publish(self, policy: Policy) -> None:
         """Rollouts use the learner's own policy: nothing has to travel."""
@@ -196,6 +211,7 @@ class GroupSource:
             "tasks": self.tasks.state_dict(),
             "rollout": self.rollout.state_dict(),
             "reward": self.reward.state_dict() if hasattr(self.reward, "state_dict") else None,
+            "replay": self.replay.state_dict(),
             "silent_steps": self.silent_steps,
         }
 
@@ -204,6 +220,8 @@ class GroupSource:
         self.rollout.load_state_dict(state["rollout"])
         if hasattr(self.reward, "load_state_dict"):
             self.reward.load_state_dict(state["reward"])
+        if "replay" in state:
+            self.replay.load_state_dict(state["replay"])
         self.silent_steps = state["silent_steps"]
 
 
