@@ -8,7 +8,7 @@ NumPy only. Torch appears in annotations, never at run time, so that anything ma
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -153,6 +153,18 @@ class GroupRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Hint:
+    """What is wrong, with its numbers, and what to try, with the setting's name."""
+
+    code: str
+    message: str
+    remedy: str
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Tensors of shape [B, T] for the loss; the mask is already aligned with the sampled actions.
 
@@ -181,6 +193,7 @@ class Batch:
     samples: int = 0
     attempts: int = 0
     records: tuple[GroupRecord, ...] = ()
+    hints: tuple[Hint, ...] = ()
 
     @property
     def rows(self) -> int:

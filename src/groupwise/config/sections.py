@@ -222,7 +222,12 @@ class OptimSettings(Section):
         "cosine", "course of the learning rate after the warm-up"
     )
     per_device_train_batch_size: int = setting(1, "rows of a micro-batch", ge=1)
-    gradient_accumulation_steps: int = setting(4, "micro-batches per optimiser step", ge=1)
+    gradient_accumulation_steps: int = setting(
+        4, "micro-batches per optimiser step; times per_device_train_batch_size, its rows", ge=1
+    )
+    micro_batch_tokens: int | None = setting(
+        None, "size micro-batches by padded tokens (rows times the longest) instead of rows; null is off", ge=1
+    )
     num_epochs: int = setting(1, "passes over each batch", ge=1)
     kl_stop: float | None = setting(
         None, "end the passes once the policy has moved this far from the sampling one; null is off", gt=0

@@ -21,12 +21,9 @@ class OptimiserStep:
     entropy_denominator: float
 
 
-def by_length(batch: Batch) -> Batch:
-    """The same rows, short ones first, so that micro-batches of like lengths waste little on padding."""
-    width = batch.mask.shape[1]
-    if width == 1:
-        return batch
-    return batch.select((batch.mask * torch.arange(1, width + 1)).amax(1).argsort(stable=True))
+def row_ends(mask: Tensor) -> Tensor:
+    """How far each row [B] reaches: one more than the column of its last action, 0 where it has none."""
+    return (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)
 
 
 def acting_rows(batch: Batch) -> Tensor:

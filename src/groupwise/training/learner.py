@@ -30,10 +30,12 @@ from groupwise.core import (
     top_entropy_mask,
     value_loss,
 )
-from groupwise.training.batches import OptimiserStep, acting_rows, by_length, check_batch
+from groupwise.training.batches import OptimiserStep, acting_rows, check_batch, row_ends
+from groupwise.training.micro_batches import MicroBatches
+from groupwise.training.precision import at_least_single, autocast
 from groupwise.training.schedule import learning_rate_factor
 from groupwise.training.tally import Tally
-from groupwise.types import Batch, Evaluation, Policy
+from groupwise.types import Batch, Evaluation, Hint, Policy
 
 
 class Learner:
@@ -48,6 +50,7 @@ class Learner:
         self.optimizer = _optimizer(policy, cfg)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=cfg.optim.fp16)
         self.generator = torch.Generator().manual_seed(cfg.run.seed)
+        self.micro_batches = MicroBatches(cfg, "learning")
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Improve the policy on `batch`; every metric is a mean over the optimiser steps taken."""
@@ -69,6 +72,10 @@ class Learner:
             "optim/kl_coef": self.kl_coef,
         }
 
+    def take_hints(self) -> tuple[Hint, ...]:
+        """What a person should know of the updates since the last call."""
+        return self.micro_batches.take_hints()
+
     def _has_signal(self, batch: Batch) -> bool:
         if batch.rows == 0:
             return False
@@ -78,9 +85,9 @@ class Learner:
     def _epoch(self, batch: Batch, tally: Tally) -> bool:
         """One pass over the rows; False when the policy has moved as far as it may."""
         for step in self._steps(batch):
-            terms = [self._backward(part, step) for part in self._micro_batches(step.batch)]
+            terms = self._gradients(step)
             if self._moved_too_far(tally, sum(float(t["policy/kl"]) for t in terms) / step.tokens):
-                self.optimizer.zero_grad(set_to_none=True)
+                self._drop_gradients()
                 return False
             tally.add(step, terms, self._step_optimizer())
         return True
@@ -92,13 +99,18 @@ class Learner:
         return self.cfg.optim.kl_stop is not None and kl - tally.kl_at_start > self.cfg.optim.kl_stop
 
     def _steps(self, batch: Batch) -> Iterator[OptimiserStep]:
-        """The rows in random order, in equal shares: as many as the batch with its idle rows would have made."""
+        """The rows in random order, in equal shares: as many as the batch with its idle rows would have made.
+
+        Inside a share short rows come first: micro-batches of like lengths waste little on padding.
+        """
         optim = self.cfg.optim
         size = optim.per_device_train_batch_size * optim.gradient_accumulation_steps
         count = min(batch.rows, -(-max(batch.total_rows, batch.rows) // size))
         tokens = max(batch.total_tokens, int(batch.mask.sum()))
+        lengths = row_ends(batch.mask)
         for rows in torch.randperm(batch.rows, generator=self.generator).tensor_split(count):
-            part = self._narrow(by_length(batch.select(rows)).map(lambda tensor: tensor.to(self.device)))
+            short_first = rows[lengths[rows].argsort(stable=True)]
+            part = self._narrow(batch.select(short_first).map(lambda tensor: tensor.to(self.device)))
             yield OptimiserStep(
                 batch=part,
                 denominator=batch.denominator / count,
@@ -106,27 +118,27 @@ class Learner:
                 entropy_denominator=max(1.0, tokens / count),
             )
 
-    def _micro_batches(self, batch: Batch) -> Iterator[Batch]:
-        size = self.cfg.optim.per_device_train_batch_size
-        for start in range(0, batch.rows, size):
-            yield batch.select(slice(start, start + size)) if batch.rows > size else batch
-
     def _narrow(self, batch: Batch) -> Batch:
         """Keep the tokens of highest entropy only, ranked over the whole optimiser step."""
         quantile = self.cfg.loss.top_entropy_quantile
         if quantile >= 1.0:
             return batch
         with torch.no_grad():
-            entropy = torch.cat([self._evaluate(part).entropy for part in self._micro_batches(batch)])
+            entropy = torch.cat(self.micro_batches.over(batch, lambda part: self._evaluate(part).entropy))
         return replace(batch, keep=_both(batch.keep, top_entropy_mask(entropy, batch.mask, quantile)))
 
     def _evaluate(self, batch: Batch) -> Evaluation:
-        optim = self.cfg.optim
-        dtype = torch.bfloat16 if optim.bf16 else torch.float16
-        with torch.autocast(self.device.type, dtype=dtype, enabled=optim.bf16 or optim.fp16):
+        with autocast(self.cfg):
             seen = self.policy.evaluate(batch.inputs)
-        value = None if seen.value is None else _full(seen.value)
-        return Evaluation(_full(seen.logp), _full(seen.entropy), value)
+        value = None if seen.value is None else at_least_single(seen.value)
+        return Evaluation(at_least_single(seen.logp), at_least_single(seen.entropy), value)
+
+    def _gradients(self, step: OptimiserStep) -> list[dict[str, Tensor]]:
+        """Add up the gradients of a step's micro-batches; what each contributed to loss and metrics."""
+        return self.micro_batches.over(step.batch, lambda part: self._backward(part, step), self._drop_gradients)
+
+    def _drop_gradients(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
 
     def _backward(self, part: Batch, step: OptimiserStep) -> dict[str, Tensor]:
         terms = self._loss_terms(part, self._evaluate(part), step)
@@ -195,7 +207,7 @@ class Learner:
         if sound or self.scaler.is_enabled():
             self.scaler.step(self.optimizer)
         self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
+        self._drop_gradients()
         return {**{k: float(v) for k, v in norms.items()}, "optim/skipped": float(not sound)}
 
     def _set_learning_rate(self) -> None:
@@ -221,6 +233,7 @@ class Learner:
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
             "generator": self.generator.get_state(),
+            "micro_batches": self.micro_batches.state_dict(),
             "kl_coef": self.kl_coef,
             "updates": self.updates,
             "version": self.policy.version,
@@ -233,6 +246,8 @@ class Learner:
             group.update(own)
         self.scaler.load_state_dict(state["scaler"])
         self.generator.set_state(state["generator"])
+        if "micro_batches" in state:
+            self.micro_batches.load_state_dict(state["micro_batches"])
         if self.cfg.loss.kl_target is not None:
             self.kl_coef = state["kl_coef"]
         self.updates = state["updates"]
@@ -268,8 +283,3 @@ def _both(first: Tensor | None, second: Tensor) -> Tensor:
 
 def _clip(parameters: Any, limit: float) -> Tensor:
     return torch.nn.utils.clip_grad_norm_(list(parameters), limit)
-
-
-def _full(tensor: Tensor) -> Tensor:
-    """At least single precision: losses are never computed in half precision."""
-    return tensor if tensor.dtype == torch.float64 else tensor.float()

@@ -14,9 +14,11 @@ from groupwise.config import TrainingConfig
 from groupwise.core import loss_denominator, overlong_mask
 from groupwise.errors import NoSignalError
 from groupwise.rewards.scoring import Scorer
-from groupwise.training.batches import acting_rows
+from groupwise.training.batches import acting_rows, row_ends
 from groupwise.training.drawing import Drawn, can_teach, draw_groups
 from groupwise.training.estimate import Attempts, Estimate, Values, estimate_advantages, scored_attempts
+from groupwise.training.micro_batches import MicroBatches
+from groupwise.training.precision import at_least_single, autocast
 from groupwise.training.records import CUT_OFF, group_metrics, group_records
 from groupwise.training.replay import Replay, Replayed
 from groupwise.types import Batch, Failed, Group, Policy, Reward, ScoredGroup, Task, Tensors
@@ -101,6 +103,7 @@ class GroupSource:
         self.reference = reference
         self.scorer = Scorer(timeout=cfg.rollout.reward_timeout)
         self.replay = Replay(cfg.rollout, cfg.run.seed)
+        self.micro_batches = MicroBatches(cfg, "asking the reference")
         self.silent_steps = 0
 
     def next(self) -> Batch:
@@ -119,6 +122,7 @@ class GroupSource:
             samples=sum(m.actions_taken for s in drawn.all for m in s.group.members),
             attempts=sum(len(s.group.members) for s in drawn.all),
             records=group_records(drawn, attempts, estimate),
+            hints=self.micro_batches.take_hints(),
         )
 
     def _draw(self, count: int, clock: _Clock) -> Sequence[ScoredGroup]:
@@ -196,15 +200,18 @@ class GroupSource:
         return batch if bool(active.all()) else batch.select(active)
 
     def _with_reference(self, batch: Batch) -> Batch:
+        """Add what the reference thinks of the actions, asked in the learner's own precision."""
         if self.reference is None or batch.rows == 0:
             return batch
-        size = self.cfg.optim.per_device_train_batch_size
-        with torch.no_grad():
-            parts = [
-                self.reference({n: v[start : start + size].to(self.cfg.policy.device) for n, v in batch.inputs.items()})
-                for start in range(0, batch.rows, size)
-            ]
-        return replace(batch, reference_logp=torch.cat(parts).to(batch.mask.device))
+        order = row_ends(batch.mask).argsort(stable=True)
+        logp = torch.cat(self.micro_batches.over(batch.select(order), self._reference_logp))
+        return replace(batch, reference_logp=logp[order.argsort()])
+
+    def _reference_logp(self, part: Batch) -> Tensor:
+        assert self.reference is not None
+        with torch.no_grad(), autocast(self.cfg):
+            logp = self.reference({name: value.to(self.cfg.policy.device) for name, value in part.inputs.items()})
+        return at_least_single(logp).to(part.mask.device)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -212,6 +219,7 @@ class GroupSource:
             "rollout": self.rollout.state_dict(),
             "reward": self.reward.state_dict() if hasattr(self.reward, "state_dict") else None,
             "replay": self.replay.state_dict(),
+            "micro_batches": self.micro_batches.state_dict(),
             "silent_steps": self.silent_steps,
         }
 
@@ -222,6 +230,8 @@ class GroupSource:
             self.reward.load_state_dict(state["reward"])
         if "replay" in state:
             self.replay.load_state_dict(state["replay"])
+        if "micro_batches" in state:
+            self.micro_batches.load_state_dict(state["micro_batches"])
         self.silent_steps = state["silent_steps"]
 
 
