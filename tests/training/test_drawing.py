@@ -11,8 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from groupwise.agents import product as answers
 from groupwise.config import AdvantageSettings, RolloutSettings, TrainingConfig
+from groupwise.reporting.history import History
+from groupwise.reporting.pictures import pictures
+from groupwise.rewards.scoring import per_attempt
 from groupwise.training.drawing import Drawn, can_teach, draw_groups
+from groupwise.training.events import read_events
 from groupwise.training.folder import create_run
 from groupwise.training.groups import read_groups
 from groupwise.training.learner import Learner
@@ -187,6 +192,30 @@ def test_an_interrupted_run_draws_again_what_it_would_have_drawn(
     assert numbers(broken) == numbers(whole)
     resampled = [metrics["groups/resampled"] for _, metrics, _ in numbers(whole)["steps"]]
     assert len(set(resampled)) > 1
+
+
+def test_the_language_product_draws_anew_and_replays_and_survives_an_interruption(
+    small_config: Configure, numbers: Numbers
+) -> None:
+    changes = {
+        **LANGUAGE, "product": "language", "environment": "addition", "model_name": "tiny", "max_new_tokens": 4,
+        "num_episodes": 4, "dynamic_sampling": True, "replay_size": 6, "replay_groups": 2,
+    }  # fmt: skip
+
+    def build(cfg: TrainingConfig) -> Parts:
+        return answers.build(
+            cfg, per_attempt(lambda task, a: float(a.actions[a.mask].sum() % 7) if task.seed % 2 else 0)
+        )
+
+    whole, broken = (create_run(small_config(**changes, run_name=name)) for name in ("whole", "broken"))
+    finish(execute(whole, build))
+    finish(execute(broken, build), steps=3)
+    finish(execute(broken, build))
+    assert numbers(broken) == numbers(whole)
+    steps = [metrics for _, metrics, _ in numbers(whole)["steps"]]
+    assert all(metrics["groups/resampled"] >= 4 for metrics in steps)
+    assert [metrics["replay/share"] for metrics in steps] == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3])
+    assert {chart.name for chart in pictures(History.of(read_events(whole / "events.jsonl")))} >= {"drawing", "spread"}
 
 
 def finish(events: Iterator[Event], steps: int | None = None) -> None:
