@@ -4,6 +4,7 @@
     ├── ConfigError (ValueError)   a setting is unknown, of the wrong kind or out of bounds
     ├── ContractError (ValueError) an environment, reward or policy broke the contract it promised to keep
     ├── NoSignalError              nothing could be learned from: every attempt failed
+    ├── ResourceError              the machine has too little of something: memory
     ├── RunError                   a run folder cannot be used
     │   ├── RunNotFound            no run of that name
     │   ├── RunLocked              another process is writing to it
@@ -46,6 +47,10 @@ class ContractError(GroupwiseError, ValueError):
 
 class NoSignalError(GroupwiseError):
     code = "no_signal"
+
+
+class ResourceError(GroupwiseError):
+    code = "resources"
 
 
 class RunError(GroupwiseError):

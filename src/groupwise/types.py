@@ -8,7 +8,7 @@ NumPy only. Torch appears in annotations, never at run time, so that anything ma
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -131,7 +131,11 @@ class ScoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """One attempt as it is kept in `groups/<step>.parquet`: one row."""
+    """One attempt as it is kept in `groups/<step>.parquet`: one row.
+
+    `text` is what the attempt said and `prompt` what it answered, where there are words: `meta["text"]` and
+    `meta["prompt"]` of its trajectory.
+    """
 
     group_id: str
     task_id: str
@@ -144,6 +148,20 @@ class GroupRecord:
     end: str
     failure: str
     version: int
+    text: str = ""
+    prompt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What is wrong, with its numbers, and what to try, with the setting's name."""
+
+    code: str
+    message: str
+    remedy: str
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +193,7 @@ class Batch:
     samples: int = 0
     attempts: int = 0
     records: tuple[GroupRecord, ...] = ()
+    hints: tuple[Hint, ...] = ()
 
     @property
     def rows(self) -> int:

@@ -214,6 +214,31 @@ RULES = [
         {"loss_type": "gspo", "importance_level": "sequence"},
     ),
     (
+        {"dynamic_sampling": True, "estimator": "gae"},
+        ["rollout.dynamic_sampling = true", "advantage.estimator = 'gae'", "'group_mean'"],
+        {"dynamic_sampling": True, "estimator": "group_rtg", "baseline_type": "none"},
+    ),
+    (
+        {"dynamic_sampling": True, "baseline_type": "global_mean"},
+        ["rollout.dynamic_sampling = true", "advantage.baseline_type = 'global_mean'"],
+        {"dynamic_sampling": True, "baseline_type": "leave_one_out"},
+    ),
+    (
+        {"replay_groups": 4, "replay_size": 3},
+        ["rollout.replay_groups = 4", "rollout.replay_size = 3", "16 leaves a choice"],
+        {"replay_groups": 4, "replay_size": 4},
+    ),
+    (
+        {"replay_size": 3},
+        ["rollout.replay_size = 3 keeps groups", "rollout.replay_groups = 0 never draws"],
+        {"replay_groups": 1, "replay_size": 3},
+    ),
+    (
+        {"replay_groups": 1, "replay_size": 3, "baseline_type": "global_mean"},
+        ["rollout.replay_groups = 1", "'global_mean'", "'group_mean'"],
+        {"replay_groups": 1, "replay_size": 3, "baseline_type": "none"},
+    ),
+    (
         {"early_stopping": True, "eval_steps": 0},
         ["training.early_stopping", "run.eval_steps = 0 never evaluates"],
         {"early_stopping": True},

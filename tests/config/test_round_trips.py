@@ -69,6 +69,11 @@ def configs(draw: st.DrawFn) -> TrainingConfig:
     if values.get("loss_type") in ("cispo", "sapo", "vespo"):
         values |= {"dual_clip": None, "clip_ratio_high": None}
     values |= {"eval_steps": 1} if values.get("eval_steps") == 0 else {}
+    if values.get("replay_size") or values.get("replay_groups"):
+        values |= {"replay_groups": values.get("replay_groups") or 1}
+        values |= {"replay_size": max(values["replay_groups"], values.get("replay_size", 0))}
+    if values.get("dynamic_sampling") or values.get("replay_groups"):
+        values |= {"estimator": "outcome", "baseline_type": "group_mean"}
     return TrainingConfig(**values)
 
 

@@ -83,7 +83,10 @@ class Completions:
             rewards=np.zeros(len(ids)),
             end=ENDS[sampled.end],
             terminated=True,
-            meta={"text": self.tokenizer.decode(sampled.ids, skip_special_tokens=True)},
+            meta={
+                "text": self.tokenizer.decode(sampled.ids, skip_special_tokens=True),
+                "prompt": task.payload.prompt,
+            },
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -98,6 +98,52 @@ def gspo_is_per_sequence(loss_type: str, importance_level: str | None) -> Findin
     )
 
 
+def dynamic_sampling_looks_inside_groups(dynamic_sampling: bool, estimator: str, baseline_type: str) -> Finding | None:
+    """`dynamic_sampling` needs attempts compared inside their group: no gae, no baseline global_mean or none."""
+    if not dynamic_sampling or compares_inside_groups(estimator, baseline_type):
+        return None
+    what = "estimator = 'gae'" if estimator == "gae" else f"baseline_type = {baseline_type!r}"
+    return Finding(
+        "rollout.dynamic_sampling",
+        f"rollout.dynamic_sampling = true would put groups aside that advantage.{what} learns from all the same",
+        "leave it out, or set advantage.estimator = 'outcome' and advantage.baseline_type = 'group_mean'",
+    )
+
+
+def compares_inside_groups(estimator: str, baseline_type: str) -> bool:
+    """Whether a group whose attempts all score the same teaches nothing."""
+    return estimator == "group_rtg" or (estimator == "outcome" and baseline_type not in ("global_mean", "none"))
+
+
+def replay_draws_from_what_is_kept(replay_size: int, replay_groups: int) -> Finding | None:
+    """`replay_size` must be at least `replay_groups`, and 0 where that is 0."""
+    if replay_size >= replay_groups and bool(replay_size) == bool(replay_groups):
+        return None
+    if not replay_groups:
+        return Finding(
+            "rollout.replay_groups",
+            f"rollout.replay_size = {replay_size} keeps groups that rollout.replay_groups = 0 never draws",
+            "set rollout.replay_groups to 1 or more, or rollout.replay_size = 0",
+        )
+    return Finding(
+        "rollout.replay_size",
+        f"rollout.replay_groups = {replay_groups} cannot be drawn from rollout.replay_size = {replay_size} groups",
+        f"set rollout.replay_size to {replay_groups} or more; {4 * replay_groups} leaves a choice",
+    )
+
+
+def replay_compares_inside_groups(replay_groups: int, estimator: str, baseline_type: str) -> Finding | None:
+    """`replay_groups` does not go with `baseline_type = "global_mean"`: it would compare past and present attempts."""
+    if not replay_groups or estimator != "outcome" or baseline_type != "global_mean":
+        return None
+    return Finding(
+        "rollout.replay_groups",
+        f"rollout.replay_groups = {replay_groups} would mix attempts of past policies into "
+        "advantage.baseline_type = 'global_mean'",
+        "choose advantage.baseline_type = 'group_mean', or rollout.replay_groups = 0",
+    )
+
+
 def stopping_needs_evaluations(early_stopping: bool, target_reward: float | None, eval_steps: int) -> Finding | None:
     """`early_stopping` and `target_reward` need evaluations: `eval_steps` above 0."""
     if eval_steps > 0 or not (early_stopping or target_reward is not None):
@@ -135,6 +181,9 @@ RULES: tuple[Rule, ...] = (
     dual_clip_completes_a_clip,
     cispo_caps_the_ratio,
     gspo_is_per_sequence,
+    dynamic_sampling_looks_inside_groups,
+    replay_draws_from_what_is_kept,
+    replay_compares_inside_groups,
     stopping_needs_evaluations,
     weights_sum_to_one,
 )

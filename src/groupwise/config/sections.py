@@ -92,6 +92,13 @@ class RolloutSettings(Section):
     reward_timeout: float | None = setting(
         None, "seconds a reward may take over one group before its attempts count as failed; null waits", gt=0
     )
+    dynamic_sampling: bool = setting(
+        False, "put groups whose attempts all score the same aside and draw new tasks in their place (DAPO)"
+    )
+    max_resamples: int = setting(3, "rounds of new tasks dynamic_sampling may draw in one iteration", ge=1)
+    replay_size: int = setting(0, "past groups kept to learn from again; 0 keeps none", ge=0)
+    replay_groups: int = setting(0, "past groups added to the fresh ones of each iteration", ge=0)
+    replay_max_age: int = setting(8, "versions of the policy after which a past group is dropped", ge=1)
     max_conversation_turns: int = setting(20, "turns after which a conversation is cut off", ge=1)
 
 
@@ -215,7 +222,12 @@ class OptimSettings(Section):
         "cosine", "course of the learning rate after the warm-up"
     )
     per_device_train_batch_size: int = setting(1, "rows of a micro-batch", ge=1)
-    gradient_accumulation_steps: int = setting(4, "micro-batches per optimiser step", ge=1)
+    gradient_accumulation_steps: int = setting(
+        4, "micro-batches per optimiser step; times per_device_train_batch_size, its rows", ge=1
+    )
+    micro_batch_tokens: int | None = setting(
+        None, "size micro-batches by padded tokens (rows times the longest) instead of rows; null is off", ge=1
+    )
     num_epochs: int = setting(1, "passes over each batch", ge=1)
     kl_stop: float | None = setting(
         None, "end the passes once the policy has moved this far from the sampling one; null is off", gt=0

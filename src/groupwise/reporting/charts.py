@@ -42,6 +42,16 @@ HEALTH = (
         ),
     ),
     Chart(
+        "drawing",
+        "Groups drawn anew and groups replayed",
+        "Groups put aside because they teach nothing cost samples all the same. Old groups teach less than fresh ones.",
+        (
+            Panel("put aside", (("groups/resampled", "groups"), ("groups/rounds", "rounds"))),
+            Panel("share that is replayed", (("replay/share", ""),), percent=True, top=1.0),
+            Panel("age in versions", (("replay/age_mean", ""),)),
+        ),
+    ),
+    Chart(
         "advantage",
         "Size of the advantages",
         "How far attempts stand from their group. Near 0 there is nothing to learn from.",

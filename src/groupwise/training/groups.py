@@ -29,8 +29,11 @@ SCHEMA = pa.schema(
         ("end", pa.string()),
         ("failure", pa.string()),
         ("version", pa.int64()),
+        ("text", pa.string()),
+        ("prompt", pa.string()),
     ]
 )
+LATER_COLUMNS = {"text": "", "prompt": ""}
 
 
 def write_groups(path: Path, step: int, records: Sequence[GroupRecord]) -> None:
@@ -41,8 +44,8 @@ def write_groups(path: Path, step: int, records: Sequence[GroupRecord]) -> None:
 
 
 def read_groups(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    return rows
+    """The rows as they were written; what files of older versions lack is empty."""
+    return [{**LATER_COLUMNS, **row} for row in pq.read_table(path).to_pylist()]
 
 
 def groups_after(folder: Path, step: int) -> list[Path]:

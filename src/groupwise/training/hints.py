@@ -11,28 +11,16 @@ on the side of silence: a hint that fires on a healthy run teaches people to ign
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any, TypeAlias
 
 from groupwise.training.evidence import RECENT, Evidence, RawMetrics
 from groupwise.training.numbers import number, percent, trend
+from groupwise.types import Hint
 
 WARMUP = 5
 COOLDOWN = 10
 GRADIENTS = ("optim/grad_norm", "optim/critic_grad_norm")
-
-
-@dataclass(frozen=True, slots=True)
-class Hint:
-    """What is wrong, with its numbers, and what to try, with the setting's name."""
-
-    code: str
-    message: str
-    remedy: str
-
-    def as_dict(self) -> dict[str, str]:
-        return asdict(self)
 
 
 class HintEngine:

@@ -14,7 +14,7 @@ Departures from the papers, all on purpose:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,19 +30,12 @@ from groupwise.core import (
     top_entropy_mask,
     value_loss,
 )
-from groupwise.errors import ContractError
+from groupwise.training.batches import OptimiserStep, acting_rows, check_batch, row_ends
+from groupwise.training.micro_batches import MicroBatches
+from groupwise.training.precision import at_least_single, autocast
 from groupwise.training.schedule import learning_rate_factor
-from groupwise.types import Batch, Evaluation, Policy
-
-
-@dataclass(frozen=True)
-class OptimiserStep:
-    """The rows of one optimiser step, and what its sums are divided by."""
-
-    batch: Batch
-    denominator: float
-    tokens: float
-    entropy_denominator: float
+from groupwise.training.tally import Tally
+from groupwise.types import Batch, Evaluation, Hint, Policy
 
 
 class Learner:
@@ -57,12 +50,13 @@ class Learner:
         self.optimizer = _optimizer(policy, cfg)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=cfg.optim.fp16)
         self.generator = torch.Generator().manual_seed(cfg.run.seed)
+        self.micro_batches = MicroBatches(cfg, "learning")
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Improve the policy on `batch`; every metric is a mean over the optimiser steps taken."""
         check_batch(batch)
         self._set_learning_rate()
-        tally = _Tally()
+        tally = Tally()
         if self._has_signal(batch):
             for epoch in range(self.cfg.optim.num_epochs):
                 if not self._epoch(batch, tally):
@@ -78,36 +72,45 @@ class Learner:
             "optim/kl_coef": self.kl_coef,
         }
 
+    def take_hints(self) -> tuple[Hint, ...]:
+        """What a person should know of the updates since the last call."""
+        return self.micro_batches.take_hints()
+
     def _has_signal(self, batch: Batch) -> bool:
         if batch.rows == 0:
             return False
         other_terms = self.kl_coef > 0 or (batch.returns is not None and self.cfg.loss.value_coef > 0)
         return other_terms or bool(acting_rows(batch).any())
 
-    def _epoch(self, batch: Batch, tally: _Tally) -> bool:
+    def _epoch(self, batch: Batch, tally: Tally) -> bool:
         """One pass over the rows; False when the policy has moved as far as it may."""
         for step in self._steps(batch):
-            terms = [self._backward(part, step) for part in self._micro_batches(step.batch)]
+            terms = self._gradients(step)
             if self._moved_too_far(tally, sum(float(t["policy/kl"]) for t in terms) / step.tokens):
-                self.optimizer.zero_grad(set_to_none=True)
+                self._drop_gradients()
                 return False
             tally.add(step, terms, self._step_optimizer())
         return True
 
-    def _moved_too_far(self, tally: _Tally, kl: float) -> bool:
+    def _moved_too_far(self, tally: Tally, kl: float) -> bool:
         if tally.kl_at_start is None:
             tally.kl_at_start = kl
         tally.kl_seen = kl
         return self.cfg.optim.kl_stop is not None and kl - tally.kl_at_start > self.cfg.optim.kl_stop
 
     def _steps(self, batch: Batch) -> Iterator[OptimiserStep]:
-        """The rows in random order, in equal shares: as many as the batch with its idle rows would have made."""
+        """The rows in random order, in equal shares: as many as the batch with its idle rows would have made.
+
+        Inside a share short rows come first: micro-batches of like lengths waste little on padding.
+        """
         optim = self.cfg.optim
         size = optim.per_device_train_batch_size * optim.gradient_accumulation_steps
         count = min(batch.rows, -(-max(batch.total_rows, batch.rows) // size))
         tokens = max(batch.total_tokens, int(batch.mask.sum()))
+        lengths = row_ends(batch.mask)
         for rows in torch.randperm(batch.rows, generator=self.generator).tensor_split(count):
-            part = self._narrow(by_length(batch.select(rows)).map(lambda tensor: tensor.to(self.device)))
+            short_first = rows[lengths[rows].argsort(stable=True)]
+            part = self._narrow(batch.select(short_first).map(lambda tensor: tensor.to(self.device)))
             yield OptimiserStep(
                 batch=part,
                 denominator=batch.denominator / count,
@@ -115,27 +118,27 @@ class Learner:
                 entropy_denominator=max(1.0, tokens / count),
             )
 
-    def _micro_batches(self, batch: Batch) -> Iterator[Batch]:
-        size = self.cfg.optim.per_device_train_batch_size
-        for start in range(0, batch.rows, size):
-            yield batch.select(slice(start, start + size)) if batch.rows > size else batch
-
     def _narrow(self, batch: Batch) -> Batch:
         """Keep the tokens of highest entropy only, ranked over the whole optimiser step."""
         quantile = self.cfg.loss.top_entropy_quantile
         if quantile >= 1.0:
             return batch
         with torch.no_grad():
-            entropy = torch.cat([self._evaluate(part).entropy for part in self._micro_batches(batch)])
+            entropy = torch.cat(self.micro_batches.over(batch, lambda part: self._evaluate(part).entropy))
         return replace(batch, keep=_both(batch.keep, top_entropy_mask(entropy, batch.mask, quantile)))
 
     def _evaluate(self, batch: Batch) -> Evaluation:
-        optim = self.cfg.optim
-        dtype = torch.bfloat16 if optim.bf16 else torch.float16
-        with torch.autocast(self.device.type, dtype=dtype, enabled=optim.bf16 or optim.fp16):
+        with autocast(self.cfg):
             seen = self.policy.evaluate(batch.inputs)
-        value = None if seen.value is None else _full(seen.value)
-        return Evaluation(_full(seen.logp), _full(seen.entropy), value)
+        value = None if seen.value is None else at_least_single(seen.value)
+        return Evaluation(at_least_single(seen.logp), at_least_single(seen.entropy), value)
+
+    def _gradients(self, step: OptimiserStep) -> list[dict[str, Tensor]]:
+        """Add up the gradients of a step's micro-batches; what each contributed to loss and metrics."""
+        return self.micro_batches.over(step.batch, lambda part: self._backward(part, step), self._drop_gradients)
+
+    def _drop_gradients(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
 
     def _backward(self, part: Batch, step: OptimiserStep) -> dict[str, Tensor]:
         terms = self._loss_terms(part, self._evaluate(part), step)
@@ -204,7 +207,7 @@ class Learner:
         if sound or self.scaler.is_enabled():
             self.scaler.step(self.optimizer)
         self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
+        self._drop_gradients()
         return {**{k: float(v) for k, v in norms.items()}, "optim/skipped": float(not sound)}
 
     def _set_learning_rate(self) -> None:
@@ -230,6 +233,7 @@ class Learner:
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
             "generator": self.generator.get_state(),
+            "micro_batches": self.micro_batches.state_dict(),
             "kl_coef": self.kl_coef,
             "updates": self.updates,
             "version": self.policy.version,
@@ -242,84 +246,12 @@ class Learner:
             group.update(own)
         self.scaler.load_state_dict(state["scaler"])
         self.generator.set_state(state["generator"])
+        if "micro_batches" in state:
+            self.micro_batches.load_state_dict(state["micro_batches"])
         if self.cfg.loss.kl_target is not None:
             self.kl_coef = state["kl_coef"]
         self.updates = state["updates"]
         self.policy.version = state["version"]
-
-
-class _Tally:
-    """Sums of what the optimiser steps report, turned into means at the end."""
-
-    PER_TOKEN = ("policy/entropy", "policy/kl", "policy/clip_low", "policy/clip_high", "policy/reference_kl")
-
-    def __init__(self) -> None:
-        self.steps: list[dict[str, float]] = []
-        self.tokens: list[float] = []
-        self.epochs = 0
-        self.kl_at_start: float | None = None
-        self.kl_seen: float | None = None
-
-    @property
-    def applied(self) -> bool:
-        """Whether the weights were changed at all."""
-        return any(step["optim/skipped"] == 0 for step in self.steps)
-
-    def add(self, step: OptimiserStep, terms: list[dict[str, Tensor]], norms: dict[str, float]) -> None:
-        row = dict(norms)
-        self.tokens.append(step.tokens)
-        for name in terms[0]:
-            values = torch.stack([t[name].double() for t in terms])
-            if name == "policy/ratio_max":
-                row[name] = float(values.max())
-            else:
-                row[name] = float(values.sum()) / (step.tokens if name in self.PER_TOKEN else 1.0)
-        self.steps.append(row)
-
-    def means(self) -> dict[str, float]:
-        """Means over the steps; the skipped steps are counted, the largest ratio is the largest of all."""
-        if self.kl_seen is not None and not self.steps:
-            return {"policy/kl": self.kl_seen, "optim/steps": 0.0, "optim/epochs": 0.0}
-        names = self.steps[0].keys() if self.steps else ()
-        means = {name: self._mean(name) for name in names}
-        if self.steps:
-            means["optim/skipped"] = sum(s["optim/skipped"] for s in self.steps)
-            means["policy/ratio_max"] = max(s["policy/ratio_max"] for s in self.steps)
-        return {**means, "optim/steps": float(len(self.steps)), "optim/epochs": float(self.epochs)}
-
-    def _mean(self, name: str) -> float:
-        """Over tokens for what is said of tokens, over optimiser steps for the rest."""
-        weights = self.tokens if name in self.PER_TOKEN else [1.0] * len(self.steps)
-        return sum(w * s[name] for w, s in zip(weights, self.steps, strict=True)) / sum(weights)
-
-
-def by_length(batch: Batch) -> Batch:
-    """The same rows, short ones first, so that micro-batches of like lengths waste little on padding."""
-    width = batch.mask.shape[1]
-    if width == 1:
-        return batch
-    return batch.select((batch.mask * torch.arange(1, width + 1)).amax(1).argsort(stable=True))
-
-
-def acting_rows(batch: Batch) -> Tensor:
-    """The rows [B] whose advantages the policy's loss acts on."""
-    acting = batch.advantages.ne(0) & batch.mask
-    return (acting if batch.keep is None else acting & batch.keep).any(1)
-
-
-def check_batch(batch: Batch) -> None:
-    """Insist on what every source promises: boolean masks, one shape [B, T], a positive denominator."""
-    shape = tuple(batch.mask.shape)
-    for name in ("mask", "keep"):
-        tensor = getattr(batch, name)
-        if tensor is not None and tensor.dtype != torch.bool:
-            raise ContractError(f"a batch's {name} is {tensor.dtype}; it must be torch.bool")
-    for name in ("behavior_logp", "advantages", "reference_logp", "returns", "values"):
-        tensor = getattr(batch, name)
-        if tensor is not None and tuple(tensor.shape) != shape:
-            raise ContractError(f"a batch's {name} has shape {tuple(tensor.shape)}; the mask's is {shape}")
-    if batch.rows and not batch.denominator > 0:
-        raise ContractError(f"a batch's denominator is {batch.denominator}; it must be above 0")
 
 
 def _options(group: dict[str, Any]) -> dict[str, Any]:
@@ -351,8 +283,3 @@ def _both(first: Tensor | None, second: Tensor) -> Tensor:
 
 def _clip(parameters: Any, limit: float) -> Tensor:
     return torch.nn.utils.clip_grad_norm_(list(parameters), limit)
-
-
-def _full(tensor: Tensor) -> Tensor:
-    """At least single precision: losses are never computed in half precision."""
-    return tensor if tensor.dtype == torch.float64 else tensor.float()

@@ -60,7 +60,7 @@ def train(
         yield run.emit("step", here.step, data)
         if _due(here.step, cfg.run.group_log_steps):
             run.write_groups(here.step, batch.records)
-        for hint in here.hints.step(data["metrics"]):
+        for hint in (*batch.hints, *learner.take_hints(), *here.hints.step(data["metrics"])):
             yield run.emit("hint", here.step, hint.as_dict())
 
         last = here.step == total

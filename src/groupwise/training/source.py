@@ -11,15 +11,19 @@ import torch
 from torch import Tensor
 
 from groupwise.config import TrainingConfig
-from groupwise.core import loss_denominator, overlong_mask, zero_spread_groups
+from groupwise.core import loss_denominator, overlong_mask
 from groupwise.errors import NoSignalError
 from groupwise.rewards.scoring import Scorer
+from groupwise.training.batches import acting_rows, row_ends
+from groupwise.training.drawing import Drawn, can_teach, draw_groups
 from groupwise.training.estimate import Attempts, Estimate, Values, estimate_advantages, scored_attempts
-from groupwise.training.learner import acting_rows
-from groupwise.types import Batch, End, Failed, Group, GroupRecord, Policy, Reward, ScoredGroup, Task, Tensors
+from groupwise.training.micro_batches import MicroBatches
+from groupwise.training.precision import at_least_single, autocast
+from groupwise.training.records import CUT_OFF, group_metrics, group_records
+from groupwise.training.replay import Replay, Replayed
+from groupwise.types import Batch, Failed, Group, Policy, Reward, ScoredGroup, Task, Tensors
 
 PATIENCE = 3
-CUT_OFF = (End.TRUNCATED, End.TURN_LIMIT)
 
 
 class Tasks(Protocol):
@@ -61,8 +65,9 @@ class Rollout(Protocol):
 class Rows:
     """How a product lays out its scored attempts for the policy: rows of [B, T].
 
-    `pick` takes a table over the attempts, [attempts, longest], to the layout of the rows; the source uses it for
-    all that it adds. `weights` scale what each row, or each token, contributes.
+    They are made from the attempts' arrays alone: attempts that are replayed have lost their `meta`. `pick` takes a
+    table over the attempts, [attempts, longest], to the layout of the rows; the source uses it for all that it adds.
+    `weights` scale what each row, or each token, contributes.
     """
 
     inputs: Tensors
@@ -97,28 +102,49 @@ class GroupSource:
         self.values = values
         self.reference = reference
         self.scorer = Scorer(timeout=cfg.rollout.reward_timeout)
+        self.replay = Replay(cfg.rollout, cfg.run.seed)
+        self.micro_batches = MicroBatches(cfg, "asking the reference")
         self.silent_steps = 0
 
     def next(self) -> Batch:
         clock = _Clock()
-        groups = self.rollout.collect(self.tasks.take(self.cfg.rollout.tasks_per_step))
-        clock.lap("rollout")
-        scored = self.scorer.score(self.reward, groups)
-        clock.lap("score")
-        self._insist_on_scores(scored)
-        attempts = scored_attempts(scored)
+        drawn = draw_groups(lambda count: self._draw(count, clock), self.cfg.rollout, self.cfg.advantage)
+        self._insist_on_scores(drawn.all)
+        replayed = self._replay(drawn)
+        attempts = scored_attempts((*drawn.kept, *replayed.groups))
         estimate = self._without_cut_offs(attempts, estimate_advantages(attempts, self.cfg.advantage, self.values))
         batch = self._with_reference(self._without_idle_rows(self._batch(attempts, estimate)))
-        metrics = group_metrics(scored, attempts, estimate)
         clock.lap("advantage")
         return replace(
             batch,
-            metrics=metrics,
+            metrics={**group_metrics(drawn, attempts, estimate), **self._extra_metrics(drawn, replayed)},
             timing=clock.laps,
-            samples=sum(m.actions_taken for s in scored for m in s.group.members),
-            attempts=sum(len(s.group.members) for s in scored),
-            records=group_records(scored, attempts, estimate),
+            samples=sum(m.actions_taken for s in drawn.all for m in s.group.members),
+            attempts=sum(len(s.group.members) for s in drawn.all),
+            records=group_records(drawn, attempts, estimate),
+            hints=self.micro_batches.take_hints(),
         )
+
+    def _draw(self, count: int, clock: _Clock) -> Sequence[ScoredGroup]:
+        groups = self.rollout.collect(self.tasks.take(count))
+        clock.lap("rollout")
+        scored = self.scorer.score(self.reward, groups)
+        clock.lap("score")
+        return scored
+
+    def _replay(self, drawn: Drawn) -> Replayed:
+        """Past groups to learn from once more; those of this step can be among them from the next step on."""
+        self.replay.see(drawn.all)
+        replayed = self.replay.draw()
+        self.replay.add([group for group in drawn.kept if can_teach(group, self.cfg.advantage)])
+        return replayed
+
+    def _extra_metrics(self, drawn: Drawn, replayed: Replayed) -> dict[str, float | None]:
+        """What only runs that ask for it report."""
+        rollout = self.cfg.rollout
+        resampling = drawn.metrics() if rollout.dynamic_sampling else {}
+        replay = replayed.metrics(len(drawn.kept)) if rollout.replay_groups else {}
+        return {**resampling, **replay}
 
     def publish(self, policy: Policy) -> None:
         """Rollouts use the learner's own policy: nothing has to travel."""
@@ -174,21 +200,26 @@ class GroupSource:
         return batch if bool(active.all()) else batch.select(active)
 
     def _with_reference(self, batch: Batch) -> Batch:
+        """Add what the reference thinks of the actions, asked in the learner's own precision."""
         if self.reference is None or batch.rows == 0:
             return batch
-        size = self.cfg.optim.per_device_train_batch_size
-        with torch.no_grad():
-            parts = [
-                self.reference({n: v[start : start + size].to(self.cfg.policy.device) for n, v in batch.inputs.items()})
-                for start in range(0, batch.rows, size)
-            ]
-        return replace(batch, reference_logp=torch.cat(parts).to(batch.mask.device))
+        order = row_ends(batch.mask).argsort(stable=True)
+        logp = torch.cat(self.micro_batches.over(batch.select(order), self._reference_logp))
+        return replace(batch, reference_logp=logp[order.argsort()])
+
+    def _reference_logp(self, part: Batch) -> Tensor:
+        assert self.reference is not None
+        with torch.no_grad(), autocast(self.cfg):
+            logp = self.reference({name: value.to(self.cfg.policy.device) for name, value in part.inputs.items()})
+        return at_least_single(logp).to(part.mask.device)
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "tasks": self.tasks.state_dict(),
             "rollout": self.rollout.state_dict(),
             "reward": self.reward.state_dict() if hasattr(self.reward, "state_dict") else None,
+            "replay": self.replay.state_dict(),
+            "micro_batches": self.micro_batches.state_dict(),
             "silent_steps": self.silent_steps,
         }
 
@@ -197,65 +228,11 @@ class GroupSource:
         self.rollout.load_state_dict(state["rollout"])
         if hasattr(self.reward, "load_state_dict"):
             self.reward.load_state_dict(state["reward"])
+        if "replay" in state:
+            self.replay.load_state_dict(state["replay"])
+        if "micro_batches" in state:
+            self.micro_batches.load_state_dict(state["micro_batches"])
         self.silent_steps = state["silent_steps"]
-
-
-def group_metrics(scored: Sequence[ScoredGroup], attempts: Attempts, estimate: Estimate) -> dict[str, float | None]:
-    """What a GRPO user asks of a step's groups, before any learning."""
-    members = [member for group in scored for member in group.group.members]
-    lengths = torch.tensor([member.actions_taken for member in members], dtype=torch.float64)
-    cut = sum(member.end in CUT_OFF for member in members)
-    metrics: dict[str, float | None] = {
-        "groups/count": float(len(scored)),
-        "groups/failed_share": 1.0 - len(attempts.members) / max(1, len(members)),
-        "attempt/length_mean": float(lengths.mean()),
-        "attempt/length_max": float(lengths.max()),
-        "attempt/truncated_share": cut / max(1, len(members)),
-    }
-    if not attempts.members:
-        return {**metrics, "reward/mean": None, "groups/zero_spread_share": None}
-    totals = torch.tensor([score.total for score in attempts.scores], dtype=torch.float64)
-    for name in sorted({name for score in attempts.scores for name in score.parts}):
-        parts = [score.parts[name] for score in attempts.scores if name in score.parts]
-        metrics[f"reward/part/{name}"] = sum(parts) / len(parts)
-    _, silent = zero_spread_groups(totals, attempts.group)
-    acting = estimate.advantages[attempts.mask]
-    return {
-        **metrics,
-        "reward/mean": float(totals.mean()),
-        "reward/std": float(totals.std(correction=0)),
-        "reward/min": float(totals.min()),
-        "reward/max": float(totals.max()),
-        "groups/zero_spread_share": float(silent.double().mean()),
-        "advantage/std": float(acting.std(correction=0)),
-        "advantage/abs_mean": float(acting.abs().mean()),
-    }
-
-
-def group_records(scored: Sequence[ScoredGroup], attempts: Attempts, estimate: Estimate) -> tuple[GroupRecord, ...]:
-    """One row for every attempt, failed ones included; its advantage is the mean over its own actions."""
-    acting = attempts.mask.sum(1).clamp(min=1)
-    means = (estimate.advantages * attempts.mask).sum(1) / acting if attempts.members else acting
-    advantage = {m.id: float(a) for m, a in zip(attempts.members, means, strict=True)}
-    return tuple(
-        GroupRecord(
-            group_id=group.group.id,
-            task_id=member.task_id,
-            trajectory_id=member.id,
-            total=None if isinstance(score, Failed) else score.total,
-            parts={} if isinstance(score, Failed) else score.parts,
-            flags=() if isinstance(score, Failed) else score.flags,
-            advantage=advantage.get(member.id, 0.0),
-            length=member.actions_taken,
-            end=str(member.end),
-            failure=f"{score.failure.where}/{score.failure.code}: {score.failure.message}"
-            if isinstance(score, Failed)
-            else "",
-            version=int(member.versions[member.mask].min()) if member.actions_taken else 0,
-        )
-        for group in scored
-        for member, score in zip(group.group.members, group.scores, strict=True)
-    )
 
 
 class _Clock:
@@ -267,5 +244,5 @@ class _Clock:
 
     def lap(self, name: str) -> None:
         now = time.perf_counter()
-        self.laps[name] = now - self._last
+        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
         self._last = now

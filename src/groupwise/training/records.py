@@ -1,0 +1,107 @@
+"""What is told of a step's groups: the metrics of the step, and one record for every attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from groupwise.core import zero_spread_groups
+from groupwise.training.drawing import Drawn
+from groupwise.training.estimate import Attempts, Estimate
+from groupwise.types import End, Failed, GroupRecord, Score, ScoredGroup
+
+CUT_OFF = (End.TRUNCATED, End.TURN_LIMIT)
+RESAMPLED = "resampled"
+LONGEST_TEXT = 10_000
+
+
+def group_metrics(drawn: Drawn, attempts: Attempts, estimate: Estimate) -> dict[str, float | None]:
+    """What a GRPO user asks of a step's groups, before any learning.
+
+    Rewards, lengths and shares are those of all groups that were drawn: what was put aside because it cannot teach
+    still tells how good the policy is. Advantages are those of `attempts`, from which the step learns.
+    """
+    members = [member for group in drawn.all for member in group.group.members]
+    scores = [score for group in drawn.all for score in group.scores if isinstance(score, Score)]
+    lengths = torch.tensor([member.actions_taken for member in members], dtype=torch.float64)
+    cut = sum(member.end in CUT_OFF for member in members)
+    metrics: dict[str, float | None] = {
+        "groups/count": float(len(drawn.all)),
+        "groups/failed_share": 1.0 - len(scores) / max(1, len(members)),
+        "attempt/length_mean": float(lengths.mean()),
+        "attempt/length_max": float(lengths.max()),
+        "attempt/truncated_share": cut / max(1, len(members)),
+    }
+    if not scores:
+        return {**metrics, "reward/mean": None, "groups/zero_spread_share": None}
+    totals = torch.tensor([score.total for score in scores], dtype=torch.float64)
+    for name in sorted({name for score in scores for name in score.parts}):
+        parts = [score.parts[name] for score in scores if name in score.parts]
+        metrics[f"reward/part/{name}"] = sum(parts) / len(parts)
+    return {
+        **metrics,
+        "reward/mean": float(totals.mean()),
+        "reward/std": float(totals.std(correction=0)),
+        "reward/min": float(totals.min()),
+        "reward/max": float(totals.max()),
+        "groups/zero_spread_share": zero_spread_share(drawn.all),
+        **advantage_metrics(estimate.advantages[attempts.mask]),
+    }
+
+
+def zero_spread_share(groups: Sequence[ScoredGroup]) -> float:
+    """The share without spread of the groups that have any score."""
+    totals = [(score.total, n) for n, g in enumerate(groups) for score in g.scores if isinstance(score, Score)]
+    values, numbers = zip(*totals, strict=True)
+    _, silent = zero_spread_groups(torch.tensor(values, dtype=torch.float64), torch.tensor(numbers))
+    return float(silent.double().mean())
+
+
+def advantage_metrics(acting: Tensor) -> dict[str, float | None]:
+    if not acting.numel():
+        return {"advantage/std": None, "advantage/abs_mean": None}
+    return {"advantage/std": float(acting.std(correction=0)), "advantage/abs_mean": float(acting.abs().mean())}
+
+
+def group_records(drawn: Drawn, attempts: Attempts, estimate: Estimate) -> tuple[GroupRecord, ...]:
+    """One row for every attempt that was made; its advantage is the mean over its own actions.
+
+    Failed attempts are there too, and those of groups that were put aside, which have the flag `resampled`.
+    """
+    acting = attempts.mask.sum(1).clamp(min=1)
+    means = (estimate.advantages * attempts.mask).sum(1) / acting if attempts.members else acting
+    advantage = {id(m): float(a) for m, a in zip(attempts.members, means, strict=True)}
+    return tuple(
+        GroupRecord(
+            group_id=group.group.id,
+            task_id=member.task_id,
+            trajectory_id=member.id,
+            total=None if isinstance(score, Failed) else score.total,
+            parts={} if isinstance(score, Failed) else score.parts,
+            flags=(() if isinstance(score, Failed) else score.flags) + mark,
+            advantage=advantage.get(id(member), 0.0),
+            length=member.actions_taken,
+            end=str(member.end),
+            failure=f"{score.failure.where}/{score.failure.code}: {score.failure.message}"
+            if isinstance(score, Failed)
+            else "",
+            version=int(member.versions[member.mask].min()) if member.actions_taken else 0,
+            text=words(member.meta.get("text", "")),
+            prompt=words(member.meta.get("prompt", "")),
+        )
+        for groups, mark in ((drawn.kept, ()), (drawn.aside, (RESAMPLED,)))
+        for group in groups
+        for member, score in zip(group.group.members, group.scores, strict=True)
+    )
+
+
+def words(value: object, limit: int = LONGEST_TEXT) -> str:
+    """Text that any file can hold, its middle left out where it is longer than `limit` characters."""
+    text = str(value).encode("utf8", "replace").decode()
+    if len(text) <= limit:
+        return text
+    mark = f" […{len(text):,} characters in all…] "
+    half = (limit - len(mark)) // 2
+    return text[:half] + mark + text[-half:]
