@@ -6,14 +6,13 @@ carried as they were sampled and never made again from text.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from groupwise.agents.tasks import Problem, VerifiableTask, grade
+from groupwise.agents.problems import Problem, Problems
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.language.policy import LanguagePolicy
 from groupwise.training.estimate import Attempts, padded
@@ -23,11 +22,11 @@ from groupwise.types import Array, End, Group, Score, Task, Trajectory
 ENDS = {"stop": End.FINISHED, "length": End.TRUNCATED, "context": End.TRUNCATED, "cancelled": End.CANCELLED}
 
 
-def training_problems(task: VerifiableTask, seed: int) -> NumberedTasks:
+def training_problems(problems: Problems, seed: int) -> NumberedTasks:
     """Problems to learn from, none of them held out."""
 
     def make(number: int) -> Task:
-        return Task(f"{task.name}/{number}", task.sample(random.Random(f"{seed}/{number}")), number)
+        return Task(f"{problems.name}/{number}", problems.training(seed, number), number)
 
     return NumberedTasks(make)
 
@@ -95,8 +94,7 @@ class Completions:
 
 def prompt_ids(tokenizer: Any, problem: Problem) -> list[int]:
     """The problem in the model's own chat format, up to where it is the model's turn."""
-    messages = [{"role": "user", "content": problem.prompt}]
-    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
+    ids = tokenizer.apply_chat_template(problem.messages, add_generation_prompt=True, tokenize=True, return_dict=True)
     return list(ids["input_ids"])
 
 
@@ -113,11 +111,11 @@ def rows_of_tokens(attempts: Attempts) -> Rows:
     return Rows(inputs, attempts.mask, logp, pick=lambda table: table)
 
 
-def grader(task: VerifiableTask) -> Any:
+def grader(problems: Problems) -> Any:
     """The reward: a function of one attempt's text."""
 
-    def score(problem: Task, attempt: Trajectory) -> Score:
-        return grade(task, problem.payload, attempt.meta["text"], attempt.end is End.FINISHED)
+    def score(task: Task, attempt: Trajectory) -> Score:
+        return problems.grade(task.payload, attempt.meta["text"], attempt.end is End.FINISHED)
 
     return score
 

@@ -6,24 +6,15 @@ what is judged on is never trained on, whatever the seeds.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from groupwise.errors import ConfigError
+from groupwise.agents.problems import Problem
 from groupwise.types import Score
 
 HELD_OUT = 5
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is asked, and the answer that is right."""
-
-    prompt: str
-    answer: str
 
 
 @dataclass(frozen=True)
@@ -34,12 +25,34 @@ class VerifiableTask:
     make: Callable[[random.Random], Problem]
     alphabet: str
 
-    def sample(self, rng: random.Random, held_out: bool = False) -> Problem:
-        """A problem of the wanted side of the split."""
+    def training(self, seed: int, number: int) -> Problem:
+        return self._sample(random.Random(f"{seed}/{number}"), held_out=False)
+
+    def held_out(self, seed: int, count: int) -> list[Problem]:
+        rng = random.Random(seed)
+        return [self._sample(rng, held_out=True) for _ in range(count)]
+
+    def _sample(self, rng: random.Random, held_out: bool) -> Problem:
         while True:
             problem = self.make(rng)
-            if is_held_out(problem.prompt) == held_out:
+            if is_held_out(problem.text) == held_out:
                 return problem
+
+    def demonstration(self, problem: Problem) -> str:
+        return problem.answer if problem.demonstration is None else problem.demonstration
+
+    def grade(self, problem: Problem, text: str, finished: bool) -> Score:
+        """1 for the right answer; less for one that is only in part right, or only in the right form.
+
+        total = 0.7 · correct + 0.2 · share of places that are right + 0.1 · well-formed. A place is a character at its
+        distance from the end, so that the units of a sum can be right when its tens are not.
+        """
+        well_formed = finished and bool(text) and set(text) <= set(self.alphabet)
+        correct = finished and text == problem.answer
+        pairs = zip(reversed(text), reversed(problem.answer), strict=False)
+        places = sum(a == b for a, b in pairs) / max(len(text), len(problem.answer))
+        parts = {"correct": float(correct), "places": places if well_formed else 0.0, "format": float(well_formed)}
+        return Score(0.7 * parts["correct"] + 0.2 * parts["places"] + 0.1 * parts["format"], parts)
 
 
 def is_held_out(prompt: str) -> bool:
@@ -76,25 +89,3 @@ TASKS = {
         VerifiableTask("reversing", reversing, "abcdefgh"),
     )
 }
-
-
-def find_task(name: str) -> VerifiableTask:
-    if name in TASKS:
-        return TASKS[name]
-    near = difflib.get_close_matches(name, TASKS, 1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(TASKS)}."
-    raise ConfigError(f"task.environment = {name!r} is not a task we know", hint=hint, field="task.environment")
-
-
-def grade(task: VerifiableTask, problem: Problem, answer: str, finished: bool) -> Score:
-    """1 for the right answer; less for one that is only in part right, or only in the right form.
-
-    total = 0.7 · correct + 0.2 · share of places that are right + 0.1 · well-formed. A place is a character at its
-    distance from the end, so that the units of a sum can be right when its tens are not.
-    """
-    well_formed = finished and bool(answer) and set(answer) <= set(task.alphabet)
-    correct = finished and answer == problem.answer
-    pairs = zip(reversed(answer), reversed(problem.answer), strict=False)
-    places = sum(a == b for a, b in pairs) / max(len(answer), len(problem.answer))
-    parts = {"correct": float(correct), "places": places if well_formed else 0.0, "format": float(well_formed)}
-    return Score(0.7 * parts["correct"] + 0.2 * parts["places"] + 0.1 * parts["format"], parts)
