@@ -33,9 +33,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         if not self.text.strip():
-            raise ConfigError(
-                f"{self.place or 'a problem'} has an empty prompt", hint="Ask something, or leave it out."
-            )
+            raise ConfigError(f"{self.place or 'a problem'} has an empty prompt", hint="Ask something, or drop it.")
 
     @property
     def messages(self) -> list[Message]:

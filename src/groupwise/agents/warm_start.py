@@ -16,7 +16,7 @@ from groupwise.agents.completions import prompt_ids
 from groupwise.agents.evaluation import greedy_evaluation
 from groupwise.agents.finding import find_problems
 from groupwise.agents.problems import Problem, Problems
-from groupwise.agents.product import check, load_language
+from groupwise.agents.product import load_language
 from groupwise.config import TrainingConfig
 from groupwise.language.engine import Engine
 from groupwise.language.policy import LanguagePolicy
@@ -24,7 +24,10 @@ from groupwise.training.estimate import padded
 from groupwise.training.session import Parts
 from groupwise.types import Batch, Policy
 
-__all__ = ["build", "check"]
+
+def check(cfg: TrainingConfig) -> None:
+    problems = find_problems(cfg.task)
+    problems.demonstration(problems.training(cfg.run.seed, 0))
 
 
 def build(cfg: TrainingConfig) -> Parts:
@@ -68,10 +71,8 @@ class Demonstrations:
     def _row(self, problem: Problem) -> tuple[Any, Any]:
         """The tokens of prompt and answer, and which of them are the answer's."""
         prompt = prompt_ids(self.tokenizer, problem)
-        answer = [
-            *self.tokenizer.encode(self.problems.demonstration(problem), add_special_tokens=False),
-            self.tokenizer.eos_token_id,
-        ]
+        shown = self.problems.demonstration(problem)
+        answer = [*self.tokenizer.encode(shown, add_special_tokens=False), self.tokenizer.eos_token_id]
         return np.array(prompt + answer), np.arange(len(prompt) + len(answer)) >= len(prompt)
 
     def publish(self, policy: Policy) -> None:
