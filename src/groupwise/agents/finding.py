@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 
+from groupwise.agents.data import find_data
 from groupwise.agents.problems import Problems
+from groupwise.agents.rows import READERS
 from groupwise.agents.tasks import TASKS
 from groupwise.config import TaskSettings
 from groupwise.errors import ConfigError
 
 
 def find_problems(task: TaskSettings) -> Problems:
-    """The problems that `task.environment` names, or a `ConfigError` with the nearest name."""
-    name = task.environment
+    """A registered task by its name, or the problems of a data file or folder by its path."""
+    name, path = task.environment, Path(task.environment)
     if name in TASKS:
         return TASKS[name].with_options(task.options)
+    if "/" in name or path.suffix.lower() in READERS or path.exists():
+        return find_data(path, task.options)
     near = difflib.get_close_matches(name, TASKS, 1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(TASKS)}."
+    hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(TASKS)}; or the path of a data file."
     raise ConfigError(f"task.environment = {name!r} is not a task we know", hint=hint, field="task.environment")
