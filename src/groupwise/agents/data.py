@@ -54,9 +54,7 @@ class DataOptions:
         try:
             re.compile(read.answer_pattern)
         except re.error as error:
-            raise _wrong_option(
-                "answer_pattern", read.answer_pattern, f"is not a regular expression: {error}"
-            ) from None
+            raise _wrong_option("answer_pattern", read.answer_pattern, f"is no regular expression: {error}") from None
         return read
 
 
@@ -115,9 +113,8 @@ class DataProblems:
         wanted = self.options
         prompt: Any = _filled(row, wanted.prompt) if COLUMN.search(wanted.prompt) else _value(row, wanted.prompt)
         shown = _filled(row, wanted.demonstration, alone=True) if wanted.demonstration else None
-        if not isinstance(prompt, str):
-            prompt, said = _chat(row, wanted.prompt, prompt)
-            shown = said if shown is None else shown
+        prompt, said = _chat(row, wanted.prompt, prompt)
+        shown = said if shown is None else shown
         return Problem(prompt, self._answer(row), row.columns, shown, row.place)
 
     def _answer(self, row: Row) -> str:

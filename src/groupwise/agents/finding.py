@@ -6,6 +6,7 @@ import difflib
 from pathlib import Path
 
 from groupwise.agents.data import find_data
+from groupwise.agents.gym import PREFIX, GymProblems
 from groupwise.agents.problems import Problems
 from groupwise.agents.rows import READERS
 from groupwise.agents.tasks import TASKS
@@ -14,10 +15,12 @@ from groupwise.errors import ConfigError
 
 
 def find_problems(task: TaskSettings) -> Problems:
-    """A registered task by its name, or the problems of a data file or folder by its path."""
+    """A registered task by its name, a dataset of reasoning-gym, or a data file or folder by its path."""
     name, path = task.environment, Path(task.environment)
     if name in TASKS:
         return TASKS[name].with_options(task.options)
+    if name.startswith(PREFIX):
+        return GymProblems(name.removeprefix(PREFIX), task.options)
     if "/" in name or path.suffix.lower() in READERS or path.exists():
         return find_data(path, task.options)
     near = difflib.get_close_matches(name, TASKS, 1)
