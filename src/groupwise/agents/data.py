@@ -11,7 +11,7 @@ import hashlib
 import math
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -81,6 +81,10 @@ class DataProblems:
                     f"{path}: every prompt to train on is also one to judge on", "Give other rows to judge on."
                 )
         self._epoch = lru_cache(maxsize=2)(self._shuffled)
+
+    def __iter__(self) -> Iterator[Problem]:
+        """Every problem, to train on and to judge on."""
+        return iter([*self.train, *self.test])
 
     def training(self, seed: int, number: int) -> Problem:
         epoch, place = divmod(number, len(self.train))

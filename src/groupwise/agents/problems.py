@@ -36,6 +36,11 @@ class Problem:
             raise ConfigError(f"{self.place or 'a problem'} has an empty prompt", hint="Ask something, or drop it.")
 
     @property
+    def label(self) -> str:
+        """How messages name the problem: by its place or, without one, by how it begins."""
+        return self.place or f"the problem {self.text[:40]!r}"
+
+    @property
     def messages(self) -> list[Message]:
         """The prompt as a chat."""
         return [{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else list(self.prompt)

@@ -9,13 +9,16 @@ import torch
 
 from groupwise.agents.completions import (
     Completions,
+    check_prompts,
     grader,
     prefix_values,
     rows_of_tokens,
     training_problems,
 )
+from groupwise.agents.data import DataProblems
 from groupwise.agents.evaluation import greedy_evaluation
 from groupwise.agents.finding import find_problems
+from groupwise.agents.problems import Problems
 from groupwise.config import TrainingConfig
 from groupwise.language.adapters import Lora
 from groupwise.language.engine import Engine, SamplingParams
@@ -44,6 +47,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
         seed=cfg.run.seed,
     )
     engine = Engine(language.model, language.tokenizer, slots=max(64, cfg.rollout.num_generations))
+    check_listed(problems, language.tokenizer, engine.max_length)
     source = LanguageSource(
         cfg,
         tasks=training_problems(problems, cfg.run.seed),
@@ -55,6 +59,12 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     )
     source.engine = engine
     return Parts(policy, source, greedy_evaluation(cfg, problems, engine, language.tokenizer))
+
+
+def check_listed(problems: Problems, tokenizer: Any, limit: int) -> None:
+    """Look at all prompts of a data file before the run starts; those of generators are looked at when drawn."""
+    if isinstance(problems, DataProblems):
+        check_prompts(problems, tokenizer, limit)
 
 
 def load_language(cfg: TrainingConfig) -> LanguageModel:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from groupwise.agents.completions import prompt_ids
+from groupwise.agents.completions import insist_on_room, prompt_ids
 from groupwise.agents.evaluation import greedy_evaluation
 from groupwise.agents.finding import find_problems
 from groupwise.agents.problems import Problem, Problems
-from groupwise.agents.product import load_language
+from groupwise.agents.product import check_listed, load_language
 from groupwise.config import TrainingConfig
 from groupwise.language.engine import Engine
 from groupwise.language.policy import LanguagePolicy
@@ -35,6 +35,7 @@ def build(cfg: TrainingConfig) -> Parts:
     language = load_language(cfg)
     policy = LanguagePolicy(language.model, seed=cfg.run.seed)
     engine = Engine(language.model, language.tokenizer)
+    check_listed(problems, language.tokenizer, engine.max_length)
     source = Demonstrations(cfg, problems, language.tokenizer, policy, engine)
     return Parts(policy, source, greedy_evaluation(cfg, problems, engine, language.tokenizer))
 
@@ -70,9 +71,10 @@ class Demonstrations:
 
     def _row(self, problem: Problem) -> tuple[Any, Any]:
         """The tokens of prompt and answer, and which of them are the answer's."""
-        prompt = prompt_ids(self.tokenizer, problem)
+        prompt = prompt_ids(self.tokenizer, problem, self.engine.max_length)
         shown = self.problems.demonstration(problem)
         answer = [*self.tokenizer.encode(shown, add_special_tokens=False), self.tokenizer.eos_token_id]
+        insist_on_room(problem, len(prompt) + len(answer), self.engine.max_length)
         return np.array(prompt + answer), np.arange(len(prompt) + len(answer)) >= len(prompt)
 
     def publish(self, policy: Policy) -> None:

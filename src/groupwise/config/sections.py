@@ -56,6 +56,9 @@ class RunSettings(Section):
     eval_steps: int = setting(10, "iterations between evaluations; 0 never evaluates", ge=0)
     eval_episodes: int = setting(20, "attempts per evaluation", ge=1)
     eval_seed: int = setting(1_000_000, "first seed of the evaluation tasks, apart from training", ge=0, le=SEED_LIMIT)
+    eval_samples: int = setting(
+        1, "answers drawn per held-out problem for pass@k of a language model; 1 only answers greedily", ge=1
+    )
     threads: int | None = setting(
         None, "threads of the CPU; null leaves it to torch. 1 is fastest for small networks", ge=1, le=1024
     )
