@@ -89,7 +89,8 @@ def test_an_answer_that_cannot_be_graded_is_counted_and_left_out(engine: Engine,
     exam = Examination(problems, held_out, engine, language.tokenizer, drawn=drawn, samples=2)
     metrics = exam(None)  # type: ignore[arg-type]
     assert metrics["eval/failed_share"] == 0.25
-    assert 0 <= metrics["eval/pass@1"] <= metrics["eval/pass@2"]
+    sound = Examination(problems, held_out[:3], engine, language.tokenizer, drawn=drawn, samples=2)
+    assert metrics["eval/pass@2"] == sound(None)["eval/pass@2"] > 0  # type: ignore[arg-type]
     assert [answer.prompt for answer in exam.greedy_answers()] == ["say 0", "say 1", "say 2"]
     with pytest.raises(ContractError, match="page 9 cannot be graded"):
         Examination(problems, held_out[3:], engine, language.tokenizer, drawn=drawn)(None)  # type: ignore[arg-type]
