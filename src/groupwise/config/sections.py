@@ -70,7 +70,7 @@ class TaskSettings(Section):
     """What is attempted."""
 
     product: str = setting("control", "product that runs the task")
-    environment: str = setting("CartPole-v1", "environment, scenario file or requirements file")
+    environment: str = setting("CartPole-v1", "environment, verifiable task, data file or folder; see docs/data.md")
     max_episode_steps: int | None = setting(None, "steps after which an attempt is cut off", ge=1)
     options: Mapping[str, Scalar] = setting(Options(), "further plain values for the product, passed through")
 
