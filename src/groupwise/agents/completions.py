@@ -6,14 +6,14 @@ carried as they were sampled and never made again from text.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from groupwise.agents.tasks import Problem, VerifiableTask, grade
+from groupwise.agents.problems import Problem, Problems
+from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.language.policy import LanguagePolicy
 from groupwise.training.estimate import Attempts, padded
@@ -23,11 +23,11 @@ from groupwise.types import Array, End, Group, Score, Task, Trajectory
 ENDS = {"stop": End.FINISHED, "length": End.TRUNCATED, "context": End.TRUNCATED, "cancelled": End.CANCELLED}
 
 
-def training_problems(task: VerifiableTask, seed: int) -> NumberedTasks:
+def training_problems(problems: Problems, seed: int) -> NumberedTasks:
     """Problems to learn from, none of them held out."""
 
     def make(number: int) -> Task:
-        return Task(f"{task.name}/{number}", task.sample(random.Random(f"{seed}/{number}")), number)
+        return Task(f"{problems.name}/{number}", problems.training(seed, number), number)
 
     return NumberedTasks(make)
 
@@ -43,9 +43,9 @@ class Completions:
         self.seed = seed
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
-        prompts = [prompt_ids(self.tokenizer, task.payload) for task in tasks]
+        prompts = [prompt_ids(self.tokenizer, task.payload, self.engine.max_length) for task in tasks]
         requests = [
-            (ids, self._seed(task, member))
+            (ids, sampling_seed(self.seed, task.seed, member))
             for task, ids in zip(tasks, prompts, strict=True)
             for member in range(self.group_size)
         ]
@@ -56,11 +56,6 @@ class Completions:
             )
             for task, ids in zip(tasks, prompts, strict=True)
         ]
-
-    def _seed(self, task: Task, member: int) -> int:
-        return int(
-            np.random.SeedSequence([self.seed, task.seed, member]).generate_state(1, np.uint64)[0] >> np.uint64(1)
-        )
 
     def _attempt(self, task: Task, prompt: list[int], number: int, sampled: Sampled) -> Trajectory:
         """The attempt as arrays. A limit on length is part of the task, so an answer that hits it has ended too."""
@@ -96,11 +91,42 @@ class Completions:
         """A rollout is a function of weights, seed and task numbers: there is nothing to restore."""
 
 
-def prompt_ids(tokenizer: Any, problem: Problem) -> list[int]:
-    """The problem in the model's own chat format, up to where it is the model's turn."""
-    messages = [{"role": "user", "content": problem.prompt}]
-    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
-    return list(ids["input_ids"])
+def sampling_seed(seed: int, task: int, member: int) -> int:
+    """A stream of its own for every attempt."""
+    return int(np.random.SeedSequence([seed, task, member]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def prompt_ids(tokenizer: Any, problem: Problem, limit: int) -> list[int]:
+    """The problem in the model's own chat format, up to where it is the model's turn; plain for a model without one.
+
+    A prompt that leaves no room for an answer in a context of `limit` tokens is refused.
+    """
+    if tokenizer.chat_template is None and isinstance(problem.prompt, str):
+        ids = tokenizer.encode(problem.prompt)
+    elif tokenizer.chat_template is None:
+        raise ConfigError(f"{problem.label} is a chat, and the model has no chat format", hint="Give it as one text.")
+    else:
+        ids = tokenizer.apply_chat_template(
+            problem.messages, add_generation_prompt=True, tokenize=True, return_dict=True
+        )["input_ids"]
+    insist_on_room(problem, len(ids) + 1, limit)
+    return list(ids)
+
+
+def insist_on_room(problem: Problem, tokens: int, limit: int) -> None:
+    if tokens > limit:
+        raise ConfigError(
+            f"{problem.label} needs {tokens} tokens with its answer, and the model's context is {limit}",
+            hint="Shorten it or leave it out, or choose a model with a longer context.",
+            field="task.environment",
+        )
+
+
+def check_prompts(problems: Iterable[Problem], tokenizer: Any, limit: int) -> None:
+    """Refuse prompts that are too long before a run starts. A token is a byte at least: short texts need no look."""
+    for problem in problems:
+        if len(problem.text.encode()) >= limit // 2:
+            prompt_ids(tokenizer, problem, limit)
 
 
 def rows_of_tokens(attempts: Attempts) -> Rows:
@@ -116,11 +142,11 @@ def rows_of_tokens(attempts: Attempts) -> Rows:
     return Rows(inputs, attempts.mask, logp, pick=lambda table: table)
 
 
-def grader(task: VerifiableTask) -> Any:
+def grader(problems: Problems) -> Any:
     """The reward: a function of one attempt's text."""
 
-    def score(problem: Task, attempt: Trajectory) -> Score:
-        return grade(task, problem.payload, attempt.meta["text"], attempt.end is End.FINISHED)
+    def score(task: Task, attempt: Trajectory) -> Score:
+        return problems.grade(task.payload, attempt.meta["text"], attempt.end is End.FINISHED)
 
     return score
 

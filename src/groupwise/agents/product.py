@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from groupwise.agents.completions import (
     Completions,
+    check_prompts,
     grader,
     prefix_values,
-    prompt_ids,
     rows_of_tokens,
     training_problems,
 )
-from groupwise.agents.tasks import VerifiableTask, find_task, grade
+from groupwise.agents.data import DataProblems
+from groupwise.agents.evaluation import greedy_evaluation
+from groupwise.agents.finding import find_problems
+from groupwise.agents.problems import Problems
 from groupwise.config import TrainingConfig
 from groupwise.language.adapters import Lora
 from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.loading import LanguageModel, load_model
 from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.scoring import per_attempt
-from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
 from groupwise.training.source import GroupSource
 from groupwise.types import Policy, Reward
 
 
 def check(cfg: TrainingConfig) -> None:
-    find_task(cfg.task.environment)
+    find_problems(cfg.task)
 
 
 def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     """Everything a language run needs, made from its settings; `reward` replaces the task's own grade."""
-    task = find_task(cfg.task.environment)
+    problems = find_problems(cfg.task)
     language = load_language(cfg)
     critic = cfg.advantage.estimator == "gae"
     policy = LanguagePolicy(
@@ -48,17 +47,24 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
         seed=cfg.run.seed,
     )
     engine = Engine(language.model, language.tokenizer, slots=max(64, cfg.rollout.num_generations))
+    check_listed(problems, language.tokenizer, engine.max_length)
     source = LanguageSource(
         cfg,
-        tasks=training_problems(task, cfg.run.seed),
+        tasks=training_problems(problems, cfg.run.seed),
         rollout=Completions(engine, language.tokenizer, sampling(cfg), cfg.rollout.num_generations, cfg.run.seed),
-        reward=reward or per_attempt(grader(task)),
+        reward=reward or per_attempt(grader(problems)),
         collate=rows_of_tokens,
         values=prefix_values(policy) if critic else None,
         reference=policy.reference_logp if cfg.policy.use_reference_model else None,
     )
     source.engine = engine
-    return Parts(policy, source, greedy_evaluation(cfg, task, engine, language.tokenizer))
+    return Parts(policy, source, greedy_evaluation(cfg, problems, engine, language.tokenizer))
+
+
+def check_listed(problems: Problems, tokenizer: Any, limit: int) -> None:
+    """Look at all prompts of a data file before the run starts; those of generators are looked at when drawn."""
+    if isinstance(problems, DataProblems):
+        check_prompts(problems, tokenizer, limit)
 
 
 def load_language(cfg: TrainingConfig) -> LanguageModel:
@@ -96,30 +102,3 @@ class LanguageSource(GroupSource):
     def close(self) -> None:
         self.engine.close()
         super().close()
-
-
-def greedy_evaluation(cfg: TrainingConfig, task: VerifiableTask, engine: Engine, tokenizer: Any) -> Evaluate:
-    """Greedy answers to held-out problems: what the model knows, not what luck finds."""
-    rng = random.Random(cfg.run.eval_seed)
-    problems = [task.sample(rng, held_out=True) for _ in range(cfg.run.eval_episodes)]
-    prompts = [(prompt_ids(tokenizer, problem), 0) for problem in problems]
-    greedy = SamplingParams(max_new_tokens=cfg.sampling.max_new_tokens, temperature=0.0)
-
-    def evaluate(policy: Policy) -> Mapping[str, float]:
-        answers = engine.generate(prompts, greedy)
-        scores = [
-            grade(task, problem, tokenizer.decode(answer.ids, skip_special_tokens=True), answer.end == "stop")
-            for problem, answer in zip(problems, answers, strict=True)
-        ]
-        totals = np.array([score.total for score in scores])
-        parts = {name: float(np.mean([s.parts[name] for s in scores])) for name in ("correct", "format")}
-        return {
-            "eval/reward_mean": float(totals.mean()),
-            "eval/reward_std": float(totals.std()),
-            "eval/accuracy": parts["correct"],
-            "eval/format": parts["format"],
-            "eval/length_mean": float(np.mean([len(answer.ids) for answer in answers])),
-            "eval/attempts": float(len(problems)),
-        }
-
-    return evaluate

@@ -6,16 +6,17 @@ is that of the negative log-likelihood per token. So supervised runs have the sa
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
-from groupwise.agents.completions import prompt_ids
-from groupwise.agents.product import check, greedy_evaluation, load_language
-from groupwise.agents.tasks import Problem, VerifiableTask, find_task
+from groupwise.agents.completions import insist_on_room, prompt_ids
+from groupwise.agents.evaluation import greedy_evaluation
+from groupwise.agents.finding import find_problems
+from groupwise.agents.problems import Problem, Problems
+from groupwise.agents.product import check_listed, load_language
 from groupwise.config import TrainingConfig
 from groupwise.language.engine import Engine
 from groupwise.language.policy import LanguagePolicy
@@ -23,32 +24,36 @@ from groupwise.training.estimate import padded
 from groupwise.training.session import Parts
 from groupwise.types import Batch, Policy
 
-__all__ = ["build", "check"]
+
+def check(cfg: TrainingConfig) -> None:
+    problems = find_problems(cfg.task)
+    problems.demonstration(problems.training(cfg.run.seed, 0))
 
 
 def build(cfg: TrainingConfig) -> Parts:
-    task = find_task(cfg.task.environment)
+    problems = find_problems(cfg.task)
     language = load_language(cfg)
     policy = LanguagePolicy(language.model, seed=cfg.run.seed)
     engine = Engine(language.model, language.tokenizer)
-    source = Demonstrations(cfg, task, language.tokenizer, policy, engine)
-    return Parts(policy, source, greedy_evaluation(cfg, task, engine, language.tokenizer))
+    check_listed(problems, language.tokenizer, engine.max_length)
+    source = Demonstrations(cfg, problems, language.tokenizer, policy, engine)
+    return Parts(policy, source, greedy_evaluation(cfg, problems, engine, language.tokenizer))
 
 
 class Demonstrations:
     """Batches of right answers; `rollout.tasks_per_step` of them each."""
 
     def __init__(
-        self, cfg: TrainingConfig, task: VerifiableTask, tokenizer: Any, policy: LanguagePolicy, engine: Engine
+        self, cfg: TrainingConfig, problems: Problems, tokenizer: Any, policy: LanguagePolicy, engine: Engine
     ) -> None:
-        self.cfg, self.task, self.tokenizer, self.policy, self.engine = cfg, task, tokenizer, policy, engine
+        self.cfg, self.problems, self.tokenizer, self.policy, self.engine = cfg, problems, tokenizer, policy, engine
         self.cursor = 0
 
     def next(self) -> Batch:
         size = self.cfg.rollout.tasks_per_step
         numbers = range(self.cursor, self.cursor + size)
         self.cursor += size
-        rows = [self._row(self.task.sample(random.Random(f"{self.cfg.run.seed}/sft/{n}"))) for n in numbers]
+        rows = [self._row(self.problems.training(self.cfg.run.seed, n)) for n in numbers]
         mask = padded([row >= 0 for row, _ in rows], np.bool_) & padded([own for _, own in rows], np.bool_)
         inputs = {
             "input_ids": padded([row for row, _ in rows], np.int64),
@@ -66,8 +71,10 @@ class Demonstrations:
 
     def _row(self, problem: Problem) -> tuple[Any, Any]:
         """The tokens of prompt and answer, and which of them are the answer's."""
-        prompt = prompt_ids(self.tokenizer, problem)
-        answer = [*self.tokenizer.encode(problem.answer, add_special_tokens=False), self.tokenizer.eos_token_id]
+        prompt = prompt_ids(self.tokenizer, problem, self.engine.max_length)
+        shown = self.problems.demonstration(problem)
+        answer = [*self.tokenizer.encode(shown, add_special_tokens=False), self.tokenizer.eos_token_id]
+        insist_on_room(problem, len(prompt) + len(answer), self.engine.max_length)
         return np.array(prompt + answer), np.arange(len(prompt) + len(answer)) >= len(prompt)
 
     def publish(self, policy: Policy) -> None:

@@ -22,6 +22,10 @@ def evaluate(
     *,
     episodes: Annotated[int, Parameter(validator=Number(gte=1), help="How many fresh attempts.")] = 100,
     seed: Annotated[int | None, Parameter(help="First seed; the run's own if not given.")] = None,
+    samples: Annotated[
+        int | None,
+        Parameter(validator=Number(gte=1), help="Answers per problem, for pass@k; the run's own."),
+    ] = None,
     step: Annotated[int | None, Parameter(help="Which checkpoint; the newest if not given.")] = None,
     runs_dir: RunsDir = Path(RUNS),
     common: Common = Common(),
@@ -29,7 +33,11 @@ def evaluate(
     """Judge the policy of a run on tasks it has not seen."""
     path = find_run(run, str(runs_dir))
     cfg = read_config(path)
-    cfg = cfg.replace(eval_episodes=episodes, eval_seed=cfg.run.eval_seed if seed is None else seed)
+    cfg = cfg.replace(
+        eval_episodes=episodes,
+        eval_seed=cfg.run.eval_seed if seed is None else seed,
+        eval_samples=samples or cfg.run.eval_samples,
+    )
     checkpoint = choose_checkpoint(path, step)
     parts = builder(cfg.task.product)(cfg)
     parts.policy.load_state_dict(checkpoint.model)

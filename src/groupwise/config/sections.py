@@ -56,6 +56,9 @@ class RunSettings(Section):
     eval_steps: int = setting(10, "iterations between evaluations; 0 never evaluates", ge=0)
     eval_episodes: int = setting(20, "attempts per evaluation", ge=1)
     eval_seed: int = setting(1_000_000, "first seed of the evaluation tasks, apart from training", ge=0, le=SEED_LIMIT)
+    eval_samples: int = setting(
+        1, "answers drawn per held-out problem for pass@k of a language model; 1 only answers greedily", ge=1
+    )
     threads: int | None = setting(
         None, "threads of the CPU; null leaves it to torch. 1 is fastest for small networks", ge=1, le=1024
     )
@@ -67,7 +70,7 @@ class TaskSettings(Section):
     """What is attempted."""
 
     product: str = setting("control", "product that runs the task")
-    environment: str = setting("CartPole-v1", "environment, scenario file or requirements file")
+    environment: str = setting("CartPole-v1", "environment, verifiable task, data file or folder; see docs/data.md")
     max_episode_steps: int | None = setting(None, "steps after which an attempt is cut off", ge=1)
     options: Mapping[str, Scalar] = setting(Options(), "further plain values for the product, passed through")
 

@@ -1,0 +1,204 @@
+"""Problems from a data file or folder: which column is the prompt, which the answer, and how answers are checked.
+
+Every column reaches the reward. The order of training is a shuffle of each epoch by the run's seed, so that problem
+number n is a function of seed and n; a prompt that is judged on is never trained on.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import math
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from groupwise.agents.checks import Check, answer_in, find_check
+from groupwise.agents.problems import Message, Problem
+from groupwise.agents.rows import Row, read_rows, read_splits, refused
+from groupwise.errors import ConfigError
+from groupwise.types import Score
+
+COLUMN = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """`task.options` of a data file. `prompt` and `demonstration` are a column's name, or a text with {columns}."""
+
+    prompt: str = "prompt"
+    answer: str = "answer"
+    answer_pattern: str = ""
+    check: str = "exact"
+    demonstration: str = ""
+    eval_file: str = ""
+    held_out_share: float = 0.1
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> DataOptions:
+        known = {field.name: type(field.default) for field in fields(cls)}
+        for name, value in options.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
+                raise _wrong_option(name, value, "is not an option of a data file", hint)
+            if not isinstance(value, known[name]):
+                raise _wrong_option(name, value, "is of the wrong kind", f"It is a {known[name].__name__}.")
+        read = cls(**options)
+        if not 0 < read.held_out_share < 1:
+            raise _wrong_option("held_out_share", read.held_out_share, "must lie between 0 and 1")
+        try:
+            re.compile(read.answer_pattern)
+        except re.error as error:
+            raise _wrong_option("answer_pattern", read.answer_pattern, f"is no regular expression: {error}") from None
+        return read
+
+
+class DataProblems:
+    """The rows of a file as problems."""
+
+    def __init__(self, path: Path, options: DataOptions) -> None:
+        self.name = path.stem or path.resolve().name
+        self.options = options
+        train, test = read_splits(path)
+        if options.eval_file:
+            test = read_rows(Path(options.eval_file))
+        columns = sorted({name for row in train for name in row.columns})
+        self.check: Check = find_check(options.check, columns)
+        problems = [self._problem(row) for row in train]
+        if test is None:
+            self.train, self.test = split(problems, options.held_out_share, str(path))
+        else:
+            self.test = [self._problem(row) for row in test]
+            judged = {problem.text for problem in self.test}
+            self.train = [problem for problem in problems if problem.text not in judged]
+            if not self.train:
+                raise refused(
+                    f"{path}: every prompt to train on is also one to judge on", "Give other rows to judge on."
+                )
+        self._epoch = lru_cache(maxsize=2)(self._shuffled)
+
+    def __iter__(self) -> Iterator[Problem]:
+        """Every problem, to train on and to judge on."""
+        return iter([*self.train, *self.test])
+
+    def training(self, seed: int, number: int) -> Problem:
+        epoch, place = divmod(number, len(self.train))
+        return self.train[self._epoch(seed, epoch)[place]]
+
+    def held_out(self, seed: int, count: int) -> Sequence[Problem]:
+        """A choice of the rows to judge on; all of them where there are no more than asked for."""
+        if count >= len(self.test):
+            return self.test
+        return random.Random(seed).sample(self.test, count)
+
+    def grade(self, problem: Problem, text: str, finished: bool) -> Score:
+        return self.check(problem, text, finished, self.options.answer_pattern)
+
+    def demonstration(self, problem: Problem) -> str:
+        if problem.demonstration is None:
+            raise ConfigError(
+                f"the data {self.name!r} has no demonstrations to imitate ({problem.place})",
+                hint="Name their column, for example --set task.options.demonstration=answer.",
+                field="task.options",
+            )
+        return problem.demonstration
+
+    def _shuffled(self, seed: int, epoch: int) -> list[int]:
+        order = list(range(len(self.train)))
+        random.Random(f"{seed}/{epoch}").shuffle(order)
+        return order
+
+    def _problem(self, row: Row) -> Problem:
+        wanted = self.options
+        prompt: Any = _filled(row, wanted.prompt) if COLUMN.search(wanted.prompt) else _value(row, wanted.prompt)
+        shown = _filled(row, wanted.demonstration, alone=True) if wanted.demonstration else None
+        prompt, said = _chat(row, wanted.prompt, prompt)
+        shown = said if shown is None else shown
+        return Problem(prompt, self._answer(row), row.columns, shown, row.place)
+
+    def _answer(self, row: Row) -> str:
+        """The right answer as text; a check of one's own may do without."""
+        if not self.check.needs_answer and self.options.answer not in row.columns:
+            return ""
+        whole = _text(row, self.options.answer, _value(row, self.options.answer))
+        answer = answer_in(whole, self.options.answer_pattern)
+        if answer is None:
+            raise refused(
+                f"{row.place}: the column {self.options.answer!r} does not match "
+                f"task.options.answer_pattern = {self.options.answer_pattern!r}: {whole[-60:]!r}"
+            )
+        fault = self.check.refuses(answer)
+        if fault:
+            raise refused(f"{row.place}: the column {self.options.answer!r} {fault}: {answer[:60]!r}")
+        return answer
+
+
+def find_data(path: Path, options: Mapping[str, Any]) -> DataProblems:
+    return DataProblems(path, DataOptions.read(options))
+
+
+def split(problems: Sequence[Problem], share: float, path: str) -> tuple[list[Problem], list[Problem]]:
+    """By a hash of the prompt alone: rows that are added later move no other row to the other side."""
+    place = {problem.text: _hash(problem.text) for problem in problems}
+    if len(place) < 2:
+        raise refused(
+            f"{path}: has only one prompt, and needs one to train on and one to judge on", "Add rows or eval_file."
+        )
+    lowest, highest = min(place.values()), max(place.values())
+    border = min(max(share, math.nextafter(lowest, 1)), highest)  # neither side is empty
+    sides: tuple[list[Problem], list[Problem]] = ([], [])
+    for problem in problems:
+        sides[place[problem.text] < border].append(problem)
+    return sides
+
+
+def _hash(text: str) -> float:
+    """A number in [0, 1) that depends on the text alone."""
+    return int.from_bytes(hashlib.sha256(text.encode("utf8", "surrogatepass")).digest()[:6], "big") / 2**48
+
+
+def _value(row: Row, name: str) -> Any:
+    if name not in row.columns:
+        there = ", ".join(row.columns) or "none"
+        raise refused(f"{row.place}: has no column {name!r}", f"Its columns: {there}. Choose others in task.options.")
+    return row.columns[name]
+
+
+def _filled(row: Row, template: str, alone: bool = False) -> str:
+    """The template with its {columns} put in; `alone`: a template without any is the name of a column."""
+    if alone and not COLUMN.search(template):
+        return _text(row, template, _value(row, template))
+    return COLUMN.sub(lambda found: _text(row, found[1], _value(row, found[1])), template)
+
+
+def _text(row: Row, name: str, value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise refused(f"{row.place}: the column {name!r} is {value}, not a number")
+    if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise refused(f"{row.place}: the column {name!r} holds half of a surrogate pair, which is no character")
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise refused(f"{row.place}: the column {name!r} is {'empty' if value is None else type(value).__name__}, not text")
+
+
+def _chat(row: Row, name: str, value: Any) -> tuple[tuple[Message, ...] | str, str | None]:
+    """The messages up to the user's last, and what the assistant answered to it, if that is there."""
+    if not isinstance(value, list):
+        return _text(row, name, value), None
+    sound = [m for m in value if isinstance(m, dict) and isinstance(m.get("role"), str) and "content" in m]
+    if not value or len(sound) < len(value):
+        raise refused(
+            f"{row.place}: the column {name!r} is not a chat", 'A message is {"role": "user", "content": "…"}.'
+        )
+    chat = tuple({"role": m["role"], "content": _text(row, f"{name}.content", m["content"])} for m in sound)
+    said = chat[-1]["content"] if chat[-1]["role"] == "assistant" else None
+    return (chat, None) if said is None else (chat[:-1], said)
+
+
+def _wrong_option(name: str, value: Any, fault: str, hint: str = "") -> ConfigError:
+    return ConfigError(f"task.options.{name} = {value!r} {fault}", hint=hint, field="task.options")

@@ -1,0 +1,74 @@
+"""The contract of whatever delivers problems: a registered task, a data file, or a library of generators.
+
+    find_problems(cfg.task) → Problems → Problem → the model's text → Score
+
+`agents/finding.py` finds one by name; training, evaluation and supervised runs know no more than this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from groupwise.errors import ConfigError
+from groupwise.types import Score
+
+Message: TypeAlias = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is asked, and what is known about its answer.
+
+    `prompt` is one text, or the messages of a chat so far. `columns` are all that came with the problem, for rewards
+    that need more than the answer. `place` says where it is from, for messages about it.
+    """
+
+    prompt: str | tuple[Message, ...]
+    answer: str
+    columns: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    demonstration: str | None = None
+    place: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.text.strip():
+            raise ConfigError(f"{self.place or 'a problem'} has an empty prompt", hint="Ask something, or drop it.")
+
+    @property
+    def label(self) -> str:
+        """How messages name the problem: by its place or, without one, by how it begins."""
+        return self.place or f"the problem {self.text[:40]!r}"
+
+    @property
+    def messages(self) -> list[Message]:
+        """The prompt as a chat."""
+        return [{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else list(self.prompt)
+
+    @property
+    def text(self) -> str:
+        """The prompt as a reader sees it."""
+        if isinstance(self.prompt, str):
+            return self.prompt
+        return "\n".join(message["content"] for message in self.prompt)
+
+
+class Problems(Protocol):
+    """Where problems come from.
+
+    `training` is a pure function of its arguments, so that a run can go on anywhere; what it returns is never among
+    what `held_out` returns, whatever the seeds. `demonstration` is the text a supervised run imitates, or a
+    `ConfigError` that says there is none.
+    """
+
+    @property
+    def name(self) -> str: ...
+    def training(self, seed: int, number: int) -> Problem: ...
+    def held_out(self, seed: int, count: int) -> Sequence[Problem]: ...
+    def grade(self, problem: Problem, text: str, finished: bool) -> Score: ...
+    def demonstration(self, problem: Problem) -> str: ...
+
+
+def is_correct(score: Score) -> bool:
+    """Whether an answer is right: as its score says, or else if it earned all of 1."""
+    return score.parts.get("correct", score.total) >= 1.0

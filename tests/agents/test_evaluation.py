@@ -1,0 +1,166 @@
+"""Evaluation: pass@k against brute force, and answers of the real tiny model as a reader sees them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.agents import product, warm_start
+from groupwise.agents.completions import prompt_ids
+from groupwise.agents.evaluation import Answer, Examination, pass_at_k, powers_of_two
+from groupwise.agents.problems import Problem
+from groupwise.agents.tasks import TASKS
+from groupwise.cli import main
+from groupwise.config import TrainingConfig
+from groupwise.errors import ConfigError, ContractError
+from groupwise.language.engine import Engine, SamplingParams
+from groupwise.language.loading import load_model
+from groupwise.language.tokenizer import character_tokenizer
+from groupwise.training.folder import create_run
+from groupwise.training.session import execute
+from groupwise.types import Score
+
+
+@pytest.mark.parametrize("samples", [1, 2, 5, 6])
+def test_pass_at_k_is_the_share_of_choices_that_hold_a_correct_one(samples: int) -> None:
+    for correct, k in itertools.product(range(samples + 1), range(1, samples + 1)):
+        drawn = list(itertools.combinations([True] * correct + [False] * (samples - correct), k))
+        assert pass_at_k(samples, correct, k) == pytest.approx(sum(map(any, drawn)) / len(drawn))
+
+
+def test_k_goes_over_the_powers_of_two_up_to_the_samples() -> None:
+    assert [list(powers_of_two(n)) for n in (1, 2, 6, 8)] == [[1], [1, 2], [1, 2, 4], [1, 2, 4, 8]]
+
+
+@pytest.fixture(scope="module")
+def language() -> Any:
+    return load_model("tiny", seed=0)
+
+
+@pytest.fixture
+def engine(language: Any) -> Iterator[Engine]:
+    engine = Engine(language.model, language.tokenizer)
+    yield engine
+    engine.close()
+
+
+class Lengths:
+    """Problems whose answer is right if it has an even number of characters; a long one cannot be graded."""
+
+    name = "lengths"
+
+    def training(self, seed: int, number: int) -> Problem:
+        return Problem(f"say {number}", "")
+
+    def held_out(self, seed: int, count: int) -> list[Problem]:
+        return [Problem(f"say {n}", "", place=f"page {n}") for n in range(count)]
+
+    def grade(self, problem: Problem, text: str, finished: bool) -> Score:
+        if problem.columns:
+            raise ContractError(f"{problem.place} cannot be graded")
+        return Score(float(len(text) % 2 == 0))
+
+    def demonstration(self, problem: Problem) -> str:
+        raise ConfigError("none")
+
+
+def test_pass_at_k_counts_the_correct_ones_of_the_samples(engine: Engine, language: Any) -> None:
+    problems = Lengths()
+    exam = Examination(
+        problems, problems.held_out(0, 6), engine, language.tokenizer, drawn=SamplingParams(max_new_tokens=8), samples=5
+    )
+    metrics = exam(None)  # type: ignore[arg-type]  # the engine holds the weights
+    rates = [metrics[f"eval/pass@{k}"] for k in (1, 2, 4)]
+    assert 0 < rates[0] < rates[1] <= rates[2] <= 1
+    assert (rates[0] * 30) == pytest.approx(round(rates[0] * 30))
+    assert metrics == exam(None)  # type: ignore[arg-type]
+    assert "eval/pass@8" not in metrics
+
+
+def test_an_answer_that_cannot_be_graded_is_counted_and_left_out(engine: Engine, language: Any) -> None:
+    problems = Lengths()
+    held_out = [*problems.held_out(0, 3), Problem("say it", "", {"broken": True}, place="page 9")]
+    drawn = SamplingParams(max_new_tokens=4)
+    exam = Examination(problems, held_out, engine, language.tokenizer, drawn=drawn, samples=2)
+    metrics = exam(None)  # type: ignore[arg-type]
+    assert metrics["eval/failed_share"] == 0.25
+    sound = Examination(problems, held_out[:3], engine, language.tokenizer, drawn=drawn, samples=2)
+    assert metrics["eval/pass@2"] == sound(None)["eval/pass@2"] > 0  # type: ignore[arg-type]
+    assert [answer.prompt for answer in exam.greedy_answers()] == ["say 0", "say 1", "say 2"]
+    with pytest.raises(ContractError, match="page 9 cannot be graded"):
+        Examination(problems, held_out[3:], engine, language.tokenizer, drawn=drawn)(None)  # type: ignore[arg-type]
+
+
+SETTINGS = {
+    "product": "language", "environment": "addition", "model_name": "tiny", "max_new_tokens": 5, "num_generations": 2,
+    "num_episodes": 1, "eval_episodes": 4, "eval_steps": 1, "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1, "threads": 1, "eval_samples": 3,
+}  # fmt: skip
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Callable[..., TrainingConfig]:
+    def make(**changes: Any) -> TrainingConfig:
+        return TrainingConfig.from_dict({**SETTINGS, "output_dir": str(tmp_path / "runs"), **changes})
+
+    return make
+
+
+def test_a_run_shows_its_answers(settings: Callable[..., TrainingConfig]) -> None:
+    parts = product.build(settings())
+    assert isinstance(parts.evaluate, Examination)
+    answers = parts.evaluate.greedy_answers(3)
+    parts.source.close()
+    expected = TASKS["addition"].held_out(1_000_000, 3)
+    assert [(a.prompt, a.expected) for a in answers] == [(p.text, p.answer) for p in expected]
+    assert all(isinstance(a, Answer) and 0 < len(a.text) <= 5 and not a.correct for a in answers)
+
+
+def test_a_run_on_a_data_file_is_judged_with_pass_at_k_from_the_command_line(
+    settings: Callable[..., TrainingConfig], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"q": f"{n}+1", "answer": n + 1} for n in range(50)]
+    (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    cfg = settings(environment=str(tmp_path / "sums.jsonl"), options={"prompt": "q", "check": "number"})
+    run = create_run(cfg)
+    evals = [e.data["metrics"] for e in execute(run, product.build) if e.type == "eval"]
+    assert set(evals[-1]) >= {"eval/accuracy", "eval/pass@1", "eval/pass@2"}
+    with pytest.raises(SystemExit, match="0"):
+        main(["eval", str(run), "--episodes", "3", "--samples", "4", "--json"])
+    assert "eval/pass@4" in json.loads(capsys.readouterr().out)["metrics"]
+
+
+@pytest.mark.parametrize("build", [product.build, warm_start.build])
+def test_a_prompt_longer_than_the_context_is_refused_before_the_run(
+    settings: Callable[..., TrainingConfig], tmp_path: Path, build: Callable[[TrainingConfig], Any]
+) -> None:
+    rows = [{"prompt": f"{n}" * (3000 if n == 7 else 1), "answer": "1"} for n in range(30)]
+    (tmp_path / "long.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(ConfigError, match=r"long.jsonl line 8 needs 30\d\d tokens .* the model's context is 2048"):
+        build(settings(environment=str(tmp_path / "long.jsonl"), options={"demonstration": "answer"}))
+
+
+def test_a_demonstration_longer_than_the_context_is_refused(
+    settings: Callable[..., TrainingConfig], tmp_path: Path
+) -> None:
+    rows = [{"prompt": str(n), "answer": "1" * 2048} for n in range(30)]
+    (tmp_path / "long.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    parts = warm_start.build(
+        settings(environment=str(tmp_path / "long.jsonl"), options={"demonstration": "answer"}, tasks_per_step=2)
+    )
+    with pytest.raises(ConfigError, match=r"long.jsonl line \d+ needs \d+ tokens with its answer"):
+        parts.source.next()
+    parts.source.close()
+
+
+def test_a_model_without_a_chat_format_gets_the_plain_text() -> None:
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = None
+    assert tokenizer.decode(prompt_ids(tokenizer, Problem("1+1", "2"), 99)) == "1+1"
+    with pytest.raises(ConfigError, match="page 1 is a chat, and the model has no chat format"):
+        prompt_ids(tokenizer, Problem(({"role": "user", "content": "1+1"},), "2", place="page 1"), 99)
