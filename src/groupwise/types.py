@@ -227,6 +227,17 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """One attempt at a held-out task, as a reader wants to see it."""
+
+    prompt: str
+    text: str
+    expected: str
+    total: float
+    correct: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """One line of `events.jsonl`. `seq` has no gaps."""
 

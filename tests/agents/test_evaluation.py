@@ -12,7 +12,7 @@ import pytest
 
 from groupwise.agents import product, warm_start
 from groupwise.agents.completions import prompt_ids
-from groupwise.agents.evaluation import Answer, Examination, pass_at_k, powers_of_two
+from groupwise.agents.evaluation import Examination, pass_at_k, powers_of_two
 from groupwise.agents.problems import Problem
 from groupwise.agents.tasks import TASKS
 from groupwise.cli import main
@@ -21,6 +21,7 @@ from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.loading import load_model
 from groupwise.language.tokenizer import character_tokenizer
+from groupwise.reporting.report import write_report
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute
 from groupwise.types import Score
@@ -91,7 +92,7 @@ def test_an_answer_that_cannot_be_graded_is_counted_and_left_out(engine: Engine,
     assert metrics["eval/failed_share"] == 0.25
     sound = Examination(problems, held_out[:3], engine, language.tokenizer, drawn=drawn, samples=2)
     assert metrics["eval/pass@2"] == sound(None)["eval/pass@2"] > 0  # type: ignore[arg-type]
-    assert [answer.prompt for answer in exam.greedy_answers()] == ["say 0", "say 1", "say 2"]
+    assert [sample.prompt for sample in exam.shown] == ["say 0", "say 1", "say 2"]
     with pytest.raises(ContractError, match="page 9 cannot be graded"):
         Examination(problems, held_out[3:], engine, language.tokenizer, drawn=drawn)(None)  # type: ignore[arg-type]
 
@@ -112,13 +113,16 @@ def settings(tmp_path: Path) -> Callable[..., TrainingConfig]:
 
 
 def test_a_run_shows_its_answers(settings: Callable[..., TrainingConfig]) -> None:
-    parts = product.build(settings())
-    assert isinstance(parts.evaluate, Examination)
-    answers = parts.evaluate.greedy_answers(3)
-    parts.source.close()
-    expected = TASKS["addition"].held_out(1_000_000, 3)
-    assert [(a.prompt, a.expected) for a in answers] == [(p.text, p.answer) for p in expected]
-    assert all(isinstance(a, Answer) and 0 < len(a.text) <= 5 and not a.correct for a in answers)
+    path = create_run(settings(eval_episodes=12))
+    evaluations = [event for event in execute(path, product.build) if event.type == "eval"]
+    expected = TASKS["addition"].held_out(1_000_000, 8)
+    for event in evaluations:
+        told = event.data["samples"]
+        assert [(s["prompt"], s["expected"]) for s in told] == [(p.text, p.answer) for p in expected]
+        assert all(len(s["text"]) <= 5 and not s["correct"] for s in told)
+    page = write_report(path).read_text()
+    assert "What it answered, before and after" in page
+    assert page.count("<td class=wrong>") == 16
 
 
 def test_a_run_on_a_data_file_is_judged_with_pass_at_k_from_the_command_line(

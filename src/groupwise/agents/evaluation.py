@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,9 @@ from groupwise.agents.problems import Problem, Problems, is_correct
 from groupwise.config import TrainingConfig
 from groupwise.errors import ContractError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
-from groupwise.types import Policy, Score
+from groupwise.types import Policy, Sample, Score
 
-
-@dataclass(frozen=True)
-class Answer:
-    """One answer to a held-out problem, as a reader wants to see it."""
-
-    prompt: str
-    text: str
-    expected: str
-    total: float
-    correct: bool
+SHOWN, LONGEST = 8, 2000
 
 
 def greedy_evaluation(cfg: TrainingConfig, problems: Problems, engine: Engine, tokenizer: Any) -> Examination:
@@ -40,7 +30,8 @@ class Examination:
     """A fixed set of problems, put to the weights that the engine holds now.
 
     With `samples` above 1, every problem is also answered that often as in training, for pass@k. An answer that its
-    grade fails on is left out, and counted in `eval/failed_share`.
+    grade fails on is left out, and counted in `eval/failed_share`. `shown` are the first few greedy answers of the last
+    time.
     """
 
     def __init__(
@@ -51,11 +42,23 @@ class Examination:
         self.prompts = [prompt_ids(tokenizer, problem, engine.max_length) for problem in held_out]
         self.greedy = SamplingParams(max_new_tokens=drawn.max_new_tokens, temperature=0.0)
         self.drawn, self.samples, self.seed = drawn, samples, seed
+        self.shown: list[Sample] = []
 
     def __call__(self, policy: Policy) -> Mapping[str, float]:
         sampled = self.engine.generate([(ids, 0) for ids in self.prompts], self.greedy)
         outcomes = [self._grade(problem, answer) for problem, answer in zip(self.held_out, sampled, strict=True)]
         scores = [outcome for outcome in outcomes if isinstance(outcome, Score)]
+        self.shown = [
+            Sample(
+                problem.text[:LONGEST],
+                self._text(answer)[:LONGEST],
+                problem.answer[:LONGEST],
+                score.total,
+                is_correct(score),
+            )
+            for problem, answer, score in zip(self.held_out[:SHOWN], sampled, outcomes, strict=False)
+            if isinstance(score, Score)
+        ]
         if not scores:
             raise next(outcome for outcome in outcomes if isinstance(outcome, ContractError))
         totals = np.array([score.total for score in scores])
@@ -71,18 +74,6 @@ class Examination:
         if all("format" in score.parts for score in scores):
             metrics["eval/format"] = float(np.mean([score.parts["format"] for score in scores]))
         return {**metrics, **(self._pass_rates() if self.samples > 1 else {})}
-
-    def greedy_answers(self, count: int | None = None) -> list[Answer]:
-        """The model's answers to the first `count` problems, or to all of them, without those that cannot be graded."""
-        problems, prompts = self.held_out[:count], self.prompts[:count]
-        sampled = self.engine.generate([(ids, 0) for ids in prompts], self.greedy)
-        answers = []
-        for problem, answer in zip(problems, sampled, strict=True):
-            score = self._grade(problem, answer)
-            if isinstance(score, Score):
-                text = self._text(answer)
-                answers.append(Answer(problem.text, text, problem.answer, score.total, is_correct(score)))
-        return answers
 
     def _pass_rates(self) -> dict[str, float]:
         """pass@k for k = 1, 2, 4, … samples, averaged over the problems of which all samples could be graded."""

@@ -58,7 +58,8 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
         reference=policy.reference_logp if cfg.policy.use_reference_model else None,
     )
     source.engine = engine
-    return Parts(policy, source, greedy_evaluation(cfg, problems, engine, language.tokenizer))
+    examination = greedy_evaluation(cfg, problems, engine, language.tokenizer)
+    return Parts(policy, source, examination, lambda: examination.shown)
 
 
 def check_listed(problems: Problems, tokenizer: Any, limit: int) -> None:

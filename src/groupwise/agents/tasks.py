@@ -104,6 +104,13 @@ def addition(rng: random.Random, digits: int) -> Problem:
     return Problem(f"{first}+{second}", str(first + second))
 
 
+def column_addition(rng: random.Random, digits: int) -> Problem:
+    """A sum as it is done on paper: all digits of both numbers, the answer from the units up; 07+95 is 201."""
+    first, second = rng.randrange(10**digits), rng.randrange(10**digits)
+    answer = f"{first + second:0{digits + 1}}"
+    return Problem(f"{first:0{digits}}+{second:0{digits}}", answer[::-1])
+
+
 def addition_steps(rng: random.Random, digits: int) -> Problem:
     """The sum, worked out from the units with carries: 47+85 is 7+5=12,4+8+1=13:132."""
     problem = addition(rng, digits)
@@ -154,6 +161,7 @@ TASKS = {
     task.name: task
     for task in (
         VerifiableTask("addition", addition, DIGITS, Size("digits", 2, 1, 9)),
+        VerifiableTask("column_addition", column_addition, DIGITS, Size("digits", 2, 1, 9)),
         VerifiableTask(
             "addition_steps", addition_steps, DIGITS, Size("digits", 3, 1, 9), marker=":", scratch=f"{DIGITS}+=,"
         ),

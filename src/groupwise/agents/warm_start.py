@@ -37,7 +37,8 @@ def build(cfg: TrainingConfig) -> Parts:
     engine = Engine(language.model, language.tokenizer)
     check_listed(problems, language.tokenizer, engine.max_length)
     source = Demonstrations(cfg, problems, language.tokenizer, policy, engine)
-    return Parts(policy, source, greedy_evaluation(cfg, problems, engine, language.tokenizer))
+    examination = greedy_evaluation(cfg, problems, engine, language.tokenizer)
+    return Parts(policy, source, examination, lambda: examination.shown)
 
 
 class Demonstrations:

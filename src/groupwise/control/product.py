@@ -52,7 +52,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
         values=critic_values(policy) if cfg.advantage.estimator == "gae" else None,
         reference=frozen_reference(policy) if cfg.policy.use_reference_model else None,
     )
-    return Parts(policy, source, greedy_evaluation(cfg, make_environment(cfg.task)), notes(cfg))
+    return Parts(policy, source, greedy_evaluation(cfg, make_environment(cfg.task)), notes=notes(cfg))
 
 
 def check(cfg: TrainingConfig) -> None:

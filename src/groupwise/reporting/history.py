@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from groupwise.errors import RunNotFound
 from groupwise.training.events import read_events
 from groupwise.training.numbers import finite
-from groupwise.types import Event
+from groupwise.types import Event, Sample
 
 Series: TypeAlias = tuple[list[int], list[float]]
 
@@ -102,6 +102,16 @@ class History:
             return self.steps, head, rest
         return self.evals if head == "eval" else self.steps, "metrics", name
 
+    def samples(self) -> dict[int, dict[str, Sample]]:
+        """What the policy said at the evaluations that tell it: by step, then by what was asked."""
+        found: dict[int, dict[str, Sample]] = {}
+        for step, data in self.evals.items():
+            listed = data.get("samples")
+            told = [_sample(_mapping(value)) for value in (listed if isinstance(listed, list) else [])]
+            if told:
+                found[step] = {sample.prompt: sample for sample in told}
+        return found
+
     def names(self) -> list[str]:
         """Every series there is."""
         found = {str(n) for data in self.evals.values() for n in _mapping(data.get("metrics"))}
@@ -125,6 +135,11 @@ class History:
         history = cls.of(read_events(run_dir / "events.jsonl"))
         history.run = history.run or run_dir.name
         return history
+
+
+def _sample(value: Mapping[str, Any]) -> Sample:
+    prompt, text, expected = (str(value.get(name, "")) for name in ("prompt", "text", "expected"))
+    return Sample(prompt, text, expected, finite(value.get("total")) or 0.0, value.get("correct") is True)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

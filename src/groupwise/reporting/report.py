@@ -26,6 +26,7 @@ from groupwise.reporting.verdict import advice, method, subject, verdict
 from groupwise.training.hints import WARMUP
 from groupwise.training.numbers import number
 from groupwise.training.storage import write_atomic
+from groupwise.types import Sample
 
 SMALL, WIDE = 4.0, 8.4
 REASONS = {
@@ -50,6 +51,7 @@ def page(history: History, group: Sequence[Mapping[str, Any]], run_dir: Path) ->
         _facts(history),
         _errors(history),
         _learning([picture for picture in drawn if picture.name == "learning"]),
+        _samples(history),
         _advice(history),
         _health([picture for picture in drawn if picture.name != "learning"]),
         _group(group),
@@ -94,6 +96,32 @@ def _errors(history: History) -> str:
 def _learning(drawn: Sequence[Picture]) -> str:
     body = "".join(_figure(picture, wide=True) for picture in drawn)
     return f"<section><h2>Did it learn?</h2>{body or '<p>There is no step to show yet.</p>'}</section>"
+
+
+def _samples(history: History) -> str:
+    """What the policy said to the same tasks at the first and at the last evaluation."""
+    told = history.samples()
+    if not told:
+        return ""
+    steps = sorted({min(told), max(told)})
+    rows = "".join(
+        f"<tr><td>{escape(sample.prompt)}</td><td>{escape(sample.expected)}</td>"
+        f"{''.join(_said(told[step].get(prompt)) for step in steps)}</tr>"
+        for prompt, sample in told[steps[-1]].items()
+    )
+    head = "".join(f"<th scope=col>{name}</th>" for name in ("Asked", "Right", *(f"Step {step}" for step in steps)))
+    return (
+        f"<section><h2>What it answered{', before and after' if len(steps) > 1 else ''}</h2>"
+        "<p>The first held-out tasks, answered greedily; not chosen.</p>"
+        f"<div class=scroll><table class=samples><tr>{head}</tr>{rows}</table></div></section>"
+    )
+
+
+def _said(sample: Sample | None) -> str:
+    if sample is None:
+        return "<td></td>"
+    mark, word = ("✓", "right") if sample.correct else ("✗", "wrong")
+    return f"<td class={word}><span title={word}>{mark}</span> {escape(sample.text)}</td>"
 
 
 def _advice(history: History) -> str:

@@ -9,7 +9,8 @@ way it would have gone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from groupwise.config import TrainingConfig
@@ -21,10 +22,11 @@ from groupwise.training.machine import describe_machine
 from groupwise.training.randomness import capture_randomness, restore_randomness
 from groupwise.training.run import Run
 from groupwise.training.stopping import EarlyStopping, StopFlag
-from groupwise.types import Batch, Event, Policy, Source
+from groupwise.types import Batch, Event, Policy, Sample, Source
 
 SCORE = "eval/reward_mean"
 Evaluate = Callable[[Policy], Mapping[str, float]]
+Samples = Callable[[], Sequence[Sample]]
 
 
 def train(
@@ -35,6 +37,7 @@ def train(
     run: Run,
     *,
     evaluate: Evaluate | None = None,
+    samples: Samples | None = None,
     stop: StopFlag | None = None,
 ) -> Iterator[Event]:
     """Train until done, yielding every event after it is on disk. Resumes where the run folder stands."""
@@ -46,7 +49,7 @@ def train(
     began = time.perf_counter()
     yield from _opening(run, cfg, here)
     if evaluate and here.step == 0:
-        yield from _evaluation(run, here, policy, evaluate)
+        yield from _evaluation(run, here, policy, evaluate, samples)
 
     while here.reason is None and here.step < total:
         clock = time.perf_counter()
@@ -65,7 +68,7 @@ def train(
 
         last = here.step == total
         if evaluate and (_due(here.step, cfg.run.eval_steps) or last):
-            yield from _evaluation(run, here, policy, evaluate)
+            yield from _evaluation(run, here, policy, evaluate, samples)
         wanted = yield from _obey(run, here, stop)
         if wanted or last or here.reason or _due(here.step, cfg.run.save_steps):
             path = run.save(here.step, policy.state_dict(), here.capture(source, learner), cfg.run.save_total_limit)
@@ -164,13 +167,16 @@ def _opening(run: Run, cfg: TrainingConfig, here: Position) -> Iterator[Event]:
         yield run.emit("hint", here.step, {"code": "notice", "message": warning, "remedy": ""})
 
 
-def _evaluation(run: Run, here: Position, policy: Policy, evaluate: Evaluate) -> Iterator[Event]:
+def _evaluation(
+    run: Run, here: Position, policy: Policy, evaluate: Evaluate, samples: Samples | None
+) -> Iterator[Event]:
     clock = time.perf_counter()
     metrics = {name: float(value) for name, value in evaluate(policy).items()}
     if SCORE not in metrics:
         raise ContractError(f"an evaluation returned {sorted(metrics)}; {SCORE!r} must be among them")
     timing = {"evaluate": time.perf_counter() - clock}
-    yield run.emit("eval", here.step, {"metrics": metrics, "timing": timing})
+    shown = {"samples": [asdict(sample) for sample in samples()]} if samples else {}
+    yield run.emit("eval", here.step, {"metrics": metrics, "timing": timing, **shown})
     for hint in here.hints.evaluation(metrics):
         yield run.emit("hint", here.step, hint.as_dict())
     reason = here.stopping.reason(here.step, metrics[SCORE])

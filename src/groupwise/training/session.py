@@ -12,7 +12,7 @@ from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, GroupwiseError, StorageError
 from groupwise.training.folder import inspect_run, read_config
 from groupwise.training.learner import Learner
-from groupwise.training.loop import Evaluate, train
+from groupwise.training.loop import Evaluate, Samples, train
 from groupwise.training.randomness import seed_everything
 from groupwise.training.run import Run
 from groupwise.training.stopping import StopFlag
@@ -23,12 +23,14 @@ from groupwise.types import Event, Policy, Source
 class Parts:
     """What a product contributes to a run: who acts, where batches come from, how it is judged.
 
-    `notes` are things a person should know before it starts; they become hints.
+    `samples` tells what the policy did in the last evaluation, a few attempts in words. `notes` are things a person
+    should know before it starts; they become hints.
     """
 
     policy: Policy
     source: Source
     evaluate: Evaluate | None = None
+    samples: Samples | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -62,7 +64,9 @@ def execute(
         parts = build(cfg)
         run.warnings += parts.notes
         learner = Learner(parts.policy, cfg)
-        yield from train(parts.policy, parts.source, learner, cfg, run, evaluate=parts.evaluate, stop=stop)
+        yield from train(
+            parts.policy, parts.source, learner, cfg, run, evaluate=parts.evaluate, samples=parts.samples, stop=stop
+        )
     except GroupwiseError as error:
         yield from _failed(run, error)
         raise
