@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from groupwise.agents.completions import (
     Completions,
@@ -18,11 +17,11 @@ from groupwise.agents.completions import (
     rows_of_tokens,
     training_problems,
 )
+from groupwise.agents.starting import load_start
 from groupwise.agents.tasks import VerifiableTask, find_task, grade
 from groupwise.config import TrainingConfig
-from groupwise.language.adapters import Lora
 from groupwise.language.engine import Engine, SamplingParams
-from groupwise.language.loading import LanguageModel, load_model
+from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.scoring import per_attempt
 from groupwise.training.loop import Evaluate
@@ -62,21 +61,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
 
 
 def load_language(cfg: TrainingConfig) -> LanguageModel:
-    settings = cfg.language
-    lora = (
-        Lora(rank=settings.lora_rank, alpha=settings.lora_alpha or 2 * settings.lora_rank)
-        if settings.lora_rank
-        else None
-    )
-    return load_model(
-        cfg.policy.model_name or "tiny",
-        dtype=getattr(torch, settings.dtype),
-        device=cfg.policy.device,
-        lora=lora,
-        quantization=settings.quantization,
-        gradient_checkpointing=cfg.policy.gradient_checkpointing,
-        seed=cfg.run.seed,
-    )
+    return load_start(cfg)
 
 
 def sampling(cfg: TrainingConfig, **changes: Any) -> SamplingParams:
