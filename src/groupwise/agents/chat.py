@@ -122,7 +122,7 @@ class Conversation:
         limit = self.engine.max_length
         if len(ids) >= limit:
             raise ContextFull(
-                f"the conversation would have {len(ids)} tokens and the model takes {limit}, its answer included",
+                f"the conversation would have {len(ids)} tokens, and the model takes {limit} with its answer",
                 hint="/reset starts over." if self.answers else "Send a shorter message.",
             )
         return Script(text, ids)

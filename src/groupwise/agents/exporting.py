@@ -11,6 +11,7 @@ from pathlib import Path
 
 from groupwise import __version__
 from groupwise.agents.starting import find_start, language_config, load_run
+from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, StorageError
 from groupwise.language.loading import save_model
 from groupwise.training.choosing import choose_checkpoint
@@ -31,8 +32,9 @@ def export_run(
       step: which checkpoint; the newest sound one unless given.
       force: replace an earlier export.
     """
+    cfg = language_config(run)
     if adapter:
-        refuse_adapter(run)
+        refuse_adapter(run.name, cfg)
     refuse_place(folder, force)
     step = choose_checkpoint(run, step).step
     facts = {"run": str(run), "step": step, "kind": "adapter" if adapter else "merged", "version": __version__}
@@ -58,19 +60,17 @@ def export_run(
     return {**facts, "folder": str(folder), "files": {p.name: p.stat().st_size for p in sorted(folder.iterdir())}}
 
 
-def refuse_adapter(run: Path) -> None:
+def refuse_adapter(name: str, cfg: TrainingConfig) -> None:
     """An adapter can be had alone only where there is one, on weights that others can find."""
-    cfg = language_config(run)
     if not cfg.language.lora_rank:
         raise ConfigError(
-            f"run {run.name} has no adapter: it trained all weights (language.lora_rank = 0)",
+            f"run {name} has no adapter: it trained all weights (language.lora_rank = 0)",
             hint="Leave --adapter out to write them.",
         )
-    below = cfg.policy.model_name or "tiny"
-    start = find_start(below, cfg.run.output_dir)
+    start = find_start(cfg.policy.model_name or "tiny", cfg.run.output_dir)
     if start is not None:
         raise ConfigError(
-            f"the adapter of run {run.name} belongs on the weights of run {start.run.name}, which are no model folder",
+            f"the adapter of run {name} belongs on the weights of run {start.run.name}, which are no model folder",
             hint="Leave --adapter out to write both as one.",
         )
 

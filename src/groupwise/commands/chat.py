@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -108,39 +108,48 @@ def messages(lines: Iterator[str] | Any) -> Iterator[str]:
 
 
 def talk(conversation: Conversation, name: str) -> None:
-    """A conversation with a person."""
+    """A conversation with a person, until they leave it."""
     with suppress(ImportError):
-        import readline  # noqa: F401, PLC0415  # the arrow keys, where Python was built with it
-
+        import readline  # noqa: F401  # the arrow keys, where Python was built with it
     print(f"Talking to {name}. /help lists what else can be said.")
     while True:
         try:
             line = input("> ").strip()
+            if line == "/exit":
+                return
+            turn(conversation, line)
         except (EOFError, KeyboardInterrupt):
             print()
             return
-        if line == "/exit":
-            return
-        if line == "/reset":
-            conversation.reset()
-            print("A new conversation.")
-        elif line == "/help":
-            print(HELP)
-        elif line.startswith("/") and line[1:].isalpha():
-            print(f"There is no {line}; /help lists what there is.")
-        elif line:
-            show_answer(conversation, line)
+
+
+def turn(conversation: Conversation, line: str) -> None:
+    """What a person said, carried out or answered."""
+    if line == "/reset":
+        conversation.reset()
+        print("A new conversation.")
+    elif line == "/help":
+        print(HELP)
+    elif line.startswith("/") and line[1:].isalpha():
+        print(f"There is no {line}; /help lists what there is.")
+    elif line:
+        show_answer(conversation, line)
 
 
 def show_answer(conversation: Conversation, message: str) -> None:
-    """The answer as it is made. Ctrl-C ends it."""
+    """The answer as it is made. Ctrl-C ends it; a second one, before it has ended, is passed on."""
+    answered = len(conversation.answers)
+    pieces = conversation.reply(message)
     try:
-        with closing(conversation.reply(message)) as pieces, suppress(KeyboardInterrupt):
-            for piece in pieces:
-                print(piece, end="", flush=True)
+        for piece in pieces:
+            print(piece, end="", flush=True)
     except ContextFull as error:
         print(f"{error.message}. {error.hint}")
         return
+    except KeyboardInterrupt:
+        pieces.close()
+        if len(conversation.answers) == answered:
+            raise
     print()
     last = conversation.answers[-1]
     if last.end in CUT:
