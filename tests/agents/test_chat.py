@@ -48,9 +48,7 @@ def test_the_pieces_are_the_text_and_the_numbers_are_right(talk: Talk) -> None:
     assert conversation.messages == [{"role": "user", "content": "hi"}, {"role": "assistant", "content": shown}]
 
 
-def test_every_turn_sees_the_whole_conversation_and_reads_only_what_is_new(
-    talk: Talk, language: LanguageModel
-) -> None:
+def test_every_turn_sees_the_whole_conversation_and_reads_only_what_is_new(talk: Talk, language: LanguageModel) -> None:
     conversation = talk(temperature=0.0, system_prompt="be brief")
     for message in ("hi", "and then?", "go on"):
         say(conversation, message)

@@ -102,6 +102,7 @@ import hashlib, os, signal, sys
 from pathlib import Path
 from groupwise.agents.exporting import export_run
 
+TOUCHES = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir")
 run, folder = Path(sys.argv[1]), Path(sys.argv[2])
 
 
@@ -112,7 +113,7 @@ def content():
 def export_and_die(moment):
     def count(event, arguments):
         nonlocal moment
-        if event in ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir") and str(folder.parent) in str(arguments[0]):
+        if event in TOUCHES and str(folder.parent) in str(arguments[0]):
             moment -= 1
             if moment == 0:
                 os.kill(os.getpid(), signal.SIGKILL)

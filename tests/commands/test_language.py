@@ -84,7 +84,7 @@ def test_a_warm_start_says_what_comes_next_and_can_be_resumed(
     assert run(["sft", str(settings), *words]) == 0
     told = capsys.readouterr().err
     assert f"next: groupwise train {settings} --set policy.model_name=runs/a" in told
-    status, events, _ = say("resume", "a", "--set", "training.num_episodes=3")
+    _, events, _ = say("resume", "a", "--set", "training.num_episodes=3")
     assert [event["step"] for event in events if event["type"] == "step"] == [3]
     assert "loss/supervised" in next(event for event in events if event["type"] == "step")["data"]["metrics"]
 
@@ -102,7 +102,9 @@ def test_a_warm_start_is_plain_likelihood_whatever_the_loss_of_the_later_run(set
 
 
 def test_every_line_is_answered_with_one_object(settings: Path, say: Say) -> None:
-    status, answers, _ = say("chat", "tiny", "--max-new-tokens", "6", given="hello\n\n  \nand?\n/reset\nhello\n/exit\nno\n")
+    status, answers, _ = say(
+        "chat", "tiny", "--max-new-tokens", "6", given="hello\n\n  \nand?\n/reset\nhello\n/exit\nno\n"
+    )
     assert (status, len(answers)) == (0, 3)
     assert answers[0].keys() == {"text", "tokens", "end", "seconds", "tokens_per_second"}
     assert answers[0]["text"] == answers[2]["text"] != answers[1]["text"]
@@ -150,6 +152,17 @@ def test_a_mistake_is_answered_in_words(
     assert "Traceback" not in told.err
 
 
+@pytest.mark.parametrize("command", ["train", "sft"])
+def test_a_model_that_is_out_of_reach_is_refused_before_there_is_a_run(
+    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert run([command, str(settings), "--set", "policy.model_name=Qwen/Qwen3-0.6B"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "error: model 'Qwen/Qwen3-0.6B' is not on this machine and the Hugging Face hub is out of reach"
+    assert not Path("runs").exists()
+
+
 def test_a_message_too_long_for_the_model_is_one_error(settings: Path, say: Say) -> None:
     status, (told,), _ = say("chat", "tiny", given="x" * 3000 + "\n")
     assert status == 1
@@ -164,7 +177,7 @@ class Terminal:
         self.seen = ""
         self.pid, self.file = pty.fork()
         if self.pid == 0:
-            sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")
+            sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
             os._exit(run(["chat", *words]))
 
     def type(self, text: str) -> None:

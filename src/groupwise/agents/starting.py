@@ -15,11 +15,12 @@ from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, RunError
 from groupwise.language.adapters import Lora
 from groupwise.language.loading import LanguageModel, load_model, merged, prepare
+from groupwise.language.places import find_place
 from groupwise.language.policy import LanguagePolicy
 from groupwise.training.choosing import choose_checkpoint
 from groupwise.training.folder import read_config
 
-PRODUCTS = ("language", "warm-start")
+LANGUAGE_PRODUCTS = ("language", "warm-start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def load_run(path: Path, step: int | None = None) -> LanguageModel:
 def language_config(path: Path) -> TrainingConfig:
     """The settings of the run at `path`, if it is one that trains a language model."""
     cfg = read_config(path)
-    if cfg.task.product not in PRODUCTS:
+    if cfg.task.product not in LANGUAGE_PRODUCTS:
         raise RunError(
             f"run {path.name} trains no language model: its task.product is {cfg.task.product!r}",
             hint=f"`groupwise eval {path}` judges its policy; its weights are in {path}/checkpoints.",
@@ -80,10 +81,14 @@ def language_config(path: Path) -> TrainingConfig:
 
 
 def pinned(cfg: TrainingConfig) -> TrainingConfig:
-    """The settings with the checkpoint they start from named, so that a resumed run starts from the same one."""
-    name = cfg.policy.model_name
-    start = find_start(name, cfg.run.output_dir) if name else None
+    """The settings with the checkpoint they start from named, so that a resumed run starts from the same one.
+
+    A model that is nowhere to be found is refused now, before there is a run.
+    """
+    name = cfg.policy.model_name or "tiny"
+    start = find_start(name, cfg.run.output_dir)
     if start is None:
+        find_place(name)
         return cfg
     language_config(start.run)
     return cfg.replace(model_name=str(choose_checkpoint(start.run, start.step).path))

@@ -14,7 +14,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from groupwise.agents.starting import pinned
+from groupwise.agents.starting import LANGUAGE_PRODUCTS, pinned
 from groupwise.commands.options import RUNS, Common, Overrides, RunName, RunsDir, answer
 from groupwise.commands.products import builder, check_product
 from groupwise.config import TrainingConfig, apply_overrides, load_config
@@ -75,7 +75,7 @@ def supervised(cfg: TrainingConfig) -> TrainingConfig:
 def begin(cfg: TrainingConfig, *, json: bool) -> tuple[Path, int]:
     """Make a run of these settings and follow it to its end: its folder, and the exit status."""
     check_product(cfg)
-    if cfg.policy.model_name is not None:
+    if cfg.task.product in LANGUAGE_PRODUCTS:
         cfg = pinned(cfg)
     path = create_run(cfg)
     return path, follow(path, cfg, json=json)
