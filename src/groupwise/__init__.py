@@ -29,6 +29,8 @@ _HOMES = {
     "ValueFunction": "groupwise.language.value",
     "ValueHead": "groupwise.language.value",
     "create_value_function": "groupwise.language.value",
+    "TrajectoryDataset": "groupwise.language.dataset",
+    "AgentConfig": "groupwise.agents.settings",
     "Learner": "groupwise.training.learner",
     "GroupSource": "groupwise.training.source",
     "create_run": "groupwise.training.folder",
@@ -38,6 +40,7 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
+    from groupwise.agents.settings import AgentConfig
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
     from groupwise.core import (
         compute_grpo_advantages,
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
         policy_loss,
     )
     from groupwise.errors import GroupwiseError
+    from groupwise.language.dataset import TrajectoryDataset
     from groupwise.language.value import ValueFunction, ValueHead, create_value_function
     from groupwise.training.folder import create_run
     from groupwise.training.learner import Learner

@@ -24,6 +24,7 @@ relative to its group. Start with `groupwise demo`."""
 COMMANDS = {
     "demo": ("groupwise.commands.training:demo", "Learn CartPole in seconds, with a report to look at."),
     "train": ("groupwise.commands.training:train", "Train from a settings file."),
+    "sft": ("groupwise.commands.training:sft", "Teach a language model right answers first, supervised."),
     "resume": ("groupwise.commands.training:resume", "Go on with a run exactly where it stood."),
     "stop": ("groupwise.commands.training:stop", "Ask a running run to save and stop."),
     "runs": ("groupwise.commands.runs:runs", "List the runs."),
@@ -31,6 +32,8 @@ COMMANDS = {
     "plot": ("groupwise.commands.runs:plot", "Draw one number of one or several runs."),
     "report": ("groupwise.commands.runs:report", "Write a run's report.html again."),
     "eval": ("groupwise.commands.evaluation:evaluate", "Judge a run's policy on fresh tasks."),
+    "chat": ("groupwise.commands.chat:chat", "Talk to a run's language model."),
+    "export": ("groupwise.commands.export:export", "Write a run's language model as a Hugging Face folder."),
     "doctor": (
         "groupwise.commands.doctor:doctor",
         "Check this machine, and a settings file before a run.",

@@ -15,6 +15,7 @@ import torch
 
 import groupwise
 from groupwise.config import TrainingConfig, load_config
+from groupwise.language.tokenizer import character_tokenizer
 
 PAGE = Path(__file__).parents[2] / "docs" / "migration.md"
 
@@ -64,6 +65,8 @@ def words(small_config: Callable[..., TrainingConfig], tiny_language: ModuleType
         "hidden_size": 32, "hidden_states": torch.randn(4, 6, 32), "logits": torch.randn(4, 6, 32),
         "response_mask": torch.arange(6).expand(4, 6) >= 2, "group_ids": torch.tensor([0, 0, 1, 1]),
         "rewards": torch.tensor([1.0, 0.0, 1.0, 3.0]), "advantages": torch.tensor([1.0, -1.0, -1.0, 1.0]),
+        "tokenizer": character_tokenizer(),
+        "trajectories": [{"problem": "2+2=?", "workflow_codes": ["4", "5"], "rewards": [1.0, 0.0], "problem_id": 0}],
         "token_rewards": torch.randn(4, 6), "token_values": torch.randn(4, 6), "returns": torch.randn(4, 6),
     }  # fmt: skip
 

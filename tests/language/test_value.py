@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
+from groupwise.language.loading import load_model
 from groupwise.language.value import ValueFunction, ValueHead, create_value_function
 
 
@@ -127,6 +128,26 @@ def test_group_advantages_by_the_seeds_call() -> None:
     value_fn = create_value_function(model=qwen2(), gamma=0.99, gae_lambda=0.95)
     found = value_fn.compute_grpo_advantages(group_rewards=[1.0, 1.0, 0.0], baseline_type="group_mean")
     assert found.tolist() == pytest.approx([sqrt(0.5), sqrt(0.5), -sqrt(2.0)])
+
+
+def test_the_guides_value_function_from_end_to_end() -> None:
+    """The usage of the guide with a real model: advantages of a group, then values, GAE and an update of the head."""
+    model = load_model("tiny").model
+    value_fn = create_value_function(
+        model=model,
+        gamma=0.99,
+        gae_lambda=0.95,
+    )
+    advantages = value_fn.compute_grpo_advantages(group_rewards=[0.8, 0.5, 0.9, 0.6], baseline_type="group_mean")
+    assert advantages.tolist() == pytest.approx([0.6325, -1.2649, 1.2649, -0.6325], abs=1e-4)
+    ids = torch.randint(5, 101, (4, 7), generator=torch.Generator().manual_seed(0))
+    values = value_fn.compute_values(ids, torch.ones_like(ids))
+    rewards = torch.zeros(4, 7)
+    rewards[:, -1] = torch.tensor([0.8, 0.5, 0.9, 0.6])
+    estimate = value_fn.compute_gae(rewards, values.detach())
+    assert estimate.advantages.shape == (4, 7)
+    report = value_fn.update_value_function(ids, torch.ones_like(ids), estimate.returns, steps=20)
+    assert report["value_loss"] < 0.5 * report["value_loss_before"]
 
 
 def test_a_model_without_a_hidden_size_is_named() -> None:

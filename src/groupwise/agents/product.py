@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from groupwise.agents.completions import (
     Completions,
     check_prompts,
@@ -19,10 +17,10 @@ from groupwise.agents.data import DataProblems
 from groupwise.agents.evaluation import greedy_evaluation
 from groupwise.agents.finding import find_problems
 from groupwise.agents.problems import Problems
+from groupwise.agents.starting import load_start
 from groupwise.config import TrainingConfig
-from groupwise.language.adapters import Lora
 from groupwise.language.engine import Engine, SamplingParams
-from groupwise.language.loading import LanguageModel, load_model
+from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.scoring import per_attempt
 from groupwise.training.session import Parts
@@ -69,21 +67,7 @@ def check_listed(problems: Problems, tokenizer: Any, limit: int) -> None:
 
 
 def load_language(cfg: TrainingConfig) -> LanguageModel:
-    settings = cfg.language
-    lora = (
-        Lora(rank=settings.lora_rank, alpha=settings.lora_alpha or 2 * settings.lora_rank)
-        if settings.lora_rank
-        else None
-    )
-    return load_model(
-        cfg.policy.model_name or "tiny",
-        dtype=getattr(torch, settings.dtype),
-        device=cfg.policy.device,
-        lora=lora,
-        quantization=settings.quantization,
-        gradient_checkpointing=cfg.policy.gradient_checkpointing,
-        seed=cfg.run.seed,
-    )
+    return load_start(cfg)
 
 
 def sampling(cfg: TrainingConfig, **changes: Any) -> SamplingParams:

@@ -12,8 +12,7 @@ from rich.table import Table
 
 from groupwise.commands.options import RUNS, Common, RunName, RunsDir, answer
 from groupwise.commands.products import builder
-from groupwise.errors import CheckpointError
-from groupwise.training.checkpoint import Checkpoint, checkpoint_folders, load_checkpoint
+from groupwise.training.choosing import choose_checkpoint
 from groupwise.training.folder import find_run, read_config
 
 
@@ -52,18 +51,3 @@ def evaluate(
     for name, value in metrics.items():
         table.add_row(name.removeprefix("eval/").replace("_", " "), f"{value:,g}")
     console.print(table)
-
-
-def choose_checkpoint(path: Path, step: int | None) -> Checkpoint:
-    """The checkpoint of `step`, or the newest that can be read."""
-    folders = list(checkpoint_folders(path / "checkpoints"))
-    wanted = [folder for folder in folders if step is None or int(folder.name) == step]
-    problems = []
-    for folder in wanted:
-        try:
-            return load_checkpoint(folder)
-        except CheckpointError as error:
-            problems.append(error.message)
-    known = ", ".join(str(int(folder.name)) for folder in reversed(folders)) or "none"
-    reason = "; ".join(problems) or (f"it has none for step {step}" if step is not None else "it has none yet")
-    raise CheckpointError(f"run {path.name} has no checkpoint to judge: {reason}", hint=f"Checkpoints there: {known}.")

@@ -1,4 +1,4 @@
-"""`groupwise demo | train | resume | stop`."""
+"""`groupwise demo | train | sft | resume | stop`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
+from groupwise.agents.starting import LANGUAGE_PRODUCTS, pinned
 from groupwise.commands.options import RUNS, Common, Overrides, RunName, RunsDir, answer
 from groupwise.commands.products import builder, check_product
 from groupwise.config import TrainingConfig, apply_overrides, load_config
+from groupwise.config.sections import AdvantageSettings, LossSettings
 from groupwise.errors import RunError
 from groupwise.reporting.console import watch
 from groupwise.reporting.curve import course, curve
@@ -41,9 +43,42 @@ def train(config: Path, *, set_: Overrides = (), common: Common = Common()) -> i
     config
         The settings file, for example examples/cartpole.toml.
     """
-    cfg = load_config(config, set_)
+    return begin(load_config(config, set_), json=common.json)[1]
+
+
+def sft(config: Path, *, set_: Overrides = (), common: Common = Common()) -> int:
+    """Teach a language model the right answers of a task first: supervised, with the settings of `train`.
+
+    A step learns from rollout.tasks_per_step demonstrations. The sections loss and advantage do not apply.
+
+    Parameters
+    ----------
+    config
+        The settings file, the one that `groupwise train` is to have afterwards.
+    """
+    cfg = supervised(load_config(config, set_))
+    path, status = begin(cfg, json=common.json)
+    if status == 0 and not common.json:
+        words = f"next: groupwise train {config} --set policy.model_name={path}\n      groupwise chat {path}"
+        Console(stderr=True, soft_wrap=True).print(words, highlight=False, markup=False)
+    return status
+
+
+def supervised(cfg: TrainingConfig) -> TrainingConfig:
+    """The settings of a warm start: one pass of plain likelihood, whatever the loss of the later run is."""
+    return cfg.replace(
+        product="warm-start", loss=LossSettings(), advantage=AdvantageSettings(), use_reference_model=False,
+        num_epochs=1, kl_stop=None,
+    )  # fmt: skip
+
+
+def begin(cfg: TrainingConfig, *, json: bool) -> tuple[Path, int]:
+    """Make a run of these settings and follow it to its end: its folder, and the exit status."""
     check_product(cfg)
-    return follow(create_run(cfg), cfg, json=common.json)
+    if cfg.task.product in LANGUAGE_PRODUCTS:
+        cfg = pinned(cfg)
+    path = create_run(cfg)
+    return path, follow(path, cfg, json=json)
 
 
 def resume(

@@ -109,7 +109,7 @@ class RolloutSettings(Section):
 class PolicySettings(Section):
     """Who acts."""
 
-    model_name: str | None = setting(None, "language model: tiny, a folder or a hub name")
+    model_name: str | None = setting(None, "language model: tiny, a folder, a run or a hub name")
     hidden_sizes: tuple[int, ...] = setting((64, 64), "layers of a control policy; [] is a linear one", ge=1)
     use_reference_model: bool = setting(False, "keep a frozen copy of the first policy, to measure KL against")
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass to save memory")

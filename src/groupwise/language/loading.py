@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,16 +67,40 @@ def load_model(
     quantized = _quantization(quantization, lora, dtype)
     place = find_place(name, seed)
     language = _load(place, dtype, quantized, device)
-    model = language.model
     if place.adapter is not None:
-        model = load_adapter(model, place.adapter)
-    elif lora is not None:
+        language = replace(language, model=load_adapter(language.model, place.adapter))
+    return prepare(
+        language, device=None if quantized else device, lora=lora, gradient_checkpointing=gradient_checkpointing,
+        seed=seed,
+    )  # fmt: skip
+
+
+def prepare(
+    language: LanguageModel,
+    *,
+    device: str | torch.device | None,
+    lora: Lora | None = None,
+    gradient_checkpointing: bool = False,
+    seed: int = 0,
+) -> LanguageModel:
+    """The model with what training asked for: an adapter (unless it has one), its device (None: where it is), and
+    activations that are recomputed. In evaluation mode.
+    """
+    model = language.model
+    if lora is not None and not has_adapter(model):
         model = add_adapter(model, lora, seed)
-    if quantized is None:
-        model = model.to(device)
+    if device is not None:
+        model = model.to(_device(device))
     if gradient_checkpointing:
         base_model(model).gradient_checkpointing_enable({"use_reentrant": False})
     return replace(language, model=model.eval())
+
+
+def merged(language: LanguageModel) -> LanguageModel:
+    """The plain model, with its adapter (if it has one) added into the weights for good."""
+    if not has_adapter(language.model):
+        return language
+    return replace(language, model=language.model.merge_and_unload())
 
 
 def save_model(language: LanguageModel, folder: str | Path, *, merged: bool = True) -> Path:
@@ -90,13 +116,14 @@ def save_model(language: LanguageModel, folder: str | Path, *, merged: bool = Tr
     if not merged and not has_adapter(model):
         raise ConfigError(f"model '{language.name}' has no adapter to save", hint="Save it with merged=True.")
     folder.mkdir(parents=True, exist_ok=True)
-    if not merged:
-        model.save_pretrained(str(folder), save_embedding_layers=False)
-    elif has_adapter(model):
-        base_model(model).save_pretrained(str(folder), state_dict=merged_state(model))
-    else:
-        model.save_pretrained(str(folder))
-    language.tokenizer.save_pretrained(str(folder))
+    with _quiet_bars():
+        if not merged:
+            model.save_pretrained(str(folder), save_embedding_layers=False)
+        elif has_adapter(model):
+            base_model(model).save_pretrained(str(folder), state_dict=merged_state(model))
+        else:
+            model.save_pretrained(str(folder))
+        language.tokenizer.save_pretrained(str(folder))
     return folder
 
 
@@ -135,9 +162,10 @@ def _is_generic(place: Place) -> bool:
 def _model(transformers: Any, place: Place, dtype: torch.dtype, quantized: Any, device: torch.device) -> Any:
     options = {} if quantized is None else {"quantization_config": quantized, "device_map": {"": str(device)}}
     try:
-        model, report = transformers.AutoModelForCausalLM.from_pretrained(
-            place.source, dtype=dtype, output_loading_info=True, **options
-        )
+        with _quiet_bars():
+            model, report = transformers.AutoModelForCausalLM.from_pretrained(
+                place.source, dtype=dtype, output_loading_info=True, **options
+            )
     except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
         raise ConfigError(f"the model '{place.name}' cannot be read: {_first_line(error)}") from error
     missing = sorted(report["missing_keys"])
@@ -187,6 +215,20 @@ def _quantization(wanted: Quantization | Mapping[str, Any] | None, lora: Lora | 
     if isinstance(wanted, str) and wanted not in kinds:
         raise ConfigError(f"quantization must be '8bit', '4bit' or a table of arguments, not {wanted!r}")
     return extra("transformers").BitsAndBytesConfig(**(kinds[wanted] if isinstance(wanted, str) else wanted))
+
+
+@contextmanager
+def _quiet_bars() -> Iterator[None]:
+    """Without the progress bars of Transformers where nobody watches."""
+    settings = extra("transformers.utils.logging")
+    quiet = settings.is_progress_bar_enabled() and not sys.stderr.isatty()
+    if quiet:
+        settings.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if quiet:
+            settings.enable_progress_bar()
 
 
 def _device(wanted: str | torch.device) -> torch.device:

@@ -1,0 +1,88 @@
+"""A run's model as a folder that Transformers (or PEFT, for an adapter alone) loads without us.
+
+It is written beside its place, synced, and renamed into it: whatever happens, there is a whole folder or none.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from groupwise import __version__
+from groupwise.agents.starting import find_start, language_config, load_run
+from groupwise.config import TrainingConfig
+from groupwise.errors import ConfigError, StorageError
+from groupwise.language.loading import save_model
+from groupwise.training.choosing import choose_checkpoint
+from groupwise.training.storage import disk, sync_file, sync_folder
+
+MARK = "groupwise.json"  # tells a folder of ours from any other
+
+
+def export_run(
+    run: Path, folder: Path, *, adapter: bool = False, step: int | None = None, force: bool = False
+) -> dict[str, object]:
+    """Write the model of `run` to `folder`, its adapter alone if asked, and return what was written.
+
+    Args:
+      run: the run's folder; nothing in it is changed.
+      folder: made, with its parents. If it holds something, that must be an earlier export, and `force` given.
+      adapter: the LoRA adapter without the weights below it.
+      step: which checkpoint; the newest sound one unless given.
+      force: replace an earlier export.
+    """
+    cfg = language_config(run)
+    if adapter:
+        refuse_adapter(run.name, cfg)
+    refuse_place(folder, force)
+    step = choose_checkpoint(run, step).step
+    facts = {"run": str(run), "step": step, "kind": "adapter" if adapter else "merged", "version": __version__}
+    language = load_run(run, step)
+    temporary, old = folder.with_name(f".{folder.name}.tmp"), folder.with_name(f".{folder.name}.old")
+    with disk(folder):
+        for left_over in (temporary, old):
+            shutil.rmtree(left_over, ignore_errors=True)
+        try:
+            save_model(language, temporary, merged=not adapter)
+            (temporary / MARK).write_text(json.dumps(facts) + "\n")
+            for file in temporary.iterdir():
+                file.chmod((temporary / MARK).stat().st_mode)  # safetensors writes for its owner alone
+                sync_file(file)
+            sync_folder(temporary)
+            if folder.is_dir() and any(folder.iterdir()):
+                folder.rename(old)
+            temporary.rename(folder)
+            sync_folder(folder.parent)
+        finally:
+            for left_over in (temporary, old):
+                shutil.rmtree(left_over, ignore_errors=True)
+    return {**facts, "folder": str(folder), "files": {p.name: p.stat().st_size for p in sorted(folder.iterdir())}}
+
+
+def refuse_adapter(name: str, cfg: TrainingConfig) -> None:
+    """An adapter can be had alone only where there is one, on weights that others can find."""
+    if not cfg.language.lora_rank:
+        raise ConfigError(
+            f"run {name} has no adapter: it trained all weights (language.lora_rank = 0)",
+            hint="Leave --adapter out to write them.",
+        )
+    start = find_start(cfg.policy.model_name or "tiny", cfg.run.output_dir)
+    if start is not None:
+        raise ConfigError(
+            f"the adapter of run {name} belongs on the weights of run {start.run.name}, which are no model folder",
+            hint="Leave --adapter out to write both as one.",
+        )
+
+
+def refuse_place(folder: Path, force: bool) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise StorageError(f"{folder} is a file, not a folder", hint="Choose another folder.")
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if not (folder / MARK).is_file():
+        raise StorageError(
+            f"{folder} is not empty, and no export of ours", hint="Choose an empty folder, or one that is not there."
+        )
+    if not force:
+        raise StorageError(f"{folder} holds an earlier export", hint="Replace it with --force.")

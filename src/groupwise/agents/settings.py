@@ -1,0 +1,67 @@
+"""`AgentConfig`: which model an agent is, what it is told first, and how it chooses its words.
+
+Annotations here are read at run time, so this module does not postpone their evaluation.
+"""
+
+import difflib
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+from groupwise.config import Finding
+from groupwise.config.finding import quoted, raise_findings
+from groupwise.config.reading import read
+from groupwise.config.sections import SETTINGS
+from groupwise.config.setting import setting, settings_of
+from groupwise.language.engine import SamplingParams
+
+SAMPLING = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """An agent's settings, read into their types and checked when it is made.
+
+    `sampling_params()` is what the engine takes; `training_settings()` is what `TrainingConfig` takes:
+
+        TrainingConfig(**AgentConfig(model_name="tiny").training_settings(), num_episodes=100)
+    """
+
+    model_name: str = setting("tiny", "language model: tiny, a folder, a run or a hub name")
+    system_prompt: str | None = setting(None, "what the model is told before the conversation")
+    temperature: float = setting(1.0, "divides the logits; 0 takes the likeliest token", ge=0)
+    max_new_tokens: int = setting(512, "tokens after which an answer is cut off", ge=1)
+    top_p: float = setting(1.0, "only the likeliest tokens that make up this share; 1 is off", gt=0, le=1)
+    top_k: int = setting(0, "only the likeliest so many tokens; 0 is off", ge=0)
+    min_p: float = setting(0.0, "only tokens at least this likely beside the likeliest; 0 is off", ge=0, lt=1)
+    repetition_penalty: float = setting(1.0, "above 1 makes tokens seen before less likely; 1 is off", gt=0)
+    stop: tuple[str, ...] = setting((), "texts that end an answer; they are not part of it")
+    lora_rank: int = setting(0, "rank of a LoRA adapter; 0 trains all weights", ge=0)
+    lora_alpha: float | None = setting(None, "scale of the adapter; null is twice the rank", gt=0)
+    quantization: Literal["8bit", "4bit"] | None = setting(None, "load the frozen weights in 8 or 4 bits")
+    dtype: Literal["float32", "bfloat16"] = setting("float32", "precision of the loaded weights")
+    device: str = setting("cpu", "where the model runs")
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        raise_findings([_unknown(cls, name) for name in given if name not in cls.__slots__])
+        return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        declared = [replace(s, section="agent") for s in settings_of(type(self))]
+        readings = [(s, *read(s, getattr(self, s.name))) for s in declared]
+        raise_findings([finding for _, _, finding in readings if finding])
+        for setting_, value, _ in readings:
+            object.__setattr__(self, setting_.name, value)
+
+    def sampling_params(self) -> SamplingParams:
+        """How the engine is to sample."""
+        return SamplingParams(**{name: getattr(self, name) for name in SAMPLING}, stop=self.stop)
+
+    def training_settings(self) -> dict[str, Any]:
+        """The settings that a run shares with its agent, flat; what only a conversation needs is left out."""
+        return {name: getattr(self, name) for name in self.__slots__ if name in SETTINGS}
+
+
+def _unknown(cls: type[Any], name: str) -> Finding:
+    near = difflib.get_close_matches(name, cls.__slots__, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(cls.__slots__)}"
+    return Finding(f"agent.{name}", f"AgentConfig has no setting {quoted(name)}", hint)

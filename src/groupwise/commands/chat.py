@@ -1,0 +1,163 @@
+"""`groupwise chat`."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from cyclopts import Parameter
+
+from groupwise.agents.chat import Answer, ContextFull, Conversation
+from groupwise.agents.settings import SAMPLING, AgentConfig
+from groupwise.agents.starting import find_start, language_config, load_run
+from groupwise.commands.options import RUNS, Common, RunsDir, answer
+from groupwise.errors import ConfigError, RunNotFound
+from groupwise.language.loading import LanguageModel, load_model, prepare
+from groupwise.training.folder import find_run, run_folders
+
+HELP = """/reset  start over
+/exit   leave (Ctrl-D too)
+/help   this
+Ctrl-C  end the answer; at the prompt, leave"""
+CUT = {
+    "length": "cut off after {tokens} tokens; --max-new-tokens allows more",
+    "context": "cut off: the model takes no more than {limit} tokens; /reset starts over",
+    "cancelled": "stopped",
+}
+
+
+def chat(
+    run: Annotated[str, Parameter(help='A run\'s name or folder, "latest", a model folder, or "tiny".')] = "latest",
+    *,
+    system: Annotated[str | None, Parameter(help="What the model is told before the conversation.")] = None,
+    temperature: Annotated[float | None, Parameter(help="The run's own if not given; 0 is greedy.")] = None,
+    greedy: Annotated[bool, Parameter(negative=(), help="Always the likeliest token.")] = False,
+    max_new_tokens: Annotated[int | None, Parameter(help="Longest answer; the run's own if not given.")] = None,
+    stop: Annotated[tuple[str, ...], Parameter(negative=(), help="A text that ends an answer.")] = (),
+    seed: Annotated[int, Parameter(help="The same seed and messages give the same answers.")] = 0,
+    runs_dir: RunsDir = Path(RUNS),
+    common: Common = Common(),
+) -> None:
+    """Talk to the policy of a run, or to a model.
+
+    In a terminal it is a conversation. Otherwise every line of the input is a message, and is answered.
+    """
+    if greedy and temperature:
+        raise ConfigError(f"--greedy and --temperature {temperature} contradict each other", hint="Give one of them.")
+    chosen: dict[str, Any] = {
+        "system_prompt": system, "temperature": 0.0 if greedy else temperature, "max_new_tokens": max_new_tokens,
+        "stop": stop or None,
+    }  # fmt: skip
+    given = {name: value for name, value in chosen.items() if value is not None}
+    language, own = find_partner(run, str(runs_dir))
+    config = AgentConfig(**{**own, **given})
+    with Conversation(language, config, seed) as conversation:
+        if common.json or not sys.stdin.isatty():
+            answer_lines(conversation, json=common.json)
+        else:
+            talk(conversation, run)
+
+
+def find_partner(name: str, runs_dir: str) -> tuple[LanguageModel, dict[str, Any]]:
+    """The model to talk to, and how the run it comes from samples."""
+    start = find_start(str(find_run(name, runs_dir)) if name == "latest" else name, runs_dir)
+    if start is None:
+        refuse_misspelt(name, runs_dir)
+        return load_model(name, device="cuda" if torch.cuda.is_available() else "cpu"), {"model_name": name}
+    cfg = language_config(start.run)
+    own = {"model_name": str(start.run), **{name: getattr(cfg.sampling, name) for name in SAMPLING}}
+    device = cfg.policy.device if torch.cuda.is_available() else "cpu"
+    return prepare(load_run(start.run, start.step), device=device), own
+
+
+def refuse_misspelt(name: str, runs_dir: str) -> None:
+    """A name that is nearly a run's is not looked for on the hub."""
+    near = difflib.get_close_matches(name, [path.name for path in run_folders(Path(runs_dir))], n=1, cutoff=0.8)
+    if near and not Path(name).exists():
+        raise RunNotFound(f"no run {name!r} in {runs_dir}", hint=f"Did you mean {near[0]!r}?")
+
+
+def answer_lines(conversation: Conversation, *, json: bool) -> None:
+    """One answer for every line of the input that is not empty."""
+    for line in messages(sys.stdin):
+        if line == "/reset":
+            conversation.reset()
+            continue
+        for piece in conversation.reply(line):
+            if not json:
+                print(piece, end="", flush=True)
+        if json:
+            answer(facts(conversation.answers[-1]))
+        else:
+            print(flush=True)
+
+
+def messages(lines: Iterator[str] | Any) -> Iterator[str]:
+    """The messages among some lines, up to /exit."""
+    for line in lines:
+        text = line.strip()
+        if text == "/exit":
+            return
+        if text:
+            yield text
+
+
+def talk(conversation: Conversation, name: str) -> None:
+    """A conversation with a person, until they leave it."""
+    with suppress(ImportError):
+        import readline  # noqa: F401  # the arrow keys, where Python was built with it
+    print(f"Talking to {name}. /help lists what else can be said.")
+    while True:
+        try:
+            line = input("> ").strip()
+            if line == "/exit":
+                return
+            turn(conversation, line)
+        except (EOFError, KeyboardInterrupt):
+            print()
+            return
+
+
+def turn(conversation: Conversation, line: str) -> None:
+    """What a person said, carried out or answered."""
+    if line == "/reset":
+        conversation.reset()
+        print("A new conversation.")
+    elif line == "/help":
+        print(HELP)
+    elif line.startswith("/") and line[1:].isalpha():
+        print(f"There is no {line}; /help lists what there is.")
+    elif line:
+        show_answer(conversation, line)
+
+
+def show_answer(conversation: Conversation, message: str) -> None:
+    """The answer as it is made. Ctrl-C ends it; a second one, before it has ended, is passed on."""
+    answered = len(conversation.answers)
+    pieces = conversation.reply(message)
+    try:
+        for piece in pieces:
+            print(piece, end="", flush=True)
+    except ContextFull as error:
+        print(f"{error.message}. {error.hint}")
+        return
+    except KeyboardInterrupt:
+        pieces.close()
+        if len(conversation.answers) == answered:
+            raise
+    print()
+    last = conversation.answers[-1]
+    if last.end in CUT:
+        print(f"({CUT[last.end].format(tokens=last.tokens, limit=conversation.engine.max_length)})")
+
+
+def facts(last: Answer) -> dict[str, Any]:
+    return {
+        "text": last.text, "tokens": last.tokens, "end": last.end, "seconds": round(last.seconds, 4),
+        "tokens_per_second": round(last.tokens_per_second, 1),
+    }  # fmt: skip

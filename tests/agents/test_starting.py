@@ -1,0 +1,109 @@
+"""A run that starts from another run's weights."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from groupwise.agents import product, warm_start
+from groupwise.agents.starting import find_start, load_run, load_start, pinned
+from groupwise.config import TrainingConfig
+from groupwise.errors import CheckpointError, ConfigError, RunError
+from groupwise.language.loading import load_model
+from groupwise.training.folder import create_run, read_config
+
+from .conftest import LANGUAGE, MakeRun
+
+IDS = torch.tensor([[3, 14, 15, 92, 65]])
+
+
+def logits(model: torch.nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        return model(IDS).logits
+
+
+def test_a_run_is_found_by_folder_name_and_checkpoint(make_run: MakeRun, tmp_path: Path) -> None:
+    path = make_run()
+    for name, output_dir in ((str(path), "elsewhere"), (path.name, str(path.parent))):
+        start = find_start(name, output_dir)
+        assert start is not None
+        assert (start.run, start.step) == (path, None)
+    start = find_start(str(path / "checkpoints" / "000001"))
+    assert start is not None
+    assert (start.run, start.step) == (path, 1)
+    for name in ("tiny", "tiny@3", path.name, str(tmp_path), "Qwen/Qwen3-0.6B"):
+        assert find_start(name, str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("changes", [{}, {"lora_rank": 4}], ids=["whole weights", "adapter"])
+def test_a_run_starts_where_another_ended(make_run: MakeRun, changes: dict[str, int]) -> None:
+    """Not the first model: what the run learned is in the weights, and the new run's reference is that."""
+    path = make_run(**changes)
+    learned = load_run(path).model
+    assert (logits(learned) - logits(load_model("tiny").model)).abs().max() > 0.01
+    for rank in (0, 2):
+        cfg = TrainingConfig.from_dict({**LANGUAGE, "model_name": str(path), "lora_rank": rank})
+        model = load_start(cfg).model
+        torch.testing.assert_close(logits(model), logits(learned), rtol=1e-5, atol=1e-5)
+        assert hasattr(model, "peft_config") == bool(rank)
+
+
+def test_the_newest_checkpoint_is_taken_and_a_damaged_one_passed_over(make_run: MakeRun, tmp_path: Path) -> None:
+    path = tmp_path / "copy"
+    shutil.copytree(make_run(), path)
+    first, second = (logits(load_run(path, step).model) for step in (1, 2))
+    assert not torch.equal(first, second)
+    assert torch.equal(logits(load_run(path).model), second)
+    with open(path / "checkpoints" / "000002" / "model.safetensors", "r+b") as file:
+        file.write(b"damaged!")
+    assert torch.equal(logits(load_run(path).model), first)
+    shutil.rmtree(path / "checkpoints")
+    with pytest.raises(CheckpointError, match="has no checkpoint to use: it has none yet"):
+        load_run(path)
+
+
+def test_a_critic_in_the_checkpoint_is_no_obstacle(make_run: MakeRun) -> None:
+    path = make_run(product="language", estimator="gae", num_episodes=1)
+    assert load_run(path).name.endswith("000001")
+
+
+def test_a_pinned_start_stays_the_same_when_the_other_run_goes_on(make_run: MakeRun, tmp_path: Path) -> None:
+    path = tmp_path / "copy"
+    shutil.copytree(make_run(), path)
+    cfg = pinned(TrainingConfig.from_dict({**LANGUAGE, "model_name": str(path)}))
+    assert cfg.policy.model_name == str(path / "checkpoints" / "000002")
+    before = logits(load_start(cfg).model)
+    shutil.copytree(path / "checkpoints" / "000001", path / "checkpoints" / "000003")
+    assert torch.equal(logits(load_start(cfg).model), before)
+    shutil.rmtree(path / "checkpoints" / "000002")
+    with pytest.raises(CheckpointError, match="has no checkpoint to use: it has none for step 2"):
+        load_start(cfg)
+    assert pinned(TrainingConfig(model_name="tiny")) == TrainingConfig(model_name="tiny")
+
+
+@pytest.mark.parametrize("build", [product.build, warm_start.build])
+def test_both_products_start_from_a_run(make_run: MakeRun, build: Callable[[TrainingConfig], object]) -> None:
+    cfg = TrainingConfig.from_dict({**LANGUAGE, "model_name": str(make_run())})
+    parts = build(cfg)
+    policy_model = parts.policy.model  # type: ignore[attr-defined]
+    assert torch.equal(logits(policy_model), logits(load_run(make_run()).model))
+    parts.source.close()  # type: ignore[attr-defined]
+
+
+def test_what_cannot_be_a_start_says_why(
+    make_run: MakeRun, small_config: Callable[..., TrainingConfig], tmp_path: Path
+) -> None:
+    control = create_run(small_config())
+    for refused in (lambda: load_run(control), lambda: pinned(read_config(control).replace(model_name=str(control)))):
+        with pytest.raises(RunError, match="trains no language model: its task.product is 'control'") as caught:
+            refused()
+        assert "groupwise eval" in caught.value.hint
+    quantised = TrainingConfig.from_dict(
+        {**LANGUAGE, "model_name": str(make_run()), "quantization": "4bit", "lora_rank": 2}
+    )
+    with pytest.raises(ConfigError, match="needs a model folder"):
+        load_start(quantised)

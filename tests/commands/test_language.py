@@ -1,0 +1,230 @@
+"""`groupwise sft`, `chat` and `export`, and runs that start from runs: on the real tiny model."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+from groupwise.cli import run
+from groupwise.config import TrainingConfig
+from groupwise.training.folder import read_config
+
+SETTINGS = """
+[task]
+product = "language"
+environment = "addition"
+[policy]
+model_name = "tiny"
+[training]
+num_episodes = 2
+[rollout]
+num_generations = 4
+tasks_per_step = 2
+[sampling]
+max_new_tokens = 8
+[run]
+threads = 1
+eval_episodes = 2
+"""
+Say = Callable[..., tuple[int, list[Any], str]]
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "language.toml"
+    path.write_text(SETTINGS)
+    return path
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Say:
+    """Carries out a command with `--json` and some input: exit status, JSON lines, and what it told people."""
+
+    def carry_out(*words: str, given: str = "") -> tuple[int, list[Any], str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(given))
+        status = run([*words, "--json"])
+        told = capsys.readouterr()
+        return status, [json.loads(line) for line in told.out.splitlines()], told.err
+
+    return carry_out
+
+
+def test_a_warm_start_then_a_run_from_it_then_an_export(settings: Path, say: Say) -> None:
+    assert run(["sft", str(settings), "--set", "run.run_name=first"]) == 0
+    status, events, _ = say("train", str(settings), "--set", "policy.model_name=first", "--set", "run.run_name=second")
+    assert (status, events[-1]["type"]) == (0, "end")
+    assert read_config(Path("runs/first")).task.product == "warm-start"
+    assert read_config(Path("runs/second")).policy.model_name == "runs/first/checkpoints/000002"
+    status, events, _ = say("resume", "second", "--set", "training.num_episodes=3")
+    assert (status, events[-1]["step"]) == (0, 3)
+    status, (written,), _ = say("export", "second", "out")
+    assert (status, written["step"], written["kind"]) == (0, 3, "merged")
+    assert AutoModelForCausalLM.from_pretrained("out").num_parameters() > 500_000
+    (answer,) = say("chat", "out", "--greedy", "--max-new-tokens", "8", given="1+1\n")[1]
+    assert say("chat", "second", "--greedy", given="1+1\n")[1][0]["text"] == answer["text"]
+
+
+def test_a_warm_start_says_what_comes_next_and_can_be_resumed(
+    settings: Path, say: Say, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--set", "run.run_name=a", "--set", "run.eval_steps=0"]
+    assert run(["sft", str(settings), *words]) == 0
+    told = capsys.readouterr().err
+    assert f"next: groupwise train {settings} --set policy.model_name=runs/a" in told
+    _, events, _ = say("resume", "a", "--set", "training.num_episodes=3")
+    assert [event["step"] for event in events if event["type"] == "step"] == [3]
+    assert "loss/supervised" in next(event for event in events if event["type"] == "step")["data"]["metrics"]
+
+
+def test_a_warm_start_is_plain_likelihood_whatever_the_loss_of_the_later_run(settings: Path, say: Say) -> None:
+    """A reference, a critic or several passes would make it something else, or fail."""
+    words = [
+        "loss.beta=0.1", "policy.use_reference_model=true", "advantage.estimator=gae", "optim.num_epochs=4",
+        "loss.loss_type=cispo", "loss.entropy_coef=0.1", "run.eval_steps=0",
+    ]  # fmt: skip
+    plain = say("sft", str(settings), "--set", "run.eval_steps=0")[1]
+    other = say("sft", str(settings), *(word for setting in words for word in ("--set", setting)))[1]
+    losses = [[e["data"]["metrics"]["loss/supervised"] for e in run if e["type"] == "step"] for run in (plain, other)]
+    assert losses[0] == losses[1]
+
+
+def test_every_line_is_answered_with_one_object(settings: Path, say: Say) -> None:
+    status, answers, _ = say(
+        "chat", "tiny", "--max-new-tokens", "6", given="hello\n\n  \nand?\n/reset\nhello\n/exit\nno\n"
+    )
+    assert (status, len(answers)) == (0, 3)
+    assert answers[0].keys() == {"text", "tokens", "end", "seconds", "tokens_per_second"}
+    assert answers[0]["text"] == answers[2]["text"] != answers[1]["text"]
+    assert answers[0]["tokens"] <= 6
+    assert say("chat", "tiny", "--max-new-tokens", "6", "--seed", "1", given="hello\n")[1] != answers[:1]
+    assert say("chat", "tiny", given="")[:2] == (0, [])
+
+
+def test_without_json_the_answers_are_lines(
+    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("hi\nhi\n"))
+    assert run(["chat", "tiny@2", "--greedy", "--max-new-tokens", "9", "--stop", "8_"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "_R_8$"
+
+
+MISTAKES = [
+    (["chat", "tiny", "--greedy", "--temperature", "0.5"], 2, "--greedy and --temperature 0.5 contradict each other"),
+    (["chat", "tiny", "--temperature", "-1"], 2, "agent.temperature = -1.0 must be >= 0"),
+    (["chat", "tiny", "--max-new-tokens", "0"], 2, "agent.max_new_tokens = 0 must be >= 1"),
+    (["chat", "./nowhere"], 2, "there is no model folder './nowhere'"),
+    (["chat", "latest"], 1, "no run 'latest'"),
+    (["chat", "cartpole-2"], 1, "Did you mean 'cartpole-1'?"),
+    (["chat", "cartpole-1"], 1, "trains no language model: its task.product is 'control'"),
+    (["export", "cartpole-1", "out"], 1, "`groupwise eval runs/cartpole-1` judges its policy"),
+    (["export", "nobody", "out"], 1, "no run 'nobody'"),
+    (["sft", "nowhere.toml"], 2, "nowhere.toml: no such file"),
+    (["train", "{settings}", "--set", "policy.model_name=runs/cartpole-1"], 1, "trains no language model"),
+]
+
+
+@pytest.mark.parametrize(("words", "status", "wanted"), MISTAKES)
+def test_a_mistake_is_answered_in_words(
+    settings: Path, small_config: Callable[..., TrainingConfig], capsys: pytest.CaptureFixture[str],
+    words: list[str], status: int, wanted: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    from groupwise.training.folder import create_run
+
+    if "cartpole" in " ".join(words):
+        create_run(small_config(output_dir="runs"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("hi\n"))
+    assert run([word.format(settings=settings) for word in words]) == status
+    told = capsys.readouterr()
+    assert wanted in told.err
+    assert "Traceback" not in told.err
+
+
+@pytest.mark.parametrize("command", ["train", "sft"])
+def test_a_model_that_is_out_of_reach_is_refused_before_there_is_a_run(
+    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert run([command, str(settings), "--set", "policy.model_name=Qwen/Qwen3-0.6B"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "error: model 'Qwen/Qwen3-0.6B' is not on this machine and the Hugging Face hub is out of reach"
+    assert not Path("runs").exists()
+
+
+def test_a_message_too_long_for_the_model_is_one_error(settings: Path, say: Say) -> None:
+    status, (told,), _ = say("chat", "tiny", given="x" * 3000 + "\n")
+    assert status == 1
+    assert told["error"]["code"] == "context_full"
+    assert "and the model takes 2048" in told["error"]["message"]
+
+
+class Terminal:
+    """`groupwise chat` in a terminal of its own, in a fork of this process: importing everything anew takes seconds."""
+
+    def __init__(self, *words: str) -> None:
+        self.seen = ""
+        self.pid, self.file = pty.fork()
+        if self.pid == 0:
+            sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+            os._exit(run(["chat", *words]))
+
+    def type(self, text: str) -> None:
+        os.write(self.file, text.encode())
+
+    def wait_for(self, text: str, seconds: float = 30) -> str:
+        """What was shown until `text` is; it counts as read."""
+        until = time.monotonic() + seconds
+        while text not in self.seen and time.monotonic() < until:
+            if select.select([self.file], [], [], 0.1)[0]:
+                self.seen += os.read(self.file, 4096).decode(errors="replace")
+        assert text in self.seen, self.seen
+        before, _, self.seen = self.seen.partition(text)
+        return before
+
+    def leave(self) -> int:
+        status = os.waitpid(self.pid, 0)[1]
+        os.close(self.file)
+        return os.waitstatus_to_exitcode(status)
+
+
+def test_a_conversation_in_a_terminal() -> None:
+    """Ctrl-C ends an answer that would fill the context, and leaves at the prompt."""
+    terminal = Terminal("tiny@2", "--greedy", "--max-new-tokens", "2000")
+    try:
+        terminal.wait_for("> ")
+        terminal.type("/help\n")
+        terminal.wait_for("/reset  start over")
+        terminal.wait_for("> ")
+        terminal.type("/what\n")
+        terminal.wait_for("There is no /what; /help lists what there is.")
+        terminal.type("\nhi\n")
+        terminal.wait_for("_R_8$8_O")
+        terminal.type("\x03")
+        terminal.wait_for("(stopped)")
+        terminal.type("/reset\n")
+        terminal.wait_for("A new conversation.")
+        terminal.wait_for("> ")
+        terminal.type("\x03")
+        assert terminal.leave() == 0
+    except BaseException:
+        os.kill(terminal.pid, signal.SIGKILL)
+        raise
+
+
+def test_the_end_of_the_input_leaves_too() -> None:
+    terminal = Terminal("tiny")
+    terminal.wait_for("> ")
+    terminal.type("\x04")
+    assert terminal.leave() == 0
