@@ -54,7 +54,7 @@ def test_every_turn_sees_the_whole_conversation_and_reads_only_what_is_new(talk:
         say(conversation, message)
     tokenizer, messages = language.tokenizer, conversation.messages
     asked = tokenizer.apply_chat_template(messages[:-1], add_generation_prompt=True, tokenize=False)
-    assert asked.startswith("<|im_start|>system\nbe brief<|im_end|>")
+    assert asked.startswith("<|system|>be brief<|end|>")
     ids = tokenizer.encode(asked, add_special_tokens=False)
     fresh = Engine(language.model, tokenizer).generate([(ids, 0)], SamplingParams(max_new_tokens=12, temperature=0))[0]
     assert tokenizer.decode(fresh.ids, skip_special_tokens=True) == messages[-1]["content"]
@@ -103,7 +103,7 @@ def test_reset_keeps_the_system_prompt_only(talk: Talk) -> None:
 
 def test_a_full_context_is_said_with_both_numbers_and_harms_nothing(talk: Talk) -> None:
     conversation = talk(temperature=0.0)
-    say(conversation, "x" * 1940)
+    say(conversation, "x" * 1955)
     before = list(conversation.messages)
     with pytest.raises(ContextFull, match=r"would have 2\d\d\d tokens, and the model takes 2048 with its answer") as e:
         say(conversation, "x" * 200)

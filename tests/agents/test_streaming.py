@@ -42,7 +42,7 @@ def test_every_character_comes_with_its_token() -> None:
 
 
 def test_special_tokens_are_not_text() -> None:
-    assert "".join(pieces(CHARACTERS, "a<|im_end|>b<pad>")) == "ab"
+    assert "".join(pieces(CHARACTERS, "a<|end|>b<pad>")) == "ab"
 
 
 def test_a_letter_of_several_tokens_comes_whole(bytes_tokenizer: Any) -> None:

@@ -117,8 +117,8 @@ def test_without_json_the_answers_are_lines(
     settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("hi\nhi\n"))
-    assert run(["chat", "tiny@2", "--greedy", "--max-new-tokens", "9", "--stop", "8_"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "_R_8$"
+    assert run(["chat", "tiny@3", "--greedy", "--max-new-tokens", "20", "--stop", "xy"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == ")))))))yyy***"
 
 
 MISTAKES = [
@@ -201,7 +201,7 @@ class Terminal:
 
 def test_a_conversation_in_a_terminal() -> None:
     """Ctrl-C ends an answer that would fill the context, and leaves at the prompt."""
-    terminal = Terminal("tiny@2", "--greedy", "--max-new-tokens", "2000")
+    terminal = Terminal("tiny@3", "--greedy", "--max-new-tokens", "2000")
     try:
         terminal.wait_for("> ")
         terminal.type("/help\n")
@@ -210,7 +210,7 @@ def test_a_conversation_in_a_terminal() -> None:
         terminal.type("/what\n")
         terminal.wait_for("There is no /what; /help lists what there is.")
         terminal.type("\nhi\n")
-        terminal.wait_for("_R_8$8_O")
+        terminal.wait_for(")))))))yyy***xyx7i7y")
         terminal.type("\x03")
         terminal.wait_for("(stopped)")
         terminal.type("/reset\n")

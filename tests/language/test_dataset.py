@@ -35,7 +35,7 @@ def test_every_answer_is_a_sample_of_its_problems_group() -> None:
     assert [float(row["reward"]) for row in rows] == [1.0, 0.0, 0.5]
     assert [int(row["group_id"]) for row in rows] == [0, 0, 1]
     prompt = "Generate a workflow to solve this problem:\n2+2=?\n\nWorkflow:"
-    assert text(rows[0]["input_ids"]) == f"{prompt}\n{GOOD}<|im_end|>"
+    assert text(rows[0]["input_ids"]) == f"{prompt}\n{GOOD}<|end|>"
 
 
 def test_the_answer_and_its_end_are_learned_and_nothing_else() -> None:
@@ -45,7 +45,7 @@ def test_the_answer_and_its_end_are_learned_and_nothing_else() -> None:
     assert batch["input_ids"].shape[1] == max(len(dataset[i]["input_ids"]) for i in range(3))
     for index, answer in enumerate((GOOD, BAD, "6")):
         inside = batch["response_mask"][index]
-        assert text(batch["input_ids"][index][inside]) == answer + "<|im_end|>"
+        assert text(batch["input_ids"][index][inside]) == answer + "<|end|>"
         assert torch.equal(batch["labels"][index] != IGNORED, inside)
         assert not (inside & (batch["attention_mask"][index] == 0)).any()
 
@@ -53,7 +53,7 @@ def test_the_answer_and_its_end_are_learned_and_nothing_else() -> None:
 def test_a_row_that_is_too_long_loses_the_front_of_its_prompt() -> None:
     dataset = TrajectoryDataset(TRAJECTORIES, TOKENIZER, max_length=len(GOOD) + 11)
     row = dataset[0]
-    assert text(row["input_ids"]) == f"\nWorkflow:\n{GOOD}<|im_end|>"[-(len(GOOD) + 10 + len("<|im_end|>")) :]
+    assert text(row["input_ids"]) == f"\nWorkflow:\n{GOOD}<|end|>"[-(len(GOOD) + 10 + len("<|end|>")) :]
     assert len(row["input_ids"]) == len(GOOD) + 11
     cut = TrajectoryDataset(TRAJECTORIES, TOKENIZER, max_length=6)[0]
     assert text(cut["input_ids"]) == "\ndef s", "it did not end there, so it has no end"

@@ -61,9 +61,7 @@ def test_every_printable_character_has_a_token_and_others_are_unknown() -> None:
 def test_the_chat_template_marks_turns_and_what_the_assistant_wrote() -> None:
     text = TOKENIZER.apply_chat_template(TURNS, tokenize=False, add_generation_prompt=True)
     assert text == (
-        "<|system|>Add.<|end|>"
-        "<|user|>2 + 2 = ?<|end|><|assistant|> 4<|end|>"
-        "<|user|>And 3 + 3?<|end|><|assistant|>"
+        "<|system|>Add.<|end|><|user|>2 + 2 = ?<|end|><|assistant|> 4<|end|><|user|>And 3 + 3?<|end|><|assistant|>"
     )
     seen = TOKENIZER.apply_chat_template(TURNS, return_dict=True, return_assistant_tokens_mask=True)
     own = [token for token, mine in zip(seen["input_ids"], seen["assistant_masks"], strict=True) if mine]

@@ -272,6 +272,36 @@ def test_long_results_and_caches_grow_as_needed(model: Any) -> None:
     assert logp_error(model, PROMPT, result[1]) < 1e-4
 
 
+def test_a_prompt_longer_than_the_cache_joins_rows_that_run() -> None:
+    """The cache starts with room for 128 positions and grows under the rows that are in it."""
+    model = make_model("llama", max_position_embeddings=1024)
+    long = np.random.default_rng(8).integers(0, VOCABULARY, 700).tolist()
+    engine, params = Engine(model, eos=(), slots=4), SamplingParams(max_new_tokens=40)
+    first = engine.submit(PROMPT, params, 0)
+    for _ in range(5):
+        engine.step()
+    late = [engine.submit(long, params, seed) for seed in (1, 2)]
+    engine.run_until_idle()
+    for prompt, seed, future in ((PROMPT, 0, first), (long, 1, late[0]), (long, 2, late[1])):
+        assert logp_error(model, prompt, future.result()) < 1e-4
+        same(future.result(), Engine(model, eos=()).generate([(prompt, seed)], params)[0])
+
+
+def test_the_context_ends_in_the_middle_of_a_turn(model: Any) -> None:
+    """One row of several, and a session's later turn: both keep what they have, and neighbours go on."""
+    engine = Engine(model, eos=(), max_length=50)
+    params = SamplingParams(max_new_tokens=30)
+    near, far = engine.generate([(LONG, 0), (PROMPT, 1)], params)
+    assert [(r.end, len(r)) for r in (near, far)] == [("context", 10), ("length", 30)]
+    turn = engine.submit(PROMPT, params, 2, session="s")
+    engine.run_until_idle()
+    ids = PROMPT + turn.result().ids.tolist()
+    last = engine.submit(ids, params, 3, session="s")
+    engine.run_until_idle()
+    assert (last.result().end, len(last.result())) == ("context", 8)
+    assert logp_error(model, ids, last.result()) < 1e-4
+
+
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
