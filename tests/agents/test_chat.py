@@ -14,12 +14,12 @@ from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.loading import LanguageModel, load_model
 
 Talk = Callable[..., Conversation]
-ENDLESS = {"temperature": 0.0, "max_new_tokens": 1900}  # tiny@2 goes on and on after "hi"
+ENDLESS = {"temperature": 0.0, "max_new_tokens": 1900}  # tiny@14 goes on and on after "hi"
 
 
 @pytest.fixture(scope="module")
 def language() -> LanguageModel:
-    return load_model("tiny@2")
+    return load_model("tiny@14")
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_reset_keeps_the_system_prompt_only(talk: Talk) -> None:
 
 def test_a_full_context_is_said_with_both_numbers_and_harms_nothing(talk: Talk) -> None:
     conversation = talk(temperature=0.0)
-    say(conversation, "x" * 1955)
+    say(conversation, "x" * 1970)
     before = list(conversation.messages)
     with pytest.raises(ContextFull, match=r"would have 2\d\d\d tokens, and the model takes 2048 with its answer") as e:
         say(conversation, "x" * 200)

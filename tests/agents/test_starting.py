@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from groupwise.agents.starting import find_start, load_run, load_start, pinned
 from groupwise.config import TrainingConfig
 from groupwise.errors import CheckpointError, ConfigError, RunError
 from groupwise.language.loading import load_model
-from groupwise.training.folder import create_run, read_config
+from groupwise.training.folder import create_run, read_config, write_config
 
 from .conftest import LANGUAGE, MakeRun
 
@@ -83,6 +84,21 @@ def test_a_pinned_start_stays_the_same_when_the_other_run_goes_on(make_run: Make
     with pytest.raises(CheckpointError, match="has no checkpoint to use: it has none for step 2"):
         load_start(cfg)
     assert pinned(TrainingConfig(model_name="tiny")) == TrainingConfig(model_name="tiny")
+
+
+def test_runs_that_moved_together_still_find_each_other(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = make_run()
+    second = make_run(lora_rank=2, model_name=str(first / "checkpoints" / "000002"))
+    before = logits(load_run(second).model)
+    for path in (first, second):
+        shutil.copytree(path, tmp_path / "moved" / path.name)
+    monkeypatch.chdir(tmp_path)
+    config = (tmp_path / "moved" / second.name / "config.toml").read_text().partition("\n")[2]
+    elsewhere = config.replace(str(first.parent), "gone")
+    write_config(tmp_path / "moved" / second.name, TrainingConfig.from_dict(tomllib.loads(elsewhere)))
+    assert torch.equal(logits(load_run(Path("moved") / second.name).model), before)
 
 
 @pytest.mark.parametrize("build", [product.build, warm_start.build])

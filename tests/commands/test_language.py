@@ -17,9 +17,13 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM
 
+from groupwise.agents.chat import Conversation
+from groupwise.agents.settings import AgentConfig
 from groupwise.cli import run
+from groupwise.commands.chat import talk
 from groupwise.config import TrainingConfig
-from groupwise.training.folder import read_config
+from groupwise.language.loading import load_model
+from groupwise.training.folder import create_run, read_config
 
 SETTINGS = """
 [task]
@@ -38,6 +42,7 @@ max_new_tokens = 8
 threads = 1
 eval_episodes = 2
 """
+LONG = ("--max-new-tokens", "2000")  # two seconds at least
 Say = Callable[..., tuple[int, list[Any], str]]
 
 
@@ -67,7 +72,7 @@ def test_a_warm_start_then_a_run_from_it_then_an_export(settings: Path, say: Say
     status, events, _ = say("train", str(settings), "--set", "policy.model_name=first", "--set", "run.run_name=second")
     assert (status, events[-1]["type"]) == (0, "end")
     assert read_config(Path("runs/first")).task.product == "warm-start"
-    assert read_config(Path("runs/second")).policy.model_name == "runs/first/checkpoints/000002"
+    assert read_config(Path("runs/second")).policy.model_name == str(Path("runs/first/checkpoints/000002").resolve())
     status, events, _ = say("resume", "second", "--set", "training.num_episodes=3")
     assert (status, events[-1]["step"]) == (0, 3)
     status, (written,), _ = say("export", "second", "out")
@@ -141,8 +146,6 @@ def test_a_mistake_is_answered_in_words(
     settings: Path, small_config: Callable[..., TrainingConfig], capsys: pytest.CaptureFixture[str],
     words: list[str], status: int, wanted: str, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    from groupwise.training.folder import create_run
-
     if "cartpole" in " ".join(words):
         create_run(small_config(output_dir="runs"))
     monkeypatch.setattr("sys.stdin", io.StringIO("hi\n"))
@@ -170,61 +173,72 @@ def test_a_message_too_long_for_the_model_is_one_error(settings: Path, say: Say)
     assert "and the model takes 2048" in told["error"]["message"]
 
 
-class Terminal:
-    """`groupwise chat` in a terminal of its own, in a fork of this process: importing everything anew takes seconds."""
+class Person(io.StringIO):
+    """Reads what is shown, and presses Ctrl-C when it has read enough."""
 
-    def __init__(self, *words: str) -> None:
-        self.seen = ""
-        self.pid, self.file = pty.fork()
-        if self.pid == 0:
-            sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
-            os._exit(run(["chat", *words]))
+    def __init__(self, enough: str) -> None:
+        super().__init__()
+        self.enough = enough
 
-    def type(self, text: str) -> None:
-        os.write(self.file, text.encode())
-
-    def wait_for(self, text: str, seconds: float = 30) -> str:
-        """What was shown until `text` is; it counts as read."""
-        until = time.monotonic() + seconds
-        while text not in self.seen and time.monotonic() < until:
-            if select.select([self.file], [], [], 0.1)[0]:
-                self.seen += os.read(self.file, 4096).decode(errors="replace")
-        assert text in self.seen, self.seen
-        before, _, self.seen = self.seen.partition(text)
-        return before
-
-    def leave(self) -> int:
-        status = os.waitpid(self.pid, 0)[1]
-        os.close(self.file)
-        return os.waitstatus_to_exitcode(status)
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if self.enough and self.enough in self.getvalue():
+            self.enough = ""
+            signal.raise_signal(signal.SIGINT)
+        return written
 
 
-def test_a_conversation_in_a_terminal() -> None:
-    """Ctrl-C ends an answer that would fill the context, and leaves at the prompt."""
-    terminal = Terminal("tiny@3", "--greedy", "--max-new-tokens", "2000")
+def test_a_conversation_with_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends an answer that would fill the context and leaves the conversation; at the prompt it leaves it."""
+    person, lines = Person(enough=")))))))yyy***xyx7i7y"), iter(["/help", "/what", "", "hi", "/reset", "hi", KeyboardInterrupt])
+
+    def type_line(prompt: str) -> str:
+        line = next(lines)
+        if line is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        return str(line)
+
+    monkeypatch.setattr("sys.stdout", person)
+    monkeypatch.setattr("builtins.input", type_line)
+    config = AgentConfig(temperature=0, max_new_tokens=1000)
+    with Conversation(load_model("tiny@3"), config) as conversation:
+        talk(conversation, "tiny@3")
+        assert len(conversation.answers) == 1, "the first was reset"
+        assert conversation.answers[0].tokens == 1000
+    shown = person.getvalue()
+    for words in ("/reset  start over", "There is no /what; /help lists", "(stopped)", "A new conversation."):
+        assert words in shown
+    assert "(cut off after 1000 tokens; --max-new-tokens allows more)" in shown
+
+
+def test_a_full_context_is_told_and_the_conversation_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = iter(["x" * 1990, "x" * 90, "/reset", "hi", "/exit"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
+    with Conversation(load_model("tiny@3"), AgentConfig(max_new_tokens=5)) as conversation:
+        talk(conversation, "tiny@3")
+        assert len(conversation.answers) == 1
+    assert "and the model takes 2048 with its answer. /reset starts over." in capsys.readouterr().out
+
+
+def test_chat_in_a_real_terminal() -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "groupwise.cli", "chat", "tiny@3", "--greedy", *LONG])
+    shown = ""
     try:
-        terminal.wait_for("> ")
-        terminal.type("/help\n")
-        terminal.wait_for("/reset  start over")
-        terminal.wait_for("> ")
-        terminal.type("/what\n")
-        terminal.wait_for("There is no /what; /help lists what there is.")
-        terminal.type("\nhi\n")
-        terminal.wait_for(")))))))yyy***xyx7i7y")
-        terminal.type("\x03")
-        terminal.wait_for("(stopped)")
-        terminal.type("/reset\n")
-        terminal.wait_for("A new conversation.")
-        terminal.wait_for("> ")
-        terminal.type("\x03")
-        assert terminal.leave() == 0
+        for typed, wanted in (("", "> "), ("hi\n", ")))))))yyy***xyx7i7y"), ("\x03", "(stopped)"), ("", "> "), ("\x04", "\n")):
+            os.write(terminal, typed.encode())
+            until = time.monotonic() + 30
+            while wanted not in shown:
+                assert time.monotonic() < until, shown
+                if select.select([terminal], [], [], 0.1)[0]:
+                    shown += os.read(terminal, 4096).decode()
+            shown = shown.partition(wanted)[2]
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     except BaseException:
-        os.kill(terminal.pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
         raise
-
-
-def test_the_end_of_the_input_leaves_too() -> None:
-    terminal = Terminal("tiny")
-    terminal.wait_for("> ")
-    terminal.type("\x04")
-    assert terminal.leave() == 0
+    finally:
+        os.close(terminal)

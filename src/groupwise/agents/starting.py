@@ -63,7 +63,8 @@ def load_run(path: Path, step: int | None = None) -> LanguageModel:
     """
     cfg = language_config(path)
     checkpoint = choose_checkpoint(path, step)
-    language = load_start(cfg.replace(device="cpu", quantization=None, gradient_checkpointing=False))
+    beside = str(path.parent)  # a run that has moved has probably moved with the one it started from
+    language = load_start(cfg.replace(device="cpu", quantization=None, gradient_checkpointing=False, output_dir=beside))
     critic = any(name.startswith("value_head.") for name in checkpoint.model)
     LanguagePolicy(language.model, critic=critic).load_state_dict(checkpoint.model)
     return LanguageModel(language.model, language.tokenizer, str(checkpoint.path))
@@ -91,17 +92,18 @@ def pinned(cfg: TrainingConfig) -> TrainingConfig:
         find_place(name)
         return cfg
     language_config(start.run)
-    return cfg.replace(model_name=str(choose_checkpoint(start.run, start.step).path))
+    return cfg.replace(model_name=str(choose_checkpoint(start.run, start.step).path.resolve()))
 
 
 def find_start(name: str, output_dir: str = "runs") -> Start | None:
     """The run that `name` means: its folder, one of its checkpoints, or its name in `output_dir`; else None."""
-    path = Path(name).expanduser()
-    if path.parent.name == "checkpoints" and path.name.isdecimal() and _is_run(path.parent.parent):
-        return Start(path.parent.parent, int(path.name))
+    path, base = Path(name).expanduser(), Path(output_dir)
+    if path.parent.name == "checkpoints" and path.name.isdecimal():
+        run, step = path.parent.parent, int(path.name)
+        return next((Start(place, step) for place in (run, base / run.name) if _is_run(place)), None)
     if name.partition("@")[0] == "tiny":
         return None
-    places = [path] if len(path.parts) > 1 else [path, Path(output_dir) / name]
+    places = [path] if len(path.parts) > 1 else [path, base / name]
     return next((Start(place) for place in places if _is_run(place)), None)
 
 
