@@ -22,7 +22,7 @@ HELP = """Group Relative Policy Optimization: a policy makes a group of attempts
 relative to its group. Start with `groupwise demo`."""
 
 COMMANDS = {
-    "demo": ("groupwise.commands.training:demo", "Learn CartPole in seconds, with a report to look at."),
+    "demo": ("groupwise.commands.demo:demo", "Teach a tiny language model to add, with a report to look at."),
     "train": ("groupwise.commands.training:train", "Train from a settings file."),
     "sft": ("groupwise.commands.training:sft", "Teach a language model right answers first, supervised."),
     "resume": ("groupwise.commands.training:resume", "Go on with a run exactly where it stood."),

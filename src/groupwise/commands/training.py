@@ -1,17 +1,11 @@
-"""`groupwise demo | train | sft | resume | stop`."""
+"""`groupwise train | sft | resume | stop`."""
 
 from __future__ import annotations
 
-import shutil
-import sys
-import time
 from collections import deque
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
 from rich.console import Console
 
 from groupwise.agents.starting import LANGUAGE_PRODUCTS, pinned
@@ -21,9 +15,7 @@ from groupwise.config import TrainingConfig, apply_overrides, load_config
 from groupwise.config.sections import AdvantageSettings, LossSettings
 from groupwise.errors import RunError
 from groupwise.reporting.console import watch
-from groupwise.reporting.curve import course, curve
 from groupwise.reporting.export import exporters
-from groupwise.reporting.history import History
 from groupwise.reporting.report import write_report
 from groupwise.training.control import send_command
 from groupwise.training.events import read_events
@@ -31,8 +23,6 @@ from groupwise.training.folder import create_run, find_run, inspect_run, read_co
 from groupwise.training.session import execute
 from groupwise.training.stopping import graceful_stop
 from groupwise.types import Event
-
-DEMO = Path(str(files("groupwise.control"))) / "cartpole.toml"
 
 
 def train(config: Path, *, set_: Overrides = (), common: Common = Common()) -> int:
@@ -108,64 +98,6 @@ def stop(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Com
         answer({"run": path.name, "id": command.id, "op": "stop"})
     else:
         print(f"{path.name} stops after its current step; `groupwise resume {path}` goes on with it.")
-
-
-def demo(
-    *,
-    seed: Annotated[int | None, Parameter(help="Any number; a fresh one each time if not given.")] = None,
-    runs_dir: RunsDir = Path(RUNS),
-    common: Common = Common(),
-) -> int:
-    """Learn CartPole from nothing with GRPO, in seconds on one core, and write a report."""
-    seed = int(time.time()) % 100_000 if seed is None else seed
-    cfg = load_config(DEMO, [f"run.seed={seed}", f"run.output_dir={runs_dir}"])
-    path = create_run(cfg)
-    console = Console()
-    if not common.json:
-        console.print(f"{OPENING}\nSeed {seed}: `groupwise demo --seed {seed}` repeats this run.\n", highlight=False)
-    began = time.perf_counter()
-    last = deque(follow_events(path, cfg, quiet=common.json or not console.is_terminal), maxlen=1).pop()
-    seconds = time.perf_counter() - began
-    report = write_report(path)
-    history = History.read(path)
-    scores = history.series("eval/reward_mean")[1]
-    stopped = last.data["reason"] == "stopped"
-    if common.json:
-        answer(
-            {
-                "before": scores[0], "after": scores[-1], "seconds": round(seconds, 2), "seed": seed,
-                "finished": not stopped, "run": str(path), "report": str(report),
-            }
-        )  # fmt: skip
-    elif stopped:
-        console.print(f"stopped; go on with: groupwise resume {path}", highlight=False, markup=False)
-    else:
-        if not console.is_terminal:
-            steps, rewards = history.series("reward/mean")
-            console.print("mean reward of the attempts, by step", style="dim")
-            print(curve(course(steps, rewards), min(console.width, 72), 8, steps=(steps[0], steps[-1])))
-        episodes = cfg.run.eval_episodes
-        console.print(
-            f"\nBefore: {scores[0]:.0f} of 500 steps upright.  After: [bold]{scores[-1]:.0f} of 500[/bold].\n"
-            f"Means of {episodes} greedy episodes from unseen starts; {seconds:.1f} s on one core.\n",
-            highlight=False,
-        )
-        command = "groupwise" if shutil.which("groupwise") else sys.argv[0]
-        words = NEXT.format(report=report, run=path, groupwise=command)
-        console.print(words, highlight=False, markup=False, soft_wrap=True)
-    return 130 if stopped else 0
-
-
-OPENING = (
-    "Training CartPole with GRPO: 8 attempts from one start form a group, and each attempt learns from "
-    "how it did relative to the others. No critic, one core."
-)
-
-NEXT = """Look at it:    {report}
-Try next:      {groupwise} show {run}
-               {groupwise} eval {run} --seed 7
-               {groupwise} train {run}/config.toml --set loss.loss_type=sapo
-               {groupwise} config show --comments"""
 
 
 def follow(path: Path, cfg: TrainingConfig, *, json: bool, by_hand: bool = False) -> int:

@@ -1,10 +1,11 @@
 """LoRA through PEFT: a few trainable matrices beside frozen weights, and how to merge or save them.
 
-With the adapter off the model is the one it started from, so the reference of a KL term costs no second copy.
+Without its adapter the model is the one it started from, so the reference of a KL term costs no second copy.
 """
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,15 @@ def load_adapter(model: Any, folder: Path) -> Any:
 
 def has_adapter(model: Any) -> bool:
     return hasattr(model, "disable_adapter")
+
+
+def without_adapter(model: Any) -> Any:
+    """The model below the adapter as modules of its own over the same tensors: nothing is copied or switched.
+
+    Switching the adapter off instead would switch it off for everybody, an engine in another thread included.
+    """
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, shared).unload().eval()
 
 
 @torch.no_grad()

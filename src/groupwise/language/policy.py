@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.errors import ConfigError, ContractError
-from groupwise.language.adapters import has_adapter
+from groupwise.language.adapters import has_adapter, without_adapter
 from groupwise.language.head import find_head, full_logprobs
 from groupwise.language.layout import Layout, close_up, lay_out
 from groupwise.language.sharing import can_share, share_prompts
@@ -79,10 +79,10 @@ class LanguagePolicy:
     @torch.no_grad()
     def reference_logp(self, inputs: Tensors) -> Tensor:
         """The reference model's log-probabilities of the same tokens, [B, T]."""
-        if self.has_adapter:
-            with self.model.disable_adapter():
-                layout = lay_out(inputs)
-                return layout.spread(self._read(layout)[0])
+        if self._reference is None and self.has_adapter:
+            self._reference = LanguagePolicy(
+                without_adapter(self.model), temperature=self.temperature, chunk_bytes=self.chunk_bytes
+            )
         if self._reference is None:
             raise ContractError(
                 "this policy keeps no reference model", hint="Make it with LanguagePolicy(..., reference=True)."
@@ -129,7 +129,7 @@ class LanguagePolicy:
         return *self._head.logprobs(hidden, layout.tokens, self.chunk_bytes), hidden
 
     def _recomputing_layers(self) -> list[nn.Module]:
-        """Layers that make their activations anew in the backward pass: those take no keys and values from elsewhere."""
+        """Layers that make activations anew in the backward pass; these take no keys and values from elsewhere."""
         if not torch.is_grad_enabled():
             return []
         return [m for m in self.model.modules() if getattr(m, "gradient_checkpointing", False)]

@@ -8,6 +8,7 @@ and gradients are those of whole rows up to rounding.
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from groupwise.language.layout import Layout
 
 LEAST_SAVED = 0.15  # of all tokens: below this, masked attention costs more than sharing saves
+LEAST_TOKENS_ON_GPU = 8192  # saved: a second pass of small kernels must be worth its launches
 NEEDED = ("past_key_values", "position_ids", "attention_mask", "use_cache")
 
 
@@ -55,25 +57,34 @@ class SharedPrompts:
         return states
 
 
-def share_prompts(layout: Layout, least_saved: float = LEAST_SAVED) -> SharedPrompts | None:
-    """The rows of a layout with common prompts taken together; None where that saves less than asked.
+def share_prompts(layout: Layout, most: float | None = None) -> SharedPrompts | None:
+    """The rows of a layout with common prompts taken together; None where more than `most` tokens would be left.
 
-    All before a row's first action is its prompt, but for the last token: what follows it is wanted.
+    All before a row's first action is its prompt, but for the last token: what follows it is wanted. Unless given,
+    `most` is where sharing begins to pay.
     """
     rows, width = layout.ids.shape
+    most = worthwhile(layout) if most is None else most
     start = layout.before.new_full((rows,), width).scatter_reduce(0, layout.rows, layout.before, "amin")
     start = start.masked_fill(start == width, 0)  # a row without actions needs nothing
     last = start.scatter_reduce(0, layout.rows, layout.before, "amax")
     longest, rest = int(start.max()), int((last - start).max()) + 1
-    if longest == 0 or (1 - least_saved) * rows * width < longest + rows * rest:
+    if longest == 0 or longest + rows * rest > most:
         return None
     place = torch.arange(longest, device=start.device) - (longest - start)[:, None]
     table = layout.ids.gather(1, place.clamp(min=0)).masked_fill(place < 0, -1)
     prompts, group = torch.unique(table, dim=0, return_inverse=True)
-    if (1 - least_saved) * rows * width < prompts.numel() + rows * rest:
+    if prompts.numel() + rows * rest > most:
         return None
     columns = (start[:, None] + torch.arange(rest, device=start.device)).clamp(max=width - 1)
     return SharedPrompts(prompts.clamp(min=0), layout.ids.gather(1, columns), group, start)
+
+
+def worthwhile(layout: Layout) -> float:
+    """How many of a layout's tokens may be left for sharing to pay."""
+    tokens = layout.ids.numel()
+    saved = LEAST_SAVED * tokens
+    return tokens - (saved if layout.ids.device.type == "cpu" else max(saved, LEAST_TOKENS_ON_GPU))
 
 
 @torch.no_grad()
@@ -92,7 +103,7 @@ def can_share(decoder: Any) -> bool:
         columns=torch.zeros(4, dtype=torch.long, device=device),
         shape=(3, 6),
     )
-    shared = share_prompts(layout, least_saved=0.0)
+    shared = share_prompts(layout, most=math.inf)
     assert shared is not None
     wanted = decoder(input_ids=ids, use_cache=False).last_hidden_state[layout.rows, layout.before]
     try:
