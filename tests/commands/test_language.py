@@ -122,8 +122,8 @@ def test_without_json_the_answers_are_lines(
     settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("hi\nhi\n"))
-    assert run(["chat", "tiny@3", "--greedy", "--max-new-tokens", "20", "--stop", "xy"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == ")))))))yyy***"
+    assert run(["chat", "tiny@17", "--greedy", "--max-new-tokens", "20", "--stop", "hs"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "hh"
 
 
 MISTAKES = [
@@ -190,7 +190,7 @@ class Person(io.StringIO):
 
 def test_a_conversation_with_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C ends an answer that would fill the context and leaves the conversation; at the prompt it leaves it."""
-    person, lines = Person(enough=")))))))yyy***xyx7i7y"), iter(["/help", "/what", "", "hi", "/reset", "hi", KeyboardInterrupt])
+    person, lines = Person(enough="hhhsssss"), iter(["/help", "/what", "", "hi", "/reset", "hi", KeyboardInterrupt])
 
     def type_line(prompt: str) -> str:
         line = next(lines)
@@ -201,8 +201,8 @@ def test_a_conversation_with_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", person)
     monkeypatch.setattr("builtins.input", type_line)
     config = AgentConfig(temperature=0, max_new_tokens=1000)
-    with Conversation(load_model("tiny@3"), config) as conversation:
-        talk(conversation, "tiny@3")
+    with Conversation(load_model("tiny@17"), config) as conversation:
+        talk(conversation, "tiny@17")
         assert len(conversation.answers) == 1, "the first was reset"
         assert conversation.answers[0].tokens == 1000
     shown = person.getvalue()
@@ -216,8 +216,8 @@ def test_a_full_context_is_told_and_the_conversation_goes_on(
 ) -> None:
     lines = iter(["x" * 1990, "x" * 90, "/reset", "hi", "/exit"])
     monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
-    with Conversation(load_model("tiny@3"), AgentConfig(max_new_tokens=5)) as conversation:
-        talk(conversation, "tiny@3")
+    with Conversation(load_model("tiny@17"), AgentConfig(max_new_tokens=5)) as conversation:
+        talk(conversation, "tiny@17")
         assert len(conversation.answers) == 1
     assert "and the model takes 2048 with its answer. /reset starts over." in capsys.readouterr().out
 
@@ -225,10 +225,10 @@ def test_a_full_context_is_told_and_the_conversation_goes_on(
 def test_chat_in_a_real_terminal() -> None:
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(sys.executable, [sys.executable, "-m", "groupwise.cli", "chat", "tiny@3", "--greedy", *LONG])
+        os.execv(sys.executable, [sys.executable, "-m", "groupwise.cli", "chat", "tiny@17", "--greedy", *LONG])
     shown = ""
     try:
-        for typed, wanted in (("", "> "), ("hi\n", ")))))))yyy***xyx7i7y"), ("\x03", "(stopped)"), ("", "> "), ("\x04", "\n")):
+        for typed, wanted in (("", "> "), ("hi\n", "hhhsssss"), ("\x03", "(stopped)"), ("", "> "), ("\x04", "\n")):
             os.write(terminal, typed.encode())
             until = time.monotonic() + 30
             while wanted not in shown:

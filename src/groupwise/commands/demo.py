@@ -23,6 +23,7 @@ from groupwise.reporting.curve import course, curve
 from groupwise.reporting.history import History
 from groupwise.reporting.report import write_report
 from groupwise.training.folder import create_run
+from groupwise.types import Sample
 
 SETTINGS = Path(str(files("groupwise.agents")))
 SHOWN = 5
@@ -30,7 +31,7 @@ SHOWN = 5
 OPENING = """A language model of 0.9 million weights, made from scratch, learns two-digit sums on one core.
 A sum is asked as 07+95 and answered from the units up, as on paper: 201."""
 WARM_START = "1. Warm start: it imitates right answers until it has the form, and about a third of the sums."
-GRPO = "2. GRPO: it answers each sum 8 times, and every answer learns from its score relative to its group."
+GRPO = "2. GRPO: it answers each sum 4 times, and every answer learns from its score relative to its group."
 
 NEXT = """Look at it:    {report}
 Try next:      {groupwise} chat {run}          ask it 12+34
@@ -104,11 +105,7 @@ def _tell(console: Console, history: History, seconds: float) -> None:
     for name in ("asked", "right", "before", "after"):
         table.add_column(name)
     for prompt, sample in list(last.items())[:SHOWN]:
-        cells = [
-            Text(f"{s.text} {'✓' if s.correct else '✗'}", "green" if s.correct else "red")
-            for s in (first[prompt], sample)
-        ]
-        table.add_row(prompt, sample.expected, *cells)
+        table.add_row(prompt, sample.expected, _said(first.get(prompt)), _said(sample))
     console.print()
     console.print(table)
     console.print(
@@ -116,3 +113,9 @@ def _tell(console: Console, history: History, seconds: float) -> None:
         f"Answered greedily; {seconds:.0f} s in all, on one core.\n",
         highlight=False,
     )
+
+
+def _said(sample: Sample | None) -> Text:
+    if sample is None:
+        return Text("")
+    return Text(f"{sample.text} ✓", "green") if sample.correct else Text(f"{sample.text} ✗", "red")

@@ -36,13 +36,14 @@ def tiny_model(seed: int = 0, *, layers: int = LAYERS, width: int = WIDTH) -> tu
 
 @torch.no_grad()
 def _initialise(model: Any, layers: int, generator: torch.Generator) -> None:
-    """Normal weights of variance 1/inputs; what writes to the residual stream is smaller the deeper the model."""
+    """Normal weights of variance 1/width; what writes to the residual stream is smaller the deeper the model.
+
+    The embeddings too: at a fifth of that the model needs up to four times as many steps before it learns to add.
+    """
     for name, parameter in model.named_parameters():
         if parameter.dim() < 2:
             continue
         std = 1 / math.sqrt(parameter.shape[1])
-        if "embed" in name:
-            std = 0.02
-        elif name.endswith(("o_proj.weight", "down_proj.weight")):
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
             std /= math.sqrt(2 * layers)
         parameter.normal_(0.0, std, generator=generator)
