@@ -123,6 +123,8 @@ def test_a_run_shows_its_answers(settings: Callable[..., TrainingConfig]) -> Non
     page = write_report(path).read_text()
     assert "What it answered, before and after" in page
     assert page.count("<td class=wrong>") == 16
+    assert "<p>Asked: " in page
+    assert page.count("<tr><td>") == 8 + 2
 
 
 def test_a_run_on_a_data_file_is_judged_with_pass_at_k_from_the_command_line(

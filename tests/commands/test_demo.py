@@ -1,4 +1,4 @@
-"""`groupwise demo`, with its own settings made small: what it does and says. That it learns is the benchmark's matter."""
+"""`groupwise demo`, with its own settings made small: what it does and says. That it learns, a benchmark shows."""
 
 from __future__ import annotations
 

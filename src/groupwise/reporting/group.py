@@ -71,7 +71,7 @@ def _rank(row: Row) -> float:
 
 def group_picture(group: Sequence[Row]) -> Picture:
     """The scores and advantages of a group, best attempt first."""
-    shown, scores = _evenly(group, SHOWN_ROWS), _scores(group)
+    shown, scores = evenly(group), _scores(group)
     ends = f" from {number(min(scores))} to {number(max(scores))}" if scores else ""
     more = f" {len(shown)} of its {len(group)} attempts are shown." if len(shown) < len(group) else ""
     return Picture(
@@ -97,7 +97,8 @@ def _why(group: Sequence[Row]) -> str:
     return ": every attempt scored the same, so there was nothing to learn from it."
 
 
-def _evenly(rows: Sequence[Row], count: int) -> list[Row]:
+def evenly(rows: Sequence[Row], count: int = SHOWN_ROWS) -> list[Row]:
+    """At most `count` of the rows, from the first to the last."""
     if len(rows) <= count:
         return list(rows)
     return [rows[round(i * (len(rows) - 1) / (count - 1))] for i in range(count)]

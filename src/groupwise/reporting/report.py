@@ -18,17 +18,18 @@ from typing import Any
 
 from groupwise.config import TrainingConfig
 from groupwise.reporting.canvas import inline_svg
-from groupwise.reporting.group import group_picture, last_group
+from groupwise.reporting.group import evenly, group_picture, last_group
 from groupwise.reporting.history import History
 from groupwise.reporting.pictures import Picture, pictures
 from groupwise.reporting.text import duration
 from groupwise.reporting.verdict import advice, method, subject, verdict
 from groupwise.training.hints import WARMUP
-from groupwise.training.numbers import number
+from groupwise.training.numbers import finite, number
 from groupwise.training.storage import write_atomic
 from groupwise.types import Sample
 
 SMALL, WIDE = 4.0, 8.4
+LONGEST_TEXT = 400
 REASONS = {
     "finished": "Finished", "stopped": "Stopped by hand", "target_reached": "Target reached",
     "early_stopping": "Stopped early: no more improvement", "failed": "Failed",
@@ -145,7 +146,32 @@ def _health(drawn: Sequence[Picture]) -> str:
 def _group(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return ""
-    return f"<section><h2>One group of attempts</h2>{_figure(group_picture(rows), wide=True)}</section>"
+    picture = _figure(group_picture(rows), wide=True)
+    return f"<section><h2>One group of attempts</h2>{picture}{_texts(rows)}</section>"
+
+
+def _texts(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the members of a group said, where they said something."""
+    if not any(row.get("text") for row in rows):
+        return ""
+    said = "".join(
+        f"<tr><td>{escape(shown(row.get('total')))}</td><td>{escape(shown(row.get('advantage')))}</td>"
+        f"<td>{escape(short_text(row.get('text')))}</td></tr>"
+        for row in evenly(rows)
+    )
+    head = "".join(f"<th scope=col>{name}</th>" for name in ("Score", "Advantage", "Answer"))
+    asked = escape(short_text(rows[0].get("prompt")))
+    return f"<p>Asked: {asked}</p><div class=scroll><table class=samples><tr>{head}</tr>{said}</table></div>"
+
+
+def shown(value: Any) -> str:
+    found = finite(value)
+    return "–" if found is None else number(found)
+
+
+def short_text(value: Any) -> str:
+    text = "" if value is None else str(value)
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
 def _figure(picture: Picture, wide: bool = False) -> str:

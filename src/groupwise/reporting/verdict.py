@@ -12,6 +12,15 @@ from groupwise.training.numbers import finite, number, trend
 
 def verdict(history: History) -> str:
     """Before and after, in words."""
+    steps, right = history.series("eval/accuracy")
+    if len(right) > 1:
+        asked = int(history.last("eval/attempts") or 0)
+        how = _compared(history, steps[0], steps[-1], "accuracy")
+        when = "before training" if steps[0] == 0 else f"at step {steps[0]}"
+        return (
+            f"Right answers to {asked} held-out tasks {how} from {right[0]:.1%} {when} "
+            f"to {right[-1]:.1%} after step {steps[-1]}."
+        )
     steps, tests = history.series("eval/reward_mean")
     if len(tests) > 1:
         how = _compared(history, steps[0], steps[-1])
@@ -30,13 +39,15 @@ def verdict(history: History) -> str:
     return f"Training reward {word} from {number(first)} to {number(last)}; it was never evaluated."
 
 
-def _compared(history: History, first: int, last: int) -> str:
+def _compared(history: History, first: int, last: int, name: str = "reward_mean") -> str:
     """`rose` or `fell` where the difference is larger than two standard errors, else `hardly moved`."""
     means, variances = [], 0.0
     for step in (first, last):
         metrics = history.evals[step]["metrics"]
-        means.append(finite(metrics.get("eval/reward_mean")) or 0.0)
+        mean = finite(metrics.get(f"eval/{name}")) or 0.0
+        means.append(mean)
         std, attempts = finite(metrics.get("eval/reward_std")), finite(metrics.get("eval/attempts"))
+        std = math.sqrt(max(mean * (1 - mean), 0.0)) if name == "accuracy" else std
         variances += (std or 0.0) ** 2 / max(attempts or 1.0, 1.0)
     change = means[1] - means[0]
     if abs(change) <= 2 * math.sqrt(variances):
@@ -47,8 +58,13 @@ def _compared(history: History, first: int, last: int) -> str:
 def subject(history: History) -> str:
     """What was trained, on what."""
     task, model = history.setting("task.environment"), history.setting("policy.model_name")
-    parts = [Path(str(model)).name if model else "", str(task) if task else ""]
+    parts = [_model(Path(str(model))) if model else "", Path(str(task)).name if task else ""]
     return " on ".join(part for part in parts if part) or history.run
+
+
+def _model(path: Path) -> str:
+    """The model's name; of a checkpoint, its run's."""
+    return path.parent.parent.name if path.parent.name == "checkpoints" else path.name
 
 
 def method(history: History) -> str:
