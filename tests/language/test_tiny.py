@@ -39,8 +39,8 @@ def test_the_model_is_small_tied_and_undecided() -> None:
     assert model.lm_head.weight is model.get_input_embeddings().weight
     ids = tokenizer("The quick brown fox jumps.", return_tensors="pt").input_ids
     logits = model(ids).logits.detach()
-    assert logits.std() < 0.5
-    assert -torch.log_softmax(logits, -1).mean() < 1.1 * torch.tensor(float(len(tokenizer))).log()
+    assert logits.std() < 1.5
+    assert -torch.log_softmax(logits, -1).mean() < 1.2 * torch.tensor(float(len(tokenizer))).log()
 
 
 @given(st.text(CHARACTERS, max_size=60))

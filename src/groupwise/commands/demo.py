@@ -31,7 +31,7 @@ SHOWN = 5
 OPENING = """A language model of 0.9 million weights, made from scratch, learns two-digit sums on one core.
 A sum is asked as 07+95 and answered from the units up, as on paper: 201."""
 WARM_START = "1. Warm start: it imitates right answers until it has the form, and about a third of the sums."
-GRPO = "2. GRPO: it answers each sum 4 times, and every answer learns from its score relative to its group."
+SCORES = "2. GRPO: it answers each sum 4 times, and every answer learns from its score relative to its group."
 
 NEXT = """Look at it:    {report}
 Try next:      {groupwise} chat {run}          ask it 12+34
@@ -56,7 +56,7 @@ def demo(
     warm_seconds = time.perf_counter() - began
     path = warm
     if not stopped:
-        path, stopped = train("column_addition.toml", seed, runs_dir, console, title=GRPO, model=warm)
+        path, stopped = train("column_addition.toml", seed, runs_dir, console, title=SCORES, model=warm)
     seconds = time.perf_counter() - began
     report, history = write_report(path), History.read(path)
     scores, formats = history.series("eval/accuracy")[1], history.series("eval/format")[1]
