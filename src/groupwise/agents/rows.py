@@ -110,7 +110,7 @@ def _parsed(place: str, content: bytes) -> Any:
     if b"\0" in content:
         raise refused(f"{place}: is not text: it holds a zero byte")
     try:
-        return json.loads(content.decode("utf-8-sig"), parse_constant=_not_a_number)
+        return json.loads(content.decode("utf-8-sig").rstrip(), parse_constant=_not_a_number)
     except UnicodeDecodeError as error:
         raise refused(f"{place}: is not UTF-8 text (at byte {error.start})") from None
     except json.JSONDecodeError as error:

@@ -44,7 +44,7 @@ def create_run(cfg: TrainingConfig) -> Path:
         raise RunError("run_name 'latest' means the newest run everywhere", hint="Choose another run.run_name.")
     with disk(base):
         base.mkdir(parents=True, exist_ok=True)
-    short = re.sub(r"-v\d+$", "", _slug(cfg.task.environment))
+    short = re.sub(r"-v\d+$|\.(jsonl?|parquet)$", "", _slug(Path(cfg.task.environment).name))
     for path in [base / name] if name else (base / f"{short}-{number}" for number in itertools.count(1)):
         with disk(path), suppress(FileExistsError):
             path.mkdir()

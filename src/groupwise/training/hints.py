@@ -257,7 +257,7 @@ REMEDIES: Mapping[str, str] = {
         "Scale the rewards down, switch advantage.advantage_normalization on, or raise optim.max_grad_norm."
     ),
     "attempts_cut_off": (
-        "Raise task.max_episode_steps (rollout.max_conversation_turns for conversations), or reward shorter "
+        "Raise task.max_episode_steps (sampling.max_new_tokens for answers), or reward shorter "
         "attempts. If the task has no end of its own, this is normal."
     ),
     "reward_flat": (
