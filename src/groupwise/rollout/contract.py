@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from groupwise.errors import ContractError
-from groupwise.types import Array, VectorEnvironment
+from groupwise.types import ActionSpace, Array, Box, Discrete, MultiDiscrete, VectorEnvironment
 
 Step: TypeAlias = tuple[Array, Array, Array, Array]
 
@@ -24,6 +24,46 @@ def check_sizes(env: VectorEnvironment) -> None:
         size = getattr(env, name, None)
         if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 1:
             raise broken(env, f"{name} must be a positive whole number", size, f"Set `self.{name}`.")
+
+
+def action_space_of(env: VectorEnvironment) -> ActionSpace:
+    """What its actions are; without a word about it, one of `action_count`."""
+    space: ActionSpace = getattr(env, "action_space", None) or Discrete(env.action_count)
+    if isinstance(space, Discrete):
+        numbers = space.count
+    else:
+        numbers = sum(space.counts) if isinstance(space, MultiDiscrete) else len(space.low)
+    if numbers != env.action_count:
+        raise broken(env, f"action_count must be {numbers}, as {space} needs", env.action_count, "Set it so.")
+    return space
+
+
+def action_mask_of(env: VectorEnvironment, count: int) -> Array | None:
+    """Which actions [N, action_count] are allowed now; None where the environment forbids none."""
+    ask = getattr(env, "action_mask", None)
+    if ask is None:
+        return None
+    mask: Array = ask()
+    if not isinstance(mask, np.ndarray) or mask.shape != (count, env.action_count) or mask.dtype != np.bool_:
+        rule = f"action_mask() must return a boolean array of shape ({count}, {env.action_count})"
+        raise broken(env, rule, mask, "Return one row per copy, true where an action is allowed.")
+    return mask
+
+
+def random_actions(env: VectorEnvironment, rng: np.random.Generator, count: int) -> Array:
+    """Any allowed actions, each copy's drawn evenly (from a box without limits, normally)."""
+    space = action_space_of(env)
+    if isinstance(space, Box):
+        low, high = np.array(space.low), np.array(space.high)
+        limited = np.isfinite(low) & np.isfinite(high)
+        even = rng.uniform(np.where(limited, low, -1.0), np.where(limited, high, 1.0), (count, len(low)))
+        return np.where(limited, even, rng.normal(size=even.shape)).astype(np.float32)
+    mask = action_mask_of(env, count)
+    chances = rng.random((count, env.action_count)) + (0.0 if mask is None else mask)
+    if isinstance(space, Discrete):
+        return chances.argmax(axis=1)
+    parts = np.split(chances, np.cumsum(space.counts)[:-1], axis=1)
+    return np.stack([part.argmax(axis=1) for part in parts], axis=1)
 
 
 def check_observations(env: VectorEnvironment, obs: Any, count: int) -> Array:
