@@ -61,7 +61,8 @@ class Trajectory:
     `mask` is true where the policy itself acted (not the prompt, a tool's answer or padding).
     `behavior_logp` and `versions` are recorded when an action is sampled and never recomputed.
     `terminated` is the environment's own end; an attempt cut by a limit is not terminated, and
-    `last_obs` is then what the policy would have seen next.
+    `last_obs` is then what the policy would have seen next. `action_mask` [T, K] tells which actions were
+    allowed, where the environment forbids some.
     """
 
     id: str
@@ -78,6 +79,7 @@ class Trajectory:
     last_obs: Array | None = field(default=None, repr=False)
     error: Failure | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    action_mask: Array | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return int(self.mask.shape[0])
