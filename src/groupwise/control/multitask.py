@@ -204,9 +204,7 @@ def classic() -> list[Part]:
 def curriculum() -> list[Part]:
     """A mountain car that starts with speed and, level by level, with less, until it must rock itself out."""
     speeds = {"fast": 0.055, "slower": 0.045, "slow": 0.03, "at-rest": 0.0}
-    return [
-        Part(f"mountain-car-{name}", MountainCar(start_speed=speed), goal=-150.0) for name, speed in speeds.items()
-    ]
+    return [Part(f"mountain-car-{name}", MountainCar(start_speed=speed), goal=-150.0) for name, speed in speeds.items()]
 
 
 PARTS: Mapping[str, Callable[[], list[Part]]] = {

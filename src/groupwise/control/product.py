@@ -14,7 +14,8 @@ from torch import Tensor
 from groupwise.config import TaskSettings, TrainingConfig
 from groupwise.control import environments
 from groupwise.control.multitask import Curriculum, MultiTask
-from groupwise.control.policy import MLPPolicy
+from groupwise.control.normalise import Normaliser, ScaledReward
+from groupwise.control.policy import MLPPolicy, Network
 from groupwise.core import loss_rule
 from groupwise.errors import ConfigError
 from groupwise.rewards.environment import EnvironmentReward
@@ -24,36 +25,51 @@ from groupwise.training.estimate import Attempts
 from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
 from groupwise.training.source import GroupSource, NumberedTasks, Rows, Tasks
-from groupwise.types import Array, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
+from groupwise.types import Array, Box, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
 
 BEYOND_EVALUATION = 2**32
 IDLE_SECTIONS = ("grouping", "generation", "memory", "scoring")
 IDLE_SETTINGS = ("model_name", "gradient_checkpointing", "max_conversation_turns")
 
 
-def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
-    """Everything a control run needs, made from its settings; `reward` replaces the environment's own."""
+def build(cfg: TrainingConfig, reward: Reward | None = None, network: Network | None = None) -> Parts:
+    """Everything a control run needs, made from its settings.
+
+    `reward` replaces the environment's own, and `network(inputs, outputs)` makes the networks in place of tanh layers.
+    """
     check(cfg)
     environment = make_environment(cfg.task)
+    actions = action_space_of(environment)
+    continuous = isinstance(actions, Box)
     policy = MLPPolicy(
         environment.observation_size,
-        action_space_of(environment),
+        actions,
         hidden_sizes=cfg.policy.hidden_sizes,
         critic=cfg.advantage.estimator == "gae",
         seed=cfg.run.seed,
+        network=network,
+        normalise=chosen(cfg.policy.normalize_observations, continuous),
     )
+    normaliser = Normaliser(policy, environment.observation_size)
+    reward = reward or EnvironmentReward()
+    if chosen(cfg.advantage.normalize_returns, continuous):
+        reward = ScaledReward(reward, normaliser, cfg.advantage.gamma)
     tasks = make_tasks(environment, cfg.task.environment, cfg.run.seed)
     watch = tasks.see if isinstance(tasks, Curriculum) else None
     source = GroupSource(
         cfg,
         tasks=tasks,
-        rollout=Episodes(environment, policy, cfg.rollout.num_generations, cfg.run.seed, watch),
-        reward=reward or EnvironmentReward(),
+        rollout=Episodes(environment, policy, cfg.rollout.num_generations, cfg.run.seed, normaliser, watch),
+        reward=reward,
         collate=lambda attempts: rows_of_steps(attempts, cfg.loss.loss_type),
         values=critic_values(policy) if cfg.advantage.estimator == "gae" else None,
         reference=frozen_reference(policy) if cfg.policy.use_reference_model else None,
     )
     return Parts(policy, source, greedy_evaluation(cfg, make_environment(cfg.task)), notes=notes(cfg))
+
+
+def chosen(setting: bool | None, usual: bool) -> bool:
+    return usual if setting is None else setting
 
 
 def check(cfg: TrainingConfig) -> None:
@@ -129,31 +145,42 @@ class Episodes:
         policy: MLPPolicy,
         group_size: int,
         seed: int,
+        normaliser: Normaliser,
         watch: Callable[[Sequence[Group]], None] | None = None,
     ) -> None:
         self.environment = environment
         self.policy = policy
         self.group_size = group_size
+        self.normaliser = normaliser
         self.watch = watch
         self.rng = np.random.default_rng([seed, 1])
         self.rounds = 0
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
         self.rounds += 1
+        self.normaliser.freeze()
         groups = collect_groups(
             self.environment, self.policy, tasks, self.group_size, self.rng,
             version=self.policy.version, prefix=str(self.rounds),
         )  # fmt: skip
+        if self.policy.normalise:
+            self.normaliser.see(groups)
         if self.watch is not None:
             self.watch(groups)
         return groups
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rng": self.rng.bit_generator.state, "rounds": self.rounds}
+        return {
+            "rng": self.rng.bit_generator.state,
+            "rounds": self.rounds,
+            "normaliser": self.normaliser.state_dict(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.rng.bit_generator.state = state["rng"]
         self.rounds = state["rounds"]
+        if "normaliser" in state:
+            self.normaliser.load_state_dict(state["normaliser"])
 
 
 def rows_of_steps(attempts: Attempts, loss_type: str) -> Rows:
