@@ -6,6 +6,9 @@ from typing import Any
 
 from groupwise.config.finding import Finding
 
+# Groupings that look at how an attempt went; `core.grouping` says the same of each, and a test compares the two.
+OUTCOME_STRATEGIES = ("difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet")
+
 
 def one_precision(bf16: bool, fp16: bool) -> Finding | None:
     """`bf16` and `fp16` exclude each other."""
