@@ -182,7 +182,7 @@ def test_a_grouping_goes_on_where_its_state_was_saved(strategy: str) -> None:
 
 
 def test_hierarchical_groups_lie_inside_each_other() -> None:
-    points, cluster = blobs(0, 2, size=8)
+    points, _ = blobs(0, 2, size=8)
     tasks = ["a", "b"] * 8
     seeds = [0, 0, 0, 0, 1, 1, 1, 1] * 2
     grouping = make_grouping("hierarchical", 2)

@@ -60,22 +60,18 @@ def summarise(
     tasks: Sequence[str],
     seeds: Sequence[int] | None = None,
     returns: Sequence[float] | None = None,
+    *,
+    features: bool = True,
 ) -> Summaries:
     """Summaries of trajectories; without `returns`, what each earned by its own rewards.
 
-    Features: reward per step, log(1 + length), and the mean and standard deviation of every observed quantity.
+    Features: reward per step, log(1 + length), and the mean and standard deviation of every observed quantity. Without
+    `features` there are none, for strategies that do not use them.
     """
     totals = [float(np.sum(m.rewards)) for m in members] if returns is None else list(returns)
     lengths = np.array([len(m) for m in members], np.int64)
-    seen = [np.asarray(m.obs, np.float64).reshape(len(m), -1) if len(m) else np.zeros((1, 1)) for m in members]
-    width = max((obs.shape[1] for obs in seen), default=0)
-    features = np.zeros((len(members), 2 + 2 * width))
-    for row, obs, total, length in zip(features, seen, totals, lengths, strict=True):
-        row[0], row[1] = total / max(length, 1), np.log1p(length)
-        row[2 : 2 + obs.shape[1]] = obs.mean(axis=0)
-        row[2 + width : 2 + width + obs.shape[1]] = obs.std(axis=0)
     return Summaries(
-        features=features,
+        features=_features(members, totals) if features else np.zeros((len(members), 0)),
         tasks=np.array(list(tasks), np.str_),
         returns=np.array(totals, np.float64),
         lengths=lengths,
@@ -83,11 +79,23 @@ def summarise(
     )
 
 
+def _features(members: Sequence[Trajectory], totals: Sequence[float]) -> Floats:
+    seen = [np.asarray(m.obs, np.float64).reshape(len(m), -1) if len(m) else np.zeros((1, 1)) for m in members]
+    width = max((obs.shape[1] for obs in seen), default=0)
+    features = np.zeros((len(members), 2 + 2 * width))
+    for row, obs, total, member in zip(features, seen, totals, members, strict=True):
+        row[0], row[1] = total / max(len(member), 1), np.log1p(len(member))
+        row[2 : 2 + obs.shape[1]] = obs.mean(axis=0)
+        row[2 + width : 2 + width + obs.shape[1]] = obs.std(axis=0)
+    return features
+
+
 class Grouping:
     """A strategy: integer groups [N] of summaries. Those that learn keep what they learned in their state."""
 
     name: ClassVar[str]
     depends_on_outcome: ClassVar[bool]
+    uses_features: ClassVar[bool] = True
 
     def __call__(self, attempts: Summaries) -> Ints:
         raise NotImplementedError
@@ -112,6 +120,7 @@ class ByTask(Grouping):
 
     name = "task"
     depends_on_outcome = False
+    uses_features = False
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -137,6 +146,7 @@ class ByQuantile(Grouping):
     """
 
     depends_on_outcome = True
+    uses_features = False
 
     def __init__(self, count: int | None = 4) -> None:
         self.count = 4 if count is None else count
@@ -344,8 +354,8 @@ def check_baseline(grouping: Grouping, *, allow_outcome: bool = False) -> None:
     """Refuse to subtract the mean of groups that were formed from the outcome."""
     if grouping.depends_on_outcome and not allow_outcome:
         raise ConfigError(
-            f"groups by {grouping.name!r} are formed from how attempts ended; subtracting their mean teaches the best of "
-            "the worst and unteaches the worst of the best",
+            f"groups by {grouping.name!r} are formed from how attempts ended; subtracting their mean teaches "
+            "the best of the worst and unteaches the worst of the best",
             hint="Use them to scale and weigh (grouping.group_strategy), and leave grouping.baseline_group = 'start'; "
             "grouping.allow_outcome_baseline = true permits it, for the ablation that shows the harm.",
             field="grouping.baseline_group",

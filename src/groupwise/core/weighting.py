@@ -56,7 +56,7 @@ def group_sizes(groups: Ints, sizes: Floats, returns: Floats) -> GroupSizes:
     np.maximum.at(highest, index, returns)
     return GroupSizes(
         groups=names.astype(np.int64),
-        size=np.bincount(index, sizes, count),
+        size=np.bincount(index, sizes, count).astype(np.float64),
         mean=np.bincount(index, returns, count) / attempts,
         lowest=lowest,
         highest=highest,
