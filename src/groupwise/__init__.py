@@ -31,6 +31,12 @@ _HOMES = {
     "create_value_function": "groupwise.language.value",
     "TrajectoryDataset": "groupwise.language.dataset",
     "AgentConfig": "groupwise.agents.settings",
+    "GRPO": "groupwise.control.grpo",
+    "GroupingStrategy": "groupwise.control.grpo",
+    "GroupAdvantageNormalizer": "groupwise.control.grpo",
+    "GroupWeightCalculator": "groupwise.control.grpo",
+    "AdaptiveGrouper": "groupwise.control.grpo",
+    "compute_group_advantages_vectorized": "groupwise.core.vectorized",
     "Learner": "groupwise.training.learner",
     "GroupSource": "groupwise.training.source",
     "create_run": "groupwise.training.folder",
@@ -42,6 +48,13 @@ __all__ = ["__version__", *_HOMES]
 if TYPE_CHECKING:
     from groupwise.agents.settings import AgentConfig
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
+    from groupwise.control.grpo import (
+        GRPO,
+        AdaptiveGrouper,
+        GroupAdvantageNormalizer,
+        GroupingStrategy,
+        GroupWeightCalculator,
+    )
     from groupwise.core import (
         compute_grpo_advantages,
         compute_grpo_loss,
@@ -49,6 +62,7 @@ if TYPE_CHECKING:
         loss_denominator,
         policy_loss,
     )
+    from groupwise.core.vectorized import compute_group_advantages_vectorized
     from groupwise.errors import GroupwiseError
     from groupwise.language.dataset import TrajectoryDataset
     from groupwise.language.value import ValueFunction, ValueHead, create_value_function
