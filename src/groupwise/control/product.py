@@ -6,7 +6,7 @@ import copy
 import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -27,22 +27,38 @@ from groupwise.types import Array, Group, Policy, Reward, Task, Tensors, Traject
 
 BEYOND_EVALUATION = 2**32
 IDLE_SECTIONS = ("grouping", "generation", "memory", "scoring")
-IDLE_SETTINGS = ("model_name", "gradient_checkpointing", "max_conversation_turns")
+IDLE_SETTINGS = ("model_name", "gradient_checkpointing", "max_conversation_turns", "num_envs", "num_steps")
 
 ENVIRONMENTS: Mapping[str, Callable[..., VectorEnvironment]] = {"CartPole-v1": CartPole}
 
 
-def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
-    """Everything a control run needs, made from its settings; `reward` replaces the environment's own."""
-    check(cfg)
-    environment = make_environment(cfg.task)
-    policy = MLPPolicy(
+class ActorCritic(Policy, Protocol):
+    """A policy for control: it acts, sampling or at its best, and has an opinion of states where it has a critic."""
+
+    def act(self, obs: Array, uniforms: Array) -> tuple[Array, Array]: ...
+    def greedy(self, obs: Array) -> Array: ...
+    def value(self, obs: Tensor) -> Tensor: ...
+
+
+MakePolicy = Callable[[TrainingConfig, VectorEnvironment], ActorCritic]
+
+
+def make_policy(cfg: TrainingConfig, environment: VectorEnvironment) -> MLPPolicy:
+    """The network that the settings describe, for this environment."""
+    return MLPPolicy(
         environment.observation_size,
         environment.action_count,
         hidden_sizes=cfg.policy.hidden_sizes,
         critic=cfg.advantage.estimator == "gae",
         seed=cfg.run.seed,
     )
+
+
+def build(cfg: TrainingConfig, reward: Reward | None = None, policy_of: MakePolicy = make_policy) -> Parts:
+    """Everything a control run needs, made from its settings; `reward` replaces the environment's own."""
+    check(cfg)
+    environment = make_environment(cfg.task)
+    policy = policy_of(cfg, environment)
     source = GroupSource(
         cfg,
         tasks=reset_seeds(cfg.task.environment, cfg.run.seed),
@@ -120,7 +136,7 @@ def reset_seeds(environment: str, seed: int) -> NumberedTasks:
 class Episodes:
     """Whole episodes by the present policy, every group from one reset state."""
 
-    def __init__(self, environment: VectorEnvironment, policy: MLPPolicy, group_size: int, seed: int) -> None:
+    def __init__(self, environment: VectorEnvironment, policy: ActorCritic, group_size: int, seed: int) -> None:
         self.environment = environment
         self.policy = policy
         self.group_size = group_size
@@ -167,7 +183,7 @@ def rows_of_steps(attempts: Attempts, loss_type: str) -> Rows:
     )
 
 
-def critic_values(policy: MLPPolicy) -> Callable[[Sequence[Trajectory]], list[Array]]:
+def critic_values(policy: ActorCritic) -> Callable[[Sequence[Trajectory]], list[Array]]:
     """For every attempt the critic's view of each state and of the one after the last: [T + 1]."""
 
     def values(members: Sequence[Trajectory]) -> list[Array]:
@@ -182,7 +198,7 @@ def critic_values(policy: MLPPolicy) -> Callable[[Sequence[Trajectory]], list[Ar
     return values
 
 
-def frozen_reference(policy: MLPPolicy) -> Callable[[Tensors], Tensor]:
+def frozen_reference(policy: ActorCritic) -> Callable[[Tensors], Tensor]:
     """The policy as it is now, for the KL term. It is the same after a resume: it comes from the seed."""
     reference = copy.deepcopy(policy)
     return lambda inputs: reference.evaluate(inputs).logp
@@ -193,8 +209,7 @@ def greedy_evaluation(cfg: TrainingConfig, environment: VectorEnvironment) -> Ev
     seeds = [cfg.run.eval_seed + n for n in range(cfg.run.eval_episodes)]
 
     def evaluate(policy: Policy) -> dict[str, float]:
-        assert isinstance(policy, MLPPolicy)
-        returns, lengths = evaluate_greedy(environment, policy, seeds)
+        returns, lengths = evaluate_greedy(environment, cast(ActorCritic, policy), seeds)
         sound = returns[np.isfinite(returns)]
         return {
             "eval/reward_mean": float(np.mean(sound)) if len(sound) else math.nan,
