@@ -61,7 +61,8 @@ class Trajectory:
     `mask` is true where the policy itself acted (not the prompt, a tool's answer or padding).
     `behavior_logp` and `versions` are recorded when an action is sampled and never recomputed.
     `terminated` is the environment's own end; an attempt cut by a limit is not terminated, and
-    `last_obs` is then what the policy would have seen next.
+    `last_obs` is then what the policy would have seen next. `action_mask` [T, K] tells which actions were
+    allowed, where the environment forbids some.
     """
 
     id: str
@@ -78,6 +79,7 @@ class Trajectory:
     last_obs: Array | None = field(default=None, repr=False)
     error: Failure | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    action_mask: Array | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return int(self.mask.shape[0])
@@ -272,6 +274,43 @@ class Reward(Protocol):
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Discrete:
+    """One of `count` actions, as a whole number from 0."""
+
+    count: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class MultiDiscrete:
+    """Several choices at once, the k-th one of `counts[k]`."""
+
+    counts: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.counts),)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Several numbers at once. Limits may be infinite; the environment takes what lies beyond for the limit."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.low),)
+
+
+ActionSpace: TypeAlias = Discrete | MultiDiscrete | Box
+
+
 class VectorEnvironment(Protocol):
     """Many copies of one environment, stepped together in arrays.
 
@@ -279,6 +318,11 @@ class VectorEnvironment(Protocol):
     `step(actions)` returns `(obs [N, ...], rewards [N], terminated [N], truncated [N])`. A copy that has
     ended stays where it is and returns reward 0 until the next reset. The same seeds and actions give the
     same run, and every call returns arrays of its own.
+
+    `action_count` is how many numbers a policy gives per step: one score per action. Two things are optional. An
+    environment with other actions than one of `action_count` choices says so in `action_space`: a `MultiDiscrete`
+    (`action_count` is then the sum of its counts) or a `Box` (its length). One that forbids some actions has a method
+    `action_mask()` that returns [N, action_count], true where an action is allowed after the last reset or step.
     """
 
     observation_size: int

@@ -18,6 +18,7 @@ from groupwise.control.policy import MLPPolicy
 from groupwise.core import loss_rule
 from groupwise.errors import ConfigError
 from groupwise.rewards.environment import EnvironmentReward
+from groupwise.rollout.contract import action_space_of
 from groupwise.rollout.episodes import collect_groups, evaluate_greedy
 from groupwise.training.estimate import Attempts
 from groupwise.training.loop import Evaluate
@@ -47,7 +48,7 @@ def make_policy(cfg: TrainingConfig, environment: VectorEnvironment) -> MLPPolic
     """The network that the settings describe, for this environment."""
     return MLPPolicy(
         environment.observation_size,
-        environment.action_count,
+        action_space_of(environment),
         hidden_sizes=cfg.policy.hidden_sizes,
         critic=cfg.advantage.estimator == "gae",
         seed=cfg.run.seed,
@@ -165,8 +166,8 @@ def rows_of_steps(attempts: Attempts, loss_type: str) -> Rows:
     """
     mask = attempts.mask
 
-    def joined(name: str, dtype: torch.dtype, *shape: int) -> Tensor:
-        arrays = [getattr(member, name) for member in attempts.members] or [np.zeros((0, *shape))]
+    def joined(name: str, dtype: torch.dtype | None = None, *shape: int) -> Tensor:
+        arrays = [getattr(member, name) for member in attempts.members] or [np.zeros((0, *shape), np.int64)]
         return torch.from_numpy(np.concatenate(arrays)).to(dtype)[:, None]
 
     def pick(table: Tensor) -> Tensor:
@@ -174,8 +175,11 @@ def rows_of_steps(attempts: Attempts, loss_type: str) -> Rows:
 
     averaged = loss_rule(loss_type).aggregation == "mean_of_means"
     behavior_logp = joined("behavior_logp", torch.float32)
+    inputs = {"obs": joined("obs", torch.float32, 1), "actions": joined("actions")}
+    if any(member.action_mask is not None for member in attempts.members):
+        inputs["action_mask"] = joined("action_mask")
     return Rows(
-        inputs={"obs": joined("obs", torch.float32, 1), "actions": joined("actions", torch.int64)},
+        inputs=inputs,
         mask=torch.ones(behavior_logp.shape, dtype=torch.bool),
         behavior_logp=behavior_logp,
         pick=pick,

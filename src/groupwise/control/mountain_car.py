@@ -1,0 +1,73 @@
+"""Mountain car, many copies at once: Gymnasium's MountainCar-v0 and MountainCarContinuous-v0 without their loops."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.control.states import StateEnvironment
+from groupwise.errors import ContractError
+from groupwise.types import Array, Box
+
+LEFT_END, RIGHT_END = -1.2, 0.6
+SPEED_LIMIT = 0.07
+GRAVITY = 0.0025
+
+
+class MountainCar(StateEnvironment):
+    """Rock a car out of a valley by pushing left (0), not at all (1) or right (2): a `VectorEnvironment`.
+
+    Reward −1 for every step until the flag at 0.5. It starts at rest between `start_low` and `start_high`; the
+    defaults are MountainCar-v0, and starts nearer to the flag are easier.
+    """
+
+    state_names = ("position", "velocity")
+    observation_size = 2
+    action_count = 3
+    goal = 0.5
+
+    def __init__(self, *, start_low: float = -0.6, start_high: float = -0.4, max_steps: int = 200) -> None:
+        if not LEFT_END <= start_low <= start_high < self.goal:
+            raise ContractError(
+                f"A mountain car starts between {LEFT_END} and {self.goal}, not from {start_low} to {start_high}.",
+                hint="Give start_low ≤ start_high inside these limits.",
+            )
+        self._start_bounds = start_low, start_high
+        super().__init__(max_steps)
+
+    def _start(self, rng: np.random.Generator) -> Array:
+        return np.array([rng.uniform(*self._start_bounds), 0.0])
+
+    def _advance(self, actions: Array) -> tuple[Array, Array, Array]:
+        after, arrived = self._roll((actions - 1) * 0.001)
+        return after, np.full(len(arrived), -1.0), arrived
+
+    def _roll(self, push: Array) -> tuple[Array, Array]:
+        position, velocity = self._state
+        velocity = np.clip(velocity + (push + np.cos(3 * position) * -GRAVITY), -SPEED_LIMIT, SPEED_LIMIT)
+        position = np.clip(position + velocity, LEFT_END, RIGHT_END)
+        velocity[(position == LEFT_END) & (velocity < 0)] = 0.0
+        return np.stack((position, velocity)), (position >= self.goal) & (velocity >= 0.0)
+
+    def _observe(self, state: Array) -> NDArray[np.float32]:
+        return state.T.astype(np.float32, order="C")
+
+
+class MountainCarContinuous(MountainCar):
+    """The same valley with a push of any strength in ±1, 100 for the flag at 0.45 and a price for every push.
+
+    As in Gymnasium, the price is that of the push asked for, also beyond the limits, and states after the first are
+    kept in single precision.
+    """
+
+    action_count = 1
+    action_space = Box((-1.0,), (1.0,))
+    goal = 0.45
+
+    def __init__(self, *, start_low: float = -0.6, start_high: float = -0.4, max_steps: int = 999) -> None:
+        super().__init__(start_low=start_low, start_high=start_high, max_steps=max_steps)
+
+    def _advance(self, actions: Array) -> tuple[Array, Array, Array]:
+        asked = actions[:, 0].astype(np.float64)
+        after, arrived = self._roll(np.clip(asked, -1.0, 1.0) * 0.0015)
+        return after.astype(np.float32).astype(np.float64), 100.0 * arrived - 0.1 * asked * asked, arrived
