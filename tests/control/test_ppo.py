@@ -13,10 +13,11 @@ import torch
 from groupwise.config import TrainingConfig, load_config
 from groupwise.control.cartpole import CartPole
 from groupwise.control.policy import MLPPolicy
-from groupwise.control.ppo import Copies, build, check
+from groupwise.control.ppo import build, check
 from groupwise.control.product import reset_seeds
 from groupwise.errors import ConfigError, ContractError
 from groupwise.rollout.copies import Separate
+from groupwise.rollout.segments import Copies
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute
 

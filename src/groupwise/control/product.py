@@ -14,7 +14,7 @@ from torch import Tensor
 
 from groupwise.config import TaskSettings, TrainingConfig
 from groupwise.control.cartpole import CartPole
-from groupwise.control.policy import MLPPolicy
+from groupwise.control.policy import MLPPolicy, Network
 from groupwise.core import loss_rule
 from groupwise.errors import ConfigError
 from groupwise.rewards.environment import EnvironmentReward
@@ -36,22 +36,23 @@ ENVIRONMENTS: Mapping[str, Callable[..., VectorEnvironment]] = {"CartPole-v1": C
 class ActorCritic(Policy, Protocol):
     """A policy for control: it acts, sampling or at its best, and has an opinion of states where it has a critic."""
 
-    def act(self, obs: Array, uniforms: Array) -> tuple[Array, Array]: ...
-    def greedy(self, obs: Array) -> Array: ...
+    def act(self, obs: Array, uniforms: Array, mask: Array | None = None) -> tuple[Array, Array]: ...
+    def greedy(self, obs: Array, mask: Array | None = None) -> Array: ...
     def value(self, obs: Tensor) -> Tensor: ...
 
 
 MakePolicy = Callable[[TrainingConfig, VectorEnvironment], ActorCritic]
 
 
-def make_policy(cfg: TrainingConfig, environment: VectorEnvironment) -> MLPPolicy:
-    """The network that the settings describe, for this environment."""
+def make_policy(cfg: TrainingConfig, environment: VectorEnvironment, network: Network | None = None) -> MLPPolicy:
+    """The network that the settings describe, or one of the user's own, for this environment."""
     return MLPPolicy(
         environment.observation_size,
         action_space_of(environment),
         hidden_sizes=cfg.policy.hidden_sizes,
         critic=cfg.advantage.estimator == "gae",
         seed=cfg.run.seed,
+        network=network,
     )
 
 

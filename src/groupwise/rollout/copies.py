@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from groupwise.rollout.contract import action_mask_of, action_space_of
 from groupwise.types import Array, RestartingEnvironment, VectorEnvironment
 
 
@@ -24,6 +25,9 @@ class Separate:
         self.observation_size = self._members[0].observation_size
         self.action_count = self._members[0].action_count
         self.max_steps = self._members[0].max_steps
+        self.action_space = action_space_of(self._members[0])
+        if hasattr(self._members[0], "action_mask"):
+            self.action_mask = self._action_mask
 
     def reset(self, seeds: Sequence[int]) -> Array:
         self._members += [self._make() for _ in range(len(seeds) - len(self._members))]
@@ -42,3 +46,7 @@ class Separate:
             np.concatenate(column) for column in zip(*answers, strict=True)
         )  # fmt: skip
         return self._obs.copy(), rewards, terminated, truncated
+
+    def _action_mask(self) -> Array:
+        masks = [action_mask_of(env, 1) for env in self._members[: len(self._obs)]]
+        return np.concatenate([mask for mask in masks if mask is not None])
