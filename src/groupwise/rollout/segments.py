@@ -116,11 +116,14 @@ class Copies:
 
     def _reset(self) -> Array:
         obs = self.environment.reset([task.seed for task in self.under_way])
-        return contract.check_observations(self.environment, obs, self.count)
+        return self._seen(obs)
+
+    def _seen(self, obs: Array) -> Array:
+        return contract.check_observations(self.environment, obs, self.count).astype(np.float32, copy=False)
 
     def _step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
         answer = contract.check_step(self.environment, self.environment.step(actions), self.count)
-        obs, rewards, *_ = answer
+        obs, rewards, terminated, truncated = answer
         sound = np.isfinite(obs).all(axis=1) & np.isfinite(rewards)
         if not sound.all():
             copy = int(np.argmin(sound))
@@ -129,7 +132,7 @@ class Copies:
                 "Look for a division by 0 or an overflow in the environment.",
             )  # fmt: skip
         self.totals += rewards
-        return answer
+        return obs.astype(np.float32, copy=False), rewards, terminated, truncated
 
     def _episode(self, copy: np.intp, terminated: bool) -> Episode:
         end = End.FINISHED if terminated else End.TRUNCATED
@@ -146,7 +149,7 @@ class Copies:
     def _restart(self, copies: Array) -> Array:
         self.totals[copies] = 0.0
         obs = self.environment.restart(copies, [self.under_way[copy].seed for copy in copies])
-        return contract.check_observations(self.environment, obs, self.count)
+        return self._seen(obs)
 
     def state_dict(self) -> dict[str, Any]:
         self._forget_what_ended()
