@@ -50,11 +50,12 @@ CARTPOLE_BUDGET = 100_000
 EVALUATION = range(50_000, 50_050)
 ZOO: dict[str, dict[str, Any]] = {
     "CartPole-v1": {
-        "n_envs": 8, "n_steps": 32, "batch_size": 256, "gamma": 0.98, "gae_lambda": 0.8, "n_epochs": 20, "ent_coef": 0.0,
-        "learning_rate": lambda left: 1e-3 * left, "clip_range": lambda left: 0.2 * left,
+        "n_envs": 8, "n_steps": 32, "batch_size": 256, "gamma": 0.98, "gae_lambda": 0.8, "n_epochs": 20,
+        "ent_coef": 0.0, "learning_rate": lambda left: 1e-3 * left, "clip_range": lambda left: 0.2 * left,
     },
     "LunarLander-v3": {
-        "n_envs": 16, "n_steps": 1024, "batch_size": 64, "gamma": 0.999, "gae_lambda": 0.98, "n_epochs": 4, "ent_coef": 0.01,
+        "n_envs": 16, "n_steps": 1024, "batch_size": 64, "gamma": 0.999, "gae_lambda": 0.98, "n_epochs": 4,
+        "ent_coef": 0.01,
     },
 }  # fmt: skip
 
