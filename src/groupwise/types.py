@@ -322,7 +322,8 @@ class VectorEnvironment(Protocol):
     `action_count` is how many numbers a policy gives per step: one score per action. Two things are optional. An
     environment with other actions than one of `action_count` choices says so in `action_space`: a `MultiDiscrete`
     (`action_count` is then the sum of its counts) or a `Box` (its length). One that forbids some actions has a method
-    `action_mask()` that returns [N, action_count], true where an action is allowed after the last reset or step.
+    `action_mask()` that returns [N, action_count], true where an action is allowed after the last reset or step, or
+    None where all are.
     """
 
     observation_size: int

@@ -41,9 +41,9 @@ def action_space_of(env: VectorEnvironment) -> ActionSpace:
 def action_mask_of(env: VectorEnvironment, count: int) -> Array | None:
     """Which actions [N, action_count] are allowed now; None where the environment forbids none."""
     ask = getattr(env, "action_mask", None)
-    if ask is None:
+    mask: Array | None = None if ask is None else ask()
+    if mask is None:
         return None
-    mask: Array = ask()
     if not isinstance(mask, np.ndarray) or mask.shape != (count, env.action_count) or mask.dtype != np.bool_:
         rule = f"action_mask() must return a boolean array of shape ({count}, {env.action_count})"
         raise broken(env, rule, mask, "Return one row per copy, true where an action is allowed.")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import ContractError
-from groupwise.rollout.contract import action_mask_of, action_space_of, check_choice, check_sizes
+from groupwise.rollout.contract import action_mask_of, action_space_of, check_choice, check_sizes, name_of
 from groupwise.rollout.tape import Tape
 from groupwise.types import Array, Failure, Group, Task, VectorEnvironment
 
@@ -109,6 +109,6 @@ def _ask(method: Callable[[Any], Any], argument: object) -> Any:
     except ContractError:
         raise
     except Exception as error:
-        name = getattr(method, "__qualname__", "the environment")
+        name = f"{name_of(getattr(method, '__self__', method))}.{getattr(method, '__name__', 'step')}"
         hint = "Its check is `groupwise.rollout.checker.check_environment(env)`."
         return Failure("environment", "raised", f"{name} raised {type(error).__name__}: {error}", hint)
