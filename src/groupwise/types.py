@@ -26,11 +26,19 @@ Tensors: TypeAlias = "Mapping[str, Tensor]"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is attempted: a prompt, a requirement, or an environment with its reset seed."""
+    """What is attempted: a prompt, a requirement, or an environment with its reset seed.
+
+    An id reads `kind/number`. Tasks of one kind earn on one scale of reward: `CartPole-v1/17` is a CartPole.
+    """
 
     id: str
     payload: Any = None
     seed: int = 0
+
+    @property
+    def kind(self) -> str:
+        """What its id says before the last slash; an id without one is a kind of its own."""
+        return self.id.rpartition("/")[0] or self.id
 
 
 class End(StrEnum):

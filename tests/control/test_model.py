@@ -50,17 +50,18 @@ def test_predictions_are_single_or_many_greedy_or_drawn(learned: ControlModel) -
     assert set(np.unique(drawn)) == {0, 1}
 
 
-def test_a_saved_model_acts_the_same_in_another_process(learned: ControlModel, tmp_path: Path) -> None:
-    path = learned.save(tmp_path / "model")
+def test_saved_models_act_the_same_in_another_process(tmp_path: Path) -> None:
+    models = [ControlModel("CartPole-v1", name, seed=3, **SMALL).learn(total_steps=2) for name in ("grpo", "ppo")]
+    paths = [model.save(tmp_path / f"model-{number}") for number, model in enumerate(models)]
     np.save(tmp_path / "obs.npy", OBSERVATIONS)
     script = (
-        "import sys, numpy as np; from groupwise.control.model import ControlModel;"
-        "print(*ControlModel.load(sys.argv[1]).predict(np.load(sys.argv[2]))[0])"
+        "import sys, numpy as np; from groupwise.control.model import ControlModel\n"
+        "for path in sys.argv[2:]: print(*ControlModel.load(path).predict(np.load(sys.argv[1]))[0])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, path, tmp_path / "obs.npy"], capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout.split() == [str(action) for action in learned.predict(OBSERVATIONS)[0]], done.stderr
+    command = [sys.executable, "-c", script, tmp_path / "obs.npy", *paths]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    said = [line.split() for line in done.stdout.splitlines()]
+    assert said == [[str(a) for a in model.predict(OBSERVATIONS)[0]] for model in models], done.stderr
 
 
 def weights(model: ControlModel) -> list[torch.Tensor]:

@@ -152,15 +152,16 @@ class LanguageSettings(Section):
 class AdvantageSettings(Section):
     """How rewards become advantages."""
 
-    estimator: Literal["outcome", "group_rtg", "gae"] = setting(
-        "outcome", "credit: one per attempt, return-to-go against the group, or GAE with a critic"
+    estimator: Literal["outcome", "group_rtg", "gae", "group_gae"] = setting(
+        "outcome",
+        "credit: one per attempt, return-to-go against the group, GAE with a critic, or GAE with one scaled per task",
     )
     baseline_type: Literal["group_mean", "group_median", "leave_one_out", "global_mean", "none"] = setting(
         "group_mean", "what an attempt is compared with"
     )
     advantage_normalization: bool = setting(True, "divide by advantage_scale; false only subtracts the baseline")
-    advantage_scale: Literal["group_std", "batch_std", "none"] = setting(
-        "group_std", "spread that advantages are divided by"
+    advantage_scale: Literal["group_std", "batch_std", "task_rms", "none"] = setting(
+        "group_std", "spread that advantages are divided by: the group's, the batch's or grouping.scale_group's"
     )
     std_type: Literal["population", "sample"] = setting(
         "population", "standard deviation over n (population) or n - 1 (sample)"
@@ -168,7 +169,7 @@ class AdvantageSettings(Section):
     gamma: float = setting(0.99, "discount per step", ge=0, le=1)
     gae_lambda: float = setting(0.95, "GAE: 0 trusts the critic, 1 the returns", ge=0, le=1)
     reward_clip: float | None = setting(
-        None, "clips an attempt's score (outcome) or each step's reward (group_rtg, gae); null is off", gt=0
+        None, "clips an attempt's score (outcome) or each step's reward (the others); null is off", gt=0
     )
 
 
@@ -249,16 +250,32 @@ class OptimSettings(Section):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GroupingSettings(Section):
-    """How trajectories of many tasks are grouped for scale and weight."""
+    """Which attempts are compared, scaled and weighed together. See docs/grouping.md."""
 
-    group_strategy: Literal["auto", "task", "difficulty", "length", "adaptive", "hierarchical"] = setting(
-        "auto", "what trajectories are grouped by"
+    group_strategy: Literal["task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"] = setting(
+        "task", "what attempts are grouped by for scale and weight"
+    )
+    scale_group: Literal["task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"] | None = (
+        setting(None, "groups whose RMS divides where advantage_scale = 'task_rms'; null takes group_strategy")
+    )
+    weight_group: Literal["task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"] | None = (
+        setting(None, "groups that group_weight_method weighs and reports tell apart; null takes group_strategy")
+    )
+    baseline_group: Literal[
+        "start", "task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"
+    ] = setting("start", "groups whose mean is subtracted: attempts from one start, or for ablations a strategy")
+    allow_outcome_baseline: bool = setting(
+        False, "permit a baseline_group formed from the outcome, which teaches the wrong thing: for ablations"
     )
     n_groups: int | None = setting(4, "number of groups; null chooses it by silhouette", ge=1)
     group_weight_method: Literal["none", "balanced", "inv_sqrt_steps", "performance", "adaptive"] = setting(
-        "balanced", "what a group weighs in the loss"
+        "none", "what a group weighs in the loss"
     )
-    history_window: int = setting(1000, "trajectories the adaptive grouping remembers", ge=1)
+    group_weight_temperature: float = setting(1.0, "performance and adaptive: above 1 is gentler", gt=0)
+    group_weight_floor: float = setting(
+        0.1, "performance and adaptive: least share of the loss, as a part of an equal one", ge=0, le=1
+    )
+    history_window: int = setting(1000, "trajectories that adaptive and dirichlet groupings remember", ge=1)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

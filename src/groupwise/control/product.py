@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from groupwise.config import TaskSettings, TrainingConfig
+from groupwise.config.rules import OUTCOME_STRATEGIES, needs_critic
 from groupwise.control.cartpole import CartPole
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.core import loss_rule
@@ -27,7 +28,7 @@ from groupwise.training.source import GroupSource, NumberedTasks, Rows
 from groupwise.types import Array, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
 
 BEYOND_EVALUATION = 2**32
-IDLE_SECTIONS = ("grouping", "generation", "memory", "scoring")
+IDLE_SECTIONS = ("generation", "memory", "scoring")
 IDLE_SETTINGS = ("model_name", "gradient_checkpointing", "max_conversation_turns", "num_envs", "num_steps")
 
 ENVIRONMENTS: Mapping[str, Callable[..., VectorEnvironment]] = {"CartPole-v1": CartPole}
@@ -50,7 +51,7 @@ def make_policy(cfg: TrainingConfig, environment: VectorEnvironment, network: Ne
         environment.observation_size,
         action_space_of(environment),
         hidden_sizes=cfg.policy.hidden_sizes,
-        critic=cfg.advantage.estimator == "gae",
+        critic=needs_critic(cfg.advantage.estimator),
         seed=cfg.run.seed,
         network=network,
     )
@@ -67,7 +68,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None, policy_of: MakePoli
         rollout=Episodes(environment, policy, cfg.rollout.num_generations, cfg.run.seed),
         reward=reward or EnvironmentReward(),
         collate=lambda attempts: rows_of_steps(attempts, cfg.loss.loss_type),
-        values=critic_values(policy) if cfg.advantage.estimator == "gae" else None,
+        values=critic_values(policy) if needs_critic(cfg.advantage.estimator) else None,
         reference=frozen_reference(policy) if cfg.policy.use_reference_model else None,
     )
     return Parts(policy, source, greedy_evaluation(cfg, make_environment(cfg.task)), notes=notes(cfg))
@@ -85,8 +86,30 @@ def notes(cfg: TrainingConfig) -> tuple[str, ...]:
     sections = [name for name in IDLE_SECTIONS if getattr(cfg, name) != getattr(usual, name)]
     single = [name for name in IDLE_SETTINGS if getattr(cfg, name) != getattr(usual, name)]
     found = [f"{name} has no effect on a control run" for name in (*sections, *single)]
-    if cfg.rollout.num_generations == 1 and cfg.advantage.estimator != "gae":
+    if cfg.rollout.num_generations == 1 and not needs_critic(cfg.advantage.estimator):
         found.append("rollout.num_generations = 1: a group of one has nothing to compare with and learns nothing")
+    return (*found, *group_notes(cfg))
+
+
+def group_notes(cfg: TrainingConfig) -> tuple[str, ...]:
+    """What a person should know of the groups that were chosen."""
+    grouping, advantage = cfg.grouping, cfg.advantage
+    found = []
+    if advantage.estimator == "group_gae" and advantage.advantage_scale != "task_rms":
+        found.append(
+            f"advantage.advantage_scale = {advantage.advantage_scale!r} does not scale by task; group_gae is meant for "
+            "'task_rms'"
+        )
+    if grouping.scale_group is not None and advantage.advantage_scale != "task_rms":
+        found.append(
+            f"grouping.scale_group = {grouping.scale_group!r} has no effect: advantage.advantage_scale is "
+            f"{advantage.advantage_scale!r} and not 'task_rms'"
+        )
+    if grouping.baseline_group in OUTCOME_STRATEGIES:
+        found.append(
+            f"grouping.baseline_group = {grouping.baseline_group!r} is formed from how attempts ended and teaches "
+            "the best of the worst: expect this run to fail"
+        )
     return tuple(found)
 
 

@@ -26,8 +26,6 @@ class Separate:
         self.action_count = self._members[0].action_count
         self.max_steps = self._members[0].max_steps
         self.action_space = action_space_of(self._members[0])
-        if hasattr(self._members[0], "action_mask"):
-            self.action_mask = self._action_mask
 
     def reset(self, seeds: Sequence[int]) -> Array:
         self._members += [self._make() for _ in range(len(seeds) - len(self._members))]
@@ -47,6 +45,7 @@ class Separate:
         )  # fmt: skip
         return self._obs.copy(), rewards, terminated, truncated
 
-    def _action_mask(self) -> Array:
+    def action_mask(self) -> Array | None:
         masks = [action_mask_of(env, 1) for env in self._members[: len(self._obs)]]
-        return np.concatenate([mask for mask in masks if mask is not None])
+        given = [mask for mask in masks if mask is not None]
+        return np.concatenate(given) if len(given) == len(masks) else None
