@@ -38,7 +38,7 @@ from record import print_result
 from rich.progress import track
 
 from groupwise.config import TrainingConfig, load_config
-from groupwise.control import ppo, product
+from groupwise.control import environments, ppo, product
 from groupwise.rollout.episodes import evaluate_greedy
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute
@@ -58,46 +58,6 @@ ZOO: dict[str, dict[str, Any]] = {
         "ent_coef": 0.01,
     },
 }  # fmt: skip
-
-
-class GymnasiumCopies:
-    """Gymnasium's own environment, one object per copy, as a `VectorEnvironment`."""
-
-    def __init__(self, name: str, max_steps: int) -> None:
-        import gymnasium
-
-        self.max_steps = max_steps
-        self._make = lambda: gymnasium.make(name)
-        self._copies: list[Any] = [self._make()]
-        self.observation_size = int(self._copies[0].observation_space.shape[0])
-        self.action_count = int(self._copies[0].action_space.n)
-
-    def reset(self, seeds: Sequence[int]) -> Array:
-        self._copies += [self._make() for _ in range(len(seeds) - len(self._copies))]
-        self._count = len(seeds)
-        self._obs = np.stack([env.reset(seed=seed)[0] for env, seed in zip(self._copies, seeds, strict=False)])
-        self._terminated, self._truncated = np.zeros((2, self._count), np.bool_)
-        return self._obs.copy()
-
-    def restart(self, copies: Array, seeds: Sequence[int]) -> Array:
-        for copy, seed in zip(copies, seeds, strict=True):
-            self._obs[copy] = self._copies[copy].reset(seed=seed)[0]
-        self._terminated[copies] = self._truncated[copies] = False
-        return self._obs.copy()
-
-    def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
-        rewards = np.zeros(self._count)
-        for copy in np.flatnonzero(~(self._terminated | self._truncated)):
-            answer = self._copies[copy].step(int(actions[copy]))
-            self._obs[copy], rewards[copy], self._terminated[copy], self._truncated[copy] = answer[:4]
-        return self._obs.copy(), rewards, self._terminated.copy(), self._truncated.copy()
-
-
-product.ENVIRONMENTS = {
-    **product.ENVIRONMENTS,
-    "Gymnasium/CartPole-v1": lambda: GymnasiumCopies("CartPole-v1", 500),
-    "LunarLander-v3": lambda: GymnasiumCopies("LunarLander-v3", 1000),
-}
 
 
 class Window:
@@ -193,13 +153,13 @@ def run(job: tuple[str, int, int]) -> dict[str, Any]:
         found, model = train_sb3(name, seed, budget, target)
         policy: Any = GreedySB3(model)
     else:
-        changes = {"environment": f"Gymnasium/{name}"} if who == "same_env" else {}
+        changes: dict[str, Any] = {"options": {"gymnasium": True}} if who == "same_env" else {}
         changes |= {"total_samples": budget, "num_episodes": 10**6}
         with tempfile.TemporaryDirectory() as folder:
             algorithm = "ppo" if who == "ppo" else "grpo"
             found, policy = train_ours(settings(f"{algorithm}/{name}.toml", seed, folder, **changes), target)
     if part == "lunar":
-        returns, _ = evaluate_greedy(GymnasiumCopies(name, 1000), policy, EVALUATION)
+        returns, _ = evaluate_greedy(environments.make(name), policy, EVALUATION)
         found["score"] = float(np.mean(returns))
     return {"arm": arm, "seed": seed, **found}
 

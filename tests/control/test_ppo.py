@@ -14,12 +14,12 @@ from groupwise.config import TrainingConfig, load_config
 from groupwise.control.cartpole import CartPole
 from groupwise.control.policy import MLPPolicy
 from groupwise.control.ppo import build, check
-from groupwise.control.product import reset_seeds
 from groupwise.errors import ConfigError, ContractError
 from groupwise.rollout.copies import Separate
 from groupwise.rollout.segments import Copies
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute
+from groupwise.types import Task
 
 Configure = Callable[..., TrainingConfig]
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -35,7 +35,7 @@ def ppo_config(small_config: Configure) -> Configure:
 
 
 def copies_of(environment: Any, count: int = 4) -> Copies:
-    return Copies(environment, count, reset_seeds("CartPole-v1", 0), 0)
+    return Copies(environment, count, lambda number, copy: Task(f"CartPole-v1/{number}", None, number), 0)
 
 
 def metrics_of(cfg: TrainingConfig) -> list[dict[str, Any]]:
@@ -138,6 +138,14 @@ def test_the_clip_shrinks_and_training_ends_by_samples(ppo_config: Configure) ->
     )  # fmt: skip
     steps = metrics_of(cfg)
     assert [step["optim/learning_rate"] for step in steps] == pytest.approx([0.02, 0.015, 0.01, 0.005])
+
+
+def test_every_task_of_a_suite_gets_the_same_number_of_steps(ppo_config: Configure) -> None:
+    batch = build(ppo_config(environment="reward-scales", num_envs=6, num_steps=64)).source.next()
+    tasks = batch.inputs["obs"][:, 0, -3:]
+    assert tasks.sum(0).tolist() == [128, 128, 128]
+    kinds = {record.task_id.rpartition("/")[0]: record.total / record.length for record in batch.records}
+    assert kinds == {"cartpole": 100, "cartpole-long": 1, "cartpole-short-reversed": pytest.approx(0.01)}
 
 
 def test_settings_that_are_not_ppos_are_refused(ppo_config: Configure) -> None:

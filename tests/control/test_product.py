@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from groupwise.config import TrainingConfig
-from groupwise.control.product import BEYOND_EVALUATION, build, reset_seeds
+from groupwise.control.cartpole import CartPole
+from groupwise.control.product import BEYOND_EVALUATION, build, make_tasks
 from groupwise.core import LOSSES
 from groupwise.errors import ConfigError
 from groupwise.training.folder import create_run
@@ -98,7 +99,7 @@ def test_cut_off_attempts_are_left_out_when_asked(small_config: Configure) -> No
 
 
 def test_evaluation_starts_are_never_trained_on() -> None:
-    tasks = reset_seeds("CartPole-v1", 0).take(200)
+    tasks = make_tasks(CartPole(), "CartPole-v1", 0).take(200)
     assert len({task.seed for task in tasks}) == 200
     assert min(task.seed for task in tasks) >= BEYOND_EVALUATION
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from groupwise.control.multitask import SUITES
 from groupwise.errors import ConfigError, ContractError, MissingExtra
 from groupwise.types import ActionSpace, Array, Box, Discrete, MultiDiscrete
 
@@ -91,7 +92,8 @@ class GymnasiumEnvironment:
         """Which actions are allowed now; None if the environment has never said. Copies that have ended may do all."""
         if self._masks is None:
             return None
-        allowed: Array = self._masks | self._ended.any(axis=0)[:, np.newaxis]
+        ended: Array = np.logical_or(*self._ended)
+        allowed: Array = self._masks | ended[:, np.newaxis]
         return allowed
 
     def close(self) -> None:
@@ -279,7 +281,7 @@ def unknown(id: str, gym: Any, error: Exception) -> ConfigError:
     elif isinstance(error, ImportError):
         message, meant = f"{id} cannot be made: {error}", ""
     else:
-        message, meant = f"{id} is not an environment we know", nearest(id, gym.registry)
+        message, meant = f"{id} is not an environment we know", nearest(id, [*gym.registry, *SUITES])
     hint = f"Did you mean {meant!r}?" if meant else "gymnasium.pprint_registry() lists the ids of Gymnasium."
     return ConfigError(message, hint=hint, field="task.environment")
 

@@ -24,22 +24,23 @@ import torch
 from torch import Tensor
 
 from groupwise.config import TrainingConfig
+from groupwise.control.multitask import MultiTask
 from groupwise.control.product import (
     ActorCritic,
     MakePolicy,
+    fresh_start,
     greedy_evaluation,
     make_environment,
     make_policy,
     refuse_sequence_losses,
-    reset_seeds,
 )
 from groupwise.core import gae, zscore
 from groupwise.errors import ConfigError
 from groupwise.rollout.copies import restarting
-from groupwise.rollout.segments import Copies, Episode, Segment
+from groupwise.rollout.segments import Copies, Episode, MakeTask, Segment
 from groupwise.training.records import advantage_metrics
 from groupwise.training.session import Parts
-from groupwise.types import Array, Batch, End, GroupRecord, Policy
+from groupwise.types import Array, Batch, End, GroupRecord, Policy, Task
 
 IDLE_SETTINGS = ("num_generations", "tasks_per_step", "dynamic_sampling", "replay_groups", "baseline_type")
 
@@ -49,9 +50,23 @@ def build(cfg: TrainingConfig, policy_of: MakePolicy = make_policy) -> Parts:
     check(cfg)
     environment = restarting(lambda: make_environment(cfg.task))
     policy = policy_of(cfg, environment)
-    copies = Copies(environment, cfg.rollout.num_envs, reset_seeds(cfg.task.environment, cfg.run.seed), cfg.run.seed)
+    copies = Copies(environment, cfg.rollout.num_envs, make_starts(cfg), cfg.run.seed)
     evaluate = greedy_evaluation(cfg, make_environment(cfg.task))
     return Parts(policy, SegmentSource(cfg, copies, policy), evaluate, notes=notes(cfg))
+
+
+def make_starts(cfg: TrainingConfig) -> MakeTask:
+    """Ever new starts. Of a suite, a copy keeps to one task, so that each gets the same number of steps."""
+    name, seed, environment = cfg.task.environment, cfg.run.seed, make_environment(cfg.task)
+
+    def start(number: int, copy: int) -> Task:
+        begins = fresh_start(seed, number)
+        if not isinstance(environment, MultiTask):
+            return Task(f"{name}/{begins}", name, begins)
+        kind = copy % len(environment.kinds)
+        return Task(f"{environment.kinds[kind]}/{begins}", name, environment.seed_of(kind, begins))
+
+    return start
 
 
 def check(cfg: TrainingConfig) -> None:

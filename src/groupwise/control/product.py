@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
@@ -14,7 +13,8 @@ from torch import Tensor
 
 from groupwise.config import TaskSettings, TrainingConfig
 from groupwise.config.rules import OUTCOME_STRATEGIES, needs_critic
-from groupwise.control.cartpole import CartPole
+from groupwise.control import environments
+from groupwise.control.multitask import Curriculum, MultiTask
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.core import loss_rule
 from groupwise.errors import ConfigError
@@ -24,14 +24,12 @@ from groupwise.rollout.episodes import collect_groups, evaluate_greedy
 from groupwise.training.estimate import Attempts
 from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
-from groupwise.training.source import GroupSource, NumberedTasks, Rows
+from groupwise.training.source import GroupSource, NumberedTasks, Rows, Tasks
 from groupwise.types import Array, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
 
 BEYOND_EVALUATION = 2**32
 IDLE_SECTIONS = ("generation", "memory", "scoring")
 IDLE_SETTINGS = ("model_name", "gradient_checkpointing", "max_conversation_turns", "num_envs", "num_steps")
-
-ENVIRONMENTS: Mapping[str, Callable[..., VectorEnvironment]] = {"CartPole-v1": CartPole}
 
 
 class ActorCritic(Policy, Protocol):
@@ -62,10 +60,12 @@ def build(cfg: TrainingConfig, reward: Reward | None = None, policy_of: MakePoli
     check(cfg)
     environment = make_environment(cfg.task)
     policy = policy_of(cfg, environment)
+    tasks = make_tasks(environment, cfg.task.environment, cfg.run.seed)
+    watch = tasks.see if isinstance(tasks, Curriculum) else None
     source = GroupSource(
         cfg,
-        tasks=reset_seeds(cfg.task.environment, cfg.run.seed),
-        rollout=Episodes(environment, policy, cfg.rollout.num_generations, cfg.run.seed),
+        tasks=tasks,
+        rollout=Episodes(environment, policy, cfg.rollout.num_generations, cfg.run.seed, watch),
         reward=reward or EnvironmentReward(),
         collate=lambda attempts: rows_of_steps(attempts, cfg.loss.loss_type),
         values=critic_values(policy) if needs_critic(cfg.advantage.estimator) else None,
@@ -126,54 +126,67 @@ def refuse_sequence_losses(cfg: TrainingConfig) -> None:
 
 
 def make_environment(task: TaskSettings) -> VectorEnvironment:
-    if task.environment not in ENVIRONMENTS:
-        near = difflib.get_close_matches(task.environment, ENVIRONMENTS, 1, 0.3)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(ENVIRONMENTS)}."
-        raise ConfigError(
-            f"task.environment = {task.environment!r} is not an environment we know",
-            hint=hint, field="task.environment",
-        )  # fmt: skip
+    """What `task` names: one of ours, a suite, or Gymnasium's; `task.options.gymnasium` insists on the last."""
     options = dict(task.options)
-    if task.max_episode_steps is not None:
-        options["max_steps"] = task.max_episode_steps
-    try:
-        return ENVIRONMENTS[task.environment](**options)
-    except TypeError as error:
-        raise ConfigError(
-            f"task.options = {dict(task.options)} does not fit {task.environment}: {error}",
-            field="task.options",
-        ) from error
+    gymnasium = options.pop("gymnasium", False)
+    if not isinstance(gymnasium, bool):
+        raise ConfigError(f"task.options.gymnasium = {gymnasium!r} must be true or false", field="task.options")
+    return environments.make(task.environment, max_steps=task.max_episode_steps, gymnasium=gymnasium, options=options)
 
 
-def reset_seeds(environment: str, seed: int) -> NumberedTasks:
-    """The same environment, started from ever new seeds.
+def make_tasks(environment: VectorEnvironment, name: str, seed: int) -> Tasks:
+    """The same environment, started from ever new seeds; of a suite, its tasks in turn or as a curriculum opens them.
 
     They lie above every seed that `run.eval_seed` can name, so no start is both learned from and judged on.
     """
 
-    def make(number: int) -> Task:
-        start = BEYOND_EVALUATION + int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
-        return Task(f"{environment}/{start}", environment, start)
+    def single(start: int) -> Task:
+        return Task(f"{name}/{start}", name, start)
 
-    return NumberedTasks(make)
+    if not isinstance(environment, MultiTask):
+        return NumberedTasks(lambda number: single(fresh_start(seed, number)))
+    suite = environment
+
+    def make(number: int, kind: int) -> Task:
+        start = fresh_start(seed, number)
+        return Task(f"{suite.kinds[kind]}/{start}", name, suite.seed_of(kind, start))
+
+    if suite.name == "curriculum":
+        return Curriculum(suite, make, seed)
+    return NumberedTasks(lambda number: make(number, number % len(suite.kinds)))
+
+
+def fresh_start(seed: int, number: int) -> int:
+    return BEYOND_EVALUATION + int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
 
 
 class Episodes:
     """Whole episodes by the present policy, every group from one reset state."""
 
-    def __init__(self, environment: VectorEnvironment, policy: ActorCritic, group_size: int, seed: int) -> None:
+    def __init__(
+        self,
+        environment: VectorEnvironment,
+        policy: ActorCritic,
+        group_size: int,
+        seed: int,
+        watch: Callable[[Sequence[Group]], None] | None = None,
+    ) -> None:
         self.environment = environment
         self.policy = policy
         self.group_size = group_size
+        self.watch = watch
         self.rng = np.random.default_rng([seed, 1])
         self.rounds = 0
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
         self.rounds += 1
-        return collect_groups(
+        groups = collect_groups(
             self.environment, self.policy, tasks, self.group_size, self.rng,
             version=self.policy.version, prefix=str(self.rounds),
         )  # fmt: skip
+        if self.watch is not None:
+            self.watch(groups)
+        return groups
 
     def state_dict(self) -> dict[str, Any]:
         return {"rng": self.rng.bit_generator.state, "rounds": self.rounds}
@@ -246,6 +259,18 @@ def greedy_evaluation(cfg: TrainingConfig, environment: VectorEnvironment) -> Ev
             "eval/length_mean": float(np.mean(lengths)),
             "eval/attempts": float(len(seeds)),
             "eval/failed_share": 1.0 - len(sound) / len(seeds),
+            **(by_kind(environment, seeds, returns, lengths) if isinstance(environment, MultiTask) else {}),
         }
 
     return evaluate
+
+
+def by_kind(suite: MultiTask, seeds: Sequence[int], returns: Array, lengths: Array) -> dict[str, float]:
+    """The same means for each task of a suite."""
+    kinds = np.array([suite.kind_at(seed) for seed in seeds])
+    found = {}
+    for kind in dict.fromkeys(kinds.tolist()):
+        sound = (kinds == kind) & np.isfinite(returns)
+        found[f"eval/{kind}/reward_mean"] = float(np.mean(returns[sound])) if sound.any() else math.nan
+        found[f"eval/{kind}/length_mean"] = float(np.mean(lengths[kinds == kind]))
+    return found

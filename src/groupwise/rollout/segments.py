@@ -5,7 +5,7 @@ A copy that ends is started anew at once, and the state a limit cut off is kept 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,13 +15,7 @@ import torch
 from groupwise.rollout import contract
 from groupwise.types import Array, End, RestartingEnvironment, Task
 
-
-class Tasks(Protocol):
-    """An endless, resumable stream of tasks, whose seeds the copies start from."""
-
-    def take(self, count: int) -> Sequence[Task]: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+MakeTask = Callable[[int, int], Task]
 
 
 class Player(Protocol):
@@ -62,16 +56,19 @@ class Segment:
 class Copies:
     """N copies of an environment, played on from segment to segment, each started anew as soon as it ends.
 
+    `make_task(number, copy)` is the task of the number-th episode, played by that copy.
+
     To resume, nothing is asked of the environment but what it promises anyway, that equal seeds and actions give equal
     runs: kept are the tasks under way and all actions since the oldest of them began, and they are played again.
     """
 
-    def __init__(self, environment: RestartingEnvironment, count: int, tasks: Tasks, seed: int) -> None:
+    def __init__(self, environment: RestartingEnvironment, count: int, make_task: MakeTask, seed: int) -> None:
         contract.check_sizes(environment)
         self.environment = environment
         self.space = contract.action_space_of(environment)
         self.count = count
-        self.tasks = tasks
+        self.make_task = make_task
+        self.episodes = 0
         self.rng = np.random.default_rng([seed, 1])
         self.under_way: list[Task] = []
         self.began = np.zeros(count, np.int64)
@@ -82,7 +79,7 @@ class Copies:
     def play(self, policy: Player, steps: int) -> Segment:
         """The next `steps` steps of every copy, by `policy` as it is now."""
         if not self.under_way:
-            self.under_way = list(self.tasks.take(self.count))
+            self.under_way = [self._next_task(copy) for copy in range(self.count)]
             self.obs = self._reset()
         self._forget_what_ended()
         seen, played, masks, cut, episodes = [self.obs], [], [], [], []
@@ -141,10 +138,14 @@ class Copies:
 
     def _start_next(self, copies: Array) -> Array:
         """A new task for each of these copies; the observations of all."""
-        for copy, task in zip(copies, self.tasks.take(len(copies)), strict=True):
-            self.under_way[copy] = task
+        for copy in copies.tolist():
+            self.under_way[copy] = self._next_task(copy)
         self.began[copies] = len(self.tape)
         return self._restart(copies)
+
+    def _next_task(self, copy: int) -> Task:
+        self.episodes += 1
+        return self.make_task(self.episodes - 1, copy)
 
     def _restart(self, copies: Array) -> Array:
         self.totals[copies] = 0.0
@@ -155,7 +156,7 @@ class Copies:
         self._forget_what_ended()
         return {
             "rng": self.rng.bit_generator.state,
-            "tasks": self.tasks.state_dict(),
+            "episodes": self.episodes,
             "under_way": [(task.id, task.payload, task.seed) for task in self.under_way],
             "began": self.began.tolist(),
             "tape": torch.from_numpy(np.stack(self.tape)) if self.tape else None,
@@ -165,7 +166,7 @@ class Copies:
         if len(state["under_way"]) not in (0, self.count):
             raise ValueError(f"{len(state['under_way'])} copies were under way; rollout.num_envs is {self.count} now")
         self.rng.bit_generator.state = state["rng"]
-        self.tasks.load_state_dict(state["tasks"])
+        self.episodes = state["episodes"]
         self.under_way = [Task(*task) for task in state["under_way"]]
         self.began = np.array(state["began"], np.int64)
         self.tape = [] if state["tape"] is None else list(state["tape"].numpy())
