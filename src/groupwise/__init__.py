@@ -37,6 +37,8 @@ _HOMES = {
     "GroupWeightCalculator": "groupwise.control.grpo",
     "AdaptiveGrouper": "groupwise.control.grpo",
     "compute_group_advantages_vectorized": "groupwise.core.vectorized",
+    "ControlModel": "groupwise.control.model",
+    "evaluate_policy": "groupwise.control.model",
     "Learner": "groupwise.training.learner",
     "GroupSource": "groupwise.training.source",
     "create_run": "groupwise.training.folder",
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
         GroupingStrategy,
         GroupWeightCalculator,
     )
+    from groupwise.control.model import ControlModel, evaluate_policy
     from groupwise.core import (
         compute_grpo_advantages,
         compute_grpo_loss,

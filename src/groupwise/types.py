@@ -348,6 +348,16 @@ class VectorEnvironment(Protocol):
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array]: ...
 
 
+class RestartingEnvironment(VectorEnvironment, Protocol):
+    """A `VectorEnvironment` whose copies can start anew one by one.
+
+    `restart(copies, seeds)` starts the copies of the given numbers, each from its seed, as `reset` would, and returns
+    the observations of all; the others do not notice. `rollout.copies.Separate` makes one of any environment.
+    """
+
+    def restart(self, copies: Array, seeds: Sequence[int]) -> Array: ...
+
+
 class Source(Protocol):
     """Where batches come from: rollout → score → advantages → tensors, in step or ahead of the learner.
 

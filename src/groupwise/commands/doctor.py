@@ -128,7 +128,8 @@ def judge_groups(metrics: list[dict[str, float | None]]) -> Iterator[Finding]:
         ("groups/failed_share", "attempts without a score", 0.0, 0.5, "Look at reward and environment."),
         ("groups/zero_spread_share", "groups without spread", 0.5, 0.99,
          "Attempts of a group score alike: easier or harder tasks, or more rollout.num_generations."),
-        ("attempt/truncated_share", "attempts cut off", 0.5, 1.1, "Raise task.max_episode_steps, or sampling.max_new_tokens."),
+        ("attempt/truncated_share", "attempts cut off", 0.5, 1.1,
+         "Raise task.max_episode_steps, or sampling.max_new_tokens."),
     )  # fmt: skip
     for name, words, note, fault, remedy in rules:
         share = mean(name)

@@ -80,6 +80,9 @@ class TrainingSettings(Section):
     """How long training goes on."""
 
     num_episodes: int = setting(1000, "training iterations: each makes groups, learns from them once", ge=1)
+    total_samples: int | None = setting(
+        None, "environment steps (or tokens) after which training ends; schedules then count these; null is off", ge=1
+    )
     early_stopping: bool = setting(False, "stop when evaluations no longer improve")
     early_stopping_patience: int = setting(10, "evaluations without improvement before stopping", ge=1)
     early_stopping_threshold: float = setting(0.01, "least gain that counts as an improvement", ge=0)
@@ -92,6 +95,8 @@ class RolloutSettings(Section):
 
     num_generations: int = setting(16, "attempts per task: the group size", ge=1)
     tasks_per_step: int = setting(1, "tasks, and so groups, per iteration", ge=1)
+    num_envs: int = setting(8, "PPO: copies of the environment that are stepped together", ge=1)
+    num_steps: int = setting(128, "PPO: steps of each copy per iteration", ge=1)
     reward_timeout: float | None = setting(
         None, "seconds a reward may take over one group before its attempts count as failed; null waits", gt=0
     )
@@ -189,6 +194,9 @@ class LossSettings(Section):
     clip_ratio: float = setting(0.2, "the probability ratio is clipped below 1 minus this", gt=0, le=1)
     clip_ratio_high: float | None = setting(
         None, "the probability ratio is clipped above 1 plus this; null takes clip_ratio", gt=0
+    )
+    clip_scheduler_type: Literal["constant", "linear"] = setting(
+        "constant", "course of the clip over training; linear shrinks it to 0"
     )
     dual_clip: float | None = setting(None, "cap of the ratio where the advantage is negative; null is off", gt=1)
     top_entropy_quantile: float = setting(

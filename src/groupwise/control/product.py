@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -30,30 +30,42 @@ from groupwise.types import Array, Box, Group, Policy, Reward, Task, Tensors, Tr
 
 BEYOND_EVALUATION = 2**32
 IDLE_SECTIONS = ("generation", "memory", "scoring")
-IDLE_SETTINGS = ("model_name", "gradient_checkpointing", "max_conversation_turns")
+IDLE_SETTINGS = ("model_name", "gradient_checkpointing", "max_conversation_turns", "num_envs", "num_steps")
 
 
-def build(cfg: TrainingConfig, reward: Reward | None = None, network: Network | None = None) -> Parts:
-    """Everything a control run needs, made from its settings.
+class ActorCritic(Policy, Protocol):
+    """A policy for control: it acts, sampling or at its best, and has an opinion of states where it has a critic."""
 
-    `reward` replaces the environment's own, and `network(inputs, outputs)` makes the networks in place of tanh layers.
-    """
-    check(cfg)
-    environment = make_environment(cfg.task)
+    def act(self, obs: Array, uniforms: Array, mask: Array | None = None) -> tuple[Array, Array]: ...
+    def greedy(self, obs: Array, mask: Array | None = None) -> Array: ...
+    def value(self, obs: Tensor) -> Tensor: ...
+
+
+MakePolicy = Callable[[TrainingConfig, VectorEnvironment], MLPPolicy]
+
+
+def make_policy(cfg: TrainingConfig, environment: VectorEnvironment, network: Network | None = None) -> MLPPolicy:
+    """The policy that the settings describe, its networks the usual ones or made by `network(inputs, outputs)`."""
     actions = action_space_of(environment)
-    continuous = isinstance(actions, Box)
-    policy = MLPPolicy(
+    return MLPPolicy(
         environment.observation_size,
         actions,
         hidden_sizes=cfg.policy.hidden_sizes,
         critic=needs_critic(cfg.advantage.estimator),
         seed=cfg.run.seed,
         network=network,
-        normalise=chosen(cfg.policy.normalize_observations, continuous),
+        normalise=chosen(cfg.policy.normalize_observations, isinstance(actions, Box)),
     )
+
+
+def build(cfg: TrainingConfig, reward: Reward | None = None, policy_of: MakePolicy = make_policy) -> Parts:
+    """Everything a control run needs, made from its settings; `reward` replaces the environment's own."""
+    check(cfg)
+    environment = make_environment(cfg.task)
+    policy = policy_of(cfg, environment)
     normaliser = Normaliser(policy, environment.observation_size)
     reward = reward or EnvironmentReward()
-    if chosen(cfg.advantage.normalize_returns, continuous):
+    if chosen(cfg.advantage.normalize_returns, isinstance(action_space_of(environment), Box)):
         reward = ScaledReward(reward, normaliser, cfg.advantage.gamma)
     tasks = make_tasks(environment, cfg.task.environment, cfg.run.seed)
     watch = tasks.see if isinstance(tasks, Curriculum) else None
@@ -234,7 +246,7 @@ def rows_of_steps(attempts: Attempts, loss_type: str) -> Rows:
     )
 
 
-def critic_values(policy: MLPPolicy) -> Callable[[Sequence[Trajectory]], list[Array]]:
+def critic_values(policy: ActorCritic) -> Callable[[Sequence[Trajectory]], list[Array]]:
     """For every attempt the critic's view of each state and of the one after the last: [T + 1]."""
 
     def values(members: Sequence[Trajectory]) -> list[Array]:
@@ -249,7 +261,7 @@ def critic_values(policy: MLPPolicy) -> Callable[[Sequence[Trajectory]], list[Ar
     return values
 
 
-def frozen_reference(policy: MLPPolicy) -> Callable[[Tensors], Tensor]:
+def frozen_reference(policy: ActorCritic) -> Callable[[Tensors], Tensor]:
     """The policy as it is now, for the KL term. It is the same after a resume: it comes from the seed."""
     reference = copy.deepcopy(policy)
     return lambda inputs: reference.evaluate(inputs).logp
@@ -260,8 +272,7 @@ def greedy_evaluation(cfg: TrainingConfig, environment: VectorEnvironment) -> Ev
     seeds = [cfg.run.eval_seed + n for n in range(cfg.run.eval_episodes)]
 
     def evaluate(policy: Policy) -> dict[str, float]:
-        assert isinstance(policy, MLPPolicy)
-        returns, lengths = evaluate_greedy(environment, policy, seeds)
+        returns, lengths = evaluate_greedy(environment, cast(ActorCritic, policy), seeds)
         sound = returns[np.isfinite(returns)]
         return {
             "eval/reward_mean": float(np.mean(sound)) if len(sound) else math.nan,
