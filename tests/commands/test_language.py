@@ -94,6 +94,14 @@ def test_a_warm_start_says_what_comes_next_and_can_be_resumed(
     assert "loss/supervised" in next(event for event in events if event["type"] == "step")["data"]["metrics"]
 
 
+def test_settings_of_a_warm_start_alone_are_not_named_as_the_next(
+    settings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings.write_text(settings.read_text().replace('product = "language"', 'product = "warm-start"'))
+    assert run(["sft", str(settings), "--set", "run.run_name=a", "--set", "run.eval_steps=0"]) == 0
+    assert "next: groupwise train SETTINGS.toml --set policy.model_name=runs/a" in capsys.readouterr().err
+
+
 def test_a_warm_start_is_plain_likelihood_whatever_the_loss_of_the_later_run(settings: Path, say: Say) -> None:
     """A reference, a critic or several passes would make it something else, or fail."""
     words = [

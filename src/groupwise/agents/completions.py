@@ -154,11 +154,13 @@ def grader(problems: Problems) -> Any:
 def prefix_values(policy: LanguagePolicy) -> Any:
     """The critic's view before every token and after the last: [T + 1]."""
 
+    device = next(policy.model.parameters()).device
+
     @torch.no_grad()
     def values(members: Sequence[Trajectory]) -> list[Array]:
-        ids = padded([member.actions for member in members], np.int64)
-        lengths = torch.tensor([len(member) for member in members])
-        attention = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        ids = padded([member.actions for member in members], np.int64).to(device)
+        lengths = torch.tensor([len(member) for member in members], device=device)
+        attention = (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
         seen = policy.values({"input_ids": ids, "attention_mask": attention}).cpu().numpy()
         return [np.concatenate([[0.0], row[: len(m)]]) for row, m in zip(seen, members, strict=True)]
 

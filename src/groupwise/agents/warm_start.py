@@ -1,7 +1,8 @@
 """The supervised warm start, on the one loop: a demonstration is an attempt whose every token has advantage 1.
 
 With the present policy's own log-probabilities as the behaviour's, the ratio is 1 and the gradient of the policy loss
-is that of the negative log-likelihood per token. So supervised runs have the same checkpoints, resume and reports.
+is that of the negative log-likelihood per token. So supervised runs have the same checkpoints, resume and reports;
+their reward is the probability that the model gives to a token of the right answer, on average.
 """
 
 from __future__ import annotations
@@ -63,11 +64,12 @@ class Demonstrations:
         }
         with torch.no_grad():
             logp = self.policy.evaluate({name: t.to(self.cfg.policy.device) for name, t in inputs.items()}).logp.cpu()
-        loss = -float(logp[mask].mean())
+        shown = logp[mask]
         tokens = int(mask.sum())
         return Batch(
             inputs, mask, logp.float(), mask.float(), denominator=tokens, total_rows=size, total_tokens=tokens,
-            metrics={"reward/mean": -loss, "loss/supervised": loss}, samples=tokens, attempts=size,
+            metrics={"reward/mean": float(shown.exp().mean()), "loss/supervised": -float(shown.mean())},
+            samples=tokens, attempts=size,
         )  # fmt: skip
 
     def _row(self, problem: Problem) -> tuple[Any, Any]:

@@ -26,6 +26,7 @@ from groupwise.training.folder import create_run
 from groupwise.types import Sample
 
 SETTINGS = Path(str(files("groupwise.agents")))
+GRPO_SETTINGS = "column_addition.toml"
 SHOWN = 5
 
 OPENING = """A language model of 0.9 million weights, made from scratch, learns two-digit sums on one core.
@@ -56,7 +57,7 @@ def demo(
     warm_seconds = time.perf_counter() - began
     path = warm
     if not stopped:
-        path, stopped = train("column_addition.toml", seed, runs_dir, console, title=SCORES, model=warm)
+        path, stopped = train(GRPO_SETTINGS, seed, runs_dir, console, title=SCORES, model=warm)
     seconds = time.perf_counter() - began
     report, history = write_report(path), History.read(path)
     scores, formats = history.series("eval/accuracy")[1], history.series("eval/format")[1]
@@ -69,7 +70,10 @@ def demo(
             }
         )  # fmt: skip
     elif stopped:
-        console.print(f"stopped; go on with: groupwise resume {path}", highlight=False, markup=False)
+        words = f"stopped; go on with: groupwise resume {path}"
+        if path == warm:
+            words += f"\n    and then: groupwise train {SETTINGS / GRPO_SETTINGS} --set policy.model_name={path}"
+        console.print(words, highlight=False, markup=False, soft_wrap=True)
     else:
         _tell(console, history, seconds)
         command = "groupwise" if shutil.which("groupwise") else sys.argv[0]

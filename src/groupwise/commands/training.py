@@ -49,7 +49,8 @@ def sft(config: Path, *, set_: Overrides = (), common: Common = Common()) -> int
     cfg = supervised(load_config(config, set_))
     path, status = begin(cfg, json=common.json)
     if status == 0 and not common.json:
-        words = f"next: groupwise train {config} --set policy.model_name={path}\n      groupwise chat {path}"
+        later = config if load_config(config).task.product == "language" else "SETTINGS.toml"
+        words = f"next: groupwise train {later} --set policy.model_name={path}\n      groupwise chat {path}"
         Console(stderr=True, soft_wrap=True).print(words, highlight=False, markup=False)
     return status
 

@@ -9,13 +9,14 @@ from typing import Any
 from groupwise.reporting.history import History
 from groupwise.training.numbers import number, percent
 
+ROUNDING = 1e-6  # a KL below this is the rounding of float32
 NUMBERS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("reward", "reward/mean", number),
     ("evaluation", "eval/reward_mean", number),
     ("no spread", "groups/zero_spread_share", percent),
     ("failed", "groups/failed_share", percent),
     ("entropy", "policy/entropy", number),
-    ("KL", "policy/kl", number),
+    ("KL", "policy/kl", lambda kl: number(kl) if abs(kl) >= ROUNDING else "0"),
     ("clipped low", "policy/clip_low", percent),
     ("clipped high", "policy/clip_high", percent),
     ("gradient", "optim/grad_norm", number),

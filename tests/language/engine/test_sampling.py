@@ -156,3 +156,12 @@ def test_wrong_parameters_are_refused_with_value_and_limit(wrong: dict[str, Any]
     with pytest.raises(ConfigError, match=message) as caught:
         SamplingParams(**wrong)
     assert caught.value.field in wrong
+
+
+def test_a_token_that_only_a_penalty_could_choose_has_a_finite_log_probability() -> None:
+    """At a low temperature the softmax of an unlikely token is 0; its log-probability is not."""
+    logits = torch.tensor([[6.0, 2.0, -1.0]])
+    rules = rules_of([SamplingParams(temperature=0.01, repetition_penalty=50.0)], 3, CPU)
+    tokens, logp = sample(logits, rules, torch.tensor([[0.5]]), torch.tensor([[True, False, False]]))
+    assert tokens.tolist() == [1]
+    assert logp.item() == pytest.approx(torch.log_softmax(logits.double() / 0.01, -1)[0, 1].item(), rel=1e-6)

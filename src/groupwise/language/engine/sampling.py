@@ -104,7 +104,12 @@ def sample(logits: Tensor, rules: Rules, uniform: Tensor, seen: Tensor | None) -
         tokens = _invert(_weights(probs, scaled, shaped, logits, rules), uniform)
         if rules.greedy is not None:
             tokens = torch.where(rules.greedy, shaped.argmax(-1, keepdim=True), tokens)
-    return tokens.squeeze(1), probs.gather(1, tokens).log().squeeze(1)
+    return tokens.squeeze(1), _logp(scaled, probs, tokens).squeeze(1)
+
+
+def _logp(scaled: Tensor, probs: Tensor, tokens: Tensor) -> Tensor:
+    """log softmax(scaled) of the tokens, from the likeliest one's probability: that never underflows."""
+    return scaled.gather(1, tokens) - scaled.amax(-1, keepdim=True) + probs.amax(-1, keepdim=True).log()
 
 
 def _weights(probs: Tensor, scaled: Tensor, shaped: Tensor, logits: Tensor, rules: Rules) -> Tensor:
