@@ -26,7 +26,10 @@ from groupwise.errors import GroupwiseError, StorageError
 from groupwise.training.storage import write_atomic
 
 EXTRAS = {
-    "control": ("gymnasium",),
+    "control": ("gymnasium", "pygame"),
+    "box2d": ("Box2D",),
+    "mujoco": ("mujoco",),
+    "atari": ("ale_py",),
     "tracking": ("tensorboard", "wandb"),
     "language": ("transformers", "peft"),
 }

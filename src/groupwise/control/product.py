@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from groupwise.config import TaskSettings, TrainingConfig
 from groupwise.control import environments
+from groupwise.control.gif import write_gif
 from groupwise.control.multitask import Curriculum, MultiTask
 from groupwise.control.normalise import Normaliser, ScaledReward
 from groupwise.control.policy import MLPPolicy, Network
@@ -65,7 +67,13 @@ def build(cfg: TrainingConfig, reward: Reward | None = None, network: Network | 
         values=critic_values(policy) if cfg.advantage.estimator == "gae" else None,
         reference=frozen_reference(policy) if cfg.policy.use_reference_model else None,
     )
-    return Parts(policy, source, greedy_evaluation(cfg, make_environment(cfg.task)), notes=notes(cfg))
+    return Parts(
+        policy,
+        source,
+        greedy_evaluation(cfg, make_environment(cfg.task)),
+        film=lambda path, seed: film(policy, make_environment(cfg.task), path, seed),
+        notes=notes(cfg),
+    )
 
 
 def chosen(setting: bool | None, usual: bool) -> bool:
@@ -251,6 +259,12 @@ def greedy_evaluation(cfg: TrainingConfig, environment: VectorEnvironment) -> Ev
         }
 
     return evaluate
+
+
+def film(policy: MLPPolicy, environment: VectorEnvironment, path: Path, seed: int) -> str:
+    """One greedy episode as a GIF, and a line about it."""
+    shown = write_gif(policy, environment, path, seed=seed)
+    return f"{shown.path}: seed {seed}, return {shown.total:g} in {shown.length} steps, {shown.frames} pictures"
 
 
 def by_kind(suite: MultiTask, seeds: Sequence[int], returns: Array, lengths: Array) -> dict[str, float]:

@@ -23,7 +23,8 @@ from groupwise.types import Event, Policy, Source
 class Parts:
     """What a product contributes to a run: who acts, where batches come from, how it is judged.
 
-    `samples` tells what the policy did in the last evaluation, a few attempts in words. `notes` are things a person
+    `samples` tells what the policy did in the last evaluation, a few attempts in words. `film` writes a picture of one
+    attempt from a seed to a file, where there is anything to see, and says what it shows. `notes` are things a person
     should know before it starts; they become hints.
     """
 
@@ -31,6 +32,7 @@ class Parts:
     source: Source
     evaluate: Evaluate | None = None
     samples: Samples | None = None
+    film: Callable[[Path, int], str] | None = None
     notes: tuple[str, ...] = ()
 
 
