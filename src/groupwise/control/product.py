@@ -21,6 +21,7 @@ from groupwise.control.policy import MLPPolicy, Network
 from groupwise.core import loss_rule
 from groupwise.errors import ConfigError
 from groupwise.rewards.environment import EnvironmentReward
+from groupwise.rollout.checker import check_environment
 from groupwise.rollout.contract import action_space_of
 from groupwise.rollout.episodes import collect_groups, evaluate_greedy
 from groupwise.training.estimate import Attempts
@@ -72,6 +73,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None, network: Network | 
         source,
         greedy_evaluation(cfg, make_environment(cfg.task)),
         film=lambda path, seed: film(policy, make_environment(cfg.task), path, seed),
+        inspect=lambda: check_environment(make_environment(cfg.task)),
         notes=notes(cfg),
     )
 
