@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,12 +15,14 @@ from torch import Tensor
 from groupwise.config import TaskSettings, TrainingConfig
 from groupwise.config.rules import OUTCOME_STRATEGIES, needs_critic
 from groupwise.control import environments
+from groupwise.control.gif import write_gif
 from groupwise.control.multitask import Curriculum, MultiTask
 from groupwise.control.normalise import Normaliser, ScaledReward
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.core import loss_rule
 from groupwise.errors import ConfigError
 from groupwise.rewards.environment import EnvironmentReward
+from groupwise.rollout.checker import check_environment
 from groupwise.rollout.contract import action_space_of
 from groupwise.rollout.episodes import collect_groups, evaluate_greedy
 from groupwise.training.estimate import Attempts
@@ -33,19 +36,8 @@ IDLE_SECTIONS = ("generation", "memory", "scoring")
 IDLE_SETTINGS = ("model_name", "gradient_checkpointing", "max_conversation_turns", "num_envs", "num_steps")
 
 
-class ActorCritic(Policy, Protocol):
-    """A policy for control: it acts, sampling or at its best, and has an opinion of states where it has a critic."""
-
-    def act(self, obs: Array, uniforms: Array, mask: Array | None = None) -> tuple[Array, Array]: ...
-    def greedy(self, obs: Array, mask: Array | None = None) -> Array: ...
-    def value(self, obs: Tensor) -> Tensor: ...
-
-
-MakePolicy = Callable[[TrainingConfig, VectorEnvironment], MLPPolicy]
-
-
 def make_policy(cfg: TrainingConfig, environment: VectorEnvironment, network: Network | None = None) -> MLPPolicy:
-    """The policy that the settings describe, its networks the usual ones or made by `network(inputs, outputs)`."""
+    """The network that the settings describe, or one of the user's own, for this environment."""
     actions = action_space_of(environment)
     return MLPPolicy(
         environment.observation_size,
@@ -58,14 +50,17 @@ def make_policy(cfg: TrainingConfig, environment: VectorEnvironment, network: Ne
     )
 
 
-def build(cfg: TrainingConfig, reward: Reward | None = None, policy_of: MakePolicy = make_policy) -> Parts:
-    """Everything a control run needs, made from its settings; `reward` replaces the environment's own."""
+def build(cfg: TrainingConfig, reward: Reward | None = None, network: Network | None = None) -> Parts:
+    """Everything a control run needs, made from its settings.
+
+    `reward` replaces the environment's own, and `network(inputs, outputs)` makes the networks in place of tanh layers.
+    """
     check(cfg)
     environment = make_environment(cfg.task)
-    policy = policy_of(cfg, environment)
+    policy = make_policy(cfg, environment, network)
     normaliser = Normaliser(policy, environment.observation_size)
     reward = reward or EnvironmentReward()
-    if chosen(cfg.advantage.normalize_returns, isinstance(action_space_of(environment), Box)):
+    if chosen(cfg.advantage.normalize_returns, isinstance(policy.action_space, Box)):
         reward = ScaledReward(reward, normaliser, cfg.advantage.gamma)
     tasks = make_tasks(environment, cfg.task.environment, cfg.run.seed)
     watch = tasks.see if isinstance(tasks, Curriculum) else None
@@ -78,7 +73,14 @@ def build(cfg: TrainingConfig, reward: Reward | None = None, policy_of: MakePoli
         values=critic_values(policy) if needs_critic(cfg.advantage.estimator) else None,
         reference=frozen_reference(policy) if cfg.policy.use_reference_model else None,
     )
-    return Parts(policy, source, greedy_evaluation(cfg, make_environment(cfg.task)), notes=notes(cfg))
+    return Parts(
+        policy,
+        source,
+        greedy_evaluation(cfg, make_environment(cfg.task)),
+        film=lambda path, seed: film(policy, make_environment(cfg.task), path, seed),
+        inspect=lambda: check_environment(make_environment(cfg.task)),
+        notes=notes(cfg),
+    )
 
 
 def chosen(setting: bool | None, usual: bool) -> bool:
@@ -119,7 +121,7 @@ def group_notes(cfg: TrainingConfig) -> tuple[str, ...]:
     if grouping.baseline_group in OUTCOME_STRATEGIES:
         found.append(
             f"grouping.baseline_group = {grouping.baseline_group!r} is formed from how attempts ended and teaches "
-            "the best of the worst: expect this run to fail"
+            "the best of the worst: for ablations only"
         )
     return tuple(found)
 
@@ -246,7 +248,7 @@ def rows_of_steps(attempts: Attempts, loss_type: str) -> Rows:
     )
 
 
-def critic_values(policy: ActorCritic) -> Callable[[Sequence[Trajectory]], list[Array]]:
+def critic_values(policy: MLPPolicy) -> Callable[[Sequence[Trajectory]], list[Array]]:
     """For every attempt the critic's view of each state and of the one after the last: [T + 1]."""
 
     def values(members: Sequence[Trajectory]) -> list[Array]:
@@ -261,7 +263,7 @@ def critic_values(policy: ActorCritic) -> Callable[[Sequence[Trajectory]], list[
     return values
 
 
-def frozen_reference(policy: ActorCritic) -> Callable[[Tensors], Tensor]:
+def frozen_reference(policy: MLPPolicy) -> Callable[[Tensors], Tensor]:
     """The policy as it is now, for the KL term. It is the same after a resume: it comes from the seed."""
     reference = copy.deepcopy(policy)
     return lambda inputs: reference.evaluate(inputs).logp
@@ -272,7 +274,7 @@ def greedy_evaluation(cfg: TrainingConfig, environment: VectorEnvironment) -> Ev
     seeds = [cfg.run.eval_seed + n for n in range(cfg.run.eval_episodes)]
 
     def evaluate(policy: Policy) -> dict[str, float]:
-        returns, lengths = evaluate_greedy(environment, cast(ActorCritic, policy), seeds)
+        returns, lengths = evaluate_greedy(environment, cast(MLPPolicy, policy), seeds)
         sound = returns[np.isfinite(returns)]
         return {
             "eval/reward_mean": float(np.mean(sound)) if len(sound) else math.nan,
@@ -285,6 +287,12 @@ def greedy_evaluation(cfg: TrainingConfig, environment: VectorEnvironment) -> Ev
         }
 
     return evaluate
+
+
+def film(policy: MLPPolicy, environment: VectorEnvironment, path: Path, seed: int) -> str:
+    """One greedy episode as a GIF, and a line about it."""
+    shown = write_gif(policy, environment, path, seed=seed)
+    return f"{shown.path}: seed {seed}, return {shown.total:g} in {shown.length} steps, {shown.frames} pictures"
 
 
 def by_kind(suite: MultiTask, seeds: Sequence[int], returns: Array, lengths: Array) -> dict[str, float]:
