@@ -15,7 +15,6 @@ from groupwise.core import gae
 from groupwise.core.vectorized import compute_group_advantages_vectorized
 from groupwise.errors import MissingExtra
 
-
 COUNT = 40  # one shape for all: JAX compiles for each
 
 
