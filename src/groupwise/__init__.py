@@ -33,6 +33,12 @@ _HOMES = {
     "AgentConfig": "groupwise.agents.settings",
     "ControlModel": "groupwise.control.model",
     "evaluate_policy": "groupwise.control.model",
+    "GRPO": "groupwise.control.grpo",
+    "GroupingStrategy": "groupwise.control.grpo",
+    "GroupAdvantageNormalizer": "groupwise.control.grpo",
+    "GroupWeightCalculator": "groupwise.control.grpo",
+    "AdaptiveGrouper": "groupwise.control.grpo",
+    "compute_group_advantages_vectorized": "groupwise.core.vectorized",
     "Learner": "groupwise.training.learner",
     "GroupSource": "groupwise.training.source",
     "create_run": "groupwise.training.folder",
@@ -44,6 +50,13 @@ __all__ = ["__version__", *_HOMES]
 if TYPE_CHECKING:
     from groupwise.agents.settings import AgentConfig
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
+    from groupwise.control.grpo import (
+        GRPO,
+        AdaptiveGrouper,
+        GroupAdvantageNormalizer,
+        GroupingStrategy,
+        GroupWeightCalculator,
+    )
     from groupwise.control.model import ControlModel, evaluate_policy
     from groupwise.core import (
         compute_grpo_advantages,
@@ -52,6 +65,7 @@ if TYPE_CHECKING:
         loss_denominator,
         policy_loss,
     )
+    from groupwise.core.vectorized import compute_group_advantages_vectorized
     from groupwise.errors import GroupwiseError
     from groupwise.language.dataset import TrajectoryDataset
     from groupwise.language.value import ValueFunction, ValueHead, create_value_function

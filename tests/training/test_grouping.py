@@ -192,7 +192,7 @@ ADAPTIVE = [
 def test_an_interrupted_run_ends_bit_for_bit_like_an_undisturbed_one(
     suite: Configure, numbers: Numbers, changes: dict[str, Any]
 ) -> None:
-    settings = {"estimator": "group_gae", "advantage_scale": "task_rms", **changes}
+    settings = {"estimator": "group_gae", "advantage_scale": "task_rms", "num_episodes": 4, **changes}
     whole = create_run(suite(run_name="whole", **settings))
     list(execute(whole, build_suite))
     broken = create_run(suite(run_name="broken", **settings))

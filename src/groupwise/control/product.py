@@ -108,7 +108,7 @@ def group_notes(cfg: TrainingConfig) -> tuple[str, ...]:
     if grouping.baseline_group in OUTCOME_STRATEGIES:
         found.append(
             f"grouping.baseline_group = {grouping.baseline_group!r} is formed from how attempts ended and teaches "
-            "the best of the worst: expect this run to fail"
+            "the best of the worst: for ablations only"
         )
     return tuple(found)
 
