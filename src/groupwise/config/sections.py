@@ -116,6 +116,10 @@ class PolicySettings(Section):
 
     model_name: str | None = setting(None, "language model: tiny, a folder, a run or a hub name")
     hidden_sizes: tuple[int, ...] = setting((64, 64), "layers of a control policy; [] is a linear one", ge=1)
+    normalize_observations: bool | None = setting(
+        None, "a control policy sees observations shifted and scaled by their running mean and deviation; null: where "
+        "its actions are continuous"
+    )  # fmt: skip
     use_reference_model: bool = setting(False, "keep a frozen copy of the first policy, to measure KL against")
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass to save memory")
     device: str = setting(
@@ -159,6 +163,10 @@ class AdvantageSettings(Section):
     baseline_type: Literal["group_mean", "group_median", "leave_one_out", "global_mean", "none"] = setting(
         "group_mean", "what an attempt is compared with"
     )
+    normalize_returns: bool | None = setting(
+        None, "rewards of control steps are divided by the running deviation of returns before they are compared; "
+        "null: where actions are continuous"
+    )  # fmt: skip
     advantage_normalization: bool = setting(True, "divide by advantage_scale; false only subtracts the baseline")
     advantage_scale: Literal["group_std", "batch_std", "task_rms", "none"] = setting(
         "group_std", "spread that advantages are divided by: the group's, the batch's or grouping.scale_group's"

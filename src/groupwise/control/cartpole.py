@@ -42,7 +42,7 @@ class CartPole:
 
     def __init__(self, *, half_length: float = 0.5, force: float = 10.0, max_steps: int = 500) -> None:
         self.max_steps = max_steps
-        self._half_length = half_length
+        self.half_length = half_length
         self._pushes = np.array([-force, force])
         self._count = -1
         self.set_state(np.empty((0, 4)))
@@ -95,7 +95,7 @@ class CartPole:
     def _allocate(self, count: int) -> None:
         if count != self._count:
             self._count = count
-            self._motion = _Motion(np.empty((4, count)), np.empty((4, count)), self._half_length)
+            self._motion = _Motion(np.empty((4, count)), np.empty((4, count)), self.half_length)
             self._alive = np.empty(count)
             self._truncated = np.empty(count, np.bool_)
             self._deadlines = np.empty(count, np.int64)

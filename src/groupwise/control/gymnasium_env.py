@@ -96,6 +96,20 @@ class GymnasiumEnvironment:
         allowed: Array = self._masks | ended[:, np.newaxis]
         return allowed
 
+    def drawn(self) -> GymnasiumEnvironment:
+        """The same environment, whose first copy can `render`."""
+        return GymnasiumEnvironment(
+            self.name, max_steps=self.max_steps, **{**self._options, "render_mode": "rgb_array"}
+        )
+
+    def render(self) -> Any:
+        """A picture of the first copy; see `drawn`."""
+        return self._copies[0].render()
+
+    @property
+    def frames_per_second(self) -> float:
+        return float(self._copies[0].metadata.get("render_fps") or 30)
+
     def close(self) -> None:
         for copy in self._copies:
             copy.close()

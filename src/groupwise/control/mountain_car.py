@@ -12,6 +12,7 @@ from groupwise.types import Array, Box
 LEFT_END, RIGHT_END = -1.2, 0.6
 SPEED_LIMIT = 0.07
 GRAVITY = 0.0025
+POWER = 0.0015
 
 
 class MountainCar(StateEnvironment):
@@ -38,12 +39,12 @@ class MountainCar(StateEnvironment):
         return np.array([rng.uniform(-0.6, -0.4), self._start_speed])
 
     def _advance(self, actions: Array) -> tuple[Array, Array, Array]:
-        after, arrived = self._roll((actions - 1) * 0.001)
+        position, velocity = self._state
+        pull = (actions - 1) * 0.001 + np.cos(3 * position) * -GRAVITY
+        after, arrived = self._move(position, np.clip(velocity + pull, -SPEED_LIMIT, SPEED_LIMIT))
         return after, np.full(len(arrived), -1.0), arrived
 
-    def _roll(self, push: Array) -> tuple[Array, Array]:
-        position, velocity = self._state
-        velocity = np.clip(velocity + (push + np.cos(3 * position) * -GRAVITY), -SPEED_LIMIT, SPEED_LIMIT)
+    def _move(self, position: Array, velocity: Array) -> tuple[Array, Array]:
         position = np.clip(position + velocity, LEFT_END, RIGHT_END)
         velocity[(position == LEFT_END) & (velocity < 0)] = 0.0
         return np.stack((position, velocity)), (position >= self.goal) & (velocity >= 0.0)
@@ -67,6 +68,17 @@ class MountainCarContinuous(MountainCar):
         super().__init__(start_speed=start_speed, max_steps=max_steps)
 
     def _advance(self, actions: Array) -> tuple[Array, Array, Array]:
-        asked = actions[:, 0].astype(np.float64)
-        after, arrived = self._roll(np.clip(asked, -1.0, 1.0) * 0.0015)
-        return after.astype(np.float32).astype(np.float64), 100.0 * arrived - 0.1 * asked * asked, arrived
+        asked = actions[:, 0].astype(np.float32)
+        single = np.float64 if self._elapsed == 1 else np.float32
+        position, velocity = self._state.astype(single)
+        slope = GRAVITY * np.cos((3 * position).astype(np.float64))
+        # A push inside the limits is Gymnasium's single-precision number, one beyond them its double-precision limit.
+        pull = np.where(
+            np.abs(asked) <= 1.0,
+            asked * np.float32(POWER) - slope.astype(np.float32),
+            (np.copysign(POWER, asked.astype(np.float64)) - slope).astype(single),
+        )
+        velocity = np.clip((velocity + pull).astype(single), -SPEED_LIMIT, SPEED_LIMIT)
+        after, arrived = self._move(position, velocity)
+        rewards = 100.0 * arrived - 0.1 * np.square(asked, dtype=np.float64)
+        return after.astype(np.float32).astype(np.float64), rewards, arrived

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,64 +15,76 @@ from torch import Tensor
 from groupwise.config import TaskSettings, TrainingConfig
 from groupwise.config.rules import OUTCOME_STRATEGIES, needs_critic
 from groupwise.control import environments
+from groupwise.control.gif import write_gif
 from groupwise.control.multitask import Curriculum, MultiTask
+from groupwise.control.normalise import Normaliser, ScaledReward
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.core import loss_rule
 from groupwise.errors import ConfigError
 from groupwise.rewards.environment import EnvironmentReward
+from groupwise.rollout.checker import check_environment
 from groupwise.rollout.contract import action_space_of
 from groupwise.rollout.episodes import collect_groups, evaluate_greedy
 from groupwise.training.estimate import Attempts
 from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
 from groupwise.training.source import GroupSource, NumberedTasks, Rows, Tasks
-from groupwise.types import Array, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
+from groupwise.types import Array, Box, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
 
 BEYOND_EVALUATION = 2**32
 IDLE_SECTIONS = ("generation", "memory", "scoring")
 IDLE_SETTINGS = ("model_name", "gradient_checkpointing", "max_conversation_turns", "num_envs", "num_steps")
 
 
-class ActorCritic(Policy, Protocol):
-    """A policy for control: it acts, sampling or at its best, and has an opinion of states where it has a critic."""
-
-    def act(self, obs: Array, uniforms: Array, mask: Array | None = None) -> tuple[Array, Array]: ...
-    def greedy(self, obs: Array, mask: Array | None = None) -> Array: ...
-    def value(self, obs: Tensor) -> Tensor: ...
-
-
-MakePolicy = Callable[[TrainingConfig, VectorEnvironment], ActorCritic]
-
-
 def make_policy(cfg: TrainingConfig, environment: VectorEnvironment, network: Network | None = None) -> MLPPolicy:
     """The network that the settings describe, or one of the user's own, for this environment."""
+    actions = action_space_of(environment)
     return MLPPolicy(
         environment.observation_size,
-        action_space_of(environment),
+        actions,
         hidden_sizes=cfg.policy.hidden_sizes,
         critic=needs_critic(cfg.advantage.estimator),
         seed=cfg.run.seed,
         network=network,
+        normalise=chosen(cfg.policy.normalize_observations, isinstance(actions, Box)),
     )
 
 
-def build(cfg: TrainingConfig, reward: Reward | None = None, policy_of: MakePolicy = make_policy) -> Parts:
-    """Everything a control run needs, made from its settings; `reward` replaces the environment's own."""
+def build(cfg: TrainingConfig, reward: Reward | None = None, network: Network | None = None) -> Parts:
+    """Everything a control run needs, made from its settings.
+
+    `reward` replaces the environment's own, and `network(inputs, outputs)` makes the networks in place of tanh layers.
+    """
     check(cfg)
     environment = make_environment(cfg.task)
-    policy = policy_of(cfg, environment)
+    policy = make_policy(cfg, environment, network)
+    normaliser = Normaliser(policy, environment.observation_size)
+    reward = reward or EnvironmentReward()
+    if chosen(cfg.advantage.normalize_returns, isinstance(policy.action_space, Box)):
+        reward = ScaledReward(reward, normaliser, cfg.advantage.gamma)
     tasks = make_tasks(environment, cfg.task.environment, cfg.run.seed)
     watch = tasks.see if isinstance(tasks, Curriculum) else None
     source = GroupSource(
         cfg,
         tasks=tasks,
-        rollout=Episodes(environment, policy, cfg.rollout.num_generations, cfg.run.seed, watch),
-        reward=reward or EnvironmentReward(),
+        rollout=Episodes(environment, policy, cfg.rollout.num_generations, cfg.run.seed, normaliser, watch),
+        reward=reward,
         collate=lambda attempts: rows_of_steps(attempts, cfg.loss.loss_type),
         values=critic_values(policy) if needs_critic(cfg.advantage.estimator) else None,
         reference=frozen_reference(policy) if cfg.policy.use_reference_model else None,
     )
-    return Parts(policy, source, greedy_evaluation(cfg, make_environment(cfg.task)), notes=notes(cfg))
+    return Parts(
+        policy,
+        source,
+        greedy_evaluation(cfg, make_environment(cfg.task)),
+        film=lambda path, seed: film(policy, make_environment(cfg.task), path, seed),
+        inspect=lambda: check_environment(make_environment(cfg.task)),
+        notes=notes(cfg),
+    )
+
+
+def chosen(setting: bool | None, usual: bool) -> bool:
+    return usual if setting is None else setting
 
 
 def check(cfg: TrainingConfig) -> None:
@@ -166,34 +179,45 @@ class Episodes:
     def __init__(
         self,
         environment: VectorEnvironment,
-        policy: ActorCritic,
+        policy: MLPPolicy,
         group_size: int,
         seed: int,
+        normaliser: Normaliser,
         watch: Callable[[Sequence[Group]], None] | None = None,
     ) -> None:
         self.environment = environment
         self.policy = policy
         self.group_size = group_size
+        self.normaliser = normaliser
         self.watch = watch
         self.rng = np.random.default_rng([seed, 1])
         self.rounds = 0
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
         self.rounds += 1
+        self.normaliser.freeze()
         groups = collect_groups(
             self.environment, self.policy, tasks, self.group_size, self.rng,
             version=self.policy.version, prefix=str(self.rounds),
         )  # fmt: skip
+        if self.policy.normalise:
+            self.normaliser.see(groups)
         if self.watch is not None:
             self.watch(groups)
         return groups
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rng": self.rng.bit_generator.state, "rounds": self.rounds}
+        return {
+            "rng": self.rng.bit_generator.state,
+            "rounds": self.rounds,
+            "normaliser": self.normaliser.state_dict(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.rng.bit_generator.state = state["rng"]
         self.rounds = state["rounds"]
+        if "normaliser" in state:
+            self.normaliser.load_state_dict(state["normaliser"])
 
 
 def rows_of_steps(attempts: Attempts, loss_type: str) -> Rows:
@@ -224,7 +248,7 @@ def rows_of_steps(attempts: Attempts, loss_type: str) -> Rows:
     )
 
 
-def critic_values(policy: ActorCritic) -> Callable[[Sequence[Trajectory]], list[Array]]:
+def critic_values(policy: MLPPolicy) -> Callable[[Sequence[Trajectory]], list[Array]]:
     """For every attempt the critic's view of each state and of the one after the last: [T + 1]."""
 
     def values(members: Sequence[Trajectory]) -> list[Array]:
@@ -239,7 +263,7 @@ def critic_values(policy: ActorCritic) -> Callable[[Sequence[Trajectory]], list[
     return values
 
 
-def frozen_reference(policy: ActorCritic) -> Callable[[Tensors], Tensor]:
+def frozen_reference(policy: MLPPolicy) -> Callable[[Tensors], Tensor]:
     """The policy as it is now, for the KL term. It is the same after a resume: it comes from the seed."""
     reference = copy.deepcopy(policy)
     return lambda inputs: reference.evaluate(inputs).logp
@@ -250,7 +274,7 @@ def greedy_evaluation(cfg: TrainingConfig, environment: VectorEnvironment) -> Ev
     seeds = [cfg.run.eval_seed + n for n in range(cfg.run.eval_episodes)]
 
     def evaluate(policy: Policy) -> dict[str, float]:
-        returns, lengths = evaluate_greedy(environment, cast(ActorCritic, policy), seeds)
+        returns, lengths = evaluate_greedy(environment, cast(MLPPolicy, policy), seeds)
         sound = returns[np.isfinite(returns)]
         return {
             "eval/reward_mean": float(np.mean(sound)) if len(sound) else math.nan,
@@ -263,6 +287,12 @@ def greedy_evaluation(cfg: TrainingConfig, environment: VectorEnvironment) -> Ev
         }
 
     return evaluate
+
+
+def film(policy: MLPPolicy, environment: VectorEnvironment, path: Path, seed: int) -> str:
+    """One greedy episode as a GIF, and a line about it."""
+    shown = write_gif(policy, environment, path, seed=seed)
+    return f"{shown.path}: seed {seed}, return {shown.total:g} in {shown.length} steps, {shown.frames} pictures"
 
 
 def by_kind(suite: MultiTask, seeds: Sequence[int], returns: Array, lengths: Array) -> dict[str, float]:
