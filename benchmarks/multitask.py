@@ -3,8 +3,8 @@
     python benchmarks/multitask.py --json                   # ten fresh seeds, 600,000 steps each
     python benchmarks/multitask.py --json --seeds 2 --arms grouped ppo
 
-Arms: `grouped` is configs/grpo/reward-scales.toml, every task on its own scale; `ppo` is ours, at the same learning
-rate, epochs and minibatches; `ppo_vecnormalize` is Stable-Baselines3's PPO with VecNormalize over observations and
+Arms: `grouped` is configs/grpo/reward-scales.toml, every task on its own scale; `ppo` is ours, with
+the same epochs and minibatches; `ppo_vecnormalize` is Stable-Baselines3's PPO with VecNormalize over observations and
 rewards, `sb3_ppo` without. A task is solved when the mean length of its last 100 training episodes is 475 of 500, at
 the end of the budget or at the moment when all three are, which ends a run. Settings were tuned on seeds below 100,
 three settings for each arm (docs/experiments.md).
