@@ -60,6 +60,9 @@ ZOO: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+Job = tuple[str, int, int, Sequence[str]]
+
+
 class Window:
     """The returns of the last training episodes, and when their mean first reached the target."""
 
@@ -84,9 +87,9 @@ class Window:
         }  # fmt: skip
 
 
-def settings(path: str, seed: int, folder: str, **changes: Any) -> TrainingConfig:
+def settings(path: str, seed: int, folder: str, tried: Sequence[str], **changes: Any) -> TrainingConfig:
     quiet = {"eval_steps": 0, "save_steps": 10**9, "group_log_steps": 0, "threads": 1}
-    return load_config(CONFIGS / path).replace(seed=seed, output_dir=folder, **quiet, **changes)
+    return load_config(CONFIGS / path, list(tried)).replace(seed=seed, output_dir=folder, **quiet, **changes)
 
 
 def train_ours(cfg: TrainingConfig, target: float) -> tuple[dict[str, Any], Any]:
@@ -143,9 +146,9 @@ class GreedySB3:
         return actions
 
 
-def run(job: tuple[str, int, int]) -> dict[str, Any]:
+def run(job: Job) -> dict[str, Any]:
     """One arm of the benchmark from one seed."""
-    arm, seed, budget = job
+    arm, seed, budget, tried = job
     torch.set_num_threads(1)
     part, who = arm.split("/")
     name, target = {"cartpole": ("CartPole-v1", TARGET), "lunar": ("LunarLander-v3", np.inf)}[part]
@@ -157,14 +160,14 @@ def run(job: tuple[str, int, int]) -> dict[str, Any]:
         changes |= {"total_samples": budget, "num_episodes": 10**6}
         with tempfile.TemporaryDirectory() as folder:
             algorithm = "ppo" if who == "ppo" else "grpo"
-            found, policy = train_ours(settings(f"{algorithm}/{name}.toml", seed, folder, **changes), target)
+            found, policy = train_ours(settings(f"{algorithm}/{name}.toml", seed, folder, tried, **changes), target)
     if part == "lunar":
         returns, _ = evaluate_greedy(environments.make(name), policy, EVALUATION)
         found["score"] = float(np.mean(returns))
     return {"arm": arm, "seed": seed, **found}
 
 
-def pair(jobs: list[tuple[str, int, int]]) -> list[dict[str, Any]]:
+def pair(jobs: list[Job]) -> list[dict[str, Any]]:
     """All arms of one seed, one after the other."""
     return [run(job) for job in jobs]
 
@@ -225,6 +228,8 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=2, help="seeds at a time")
     parser.add_argument("--parts", nargs="+", choices=("cartpole", "lunar"), default=("cartpole", "lunar"))
+    parser.add_argument("--arms", nargs="+", choices=("ours", "same_env", "ppo", "sb3"), help="only these")
+    parser.add_argument("--set", nargs="+", default=[], help="settings to try on our arms: optim.learning_rate=0.002")
     parser.add_argument("--lunar-steps", type=int, default=500_000)
     parser.add_argument("--json", action="store_true", help="accepted for uniformity: JSON is printed always")
     options = parser.parse_args()
@@ -245,7 +250,8 @@ def main() -> None:
         if part in not_run:
             continue
         for seed in seeds:
-            jobs = [(f"{part}/{who}", seed, budgets[part]) for who in arms[part]]
+            wanted = [who for who in arms[part] if not options.arms or who in options.arms]
+            jobs = [(f"{part}/{who}", seed, budgets[part], options.set) for who in wanted]
             blocks.append(jobs if seed % 2 else jobs[::-1])
     with ProcessPoolExecutor(options.jobs) as pool:
         rows = track(pool.map(pair, blocks), "seeds", len(blocks), disable=not sys.stderr.isatty())

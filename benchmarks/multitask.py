@@ -3,8 +3,8 @@
     python benchmarks/multitask.py --json                   # ten fresh seeds, 600,000 steps each
     python benchmarks/multitask.py --json --seeds 2 --arms grouped ppo
 
-Arms: `grouped` is configs/grpo/reward-scales.toml, every task on its own scale; `ppo` is ours, at the same learning
-rate, epochs and minibatches; `ppo_vecnormalize` is Stable-Baselines3's PPO with VecNormalize over observations and
+Arms: `grouped` is configs/grpo/reward-scales.toml, every task on its own scale; `ppo` is ours, with
+the same epochs and minibatches; `ppo_vecnormalize` is Stable-Baselines3's PPO with VecNormalize over observations and
 rewards, `sb3_ppo` without. A task is solved when the mean length of its last 100 training episodes is 475 of 500, at
 the end of the budget or at the moment when all three are, which ends a run. Settings were tuned on seeds below 100,
 three settings for each arm (docs/experiments.md).
@@ -44,7 +44,7 @@ SUITE = "reward-scales"
 SOLVED, WINDOW, BUDGET = 475.0, 100, 600_000
 SB3 = {
     "n_steps": 128, "batch_size": 512, "gamma": 0.98, "gae_lambda": 0.95, "n_epochs": 10,
-    "learning_rate": lambda left: 1e-3 * left,
+    "learning_rate": 1e-3,
 }  # fmt: skip
 COPIES = 24
 
@@ -72,7 +72,7 @@ class Lengths:
         return {"steps": steps, "wall": time.perf_counter() - self.began, "solved": solved, "lengths": means}
 
 
-def train_ours(algorithm: str, seed: int, budget: int, changes: dict[str, Any]) -> dict[str, Any]:
+def train_ours(algorithm: str, seed: int, budget: int, tried: list[str]) -> dict[str, Any]:
     suite = make_suite(SUITE)
     lengths = Lengths(suite.kinds)
 
@@ -93,7 +93,7 @@ def train_ours(algorithm: str, seed: int, budget: int, changes: dict[str, Any]) 
     with tempfile.TemporaryDirectory() as folder:
         quiet = {"eval_steps": 0, "save_steps": 10**9, "group_log_steps": 0, "threads": 1, "output_dir": folder}
         limits = {"total_samples": budget, "num_episodes": 10**6, "seed": seed}
-        cfg = load_config(CONFIGS / algorithm / f"{SUITE}.toml").replace(**quiet, **limits, **changes)
+        cfg = load_config(CONFIGS / algorithm / f"{SUITE}.toml", tried).replace(**quiet, **limits)
         for event in execute(create_run(cfg), build):
             if event.type == "step":
                 steps = event.data["totals"]["samples"]
@@ -102,7 +102,7 @@ def train_ours(algorithm: str, seed: int, budget: int, changes: dict[str, Any]) 
     return lengths.result(steps)
 
 
-def train_sb3(normalise: bool, seed: int, budget: int, changes: dict[str, Any]) -> dict[str, Any]:
+def train_sb3(normalise: bool, seed: int, budget: int, tried: list[str]) -> dict[str, Any]:
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.vec_env import VecNormalize
@@ -116,10 +116,11 @@ def train_sb3(normalise: bool, seed: int, budget: int, changes: dict[str, Any]) 
                 lengths.see(suite.kinds[copy % len(suite.kinds)], self.locals["infos"][copy]["episode"]["l"])
             return not (self.locals["dones"].any() and lengths.all_solved())
 
-    settings = {**SB3, **changes}
+    settings: dict[str, Any] = {**SB3, **{name: float(value) for name, value in (t.split("=") for t in tried)}}
+    rate = settings.pop("learning_rate")
     env: Any = suite_for_sb3(suite, seed)
     env = VecNormalize(env, gamma=settings["gamma"]) if normalise else env
-    model = PPO("MlpPolicy", env, seed=seed, device="cpu", **settings)
+    model = PPO("MlpPolicy", env, seed=seed, device="cpu", learning_rate=lambda left: rate * left, **settings)
     model.learn(budget, callback=Watch())
     return lengths.result(model.num_timesteps)
 
@@ -148,18 +149,14 @@ def suite_for_sb3(suite: MultiTask, seed: int) -> Any:
     return DummyVecEnv([lambda copy=copy: Monitor(OneTask(copy)) for copy in range(COPIES)])
 
 
-def run(job: tuple[str, int, int]) -> dict[str, Any]:
-    arm, seed, budget = job
+def run(job: tuple[str, int, int, list[str]]) -> dict[str, Any]:
+    arm, seed, budget, tried = job
     torch.set_num_threads(1)
-    return {"arm": arm, "seed": seed, **train(arm, seed, budget, {})}
-
-
-def train(arm: str, seed: int, budget: int, changes: dict[str, Any]) -> dict[str, Any]:
-    if arm == "grouped":
-        return train_ours("grpo", seed, budget, changes)
-    if arm == "ppo":
-        return train_ours("ppo", seed, budget, changes)
-    return train_sb3(arm == "ppo_vecnormalize", seed, budget, changes)
+    if arm in ("grouped", "ppo"):
+        found = train_ours("grpo" if arm == "grouped" else "ppo", seed, budget, tried)
+    else:
+        found = train_sb3(arm == "ppo_vecnormalize", seed, budget, tried)
+    return {"arm": arm, "seed": seed, **found}
 
 
 def main() -> None:
@@ -170,6 +167,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=BUDGET)
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     parser.add_argument("--arms", nargs="+", choices=arms, default=arms[:3])
+    parser.add_argument(
+        "--set", nargs="+", default=[], help="settings to try: advantage.gamma=0.99, for Stable-Baselines3 gamma=0.99"
+    )
     parser.add_argument("--json", action="store_true", help="accepted for uniformity: JSON is printed always")
     options = parser.parse_args()
     not_run = {}
@@ -177,7 +177,7 @@ def main() -> None:
         missing = [arm for arm in options.arms if arm in ("ppo_vecnormalize", "sb3_ppo")]
         not_run = dict.fromkeys(missing, "pip install 'stable-baselines3==2.9.*'")
     seeds = list(range(options.first, options.first + options.seeds))
-    jobs = [(arm, seed, options.steps) for seed in seeds for arm in options.arms if arm not in not_run]
+    jobs = [(arm, seed, options.steps, options.set) for seed in seeds for arm in options.arms if arm not in not_run]
     with ProcessPoolExecutor(options.jobs) as pool:
         found = list(track(pool.map(run, jobs), "runs", len(jobs), disable=not sys.stderr.isatty()))
     claims: dict[str, Any] = {"of": 3 * len(seeds)}

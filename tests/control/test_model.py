@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -13,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from groupwise.config.sections import SECTIONS, SETTINGS
 from groupwise.control.cartpole import CartPole
 from groupwise.control.model import ControlModel, evaluate_policy, tuned_settings
 from groupwise.errors import CheckpointError, ConfigError, RunError
@@ -98,6 +100,19 @@ def test_evaluation_agrees_on_our_environment_and_gymnasiums(learned: ControlMod
     ours = evaluate_policy(learned, CartPole(), 5)
     assert evaluate_policy(learned, gymnasium.make("CartPole-v1"), 5) == ours
     assert evaluate_policy(learned, "CartPole-v1", 5) == ours
+
+
+def test_the_page_for_those_who_come_from_stable_baselines3_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "stable_baselines3.md").read_text("utf8")
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(block, "stable_baselines3.md", "exec"), {"__name__": "page"})  # noqa: S102
+    assert float(capsys.readouterr().out.strip("()").split(",")[0]) > 100
+    for path in re.findall(r"`(\w+\.\w+)`", page):
+        section, name = path.split(".")
+        assert section not in SECTIONS or SETTINGS[name].path == path
 
 
 def test_what_cannot_be_saved_or_loaded_says_why(tmp_path: Path) -> None:

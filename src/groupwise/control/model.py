@@ -15,7 +15,6 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
@@ -24,7 +23,7 @@ import numpy as np
 
 from groupwise.config import TaskSettings, TrainingConfig, load_config
 from groupwise.control.policy import Network
-from groupwise.control.product import ActorCritic, make_environment, make_policy
+from groupwise.control.product import make_environment, make_policy
 from groupwise.errors import CheckpointError, ConfigError, RunError
 from groupwise.rollout.episodes import evaluate_greedy
 from groupwise.training.checkpoint import checkpoint_folders, load_checkpoint
@@ -85,9 +84,9 @@ class ControlModel:
         self.cfg = cfg.replace(output_dir=str(folder or self._temporary.name))  # type: ignore[union-attr]
         self.path: Path | None = None
         self.num_timesteps = self.num_steps = 0
-        self._policy_of = partial(make_policy, network=network)
+        self._network = network
         self._rng = np.random.default_rng([cfg.run.seed, 2])
-        self.policy: ActorCritic = self._policy_of(cfg, make_environment(cfg.task))
+        self.policy = make_policy(cfg, make_environment(cfg.task), network)
 
     def learn(
         self,
@@ -126,7 +125,7 @@ class ControlModel:
 
     def _build(self, cfg: TrainingConfig) -> Parts:
         name = "ppo" if cfg.task.product == "ppo" else "grpo"
-        parts: Parts = import_module(PRODUCTS[name]).build(cfg, policy_of=self._policy_of)
+        parts: Parts = import_module(PRODUCTS[name]).build(cfg, network=self._network)
         self.policy = parts.policy  # type: ignore[assignment]
         return parts
 
@@ -137,12 +136,11 @@ class ControlModel:
         """
         rows = np.atleast_2d(np.asarray(obs, np.float32))
         mask = None if action_mask is None else np.atleast_2d(action_mask)
-        space: Any = getattr(self.policy, "action_space", None)
+        space = self.policy.action_space
         if deterministic:
             actions = self.policy.greedy(rows, mask)
         else:
-            shape = () if space is None else space.shape
-            actions, _ = self.policy.act(rows, self._rng.random((len(rows), *shape)), mask)
+            actions, _ = self.policy.act(rows, self._rng.random((len(rows), *space.shape)), mask)
         if isinstance(space, Box):
             actions = np.clip(actions, space.low, space.high).astype(np.float32)
         return (actions[0] if np.ndim(obs) == 1 else actions), None

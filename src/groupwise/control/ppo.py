@@ -25,9 +25,11 @@ from torch import Tensor
 
 from groupwise.config import TrainingConfig
 from groupwise.control.multitask import MultiTask
+from groupwise.control.normalise import Normaliser
+from groupwise.control.policy import MLPPolicy, Network
 from groupwise.control.product import (
-    ActorCritic,
-    MakePolicy,
+    chosen,
+    film,
     fresh_start,
     greedy_evaluation,
     make_environment,
@@ -36,23 +38,30 @@ from groupwise.control.product import (
 )
 from groupwise.core import gae, zscore
 from groupwise.errors import ConfigError
+from groupwise.rollout.checker import check_environment
 from groupwise.rollout.copies import restarting
 from groupwise.rollout.segments import Copies, Episode, MakeTask, Segment
 from groupwise.training.records import advantage_metrics
 from groupwise.training.session import Parts
-from groupwise.types import Array, Batch, End, GroupRecord, Policy, Task
+from groupwise.types import Array, Batch, Box, End, GroupRecord, Policy, Task
 
 IDLE_SETTINGS = ("num_generations", "tasks_per_step", "dynamic_sampling", "replay_groups", "baseline_type")
 
 
-def build(cfg: TrainingConfig, policy_of: MakePolicy = make_policy) -> Parts:
-    """Everything a PPO run needs, made from its settings."""
+def build(cfg: TrainingConfig, network: Network | None = None) -> Parts:
+    """Everything a PPO run needs, made from its settings; `network` as for `product.build`."""
     check(cfg)
     environment = restarting(lambda: make_environment(cfg.task))
-    policy = policy_of(cfg, environment)
+    policy = make_policy(cfg, environment, network)
     copies = Copies(environment, cfg.rollout.num_envs, make_starts(cfg), cfg.run.seed)
-    evaluate = greedy_evaluation(cfg, make_environment(cfg.task))
-    return Parts(policy, SegmentSource(cfg, copies, policy), evaluate, notes=notes(cfg))
+    return Parts(
+        policy,
+        SegmentSource(cfg, copies, policy),
+        greedy_evaluation(cfg, make_environment(cfg.task)),
+        film=lambda path, seed: film(policy, make_environment(cfg.task), path, seed),
+        inspect=lambda: check_environment(make_environment(cfg.task)),
+        notes=notes(cfg),
+    )
 
 
 def make_starts(cfg: TrainingConfig) -> MakeTask:
@@ -97,24 +106,28 @@ def notes(cfg: TrainingConfig) -> tuple[str, ...]:
 class SegmentSource:
     """Segments → values → advantages → one row per step: a `Source`."""
 
-    def __init__(self, cfg: TrainingConfig, copies: Copies, policy: ActorCritic) -> None:
+    def __init__(self, cfg: TrainingConfig, copies: Copies, policy: MLPPolicy) -> None:
         self.cfg = cfg
         self.copies = copies
         self.policy = policy
+        self.normaliser = Normaliser(policy, copies.environment.observation_size)
+        self.scales = chosen(cfg.advantage.normalize_returns, isinstance(policy.action_space, Box))
         self.rounds = 0
 
     def next(self) -> Batch:
         self.rounds += 1
+        self.normaliser.freeze()
         clock = time.perf_counter()
         segment = self.copies.play(self.policy, self.cfg.rollout.num_steps)
         played = time.perf_counter()
         values, next_values = self._values(segment)
         raw = gae(
-            by_copy(self._clipped(segment.rewards)), values, next_values,
+            by_copy(self._rewards(segment)), values, next_values,
             terminated=by_copy(segment.terminated), truncated=by_copy(segment.truncated),
             mask=torch.ones(values.shape, dtype=torch.bool),
             gamma=self.cfg.advantage.gamma, lam=self.cfg.advantage.gae_lambda,
         )  # fmt: skip
+        self._see(segment, raw.returns)
         advantages = raw.advantages.flatten()
         if self.cfg.advantage.advantage_normalization:
             advantages = zscore(advantages)
@@ -143,9 +156,18 @@ class SegmentSource:
         following[torch.from_numpy(segment.truncated)] = beyond
         return values[:-1].T, following.T
 
-    def _clipped(self, rewards: Array) -> Array:
+    def _rewards(self, segment: Segment) -> Array:
+        """What steps earned, in units of the spread of returns where that is asked for, and clipped where that is."""
+        rewards = segment.rewards / self.normaliser.return_scale if self.scales else segment.rewards
         limit = self.cfg.advantage.reward_clip
         return rewards if limit is None else rewards.clip(-limit, limit)
+
+    def _see(self, segment: Segment, returns: Tensor) -> None:
+        """Remember what was seen, for the next version of the policy."""
+        if self.policy.normalise:
+            self.normaliser.fresh["obs"].add(segment.obs[:-1].reshape(-1, segment.obs.shape[-1]))
+        if self.scales:
+            self.normaliser.fresh["returns"].add(returns.reshape(-1, 1).numpy() * self.normaliser.return_scale)
 
     def _records(self, segment: Segment) -> tuple[GroupRecord, ...]:
         return tuple(
@@ -161,10 +183,12 @@ class SegmentSource:
         """The copies are played by the learner's own policy: nothing has to travel."""
 
     def state_dict(self) -> dict[str, Any]:
-        return {"copies": self.copies.state_dict(), "rounds": self.rounds}
+        copies, normaliser = self.copies.state_dict(), self.normaliser.state_dict()
+        return {"copies": copies, "normaliser": normaliser, "rounds": self.rounds}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.copies.load_state_dict(state["copies"])
+        self.normaliser.load_state_dict(state["normaliser"])
         self.rounds = state["rounds"]
 
     def close(self) -> None:

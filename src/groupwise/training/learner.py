@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
+from torch.nn.utils import clip_grad_norm_
 
 from groupwise.config import TrainingConfig
 from groupwise.core import (
@@ -49,7 +51,9 @@ class Learner:
         self.updates = 0
         self.samples = 0
         self.clip_factor = 1.0
-        self.optimizer = _optimizer(policy, cfg)
+        # A network looks its parameters up anew at every call, and there is one per optimiser step.
+        self.actor, self.critic = list(policy.actor_parameters()), list(policy.critic_parameters())
+        self.optimizer = _optimizer(self.actor, self.critic, cfg)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=cfg.optim.fp16)
         self.generator = torch.Generator().manual_seed(cfg.run.seed)
         self.micro_batches = MicroBatches(cfg, "learning")
@@ -206,10 +210,10 @@ class Learner:
         """Clip actor and critic apart and step; a gradient that is not finite is dropped and counted."""
         optim = self.cfg.optim
         self.scaler.unscale_(self.optimizer)
-        norms = {"optim/grad_norm": _clip(self.policy.actor_parameters(), optim.max_grad_norm)}
-        if critic := self.policy.critic_parameters():
+        norms = {"optim/grad_norm": clip_grad_norm_(self.actor, optim.max_grad_norm)}
+        if self.critic:
             limit = optim.critic_max_grad_norm or optim.max_grad_norm
-            norms["optim/critic_grad_norm"] = _clip(critic, limit)
+            norms["optim/critic_grad_norm"] = clip_grad_norm_(self.critic, limit)
         sound = all(torch.isfinite(norm) for norm in norms.values())
         if sound or self.scaler.is_enabled():
             self.scaler.step(self.optimizer)
@@ -275,12 +279,11 @@ def _critic_metrics(batch: Batch) -> dict[str, float]:
     return {"value/explained_variance": float(explained_variance(batch.values, batch.returns, batch.mask))}
 
 
-def _optimizer(policy: Policy, cfg: TrainingConfig) -> torch.optim.Optimizer:
-    actor = list(policy.actor_parameters())
+def _optimizer(actor: list[Parameter], critic: list[Parameter], cfg: TrainingConfig) -> torch.optim.Optimizer:
     groups = [{"params": actor}]
     shared = {id(parameter) for parameter in actor}
-    if critic := [parameter for parameter in policy.critic_parameters() if id(parameter) not in shared]:
-        groups.append({"params": critic})
+    if own := [parameter for parameter in critic if id(parameter) not in shared]:
+        groups.append({"params": own})
     optim = cfg.optim
     return torch.optim.AdamW(
         groups, lr=optim.learning_rate, betas=(optim.adam_beta1, optim.adam_beta2), eps=optim.adam_epsilon,
@@ -290,7 +293,3 @@ def _optimizer(policy: Policy, cfg: TrainingConfig) -> torch.optim.Optimizer:
 
 def _both(first: Tensor | None, second: Tensor) -> Tensor:
     return second.bool() if first is None else first & second.bool()
-
-
-def _clip(parameters: Any, limit: float) -> Tensor:
-    return torch.nn.utils.clip_grad_norm_(list(parameters), limit)
