@@ -59,7 +59,7 @@ class Course:
 
     def at(self, steps: Any) -> NDArray[np.float64]:
         """The score at any steps: straight lines between evaluations, and held after the last."""
-        return np.interp(steps, self.steps, self.scores)
+        return np.asarray(np.interp(steps, self.steps, self.scores), np.float64)
 
     def first_reach(self, threshold: float) -> int | None:
         """The step of the first evaluation at or above the threshold, None where there is none."""
@@ -74,9 +74,9 @@ class Course:
         pairs = zip(values["steps"], values["scores"], strict=True)
         sound = [(int(step), score) for step, raw in pairs if (score := finite(raw)) is not None]
         steps, scores = zip(*sound, strict=True) if sound else ((), ())
-        names = {name: str(values[name]) for name in ("algorithm", "environment", "task")}
-        cost = {name: float(values[name]) for name in ("wall_seconds", "cpu_seconds")}
-        return cls(**names, seed=int(values["seed"]), steps=steps, scores=scores, **cost)
+        algorithm, environment, task = (str(values[name]) for name in ("algorithm", "environment", "task"))
+        wall, cpu = float(values["wall_seconds"]), float(values["cpu_seconds"])
+        return cls(algorithm, environment, task, int(values["seed"]), steps, scores, wall, cpu)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def _drawn(table: Table, strata: NDArray[np.intp], count: int, rng: np.random.Ge
     rows = rng.integers(0, len(table), (count, len(table), strata.max() + 1), np.int32)
     if table.shape[1] != rows.shape[2]:
         rows = rows[:, :, strata]
-    return table[rows, np.arange(table.shape[1])]
+    return np.asarray(table[rows, np.arange(table.shape[1])])
 
 
 def percentile_interval(value: float, samples: Table, level: float = 0.95) -> Interval:
