@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -173,7 +173,9 @@ class Crew:
         if not worker.stdout.readline() and not self.closed:
             status = worker.wait()
             how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-            fail(job, f"its process {how}", f"{Path(job.folder) / 'log.txt'} may say more; 9 often means out of memory.")
+            fail(
+                job, f"its process {how}", f"{Path(job.folder) / 'log.txt'} may say more; 9 often means out of memory."
+            )
 
     def _mine(self) -> subprocess.Popen[bytes]:
         worker: subprocess.Popen[bytes] | None = getattr(self.local, "worker", None)

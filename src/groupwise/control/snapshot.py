@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,7 +52,7 @@ class Moment:
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        arrays = {name: np.asarray(getattr(self, name)) for name in self.__dataclass_fields__}
+        arrays: dict[str, Any] = {name: np.asarray(getattr(self, name)) for name in self.__dataclass_fields__}
         with path.open("wb") as file:
             np.savez_compressed(file, **arrays)
 

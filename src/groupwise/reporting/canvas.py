@@ -21,10 +21,12 @@ Draw: TypeAlias = Callable[[float], Any]
 INK, MUTED, RULE, GROUND = "#1c2127", "#68717c", "#dfe3e8", "#ffffff"
 BLUE, ORANGE, GREEN, PURPLE, ROSE = "#2563a8", "#c2571a", "#2f8554", "#7a4fa3", "#b23a63"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, ROSE)
-MANY = (*COLOURS, "#178a8a", "#86690f", "#555b63", "#8f2f24", "#4a4fb8")
+TEAL, OCHRE, GREY, BRICK, INDIGO = "#178a8a", "#86690f", "#555b63", "#8f2f24", "#4a4fb8"
+MANY = (*COLOURS, TEAL, OCHRE, GREY, BRICK, INDIGO)
 VARIABLES = {
     INK: "--ink", MUTED: "--muted", RULE: "--rule", GROUND: "--ground",
     BLUE: "--blue", ORANGE: "--orange", GREEN: "--green", PURPLE: "--purple", ROSE: "--rose",
+    TEAL: "--teal", OCHRE: "--ochre", GREY: "--grey", BRICK: "--brick", INDIGO: "--indigo",
 }  # fmt: skip
 STYLE = {
     "font.size": 9, "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "text.parse_math": False,
