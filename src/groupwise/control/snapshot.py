@@ -9,9 +9,7 @@ from __future__ import annotations
 import copy
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +18,7 @@ from numpy.typing import NDArray
 from groupwise.config import TrainingConfig
 from groupwise.control.product import Episodes, make_environment
 from groupwise.core import discounted_returns, group_return_to_go
+from groupwise.reporting.lessons import Moment
 from groupwise.rollout.episodes import collect_groups
 from groupwise.training.estimate import Attempts, scored_attempts
 from groupwise.training.session import Build, Parts
@@ -27,41 +26,6 @@ from groupwise.training.source import GroupSource
 from groupwise.types import Event, Group, Score, ScoredGroup
 
 GROUPS = 4
-
-
-@dataclass(frozen=True)
-class Moment:
-    """Groups of one moment of a run: what each attempt earned at each step, and how it would be judged.
-
-    `returns`, `global_advantages`, `group_advantages` [B, T] are returns-to-go, the same against one mean and one
-    standard deviation for all, and against the other members alive at that step; `alive` [B, T] says which steps
-    took place, `label` [B] whose they are. `cosines` [L, L] tell whether what the labels want of the policy agrees.
-    """
-
-    step: int
-    gamma: float
-    labels: tuple[str, ...]
-    label: NDArray[np.int64]
-    group: NDArray[np.int64]
-    rewards: NDArray[np.float64]
-    alive: NDArray[np.bool_]
-    returns: NDArray[np.float64]
-    global_advantages: NDArray[np.float64]
-    group_advantages: NDArray[np.float64]
-    cosines: NDArray[np.float64]
-
-    def write(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        arrays: dict[str, Any] = {name: np.asarray(getattr(self, name)) for name in self.__dataclass_fields__}
-        with path.open("wb") as file:
-            np.savez_compressed(file, **arrays)
-
-    @classmethod
-    def read(cls, path: Path) -> Moment:
-        with np.load(path, allow_pickle=False) as kept:
-            arrays = {name: kept[name] for name in cls.__dataclass_fields__}
-        arrays |= {"labels": tuple(map(str, arrays["labels"]))}
-        return cls(**{**arrays, "step": int(arrays["step"]), "gamma": float(arrays["gamma"])})
 
 
 class Snapshot:

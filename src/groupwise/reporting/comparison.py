@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.errors import ConfigError
 from groupwise.reporting import statistics as st
 from groupwise.reporting.courses import Course, FailedCourse, unique
 from groupwise.reporting.statistics import Difference, Interval, Survival, Table
