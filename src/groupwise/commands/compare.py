@@ -27,6 +27,7 @@ from groupwise.reporting.comparison_page import as_json, write_comparison
 from groupwise.reporting.comparison_table import comparison_view, progress_bar
 
 Words = tuple[str, ...]
+OUT = "comparison"
 
 
 def compare(
@@ -37,9 +38,7 @@ def compare(
     out: Annotated[Path, Parameter(help="Folder of the comparison; the same one goes on with it.")] = Path(
         "comparison"
     ),
-    jobs: Annotated[
-        int | None, Parameter(validator=Number(gte=1), help="Processes; one per core if not given.")
-    ] = None,
+    jobs: Annotated[int | None, Parameter(validator=Number(gte=1), help="Processes; one per core by default.")] = None,
     environment: Annotated[Words, Parameter(negative=(), help="Train in these instead of the files' own.")] = (),
     threshold: Annotated[Words, Parameter(negative=(), help="What solves a task: CartPole-v1=475.")] = (),
     ablation: Annotated[str | None, Parameter(help="A ready-made comparison: outcome-grouping.")] = None,

@@ -27,11 +27,11 @@ WHY = """<h2>Why groups formed from the outcome fail</h2>
 <p>GRPO makes likelier what scored above its group's mean. That is only a gradient of the expected score if the group
 was fixed <strong>before</strong> acting: then the mean does not depend on what an attempt did, and subtracting it takes
 away noise and nothing else.</p>
-<p>Groups by return, by length or by clusters of finished trajectories are fixed <strong>after</strong> acting. An attempt
-that fell early is put beside others that fell early; the least bad of them is above their mean and is made likelier. An
-attempt that nearly stood to the end is put beside others that nearly did; half of them are made less likely. What was
-good or bad about all attempts of a group at once (which is nearly everything there is to learn) cancels out, and
-what is left teaches the best of the worst and unlearns the worst of the best.</p>
+<p>Groups by return, by length or by clusters of finished trajectories are fixed <strong>after</strong> acting. An
+attempt that fell early is put beside others that fell early; the least bad of them is above their mean and is made
+likelier. An attempt that nearly stood to the end is put beside others that nearly did; half of them are made less
+likely. What was good or bad about all attempts of a group at once (which is nearly everything there is to learn)
+cancels out, and what is left teaches the best of the worst and unlearns the worst of the best.</p>
 <p>So such groups may <em>divide</em> (scale) and <em>weigh</em>, which changes the size of a step but not its sign, and
 never subtract. The arms below have the same settings, seeds and budget; only the group whose mean is subtracted
 differs. Placing the same attempts in other groups is all it takes.</p>"""

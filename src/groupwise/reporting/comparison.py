@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from groupwise.errors import RunError
 from groupwise.reporting import statistics as st
 from groupwise.reporting.courses import Course, FailedCourse, unique
 from groupwise.reporting.statistics import Difference, Interval, Survival, Table
@@ -122,8 +123,9 @@ class Comparison:
     def __post_init__(self) -> None:
         if not self.courses:
             told = "; ".join(unique(f"{f.algorithm}: {f.message}" for f in self.failures)[:3])
-            raise ConfigError(
-                f"no course was finished, so there is nothing to compare ({told or 'none was asked for'})"
+            raise RunError(
+                f"no course was finished, so there is nothing to compare ({told or 'none was asked for'})",
+                hint="Each algorithm must run alone first: groupwise train FILE.",
             )
 
     @cached_property

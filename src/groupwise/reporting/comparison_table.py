@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,28 +13,19 @@ from rich.text import Text
 
 from groupwise.reporting.cautions import cautions
 from groupwise.reporting.comparison import Comparison, Standing
-from groupwise.reporting.comparison_page import ranged
+from groupwise.reporting.statistics import Interval
 from groupwise.reporting.text import printable
 from groupwise.training.numbers import number
 
-HEADINGS = (
-    "",
-    "seeds",
-    "final (95%)",
-    "efficiency (95%)",
-    "solved",
-    "steps to solve",
-    "spread",
-    "worst task",
-    "wall s",
-)
+HEADINGS = ("", "n", "final 95%", "efficiency 95%", "solved", "steps to", "spread", "wall s")
 
 
 def comparison_view(comparison: Comparison) -> RenderableType:
     """All of it, in the order a reader needs it."""
     table = Table(box=None, pad_edge=False)
-    for heading in HEADINGS:
-        table.add_column(heading, justify="left" if heading == "" else "right")
+    several = len(comparison.tasks) > 1
+    for heading in (*HEADINGS, "worst task") if several else HEADINGS:
+        table.add_column(heading, justify="left" if heading == "" else "right", no_wrap=heading != "")
     for standing in comparison.standings:
         table.add_row(*(Text(printable(cell)) for cell in _row(comparison, standing)))
     verdicts = [Text(printable(duel.verdict), style="" if duel.distinguishable else "dim") for duel in comparison.duels]
@@ -43,20 +35,25 @@ def comparison_view(comparison: Comparison) -> RenderableType:
 
 def _row(comparison: Comparison, standing: Standing) -> list[str]:
     survivals = [s for (name, _), s in comparison.survivals.items() if name == standing.algorithm]
-    solved = f"{sum(s.solved for s in survivals)} of {sum(s.runs for s in survivals)}" if survivals else "–"
+    solved = f"{sum(s.solved for s in survivals)}/{sum(s.runs for s in survivals)}" if survivals else "–"
     median = survivals[0].median if len(survivals) == 1 else None
-    worst = standing.fairness.get("worst_task")
-    return [
+    cells = [
         standing.algorithm,
         str(len(standing.seeds)),
-        ranged(standing.final["iqm"]),
-        ranged(standing.efficiency),
+        _brief(standing.final["iqm"]),
+        _brief(standing.efficiency),
         solved,
         "–" if median is None else number(median),
-        f"{standing.seed_spread:.3f}",
-        "–" if worst is None else f"{worst.value:.3f}",
+        f"{standing.seed_spread:.2f}",
         f"{standing.wall_seconds:.1f}",
     ]
+    return [*cells, _brief(standing.fairness["worst_task"])] if standing.fairness else cells
+
+
+def _brief(interval: Interval) -> str:
+    if math.isnan(interval.low):
+        return f"{interval.value:.2f}"
+    return f"{interval.value:.2f} ({interval.low:.2f}..{interval.high:.2f})"
 
 
 class Bar:

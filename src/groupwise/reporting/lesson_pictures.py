@@ -87,7 +87,7 @@ def lesson_pictures(name: str, moment: Moment, prefix: str) -> list[Picture]:
             "opposite: what one learns the other unlearns.",
             f"smallest cosine {number(float(moment.cosines.min()))}",
             csv_text(["one", "other", "cosine"], pairs),
-            lambda width: lessons.draw_cosines(moment.cosines, moment.labels, min(width, 5.6)),
+            lambda width: lessons.draw_cosines(moment.cosines, moment.labels, width),
         ),
     ]
 
