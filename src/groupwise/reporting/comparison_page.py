@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from groupwise.reporting.canvas import render
+from groupwise.reporting.canvas import render_kinds
 from groupwise.reporting.cautions import cautions
 from groupwise.reporting.comparison import Comparison, Duel, Standing, signed
 from groupwise.reporting.comparison_pictures import (
@@ -57,14 +57,16 @@ def write_comparison(folder: Path, comparison: Comparison, extras: Extras = Extr
     figures = folder / "figures"
     with disk(figures):
         figures.mkdir(parents=True, exist_ok=True)
+    drawn = {}
     for picture in (picture for _, _, pictures in chapters for picture in pictures):
-        for kind in ("svg", "png"):
-            write_atomic(figures / f"{picture.name}.{kind}", render(picture.draw, WIDE, kind), durable=False)
-        write_atomic(figures / f"{picture.name}.csv", picture.csv.encode("utf8", "replace"), durable=False)
+        kinds = render_kinds(picture.draw, WIDE, ("svg", "png"))
+        drawn[picture.name] = kinds["svg"]
+        for kind, content in {**kinds, "csv": picture.csv.encode("utf8", "replace")}.items():
+            write_atomic(figures / f"{picture.name}.{kind}", content, durable=False)
     write_atomic(folder / "comparison.json", (json.dumps(as_json(comparison)) + "\n").encode())
     write_atomic(folder / "courses.csv", courses_csv(comparison).encode("utf8", "replace"))
     path = folder / "report.html"
-    write_atomic(path, page(comparison, extras, chapters).encode("utf8", "replace"))
+    write_atomic(path, page(comparison, extras, chapters, drawn).encode("utf8", "replace"))
     return path
 
 
@@ -105,7 +107,10 @@ def chapters_of(comparison: Comparison, extras: Extras) -> list[Chapter]:
     return [(title, table, pictures) for title, table, pictures in chapters if table or pictures]
 
 
-def page(comparison: Comparison, extras: Extras, chapters: Sequence[Chapter]) -> str:
+def page(
+    comparison: Comparison, extras: Extras, chapters: Sequence[Chapter], drawn: Mapping[str, bytes] | None = None
+) -> str:
+    """The whole page; `drawn` are the SVGs of figures that have been drawn already, by name."""
     title = extras.title or " · ".join(comparison.algorithms)
     sections = [
         headline(comparison, title),
@@ -113,7 +118,7 @@ def page(comparison: Comparison, extras: Extras, chapters: Sequence[Chapter]) ->
         hints(cautions(comparison)),
         f"<section>{extras.preface}</section>" if extras.preface else "",
         f"<section><h2>The result</h2>{standings_table(comparison.standings)}{HOW_TO_READ}</section>",
-        *(chapter_html(*chapter) for chapter in chapters),
+        *(chapter_html(*chapter, drawn or {}) for chapter in chapters),
         settings_section(extras),
         f"<footer>Made by Groupwise on {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}.</footer>",
     ]
@@ -135,8 +140,8 @@ HOW_TO_READ = (
 )
 
 
-def chapter_html(title: str, table: str, pictures: Sequence[Picture]) -> str:
-    wide = "".join(figure(picture, wide=True) for picture in pictures)
+def chapter_html(title: str, table: str, pictures: Sequence[Picture], drawn: Mapping[str, bytes]) -> str:
+    wide = "".join(figure(picture, wide=True, drawn=drawn.get(picture.name)) for picture in pictures)
     return f"<section><h2>{escape(title)}</h2>{table}{wide}</section>"
 
 

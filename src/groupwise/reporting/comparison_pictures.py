@@ -71,7 +71,7 @@ def final_pictures(comparison: Comparison) -> list[Picture]:
             "share of runs above 1: "
             + _in_words({n: float(band[1][np.searchsorted(levels, 1.0)]) for n, band in profiles.items()}),
             csv_text(["algorithm", "score", "low", "share_above", "high"], lines),
-            lambda width: contrasts.draw_profile(comparison, width),
+            lambda width: contrasts.draw_profile(comparison, levels, profiles, width),
         ),
     ]
 

@@ -173,9 +173,8 @@ def finish_rows(axes: Any, names: Sequence[str], title: str) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}" if abs(value) > 1e-9 else "0"))
 
 
-def draw_profile(comparison: Comparison, width: float) -> Any:
-    """The share of runs that end above a score, for every score: higher and further right is better."""
-    levels, profiles = profile_lines(comparison)
+def draw_profile(comparison: Comparison, levels: Table, profiles: Mapping[str, Table], width: float) -> Any:
+    """The share of runs that end above a score, for every score, as `profile_lines` gives it."""
     colours = {name: colour_of(comparison, name) for name in profiles}
     middle = len(levels) // 2
     ends = [(bands[1, middle], short(name, NAME), colours[name]) for name, bands in profiles.items()]

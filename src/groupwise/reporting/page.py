@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 
-from groupwise.reporting.canvas import inline_svg
+from groupwise.reporting.canvas import inline_svg, inlined, render
 from groupwise.reporting.pictures import Picture
 
 SMALL, WIDE = 4.0, 8.4
@@ -20,12 +20,16 @@ def whole_page(title: str, sections: Iterable[str]) -> str:
     return template.format(title=escape(title), style=style, body="\n".join(sections))
 
 
-def figure(picture: Picture, wide: bool = False) -> str:
-    """A figure with its words and its data; a wide one is drawn a second time for narrow screens."""
+def figure(picture: Picture, wide: bool = False, drawn: bytes | None = None) -> str:
+    """A figure with its words and its data; a wide one is drawn a second time for narrow screens.
+
+    `drawn` is the wide one's SVG where it has been drawn already.
+    """
     alt = f"{picture.title}: {picture.alt}"
     drawings = f"<div class=narrow>{inline_svg(picture.draw, SMALL, f'{picture.name}-s', alt)}</div>"
     if wide:
-        drawings += f"<div class=wide>{inline_svg(picture.draw, WIDE, f'{picture.name}-w', alt)}</div>"
+        svg = render(picture.draw, WIDE, "svg") if drawn is None else drawn
+        drawings += f"<div class=wide>{inlined(svg, f'{picture.name}-w', alt)}</div>"
     data = base64.b64encode(picture.csv.encode("utf-8", "replace")).decode()
     return (
         f"<figure class={'double' if wide else 'single'}><h3>{escape(picture.title)}</h3>{drawings}"
