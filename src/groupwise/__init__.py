@@ -31,6 +31,7 @@ _HOMES = {
     "create_value_function": "groupwise.language.value",
     "TrajectoryDataset": "groupwise.language.dataset",
     "AgentConfig": "groupwise.agents.settings",
+    "GRPOvsPPOAnalyzer": "groupwise.control.analysis",
     "Learner": "groupwise.training.learner",
     "GroupSource": "groupwise.training.source",
     "create_run": "groupwise.training.folder",
@@ -42,6 +43,7 @@ __all__ = ["__version__", *_HOMES]
 if TYPE_CHECKING:
     from groupwise.agents.settings import AgentConfig
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
+    from groupwise.control.analysis import GRPOvsPPOAnalyzer
     from groupwise.core import (
         compute_grpo_advantages,
         compute_grpo_loss,

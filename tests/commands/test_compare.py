@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,9 @@ from groupwise.cli import run
 from groupwise.config import TrainingConfig
 from groupwise.config.sections import SETTINGS
 from groupwise.control.ablation import ABLATIONS
-from groupwise.control.analysis import GRPOvsPPOAnalyzer, default_algorithms, product_module
-from groupwise.control.campaign import Entry, job_of, settle
-from groupwise.control.course import write_json
+from groupwise.control.analysis import GRPOvsPPOAnalyzer, default_algorithms
+from groupwise.control.campaign import Entry
 from groupwise.errors import ConfigError
-from groupwise.reporting.courses import Course
 
 Write = Callable[..., Path]
 
@@ -34,17 +32,6 @@ def settings_file(tmp_path: Path) -> Write:
         return path
 
     return write
-
-
-def lay_down(folder: Path, algorithms: Mapping[str, TrainingConfig], seeds: range, ends: Mapping[str, float]) -> None:
-    """Finished courses, as workers would have left them: nothing is trained."""
-    for name, cfg in algorithms.items():
-        for seed in seeds:
-            job = job_of(folder, Entry(name, cfg, product_module(cfg)), seed, snapshot=seed == seeds[0])
-            settle(job)
-            scores = (20.0, ends[name] / 2, ends[name] + seed)
-            place = cfg.task.environment
-            write_json(job.result, [Course(name, place, place, seed, (0, 500, 1000), scores, 1.0, 0.9).to_dict()])
 
 
 def test_two_settings_are_trained_and_compared(
@@ -114,17 +101,14 @@ def test_an_ablation_says_what_it_needs_or_why_it_fails() -> None:
             ABLATIONS["outcome-grouping"]()
 
 
-def test_the_analyzer_reports_what_the_documents_ask_for(tmp_path: Path) -> None:
-    algorithms = {n: c for n, c in default_algorithms().items() if n != "PPO"}
-    lay_down(tmp_path, algorithms, range(5), {"GRPO-auto": 200.0, "GRPO-task": 480.0})
-    missing = {"PPO": TrainingConfig(product="not-there-yet")}
-    analyzer = GRPOvsPPOAnalyzer(tmp_path, algorithms={**missing, **algorithms}, quiet=True)
-    report = analyzer.run_comparison(["CartPole-v1"], n_seeds=5)
+def test_the_analyzer_reports_what_the_documents_ask_for(finished_analyzer: GRPOvsPPOAnalyzer) -> None:
+    report = finished_analyzer.generate_report()
     assert report["headline"] == "GRPO-task ends above GRPO-auto."
     assert any("5 of PPO in CartPole-v1" in words and "not available" in words for words in report["cautions"])
-    assert set(analyzer.metrics) == {"sample_efficiency", "final_performance", "training_stability", "group_fairness"}
-    assert [row["algorithm"] for row in analyzer.metrics["final_performance"]] == ["GRPO-auto", "GRPO-task"]
-    assert analyzer.generate_report()["report"] == str(tmp_path / "report.html")
+    metrics = finished_analyzer.metrics
+    assert set(metrics) == {"sample_efficiency", "final_performance", "training_stability", "group_fairness"}
+    assert [row["algorithm"] for row in metrics["final_performance"]] == ["GRPO-auto", "GRPO-task"]
+    assert report["report"] == str(finished_analyzer.folder / "report.html")
 
 
 def test_the_analyzers_own_algorithms_are_those_of_the_documents() -> None:
