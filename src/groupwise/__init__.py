@@ -31,6 +31,14 @@ _HOMES = {
     "create_value_function": "groupwise.language.value",
     "TrajectoryDataset": "groupwise.language.dataset",
     "AgentConfig": "groupwise.agents.settings",
+    "ControlModel": "groupwise.control.model",
+    "evaluate_policy": "groupwise.control.model",
+    "GRPO": "groupwise.control.grpo",
+    "GroupingStrategy": "groupwise.control.grpo",
+    "GroupAdvantageNormalizer": "groupwise.control.grpo",
+    "GroupWeightCalculator": "groupwise.control.grpo",
+    "AdaptiveGrouper": "groupwise.control.grpo",
+    "compute_group_advantages_vectorized": "groupwise.core.vectorized",
     "GRPOvsPPOAnalyzer": "groupwise.control.analysis",
     "Learner": "groupwise.training.learner",
     "GroupSource": "groupwise.training.source",
@@ -44,6 +52,14 @@ if TYPE_CHECKING:
     from groupwise.agents.settings import AgentConfig
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
     from groupwise.control.analysis import GRPOvsPPOAnalyzer
+    from groupwise.control.grpo import (
+        GRPO,
+        AdaptiveGrouper,
+        GroupAdvantageNormalizer,
+        GroupingStrategy,
+        GroupWeightCalculator,
+    )
+    from groupwise.control.model import ControlModel, evaluate_policy
     from groupwise.core import (
         compute_grpo_advantages,
         compute_grpo_loss,
@@ -51,6 +67,7 @@ if TYPE_CHECKING:
         loss_denominator,
         policy_loss,
     )
+    from groupwise.core.vectorized import compute_group_advantages_vectorized
     from groupwise.errors import GroupwiseError
     from groupwise.language.dataset import TrajectoryDataset
     from groupwise.language.value import ValueFunction, ValueHead, create_value_function

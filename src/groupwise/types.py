@@ -26,11 +26,25 @@ Tensors: TypeAlias = "Mapping[str, Tensor]"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is attempted: a prompt, a requirement, or an environment with its reset seed."""
+    """What is attempted: a prompt, a requirement, or an environment with its reset seed.
+
+    An id reads `kind/number`. Tasks of one kind earn on one scale of reward: `CartPole-v1/17` is a CartPole.
+    """
 
     id: str
     payload: Any = None
     seed: int = 0
+
+    @property
+    def kind(self) -> str:
+        """What its id says before the last slash; an id without one is a kind of its own."""
+        return self.id.rpartition("/")[0] or self.id
+
+
+def kind_of(task: Task | str) -> str:
+    """Which sort of task it is, by its id: what stands before the last slash of "cartpole-short/123"."""
+    name = task if isinstance(task, str) else task.id
+    return name.rpartition("/")[0] or name
 
 
 class End(StrEnum):
@@ -61,7 +75,8 @@ class Trajectory:
     `mask` is true where the policy itself acted (not the prompt, a tool's answer or padding).
     `behavior_logp` and `versions` are recorded when an action is sampled and never recomputed.
     `terminated` is the environment's own end; an attempt cut by a limit is not terminated, and
-    `last_obs` is then what the policy would have seen next.
+    `last_obs` is then what the policy would have seen next. `action_mask` [T, K] tells which actions were
+    allowed, where the environment forbids some.
     """
 
     id: str
@@ -78,6 +93,7 @@ class Trajectory:
     last_obs: Array | None = field(default=None, repr=False)
     error: Failure | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    action_mask: Array | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return int(self.mask.shape[0])
@@ -272,6 +288,43 @@ class Reward(Protocol):
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Discrete:
+    """One of `count` actions, as a whole number from 0."""
+
+    count: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class MultiDiscrete:
+    """Several choices at once, the k-th one of `counts[k]`."""
+
+    counts: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.counts),)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Several numbers at once. Limits may be infinite; the environment takes what lies beyond for the limit."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.low),)
+
+
+ActionSpace: TypeAlias = Discrete | MultiDiscrete | Box
+
+
 class VectorEnvironment(Protocol):
     """Many copies of one environment, stepped together in arrays.
 
@@ -279,6 +332,12 @@ class VectorEnvironment(Protocol):
     `step(actions)` returns `(obs [N, ...], rewards [N], terminated [N], truncated [N])`. A copy that has
     ended stays where it is and returns reward 0 until the next reset. The same seeds and actions give the
     same run, and every call returns arrays of its own.
+
+    `action_count` is how many numbers a policy gives per step: one score per action. Two things are optional. An
+    environment with other actions than one of `action_count` choices says so in `action_space`: a `MultiDiscrete`
+    (`action_count` is then the sum of its counts) or a `Box` (its length). One that forbids some actions has a method
+    `action_mask()` that returns [N, action_count], true where an action is allowed after the last reset or step, or
+    None where all are.
     """
 
     observation_size: int
@@ -287,6 +346,16 @@ class VectorEnvironment(Protocol):
 
     def reset(self, seeds: Sequence[int]) -> Array: ...
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array]: ...
+
+
+class RestartingEnvironment(VectorEnvironment, Protocol):
+    """A `VectorEnvironment` whose copies can start anew one by one.
+
+    `restart(copies, seeds)` starts the copies of the given numbers, each from its seed, as `reset` would, and returns
+    the observations of all; the others do not notice. `rollout.copies.Separate` makes one of any environment.
+    """
+
+    def restart(self, copies: Array, seeds: Sequence[int]) -> Array: ...
 
 
 class Source(Protocol):

@@ -7,14 +7,18 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from groupwise.cli import COMMANDS, run
 from groupwise.config import TrainingConfig
+from groupwise.control.cartpole import CartPole
+from groupwise.control.environments import OWN
+from groupwise.types import Array
 
 Configure = Callable[..., TrainingConfig]
 EXAMPLE = Path(__file__).parents[2] / "examples/cartpole.toml"
@@ -176,6 +180,20 @@ def test_doctor_warns_of_settings_that_cannot_teach(settings: Path, capsys: pyte
     assert status == 1
     assert findings["groups without spread"]["state"] == "fault"
     assert "num_generations" in findings["groups without spread"]["remedy"]
+
+
+def test_doctor_names_the_promise_an_environment_breaks(
+    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unseeded(CartPole):
+        def reset(self, seeds: Sequence[int]) -> Array:
+            return self.set_state(np.random.default_rng().uniform(-0.05, 0.05, (len(seeds), 4)))
+
+    assert "CartPole-v1 keeps its contract" in str(answer(capsys, "doctor", str(settings)))
+    monkeypatch.setitem(OWN, "CartPole-v1", Unseeded)  # type: ignore[misc]
+    status, told = answer(capsys, "doctor", str(settings))
+    assert status == 1
+    assert any("start differently" in finding["detail"] for finding in told["findings"])
 
 
 def test_doctor_reports_an_environment_it_cannot_make(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:

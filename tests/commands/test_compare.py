@@ -11,11 +11,11 @@ import pytest
 
 from groupwise.cli import run
 from groupwise.config import TrainingConfig
-from groupwise.config.sections import SETTINGS
 from groupwise.control.ablation import ABLATIONS
 from groupwise.control.analysis import GRPOvsPPOAnalyzer, default_algorithms
 from groupwise.control.campaign import Entry
 from groupwise.errors import ConfigError
+from groupwise.training.loop import changes
 
 Write = Callable[..., Path]
 
@@ -62,7 +62,7 @@ def test_two_settings_are_trained_and_compared(
         (["one", "two", "--ablation", "outcome-grouping"], "brings its own settings"),
         (["--ablation", "nonsense"], "--ablation 'nonsense' is not known"),
         (["one", "two", "--set", "run.eval_steps=0"], "never evaluated"),
-        (["one", "two", "--environment", "CartPole-v9"], "not an environment we know"),
+        (["one", "two", "--environment", "CartPole-v9"], "CartPole-v9"),
         (["same=one", "same=two"], "'same' alone"),
         (["one", "two", "--seeds", "0"], "seeds"),
     ],
@@ -90,15 +90,15 @@ def test_settings_without_a_common_environment_are_refused() -> None:
         check([here, there])
 
 
-def test_an_ablation_says_what_it_needs_or_why_it_fails() -> None:
-    if "allow_outcome_baseline" in SETTINGS:
-        ablation = ABLATIONS["outcome-grouping"]()
-        assert list(ablation.arms) == ["same start", "by return", "by length", "by clusters"]
-        assert all(cfg.grouping.allow_outcome_baseline for cfg in list(ablation.arms.values())[1:])
-        assert "best of the worst" in ablation.preface
-    else:
-        with pytest.raises(ConfigError, match="not available yet"):
-            ABLATIONS["outcome-grouping"]()
+def test_the_ablation_differs_in_nothing_but_the_group_whose_mean_is_subtracted() -> None:
+    ablation = ABLATIONS["outcome-grouping"]()
+    sound, *others = ablation.arms.values()
+    assert list(ablation.arms) == ["same start", "by return", "by length", "by clusters"]
+    assert [cfg.grouping.baseline_group for cfg in others] == ["difficulty", "length", "auto"]
+    for cfg in others:
+        changed = {line.partition(":")[0] for line in changes(sound.to_dict(), cfg.to_dict())}
+        assert changed == {"grouping.baseline_group", "grouping.allow_outcome_baseline"}
+    assert "best of the worst" in ablation.preface
 
 
 def test_the_analyzer_reports_what_the_documents_ask_for(finished_analyzer: GRPOvsPPOAnalyzer) -> None:
@@ -111,11 +111,12 @@ def test_the_analyzer_reports_what_the_documents_ask_for(finished_analyzer: GRPO
     assert report["report"] == str(finished_analyzer.folder / "report.html")
 
 
-def test_the_analyzers_own_algorithms_are_those_of_the_documents() -> None:
-    algorithms = default_algorithms()
+def test_the_analyzers_own_algorithms_are_those_of_the_documents_with_equal_budgets() -> None:
+    algorithms = default_algorithms("CartPole-v1", 5000)
     assert list(algorithms) == ["PPO", "GRPO-auto", "GRPO-task"]
     assert [cfg.grouping.group_strategy for cfg in list(algorithms.values())[1:]] == ["auto", "task"]
     assert algorithms["PPO"].task.product == "ppo"
+    assert {cfg.training.total_samples for cfg in algorithms.values()} == {5000}
 
 
 @pytest.mark.parametrize(("suite", "seeds"), [([], 5), ("CartPole-v1", 5), (["CartPole-v1"], 0)])

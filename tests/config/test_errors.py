@@ -224,6 +224,21 @@ RULES = [
         {"dynamic_sampling": True, "baseline_type": "leave_one_out"},
     ),
     (
+        {"baseline_group": "difficulty"},
+        ["grouping.baseline_group = 'difficulty'", "best of the worst", "group_strategy = 'difficulty'", "ablation"],
+        {"baseline_group": "difficulty", "allow_outcome_baseline": True},
+    ),
+    (
+        {"baseline_group": "task", "estimator": "group_gae"},
+        ["grouping.baseline_group = 'task' cannot act", "advantage.estimator = 'group_gae'"],
+        {"baseline_group": "task", "estimator": "group_rtg"},
+    ),
+    (
+        {"baseline_group": "task", "dynamic_sampling": True},
+        ["grouping.baseline_group = 'task' cannot act", "rollout.dynamic_sampling = true"],
+        {"baseline_group": "start", "dynamic_sampling": True},
+    ),
+    (
         {"replay_groups": 4, "replay_size": 3},
         ["rollout.replay_groups = 4", "rollout.replay_size = 3", "16 leaves a choice"],
         {"replay_groups": 4, "replay_size": 4},

@@ -74,6 +74,8 @@ def configs(draw: st.DrawFn) -> TrainingConfig:
         values |= {"replay_size": max(values["replay_groups"], values.get("replay_size", 0))}
     if values.get("dynamic_sampling") or values.get("replay_groups"):
         values |= {"estimator": "outcome", "baseline_type": "group_mean"}
+    if values.get("baseline_group", "start") != "start":
+        values |= {"allow_outcome_baseline": True, "estimator": "outcome", "dynamic_sampling": False}
     return TrainingConfig(**values)
 
 

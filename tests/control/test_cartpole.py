@@ -191,3 +191,21 @@ def test_a_negative_seed_is_refused_with_the_value():
 
 def test_it_passes_the_check_for_environments():
     assert check_environment(CartPole()) == []
+
+
+def test_a_copy_that_starts_anew_goes_its_own_way_and_disturbs_no_other():
+    rng = np.random.default_rng(0)
+    together, alone = CartPole(max_steps=20), CartPole(max_steps=20)
+    together.reset([1, 2, 3])
+    for _ in range(7):
+        together.step(rng.integers(0, 2, 3))
+    obs = together.restart(np.array([1]), [9])
+    np.testing.assert_array_equal(obs[1], alone.reset([9])[0])
+    for step in range(20):
+        actions = steadying(obs)
+        obs, rewards, terminated, truncated = together.step(actions)
+        expected, reward, ended, cut = alone.step(actions[1:2])
+        np.testing.assert_array_equal(obs[1], expected[0])
+        assert (rewards[1], terminated[1], truncated[1]) == (reward[0], ended[0], cut[0])
+        assert truncated[0] == (step >= 12 and not terminated[0])
+    assert truncated[1]

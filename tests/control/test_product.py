@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from groupwise.config import TrainingConfig
-from groupwise.control.product import BEYOND_EVALUATION, build, reset_seeds
+from groupwise.control.cartpole import CartPole
+from groupwise.control.product import BEYOND_EVALUATION, build, check, make_tasks
 from groupwise.core import LOSSES
 from groupwise.errors import ConfigError
+from groupwise.training.checkpoint import load_checkpoint
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute
 
@@ -98,7 +100,7 @@ def test_cut_off_attempts_are_left_out_when_asked(small_config: Configure) -> No
 
 
 def test_evaluation_starts_are_never_trained_on() -> None:
-    tasks = reset_seeds("CartPole-v1", 0).take(200)
+    tasks = make_tasks(CartPole(), "CartPole-v1", 0).take(200)
     assert len({task.seed for task in tasks}) == 200
     assert min(task.seed for task in tasks) >= BEYOND_EVALUATION
 
@@ -118,3 +120,85 @@ def test_a_policy_says_of_recorded_actions_what_it_said_when_acting(small_config
     with torch.no_grad():
         seen = parts.policy.evaluate(batch.inputs)
     assert torch.allclose(seen.logp, batch.behavior_logp, atol=1e-6)
+
+
+ANY = {
+    "masks": {"environment": "Taxi-v4", "max_episode_steps": 20},
+    "numbers": {"environment": "Pendulum-v1", "max_episode_steps": 20},
+    "Gymnasium's own": {"environment": "CartPole-v1", "options": {"gymnasium": True}},
+    "a suite of unlike tasks": {"environment": "classic", "max_episode_steps": 20, "tasks_per_step": 3},
+    "Box2D": {"environment": "LunarLander-v3", "max_episode_steps": 20},
+}
+
+
+@pytest.mark.parametrize("kind", ANY)
+@pytest.mark.parametrize("estimator", ["group_rtg", "gae"])
+def test_every_kind_of_environment_trains_and_replays(small_config: Configure, kind: str, estimator: str) -> None:
+    if kind == "Box2D":
+        pytest.importorskip("Box2D", reason="pip install 'groupwise[box2d]'")
+    cfg = small_config(**ANY[kind], num_episodes=3, estimator=estimator, replay_size=4, replay_groups=1, beta=0.01,
+                       use_reference_model=True)  # fmt: skip
+    batch = build(cfg).source.next()
+    policy = build(cfg).policy
+    with torch.no_grad():
+        seen = policy.evaluate(batch.inputs)
+    assert torch.allclose(seen.logp, batch.behavior_logp, atol=1e-5)
+    assert ("action_mask" in batch.inputs) == (kind in ("masks", "a suite of unlike tasks"))
+    steps = metrics_of(cfg)
+    assert all(step["optim/steps"] > 0 and step["optim/skipped"] == 0 for step in steps)
+    # Twenty steps of a masked taxi always cost 20, so its groups have nothing to teach again.
+    assert steps[-1]["replay/share"] > 0 or kind == "masks"
+
+
+def test_masked_runs_resume_bit_for_bit_with_what_they_replay(small_config: Configure, numbers: Any) -> None:
+    options = {
+        **ANY["a suite of unlike tasks"],
+        "replay_size": 4,
+        "replay_groups": 1,
+        "save_steps": 2,
+        "num_episodes": 4,
+    }
+    whole, broken = (create_run(small_config(**options, run_name=name)) for name in ("whole", "broken"))
+    list(execute(whole, build))
+    for event in execute(broken, build):
+        if event.type == "step" and event.step == 3:
+            break
+    list(execute(broken, build))
+    assert numbers(broken) == numbers(whole)
+    assert numbers(whole)["steps"][-1][1]["replay/share"] > 0
+
+
+def test_gymnasiums_cartpole_trains_exactly_as_ours(small_config: Configure) -> None:
+    ours, theirs = (metrics_of(small_config(num_episodes=2, options=options)) for options in ({}, {"gymnasium": True}))
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"environment": "LunarLander-v2"}, "LunarLander-v2 no longer exists\nDid you mean 'LunarLander-v3'?"),
+        ({"environment": "reward-scale"}, "reward-scale is not an environment we know\nDid you mean 'reward-scales'?"),
+        ({"options": {"half_lenght": 1.0}}, "half_lenght"),
+        ({"environment": "Pendulum-v1", "options": {"gymnasium": True, "gravity": 9.0}}, "gravity"),
+        ({"options": {"gymnasium": "yes"}}, "gymnasium = 'yes' must be true or false"),
+        ({"environment": "Blackjack-v1"}, "no step limit"),
+    ],
+)
+def test_an_environment_that_cannot_be_made_is_refused_in_plain_words(
+    small_config: Configure, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        check(small_config(**changes))
+    assert message in str(error.value)
+
+
+def test_a_network_of_ones_own_trains_and_is_saved(small_config: Configure) -> None:
+    def network(inputs: int, outputs: int) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(inputs, 16), torch.nn.ReLU(), torch.nn.Linear(16, outputs))
+
+    cfg = small_config(num_episodes=2, estimator="gae")
+    path = create_run(cfg)
+    list(execute(path, lambda c: build(c, network=network)))
+    newest = load_checkpoint(max((path / "checkpoints").iterdir()))
+    assert newest.model["actor.0.weight"].shape == (16, 4)
+    assert newest.model["critic.2.weight"].shape == (1, 16)

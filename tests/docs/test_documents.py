@@ -32,6 +32,11 @@ def test_the_python_of_the_readme_runs(
     assert "-1.4142" in out
 
 
+def test_the_python_of_the_page_on_groups_runs() -> None:
+    for block in blocks(ROOT / "docs" / "grouping.md", "python"):
+        exec(compile(block, "grouping.md", "exec"), {"__name__": "grouping"})  # noqa: S102
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_documents_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf8")):

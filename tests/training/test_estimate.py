@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from groupwise.config import TrainingConfig
-from groupwise.training.estimate import estimate_advantages, scored_attempts
+from groupwise.training.estimate import Critic, estimate_advantages, scored_attempts
+from groupwise.training.value_scales import ValueScales
 from groupwise.types import End, Failed, Failure, Group, Score, ScoredGroup, Task, Trajectory
 
 LOST = Failed(Failure("reward", "raised", "lost"))
@@ -24,10 +27,10 @@ def attempt(name: str, rewards: list[float], terminated: bool = True) -> Traject
     return Trajectory(name, "t", "g", zeros, zeros, ones, zeros, zeros, np.array(rewards), end, terminated)
 
 
-def group(name: str, rewards: list[list[float]], scores: list[Any] | None = None) -> ScoredGroup:
+def group(name: str, rewards: list[list[float]], scores: list[Any] | None = None, task: str = "t/0") -> ScoredGroup:
     members = tuple(attempt(f"{name}{i}", r) for i, r in enumerate(rewards))
     given = [Score(sum(r), rewards=np.array(r)) for r in rewards] if scores is None else scores
-    return ScoredGroup(Group(name, Task("t"), members), tuple(given))
+    return ScoredGroup(Group(name, Task(task), members), tuple(given))
 
 
 def advantages(groups: list[ScoredGroup], values: Any = None, **settings: Any) -> list[list[float]]:
@@ -126,3 +129,80 @@ def test_a_batch_in_which_nothing_was_scored_has_no_rows() -> None:
     attempts = scored_attempts([group("a", [[1], [2]], [LOST, LOST])])
     assert attempts.members == ()
     assert estimate_advantages(attempts, TrainingConfig().advantage).advantages.shape == (0, 0)
+
+
+THREE_TASKS = [
+    group("a", [[100.0], [300.0]], task="large/0"),
+    group("b", [[200.0], [200.0]], task="large/1"),
+    group("c", [[0.01], [0.05]], task="small/0"),
+    group("d", [[7.0], [7.0]], task="constant/0"),
+]
+
+
+@pytest.mark.parametrize("estimator", ["outcome", "group_rtg"])
+def test_a_tasks_own_scale_by_hand(estimator: str) -> None:
+    """Deviations ±d and 0, 0 of the large task have RMS d / √2: d is from the mean, or for returns from the other one.
+
+    The small task's two have RMS of their own size. A task whose reward never varies stays exactly 0.
+    """
+    rows = advantages(THREE_TASKS, estimator=estimator, advantage_scale="task_rms")
+    flat = [row[0] for row in rows]
+    assert flat == pytest.approx([-(2**0.5), 2**0.5, 0, 0, -1, 1, 0, 0])
+
+
+def test_a_tasks_scale_is_left_out_without_normalisation() -> None:
+    rows = advantages(THREE_TASKS, advantage_scale="task_rms", advantage_normalization=False)
+    assert [row[0] for row in rows][:2] == [-100, 100]
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=3), st.sampled_from(["outcome", "group_rtg", "group_gae"]))
+@settings(max_examples=30, deadline=None)
+def test_the_units_of_a_tasks_reward_do_not_matter(factors: list[float], estimator: str) -> None:
+    """With `task_rms`, and with a critic in the task's own units, every task may be paid in its own currency."""
+
+    def paid(units: list[float]) -> list[ScoredGroup]:
+        rng = np.random.default_rng(0)
+        return [
+            group(f"g{n}", (unit * rng.normal(size=(3, 4))).tolist(), task=f"task{n}/0") for n, unit in enumerate(units)
+        ]
+
+    values = (lambda members: [np.linspace(0, 1, 5) for _ in members]) if estimator == "group_gae" else None
+    found = [
+        torch.tensor(advantages(paid(units), values, estimator=estimator, advantage_scale="task_rms"))
+        for units in ([1.0] * 3, factors)
+    ]
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_the_critic_is_asked_and_taught_in_its_tasks_units() -> None:
+    """Each member earns 10 (or 0.1) once and ends. The unit is that; half of it was expected: the rest is advantage."""
+    groups = [group("a", [[10.0], [10.0]], task="large/0"), group("b", [[0.1], [0.1]], task="small/0")]
+    cfg = TrainingConfig(estimator="group_gae", advantage_scale="none").advantage
+    scales = ValueScales()
+    critic = Critic(lambda members: [np.array([0.5, 0.0]) for _ in members], scales)
+    found = estimate_advantages(scored_attempts(groups), cfg, critic)
+    assert found.advantages.flatten().tolist() == pytest.approx([5, 5, 0.05, 0.05])
+    assert found.returns is not None
+    assert found.values is not None
+    assert found.returns.flatten().tolist() == pytest.approx([1, 1, 1, 1])
+    assert found.values.flatten().tolist() == [0.5] * 4
+    assert scales.squares == pytest.approx({"large": 100, "small": 0.01})
+
+
+def test_the_unit_follows_what_a_task_returns_slowly_and_is_never_zero() -> None:
+    scales, mask = ValueScales(), torch.ones(1, 1)
+    assert scales.before(["a"], torch.tensor([[2.0]]), mask).tolist() == [2.0]
+    assert scales.after(["a"], torch.tensor([[4.0]]), mask).tolist() == pytest.approx([(0.9 * 4 + 0.1 * 16) ** 0.5])
+    assert scales.before(["a"], torch.tensor([[99.0]]), mask).tolist() == pytest.approx([5.2**0.5])
+    assert scales.before(["free"], torch.tensor([[0.0]]), mask).tolist() == [1.0]
+
+
+def test_group_gae_bootstraps_at_a_cut_in_the_tasks_units() -> None:
+    """Paid 4 once: a unit of 4. Cut there, the state after is worth 10 units of 4, discounted by half: 4 + 20."""
+    members = (attempt("end", [4.0]), attempt("cut", [4.0], terminated=False))
+    scored = ScoredGroup(Group("a", Task("t/0"), members), (Score(4.0), Score(4.0)))
+    rows = advantages(
+        [scored], lambda attempts: [np.array([0.0, 10.0]) for _ in attempts],
+        estimator="group_gae", advantage_scale="none", gamma=0.5, gae_lambda=1.0,
+    )  # fmt: skip
+    assert rows == [[4.0], [24.0]]

@@ -130,7 +130,7 @@ def test_a_device_that_is_not_there_is_refused_at_once(small_config: Configure) 
 
 
 def test_settings_without_effect_are_pointed_out(small_config: Configure) -> None:
-    events = list(execute(create_run(small_config(group_strategy="length", num_generations=1)), build))
+    events = list(execute(create_run(small_config(scale_group="length", num_generations=1)), build))
     told = " ".join(e.data["message"] for e in events if e.type == "hint")
-    assert "grouping has no effect" in told
+    assert "grouping.scale_group = 'length' has no effect" in told
     assert "a group of one" in told

@@ -14,7 +14,7 @@ from groupwise.config import TrainingConfig
 from groupwise.core import loss_denominator
 from groupwise.errors import ContractError
 from groupwise.training.learner import Learner
-from groupwise.training.schedule import learning_rate_factor
+from groupwise.training.schedule import schedule_factor
 from groupwise.types import Batch, Evaluation, Tensors
 
 STATES, ACTIONS = 5, 4
@@ -372,12 +372,12 @@ def test_a_learner_restored_from_its_state_goes_on_exactly() -> None:
     ("constant", [1 / 3, 2 / 3, 1, 1, 1, 1]), ("linear", [1 / 3, 2 / 3, 1, 0.75, 0.5, 0.25]),
 ])  # fmt: skip
 def test_schedules_by_hand(kind: str, expected: list[float]) -> None:
-    rates = [learning_rate_factor(step, 6, kind=kind, warmup_ratio=0.3) for step in range(6)]
+    rates = [schedule_factor(step, 6, kind=kind, warmup_ratio=0.3) for step in range(6)]
     assert rates == pytest.approx(expected)
 
 
 def test_the_cosine_falls_from_one_towards_zero() -> None:
-    rates = [learning_rate_factor(step, 100, kind="cosine", warmup_ratio=0.1) for step in range(100)]
+    rates = [schedule_factor(step, 100, kind="cosine", warmup_ratio=0.1) for step in range(100)]
     assert rates[:10] == sorted(rates[:10])
     assert rates[10] == 1.0
     assert rates[10:] == sorted(rates[10:], reverse=True)

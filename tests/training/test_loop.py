@@ -20,7 +20,8 @@ import torch
 
 from groupwise.config import TrainingConfig
 from groupwise.control.cartpole import CartPole
-from groupwise.control.product import ENVIRONMENTS, build
+from groupwise.control.environments import OWN
+from groupwise.control.product import build
 from groupwise.errors import ContractError, NoSignalError, StorageError
 from groupwise.rewards.scoring import per_attempt
 from groupwise.training.control import send_command
@@ -142,7 +143,7 @@ def test_an_environment_that_breaks_its_contract_is_named(
             obs, rewards, terminated, truncated = super().step(actions)
             return obs, rewards[:-1], terminated, truncated
 
-    monkeypatch.setitem(ENVIRONMENTS, "CartPole-v1", Short)  # type: ignore[misc]
+    monkeypatch.setitem(OWN, "CartPole-v1", Short)  # type: ignore[misc]
     path = create_run(small_config())
     with pytest.raises(ContractError, match="Short"):
         list(execute(path, build))
@@ -161,7 +162,7 @@ def test_an_environment_that_raises_fails_its_attempts_only(
                 raise OSError("simulator crashed")
             return super().step(actions)
 
-    monkeypatch.setitem(ENVIRONMENTS, "CartPole-v1", Shaky)  # type: ignore[misc]
+    monkeypatch.setitem(OWN, "CartPole-v1", Shaky)  # type: ignore[misc]
     path = create_run(small_config(eval_steps=0))
     events = list(execute(path, build))
     assert sum(m["groups/failed_share"] > 0 for m in steps(events)) == 1

@@ -19,6 +19,7 @@ from groupwise.agents.finding import find_problems
 from groupwise.agents.problems import Problems
 from groupwise.agents.starting import load_start
 from groupwise.config import TrainingConfig
+from groupwise.config.rules import needs_critic
 from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
@@ -36,7 +37,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     """Everything a language run needs, made from its settings; `reward` replaces the task's own grade."""
     problems = find_problems(cfg.task)
     language = load_language(cfg)
-    critic = cfg.advantage.estimator == "gae"
+    critic = needs_critic(cfg.advantage.estimator)
     policy = LanguagePolicy(
         language.model,
         temperature=cfg.sampling.temperature,

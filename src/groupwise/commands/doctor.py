@@ -26,7 +26,10 @@ from groupwise.errors import GroupwiseError, StorageError
 from groupwise.training.storage import write_atomic
 
 EXTRAS = {
-    "control": ("gymnasium",),
+    "control": ("gymnasium", "pygame"),
+    "box2d": ("Box2D",),
+    "mujoco": ("mujoco",),
+    "atari": ("ale_py",),
     "tracking": ("tensorboard", "wandb"),
     "language": ("transformers", "peft"),
 }
@@ -104,8 +107,12 @@ def preflight(config: Path, overrides: tuple[str, ...], steps: int) -> Iterator[
     """A few dry steps: would these groups teach anything, and how fast do they come?"""
     try:
         cfg = load_config(config, overrides)
-        source = builder(cfg.task.product)(cfg).source
+        parts = builder(cfg.task.product)(cfg)
+        source = parts.source
         yield Finding("settings", "ok", str(config))
+        if parts.inspect is not None:
+            broken = [Finding("environment", "fault", failure.message, failure.hint) for failure in parts.inspect()]
+            yield from broken or [Finding("environment", "ok", f"{cfg.task.environment} keeps its contract")]
         clock = time.perf_counter()
         batches = [source.next() for _ in range(steps)]
         seconds = time.perf_counter() - clock

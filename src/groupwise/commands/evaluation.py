@@ -12,8 +12,11 @@ from rich.table import Table
 
 from groupwise.commands.options import RUNS, Common, RunName, RunsDir, answer
 from groupwise.commands.products import builder
+from groupwise.config import TrainingConfig
+from groupwise.errors import ConfigError
 from groupwise.training.choosing import choose_checkpoint
 from groupwise.training.folder import find_run, read_config
+from groupwise.training.session import Parts
 
 
 def evaluate(
@@ -26,6 +29,7 @@ def evaluate(
         Parameter(validator=Number(gte=1), help="Answers per problem, for pass@k; the run's own."),
     ] = None,
     step: Annotated[int | None, Parameter(help="Which checkpoint; the newest if not given.")] = None,
+    gif: Annotated[Path | None, Parameter(help="Also write one episode, from the first seed, as a GIF.")] = None,
     runs_dir: RunsDir = Path(RUNS),
     common: Common = Common(),
 ) -> None:
@@ -41,9 +45,11 @@ def evaluate(
     parts = builder(cfg.task.product)(cfg)
     parts.policy.load_state_dict(checkpoint.model)
     assert parts.evaluate is not None
+    shown = None if gif is None else film(parts, cfg, gif)
     metrics = dict(parts.evaluate(parts.policy))
     if common.json:
-        answer({"run": path.name, "step": checkpoint.step, "seed": cfg.run.eval_seed, "metrics": metrics})
+        said = {"run": path.name, "step": checkpoint.step, "seed": cfg.run.eval_seed, "metrics": metrics}
+        answer(said if gif is None else {**said, "gif": str(gif)})
         return
     console = Console()
     console.print(f"{path.name} at step {checkpoint.step}, seeds from {cfg.run.eval_seed}", highlight=False)
@@ -51,3 +57,11 @@ def evaluate(
     for name, value in metrics.items():
         table.add_row(name.removeprefix("eval/").replace("_", " "), f"{value:,g}")
     console.print(table)
+    if shown:
+        console.print(shown, highlight=False)
+
+
+def film(parts: Parts, cfg: TrainingConfig, path: Path) -> str:
+    if parts.film is None:
+        raise ConfigError(f"--gif: a run of the product {cfg.task.product!r} has nothing to draw")
+    return parts.film(path, cfg.run.eval_seed)

@@ -11,6 +11,7 @@ from groupwise.training.session import Build
 
 PRODUCTS = {
     "control": "groupwise.control.product",
+    "ppo": "groupwise.control.ppo",
     "language": "groupwise.agents.product",
     "warm-start": "groupwise.agents.warm_start",
 }

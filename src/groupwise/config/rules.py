@@ -6,6 +6,9 @@ from typing import Any
 
 from groupwise.config.finding import Finding
 
+# Groupings that look at how an attempt went; `core.grouping` says the same of each, and a test compares the two.
+OUTCOME_STRATEGIES = ("difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet")
+
 
 def one_precision(bf16: bool, fp16: bool) -> Finding | None:
     """`bf16` and `fp16` exclude each other."""
@@ -99,10 +102,10 @@ def gspo_is_per_sequence(loss_type: str, importance_level: str | None) -> Findin
 
 
 def dynamic_sampling_looks_inside_groups(dynamic_sampling: bool, estimator: str, baseline_type: str) -> Finding | None:
-    """`dynamic_sampling` needs attempts compared inside their group: no gae, no baseline global_mean or none."""
+    """`dynamic_sampling` needs attempts compared inside their group: no critic, no baseline global_mean or none."""
     if not dynamic_sampling or compares_inside_groups(estimator, baseline_type):
         return None
-    what = "estimator = 'gae'" if estimator == "gae" else f"baseline_type = {baseline_type!r}"
+    what = f"estimator = {estimator!r}" if needs_critic(estimator) else f"baseline_type = {baseline_type!r}"
     return Finding(
         "rollout.dynamic_sampling",
         f"rollout.dynamic_sampling = true would put groups aside that advantage.{what} learns from all the same",
@@ -113,6 +116,38 @@ def dynamic_sampling_looks_inside_groups(dynamic_sampling: bool, estimator: str,
 def compares_inside_groups(estimator: str, baseline_type: str) -> bool:
     """Whether a group whose attempts all score the same teaches nothing."""
     return estimator == "group_rtg" or (estimator == "outcome" and baseline_type not in ("global_mean", "none"))
+
+
+def needs_critic(estimator: str) -> bool:
+    """Whether an estimator asks a critic for values."""
+    return estimator in ("gae", "group_gae")
+
+
+def baseline_is_fixed_before_acting(baseline_group: str, allow_outcome_baseline: bool) -> Finding | None:
+    """`baseline_group` may be formed from the outcome only with `allow_outcome_baseline`, for ablations."""
+    if allow_outcome_baseline or baseline_group not in OUTCOME_STRATEGIES:
+        return None
+    return Finding(
+        "grouping.baseline_group",
+        f"grouping.baseline_group = {baseline_group!r} is formed from how attempts ended; subtracting its mean teaches "
+        "the best of the worst",
+        f"leave it at 'start' and set grouping.group_strategy = {baseline_group!r}, which only scales and weighs; "
+        "grouping.allow_outcome_baseline = true permits it for an ablation",
+    )
+
+
+def baseline_groups_compare(baseline_group: str, estimator: str, dynamic_sampling: bool) -> Finding | None:
+    """`baseline_group` other than "start" needs an `estimator` that compares, and no `dynamic_sampling`."""
+    if baseline_group == "start" or not (needs_critic(estimator) or dynamic_sampling):
+        return None
+    what = "rollout.dynamic_sampling = true judges groups of one start"
+    if needs_critic(estimator):
+        what = f"advantage.estimator = {estimator!r} compares with a critic and not with a group"
+    return Finding(
+        "grouping.baseline_group",
+        f"grouping.baseline_group = {baseline_group!r} cannot act: {what}",
+        "leave it at 'start', or set advantage.estimator = 'group_rtg' without dynamic sampling",
+    )
 
 
 def replay_draws_from_what_is_kept(replay_size: int, replay_groups: int) -> Finding | None:
@@ -182,6 +217,8 @@ RULES: tuple[Rule, ...] = (
     cispo_caps_the_ratio,
     gspo_is_per_sequence,
     dynamic_sampling_looks_inside_groups,
+    baseline_is_fixed_before_acting,
+    baseline_groups_compare,
     replay_draws_from_what_is_kept,
     replay_compares_inside_groups,
     stopping_needs_evaluations,

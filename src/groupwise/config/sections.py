@@ -80,6 +80,9 @@ class TrainingSettings(Section):
     """How long training goes on."""
 
     num_episodes: int = setting(1000, "training iterations: each makes groups, learns from them once", ge=1)
+    total_samples: int | None = setting(
+        None, "environment steps (or tokens) after which training ends; schedules then count these; null is off", ge=1
+    )
     early_stopping: bool = setting(False, "stop when evaluations no longer improve")
     early_stopping_patience: int = setting(10, "evaluations without improvement before stopping", ge=1)
     early_stopping_threshold: float = setting(0.01, "least gain that counts as an improvement", ge=0)
@@ -92,6 +95,8 @@ class RolloutSettings(Section):
 
     num_generations: int = setting(16, "attempts per task: the group size", ge=1)
     tasks_per_step: int = setting(1, "tasks, and so groups, per iteration", ge=1)
+    num_envs: int = setting(8, "PPO: copies of the environment that are stepped together", ge=1)
+    num_steps: int = setting(128, "PPO: steps of each copy per iteration", ge=1)
     reward_timeout: float | None = setting(
         None, "seconds a reward may take over one group before its attempts count as failed; null waits", gt=0
     )
@@ -111,6 +116,10 @@ class PolicySettings(Section):
 
     model_name: str | None = setting(None, "language model: tiny, a folder, a run or a hub name")
     hidden_sizes: tuple[int, ...] = setting((64, 64), "layers of a control policy; [] is a linear one", ge=1)
+    normalize_observations: bool | None = setting(
+        None, "a control policy sees observations shifted and scaled by their running mean and deviation; null: where "
+        "its actions are continuous"
+    )  # fmt: skip
     use_reference_model: bool = setting(False, "keep a frozen copy of the first policy, to measure KL against")
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass to save memory")
     device: str = setting(
@@ -147,15 +156,20 @@ class LanguageSettings(Section):
 class AdvantageSettings(Section):
     """How rewards become advantages."""
 
-    estimator: Literal["outcome", "group_rtg", "gae"] = setting(
-        "outcome", "credit: one per attempt, return-to-go against the group, or GAE with a critic"
+    estimator: Literal["outcome", "group_rtg", "gae", "group_gae"] = setting(
+        "outcome",
+        "credit: one per attempt, return-to-go against the group, GAE with a critic, or GAE with one scaled per task",
     )
     baseline_type: Literal["group_mean", "group_median", "leave_one_out", "global_mean", "none"] = setting(
         "group_mean", "what an attempt is compared with"
     )
+    normalize_returns: bool | None = setting(
+        None, "rewards of control steps are divided by the running deviation of returns before they are compared; "
+        "null: where actions are continuous"
+    )  # fmt: skip
     advantage_normalization: bool = setting(True, "divide by advantage_scale; false only subtracts the baseline")
-    advantage_scale: Literal["group_std", "batch_std", "none"] = setting(
-        "group_std", "spread that advantages are divided by"
+    advantage_scale: Literal["group_std", "batch_std", "task_rms", "none"] = setting(
+        "group_std", "spread that advantages are divided by: the group's, the batch's or grouping.scale_group's"
     )
     std_type: Literal["population", "sample"] = setting(
         "population", "standard deviation over n (population) or n - 1 (sample)"
@@ -163,7 +177,7 @@ class AdvantageSettings(Section):
     gamma: float = setting(0.99, "discount per step", ge=0, le=1)
     gae_lambda: float = setting(0.95, "GAE: 0 trusts the critic, 1 the returns", ge=0, le=1)
     reward_clip: float | None = setting(
-        None, "clips an attempt's score (outcome) or each step's reward (group_rtg, gae); null is off", gt=0
+        None, "clips an attempt's score (outcome) or each step's reward (the others); null is off", gt=0
     )
 
 
@@ -180,6 +194,9 @@ class LossSettings(Section):
     clip_ratio: float = setting(0.2, "the probability ratio is clipped below 1 minus this", gt=0, le=1)
     clip_ratio_high: float | None = setting(
         None, "the probability ratio is clipped above 1 plus this; null takes clip_ratio", gt=0
+    )
+    clip_scheduler_type: Literal["constant", "linear"] = setting(
+        "constant", "course of the clip over training; linear shrinks it to 0"
     )
     dual_clip: float | None = setting(None, "cap of the ratio where the advantage is negative; null is off", gt=1)
     top_entropy_quantile: float = setting(
@@ -241,16 +258,32 @@ class OptimSettings(Section):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GroupingSettings(Section):
-    """How trajectories of many tasks are grouped for scale and weight."""
+    """Which attempts are compared, scaled and weighed together. See docs/grouping.md."""
 
-    group_strategy: Literal["auto", "task", "difficulty", "length", "adaptive", "hierarchical"] = setting(
-        "auto", "what trajectories are grouped by"
+    group_strategy: Literal["task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"] = setting(
+        "task", "what attempts are grouped by for scale and weight"
+    )
+    scale_group: Literal["task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"] | None = (
+        setting(None, "groups whose RMS divides where advantage_scale = 'task_rms'; null takes group_strategy")
+    )
+    weight_group: Literal["task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"] | None = (
+        setting(None, "groups that group_weight_method weighs and reports tell apart; null takes group_strategy")
+    )
+    baseline_group: Literal[
+        "start", "task", "difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"
+    ] = setting("start", "groups whose mean is subtracted: attempts from one start, or for ablations a strategy")
+    allow_outcome_baseline: bool = setting(
+        False, "permit a baseline_group formed from the outcome, which teaches the wrong thing: for ablations"
     )
     n_groups: int | None = setting(4, "number of groups; null chooses it by silhouette", ge=1)
     group_weight_method: Literal["none", "balanced", "inv_sqrt_steps", "performance", "adaptive"] = setting(
-        "balanced", "what a group weighs in the loss"
+        "none", "what a group weighs in the loss"
     )
-    history_window: int = setting(1000, "trajectories the adaptive grouping remembers", ge=1)
+    group_weight_temperature: float = setting(1.0, "performance and adaptive: above 1 is gentler", gt=0)
+    group_weight_floor: float = setting(
+        0.1, "performance and adaptive: least share of the loss, as a part of an equal one", ge=0, le=1
+    )
+    history_window: int = setting(1000, "trajectories that adaptive and dirichlet groupings remember", ge=1)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import TrainingConfig, check_settings
-from groupwise.config.formats import parse_text
+from groupwise.config import TrainingConfig
 from groupwise.control.campaign import Entry, Outcome, available, job_of, run_campaign, unavailable
+from groupwise.control.model import tuned_settings
 from groupwise.errors import ConfigError
 from groupwise.reporting.comparison import Comparison
 from groupwise.reporting.comparison_page import Extras, as_json, write_comparison
@@ -18,21 +17,29 @@ from groupwise.reporting.history import History
 from groupwise.reporting.lesson_pictures import Shares, shares_of
 from groupwise.reporting.lessons import Moment
 
+BUDGET = 100_000
+EVALUATION = 2_000
 PRODUCTS = {"control": "groupwise.control.product", "ppo": "groupwise.control.ppo"}
 
 
-def default_algorithms() -> dict[str, TrainingConfig]:
-    """PPO, GRPO-auto and GRPO-task: the settings of the CartPole example, and what makes each of them itself."""
-    text = files("groupwise.control").joinpath("cartpole.toml").read_text("utf8")
-    base = TrainingConfig.from_dict(parse_text(text, ".toml"))
-    grouped: dict[str, Any] = {"group_weight_method": "balanced"}
-    if not check_settings({"advantage_scale": "task_rms"}):
-        grouped["advantage_scale"] = "task_rms"
+def default_algorithms(environment: str = "CartPole-v1", total_samples: int = BUDGET) -> dict[str, TrainingConfig]:
+    """PPO, GRPO-auto and GRPO-task at their tuned settings for an environment, with the same number of steps.
+
+    Evaluations come about every `EVALUATION` steps, so that none is seen to reach a threshold sooner than another.
+    """
+    ppo, grpo = (tuned_settings(environment, name).replace(**budget(total_samples)) for name in ("ppo", "grpo"))
+    grouped = {"advantage_scale": "task_rms", "group_weight_method": "balanced"}
+    iteration = ppo.rollout.num_envs * ppo.rollout.num_steps
     return {
-        "PPO": base.replace(product="ppo", estimator="gae"),
-        "GRPO-auto": base.replace(group_strategy="auto", **grouped),
-        "GRPO-task": base.replace(group_strategy="task", **grouped),
+        "PPO": ppo.replace(eval_steps=max(1, EVALUATION // iteration)),
+        "GRPO-auto": grpo.replace(group_strategy="auto", eval_steps=1, **grouped),
+        "GRPO-task": grpo.replace(group_strategy="task", eval_steps=1, **grouped),
     }
+
+
+def budget(total_samples: int) -> dict[str, int]:
+    """Settings that end a run by its environment steps alone."""
+    return {"total_samples": total_samples, "num_episodes": total_samples, "save_steps": 20}
 
 
 class GRPOvsPPOAnalyzer:
@@ -42,8 +49,9 @@ class GRPOvsPPOAnalyzer:
         analyzer.run_comparison(["CartPole-v1"], n_seeds=10)["headline"]
 
     Everything is kept in `folder`, and a comparison that was interrupted goes on when it is called again.
-    `algorithms` are settings by name (PPO, GRPO-auto and GRPO-task where none are given); their environment and seed
-    are replaced. An algorithm whose product is not installed is reported as not available.
+    `algorithms` are settings by name, whose environment and seed are replaced; where none are given they are PPO,
+    GRPO-auto and GRPO-task with `total_samples` environment steps each. An algorithm whose product is not installed is
+    reported as not available.
     """
 
     def __init__(
@@ -51,13 +59,15 @@ class GRPOvsPPOAnalyzer:
         folder: str | Path = "comparison",
         *,
         algorithms: Mapping[str, TrainingConfig] | None = None,
+        total_samples: int = BUDGET,
         first_seed: int = 0,
         jobs: int | None = None,
         thresholds: Mapping[str, float] | None = None,
         quiet: bool = False,
     ) -> None:
         self.folder = Path(folder)
-        self.algorithms = dict(algorithms) if algorithms is not None else default_algorithms()
+        self.algorithms = dict(algorithms) if algorithms is not None else None
+        self.total_samples = total_samples
         self.first_seed = first_seed
         self.jobs = jobs
         self.thresholds = dict(thresholds or {})
@@ -80,7 +90,7 @@ class GRPOvsPPOAnalyzer:
         entries = [
             Entry(name, cfg.replace(environment=environment), product_module(cfg))
             for environment in env_suite
-            for name, cfg in self.algorithms.items()
+            for name, cfg in self._algorithms(environment).items()
         ]
         seeds = range(self.first_seed, self.first_seed + n_seeds)
         with progress_bar(quiet=self.quiet) as bar:
@@ -96,6 +106,9 @@ class GRPOvsPPOAnalyzer:
             raise ConfigError("there is nothing to report yet", hint="Call run_comparison first.")
         path = write_comparison(self.folder, self.comparison, self.extras)
         return {**as_json(self.comparison), "report": str(path)}
+
+    def _algorithms(self, environment: str) -> Mapping[str, TrainingConfig]:
+        return self.algorithms or default_algorithms(environment, self.total_samples)
 
     def _fill_metrics(self, comparison: Comparison) -> None:
         for rows in self.metrics.values():

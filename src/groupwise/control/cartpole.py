@@ -42,7 +42,7 @@ class CartPole:
 
     def __init__(self, *, half_length: float = 0.5, force: float = 10.0, max_steps: int = 500) -> None:
         self.max_steps = max_steps
-        self._half_length = half_length
+        self.half_length = half_length
         self._pushes = np.array([-force, force])
         self._count = -1
         self.set_state(np.empty((0, 4)))
@@ -65,6 +65,16 @@ class CartPole:
         self._motion.state[...] = states.T
         return self._observe()
 
+    def restart(self, copies: Array, seeds: Sequence[int]) -> Array:
+        """Start the copies of these numbers anew, each from its seed, while the others go on; all observations."""
+        self._motion.state[:, copies] = np.array([_start(seed) for seed in seeds]).T
+        self._motion.time_step[:, copies] = TIME_STEP
+        self._alive[copies] = 1.0
+        self._truncated[copies] = False
+        self._deadlines[copies] = self._elapsed + self.max_steps
+        self._find_next_deadline()
+        return self._observe()
+
     @property
     def states(self) -> NDArray[np.float64]:
         """The states [N, 4] in full precision, as `set_state` takes them."""
@@ -76,9 +86,8 @@ class CartPole:
         self._motion.advance(self._pushes[actions])
         terminated = self._motion.outside()
         rewards = self._alive.copy()
-        if self._elapsed == self.max_steps:
-            np.greater(self._alive, 0.0, self._truncated)
-            self._stop(self._truncated)
+        if self._elapsed == self._next_deadline:
+            self._truncate()
         if np.count_nonzero(terminated):
             self._stop(terminated)
         return self._observe(), rewards, terminated, self._truncated.copy()
@@ -86,13 +95,16 @@ class CartPole:
     def _allocate(self, count: int) -> None:
         if count != self._count:
             self._count = count
-            self._motion = _Motion(np.empty((4, count)), np.empty((4, count)), self._half_length)
+            self._motion = _Motion(np.empty((4, count)), np.empty((4, count)), self.half_length)
             self._alive = np.empty(count)
             self._truncated = np.empty(count, np.bool_)
+            self._deadlines = np.empty(count, np.int64)
         self._motion.time_step.fill(TIME_STEP)
         self._alive.fill(1.0)
         self._truncated.fill(False)
         self._elapsed = 0
+        self._deadlines.fill(self.max_steps)
+        self._next_deadline = self.max_steps
 
     def _check(self, actions: Array) -> None:
         # OR over all actions is 0 or 1 exactly when each of them is: one pass for both bounds.
@@ -110,6 +122,18 @@ class CartPole:
             f"CartPole takes {self._count} integer actions, each 0 or 1, not {actions!r:.120}",
             hint="Give an integer NumPy array with one action per copy.",
         )
+
+    def _truncate(self) -> None:
+        """Stop the copies whose time is over now."""
+        due = (self._deadlines == self._elapsed) & (self._alive > 0)
+        self._truncated |= due
+        self._stop(due)
+        self._find_next_deadline()
+
+    def _find_next_deadline(self) -> None:
+        # Steps compare one number with the clock; only here are all deadlines looked at.
+        ahead = self._deadlines[self._deadlines > self._elapsed]
+        self._next_deadline = int(ahead.min()) if len(ahead) else -1
 
     def _stop(self, copies: Array) -> None:
         """Time no longer passes for these copies."""

@@ -1,13 +1,14 @@
-"""A small network that picks one of a few actions, with or without a critic beside it.
+"""A small network that acts, with or without a critic beside it.
 
 Learning goes through torch (`evaluate`), acting through NumPy on the very same weights: a forward pass
-over a few dozen observations is mostly overhead, and NumPy has a quarter of torch's.
+over a few dozen observations is mostly overhead, and NumPy has a quarter of torch's. A network of the user's own
+acts through torch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -16,72 +17,102 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from groupwise.control.distributions import distribution_of, head_size
 from groupwise.errors import ContractError
-from groupwise.types import Array, Evaluation, Tensors
+from groupwise.types import ActionSpace, Array, Box, Discrete, Evaluation, Tensors
 
 Layer: TypeAlias = tuple[Array, Array]
+Network: TypeAlias = Callable[[int, int], nn.Module]
+
+# Normalised observations further out than so many standard deviations count as that far out.
+FAR = 10.0
 
 
 class MLPPolicy(nn.Module):
-    """Tanh layers over an observation, then a categorical choice of action: a `Policy`.
+    """Tanh layers over an observation, then an action: a `Policy`.
+
+    `actions` is a number of actions to choose one from, or an action space: one choice, several, or real numbers
+    (drawn around the network's answer; their spread is learned, e⁰ at first, and the same in every state).
 
     Weights are orthogonal (gain √2, the last layer 0.01 so that it starts near the uniform policy, the
     critic's 1) and depend on `seed` alone: the global random state is neither read nor moved. The critic
     is a network of its own, so that its gradients never reach the actor.
+
+    `network(inputs, outputs)` makes a network of one's own for the actor and, with `critic`, another for the critic:
+    a module from [..., inputs] to [..., outputs]. With `normalise`, what is seen is shifted and scaled first by what
+    `set_normalisation` was last told; that is part of the weights.
     """
+
+    log_std: nn.Parameter | None
+    obs_mean: Tensor
+    obs_scale: Tensor
 
     def __init__(
         self,
         observation_size: int,
-        action_count: int,
+        actions: int | ActionSpace,
         *,
         hidden_sizes: Sequence[int] = (64, 64),
         critic: bool = False,
         seed: int = 0,
+        network: Network | None = None,
+        normalise: bool = False,
     ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         self.version = 0
-        self.actor = _network([observation_size, *hidden_sizes, action_count], 0.01, generator)
-        self.critic = _network([observation_size, *hidden_sizes, 1], 1.0, generator) if critic else None
-        self._linear = [layer for layer in self.actor if isinstance(layer, nn.Linear)]
+        self.action_space = Discrete(actions) if isinstance(actions, int | np.integer) else actions
+        outputs = head_size(self.action_space)
+        self._distribution = distribution_of(self.action_space)
+        self.actor: nn.Module
+        self.critic: nn.Module | None
+        if network is None:
+            self.actor = _network([observation_size, *hidden_sizes, outputs], 0.01, generator)
+            self.critic = _network([observation_size, *hidden_sizes, 1], 1.0, generator) if critic else None
+        else:
+            self.actor = _own_network(network, observation_size, outputs)
+            self.critic = _own_network(network, observation_size, 1) if critic else None
+        self.log_std = nn.Parameter(torch.zeros(outputs)) if isinstance(self.action_space, Box) else None
+        self.normalise = normalise
+        if normalise:
+            self.register_buffer("obs_mean", torch.zeros(observation_size))
+            self.register_buffer("obs_scale", torch.ones(observation_size))
+        self._linear = [m for m in self.actor.children() if isinstance(m, nn.Linear)] if network is None else []
         self._views: tuple[list[int], list[Layer]] = [], []
 
     def evaluate(self, inputs: Tensors) -> Evaluation:
-        """What the policy thinks of `actions` [B, T] taken at `obs` [B, T, D]."""
-        logp = torch.log_softmax(self.actor(inputs["obs"]), dim=-1)
-        chosen = logp.gather(-1, inputs["actions"].unsqueeze(-1)).squeeze(-1)
-        entropy = -(logp.exp() * logp).sum(-1)
-        return Evaluation(chosen, entropy, None if self.critic is None else self.value(inputs["obs"]))
+        """What the policy thinks of `actions` [B, T, ...] taken at `obs` [B, T, D], some forbidden by `action_mask`."""
+        head = self.actor(self._seen(inputs["obs"]))
+        logp, entropy = self._distribution.evaluate(head, inputs["actions"], inputs.get("action_mask"), self.log_std)
+        return Evaluation(logp, entropy, None if self.critic is None else self.value(inputs["obs"]))
 
     def value(self, obs: Tensor) -> Tensor:
         """The critic's estimate for observations [..., D]."""
         if self.critic is None:
             raise ContractError("This policy has no critic.", hint="Make it with MLPPolicy(..., critic=True).")
-        values: Tensor = self.critic(obs).squeeze(-1)
+        values: Tensor = self.critic(self._seen(obs)).squeeze(-1)
         return values
 
-    def act(self, obs: Array, uniforms: Array) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-        """Sample an action for each of `obs` [N, D]; also its log-probability.
+    def act(self, obs: Array, uniforms: Array, mask: Array | None = None) -> tuple[Array, NDArray[np.float32]]:
+        """Sample an action for each of `obs` [N, D], of those that `mask` allows; also its log-probability.
 
-        Action k is taken when `uniforms` (one of [0, 1) per row) falls between the cumulative
-        probabilities of k − 1 and k: whoever supplies the uniforms decides the sample.
+        Whoever supplies the uniforms, one of [0, 1) per row and number to decide, decides the sample.
         """
-        logits = self._logits(obs)
-        logits -= np.maximum.reduce(logits)
-        cumulative = np.exp(logits)
-        np.add.accumulate(cumulative, axis=0, out=cumulative)
-        total = cumulative[-1]
-        actions = np.add.reduce(cumulative[:-1] <= uniforms * total, dtype=np.intp)
-        return actions, logits[actions, np.arange(len(obs))] - np.log(total)
+        log_std = None if self.log_std is None else self.log_std.detach().numpy()
+        return self._distribution.sample(self._head(obs), uniforms, mask, log_std)
 
-    def greedy(self, obs: Array) -> NDArray[np.intp]:
+    def greedy(self, obs: Array, mask: Array | None = None) -> Array:
         """The likeliest action for each of `obs` [N, D]."""
-        likeliest: NDArray[np.intp] = np.argmax(self._logits(obs), axis=0)
-        return likeliest
+        return self._distribution.best(self._head(obs), mask)
+
+    def set_normalisation(self, mean: Array, std: Array) -> None:
+        """See the world from now on as (obs − mean) / std; a number that never changed keeps its size."""
+        with torch.no_grad():
+            self.obs_mean.copy_(torch.from_numpy(np.asarray(mean, np.float32)))
+            self.obs_scale.copy_(torch.from_numpy(np.where(std > 1e-8, 1.0 / np.maximum(std, 1e-8), 1.0)).float())
 
     def actor_parameters(self) -> list[nn.Parameter]:
-        return list(self.actor.parameters())
+        return [*self.actor.parameters(), *([] if self.log_std is None else [self.log_std])]
 
     def critic_parameters(self) -> list[nn.Parameter]:
         return [] if self.critic is None else list(self.critic.parameters())
@@ -89,17 +120,28 @@ class MLPPolicy(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_views": ([], [])}
 
-    def _logits(self, obs: Array) -> Array:
-        """Logits [A, N]: actions first, so that reducing over them runs along contiguous rows."""
+    def _seen(self, obs: Tensor) -> Tensor:
+        if not self.normalise:
+            return obs
+        return ((obs - self.obs_mean) * self.obs_scale).clamp(-FAR, FAR)
+
+    def _head(self, obs: Array) -> Array:
+        """The actor's answers [K, N]: numbers first, so that reducing over them runs along contiguous rows."""
+        if self.normalise:
+            obs = np.clip((obs - self.obs_mean.numpy()) * self.obs_scale.numpy(), -FAR, FAR)
+        if not self._linear:
+            with torch.no_grad():
+                answers: Array = self.actor(torch.from_numpy(np.ascontiguousarray(obs, np.float32))).T.numpy()
+            return answers.copy()
         *hidden, (head, head_bias) = self._layers()
         columns = obs.T
         for weight, bias in hidden:
             columns = np.dot(weight, columns)
             columns += bias
             np.tanh(columns, columns)
-        logits: Array = np.dot(head, columns)
-        logits += head_bias
-        return logits
+        numbers: Array = np.dot(head, columns)
+        numbers += head_bias
+        return numbers
 
     def _layers(self) -> list[Layer]:
         """The actor's weights as NumPy views, made anew when a tensor was replaced and not just updated."""
@@ -108,6 +150,20 @@ class MLPPolicy(nn.Module):
         if self._views[0] != pointers:
             self._views = pointers, [_view(layer) for layer in self._linear]
         return self._views[1]
+
+
+def _own_network(network: Network, inputs: int, outputs: int) -> nn.Module:
+    """A module of the user's making, tried out once."""
+    module = network(inputs, outputs)
+    with torch.no_grad():
+        answer = module(torch.zeros(2, inputs))
+    if not isinstance(answer, Tensor) or tuple(answer.shape) != (2, outputs):
+        shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+        raise ContractError(
+            f"The network answered zeros of shape (2, {inputs}) with {shape}, not (2, {outputs}).",
+            hint="network(inputs, outputs) must return a module from [..., inputs] to [..., outputs].",
+        )
+    return module
 
 
 def _network(sizes: Sequence[int], head_gain: float, generator: torch.Generator) -> nn.Sequential:

@@ -3,56 +3,88 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from groupwise.config import TaskSettings, TrainingConfig
-from groupwise.control.cartpole import CartPole
-from groupwise.control.policy import MLPPolicy
+from groupwise.config.rules import OUTCOME_STRATEGIES, needs_critic
+from groupwise.control import environments
+from groupwise.control.gif import write_gif
+from groupwise.control.multitask import Curriculum, MultiTask
+from groupwise.control.normalise import Normaliser, ScaledReward
+from groupwise.control.policy import MLPPolicy, Network
 from groupwise.core import loss_rule
 from groupwise.errors import ConfigError
 from groupwise.rewards.environment import EnvironmentReward
+from groupwise.rollout.checker import check_environment
+from groupwise.rollout.contract import action_space_of
 from groupwise.rollout.episodes import collect_groups, evaluate_greedy
 from groupwise.training.estimate import Attempts
 from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
-from groupwise.training.source import GroupSource, NumberedTasks, Rows
-from groupwise.types import Array, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
+from groupwise.training.source import GroupSource, NumberedTasks, Rows, Tasks
+from groupwise.types import Array, Box, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
 
 BEYOND_EVALUATION = 2**32
-IDLE_SECTIONS = ("grouping", "generation", "memory", "scoring")
-IDLE_SETTINGS = ("model_name", "gradient_checkpointing", "max_conversation_turns")
-
-ENVIRONMENTS: Mapping[str, Callable[..., VectorEnvironment]] = {"CartPole-v1": CartPole}
+IDLE_SECTIONS = ("generation", "memory", "scoring")
+IDLE_SETTINGS = ("model_name", "gradient_checkpointing", "max_conversation_turns", "num_envs", "num_steps")
 
 
-def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
-    """Everything a control run needs, made from its settings; `reward` replaces the environment's own."""
+def make_policy(cfg: TrainingConfig, environment: VectorEnvironment, network: Network | None = None) -> MLPPolicy:
+    """The network that the settings describe, or one of the user's own, for this environment."""
+    actions = action_space_of(environment)
+    return MLPPolicy(
+        environment.observation_size,
+        actions,
+        hidden_sizes=cfg.policy.hidden_sizes,
+        critic=needs_critic(cfg.advantage.estimator),
+        seed=cfg.run.seed,
+        network=network,
+        normalise=chosen(cfg.policy.normalize_observations, isinstance(actions, Box)),
+    )
+
+
+def build(cfg: TrainingConfig, reward: Reward | None = None, network: Network | None = None) -> Parts:
+    """Everything a control run needs, made from its settings.
+
+    `reward` replaces the environment's own, and `network(inputs, outputs)` makes the networks in place of tanh layers.
+    """
     check(cfg)
     environment = make_environment(cfg.task)
-    policy = MLPPolicy(
-        environment.observation_size,
-        environment.action_count,
-        hidden_sizes=cfg.policy.hidden_sizes,
-        critic=cfg.advantage.estimator == "gae",
-        seed=cfg.run.seed,
-    )
+    policy = make_policy(cfg, environment, network)
+    normaliser = Normaliser(policy, environment.observation_size)
+    reward = reward or EnvironmentReward()
+    if chosen(cfg.advantage.normalize_returns, isinstance(policy.action_space, Box)):
+        reward = ScaledReward(reward, normaliser, cfg.advantage.gamma)
+    tasks = make_tasks(environment, cfg.task.environment, cfg.run.seed)
+    watch = tasks.see if isinstance(tasks, Curriculum) else None
     source = GroupSource(
         cfg,
-        tasks=reset_seeds(cfg.task.environment, cfg.run.seed),
-        rollout=Episodes(environment, policy, cfg.rollout.num_generations, cfg.run.seed),
-        reward=reward or EnvironmentReward(),
+        tasks=tasks,
+        rollout=Episodes(environment, policy, cfg.rollout.num_generations, cfg.run.seed, normaliser, watch),
+        reward=reward,
         collate=lambda attempts: rows_of_steps(attempts, cfg.loss.loss_type),
-        values=critic_values(policy) if cfg.advantage.estimator == "gae" else None,
+        values=critic_values(policy) if needs_critic(cfg.advantage.estimator) else None,
         reference=frozen_reference(policy) if cfg.policy.use_reference_model else None,
     )
-    return Parts(policy, source, greedy_evaluation(cfg, make_environment(cfg.task)), notes=notes(cfg))
+    return Parts(
+        policy,
+        source,
+        greedy_evaluation(cfg, make_environment(cfg.task)),
+        film=lambda path, seed: film(policy, make_environment(cfg.task), path, seed),
+        inspect=lambda: check_environment(make_environment(cfg.task)),
+        notes=notes(cfg),
+    )
+
+
+def chosen(setting: bool | None, usual: bool) -> bool:
+    return usual if setting is None else setting
 
 
 def check(cfg: TrainingConfig) -> None:
@@ -67,8 +99,30 @@ def notes(cfg: TrainingConfig) -> tuple[str, ...]:
     sections = [name for name in IDLE_SECTIONS if getattr(cfg, name) != getattr(usual, name)]
     single = [name for name in IDLE_SETTINGS if getattr(cfg, name) != getattr(usual, name)]
     found = [f"{name} has no effect on a control run" for name in (*sections, *single)]
-    if cfg.rollout.num_generations == 1 and cfg.advantage.estimator != "gae":
+    if cfg.rollout.num_generations == 1 and not needs_critic(cfg.advantage.estimator):
         found.append("rollout.num_generations = 1: a group of one has nothing to compare with and learns nothing")
+    return (*found, *group_notes(cfg))
+
+
+def group_notes(cfg: TrainingConfig) -> tuple[str, ...]:
+    """What a person should know of the groups that were chosen."""
+    grouping, advantage = cfg.grouping, cfg.advantage
+    found = []
+    if advantage.estimator == "group_gae" and advantage.advantage_scale != "task_rms":
+        found.append(
+            f"advantage.advantage_scale = {advantage.advantage_scale!r} does not scale by task; group_gae is meant for "
+            "'task_rms'"
+        )
+    if grouping.scale_group is not None and advantage.advantage_scale != "task_rms":
+        found.append(
+            f"grouping.scale_group = {grouping.scale_group!r} has no effect: advantage.advantage_scale is "
+            f"{advantage.advantage_scale!r} and not 'task_rms'"
+        )
+    if grouping.baseline_group in OUTCOME_STRATEGIES:
+        found.append(
+            f"grouping.baseline_group = {grouping.baseline_group!r} is formed from how attempts ended and teaches "
+            "the best of the worst: for ablations only"
+        )
     return tuple(found)
 
 
@@ -85,61 +139,85 @@ def refuse_sequence_losses(cfg: TrainingConfig) -> None:
 
 
 def make_environment(task: TaskSettings) -> VectorEnvironment:
-    if task.environment not in ENVIRONMENTS:
-        near = difflib.get_close_matches(task.environment, ENVIRONMENTS, 1, 0.3)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(ENVIRONMENTS)}."
-        raise ConfigError(
-            f"task.environment = {task.environment!r} is not an environment we know",
-            hint=hint, field="task.environment",
-        )  # fmt: skip
+    """What `task` names: one of ours, a suite, or Gymnasium's; `task.options.gymnasium` insists on the last."""
     options = dict(task.options)
-    if task.max_episode_steps is not None:
-        options["max_steps"] = task.max_episode_steps
-    try:
-        return ENVIRONMENTS[task.environment](**options)
-    except TypeError as error:
-        raise ConfigError(
-            f"task.options = {dict(task.options)} does not fit {task.environment}: {error}",
-            field="task.options",
-        ) from error
+    gymnasium = options.pop("gymnasium", False)
+    if not isinstance(gymnasium, bool):
+        raise ConfigError(f"task.options.gymnasium = {gymnasium!r} must be true or false", field="task.options")
+    return environments.make(task.environment, max_steps=task.max_episode_steps, gymnasium=gymnasium, options=options)
 
 
-def reset_seeds(environment: str, seed: int) -> NumberedTasks:
-    """The same environment, started from ever new seeds.
+def make_tasks(environment: VectorEnvironment, name: str, seed: int) -> Tasks:
+    """The same environment, started from ever new seeds; of a suite, its tasks in turn or as a curriculum opens them.
 
     They lie above every seed that `run.eval_seed` can name, so no start is both learned from and judged on.
     """
 
-    def make(number: int) -> Task:
-        start = BEYOND_EVALUATION + int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
-        return Task(f"{environment}/{start}", environment, start)
+    def single(start: int) -> Task:
+        return Task(f"{name}/{start}", name, start)
 
-    return NumberedTasks(make)
+    if not isinstance(environment, MultiTask):
+        return NumberedTasks(lambda number: single(fresh_start(seed, number)))
+    suite = environment
+
+    def make(number: int, kind: int) -> Task:
+        start = fresh_start(seed, number)
+        return Task(f"{suite.kinds[kind]}/{start}", name, suite.seed_of(kind, start))
+
+    if suite.name == "curriculum":
+        return Curriculum(suite, make, seed)
+    return NumberedTasks(lambda number: make(number, number % len(suite.kinds)))
+
+
+def fresh_start(seed: int, number: int) -> int:
+    return BEYOND_EVALUATION + int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
 
 
 class Episodes:
     """Whole episodes by the present policy, every group from one reset state."""
 
-    def __init__(self, environment: VectorEnvironment, policy: MLPPolicy, group_size: int, seed: int) -> None:
+    def __init__(
+        self,
+        environment: VectorEnvironment,
+        policy: MLPPolicy,
+        group_size: int,
+        seed: int,
+        normaliser: Normaliser,
+        watch: Callable[[Sequence[Group]], None] | None = None,
+    ) -> None:
         self.environment = environment
         self.policy = policy
         self.group_size = group_size
+        self.normaliser = normaliser
+        self.watch = watch
         self.rng = np.random.default_rng([seed, 1])
         self.rounds = 0
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
         self.rounds += 1
-        return collect_groups(
+        self.normaliser.freeze()
+        groups = collect_groups(
             self.environment, self.policy, tasks, self.group_size, self.rng,
             version=self.policy.version, prefix=str(self.rounds),
         )  # fmt: skip
+        if self.policy.normalise:
+            self.normaliser.see(groups)
+        if self.watch is not None:
+            self.watch(groups)
+        return groups
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rng": self.rng.bit_generator.state, "rounds": self.rounds}
+        return {
+            "rng": self.rng.bit_generator.state,
+            "rounds": self.rounds,
+            "normaliser": self.normaliser.state_dict(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.rng.bit_generator.state = state["rng"]
         self.rounds = state["rounds"]
+        if "normaliser" in state:
+            self.normaliser.load_state_dict(state["normaliser"])
 
 
 def rows_of_steps(attempts: Attempts, loss_type: str) -> Rows:
@@ -149,8 +227,8 @@ def rows_of_steps(attempts: Attempts, loss_type: str) -> Rows:
     """
     mask = attempts.mask
 
-    def joined(name: str, dtype: torch.dtype, *shape: int) -> Tensor:
-        arrays = [getattr(member, name) for member in attempts.members] or [np.zeros((0, *shape))]
+    def joined(name: str, dtype: torch.dtype | None = None, *shape: int) -> Tensor:
+        arrays = [getattr(member, name) for member in attempts.members] or [np.zeros((0, *shape), np.int64)]
         return torch.from_numpy(np.concatenate(arrays)).to(dtype)[:, None]
 
     def pick(table: Tensor) -> Tensor:
@@ -158,8 +236,11 @@ def rows_of_steps(attempts: Attempts, loss_type: str) -> Rows:
 
     averaged = loss_rule(loss_type).aggregation == "mean_of_means"
     behavior_logp = joined("behavior_logp", torch.float32)
+    inputs = {"obs": joined("obs", torch.float32, 1), "actions": joined("actions")}
+    if any(member.action_mask is not None for member in attempts.members):
+        inputs["action_mask"] = joined("action_mask")
     return Rows(
-        inputs={"obs": joined("obs", torch.float32, 1), "actions": joined("actions", torch.int64)},
+        inputs=inputs,
         mask=torch.ones(behavior_logp.shape, dtype=torch.bool),
         behavior_logp=behavior_logp,
         pick=pick,
@@ -193,8 +274,7 @@ def greedy_evaluation(cfg: TrainingConfig, environment: VectorEnvironment) -> Ev
     seeds = [cfg.run.eval_seed + n for n in range(cfg.run.eval_episodes)]
 
     def evaluate(policy: Policy) -> dict[str, float]:
-        assert isinstance(policy, MLPPolicy)
-        returns, lengths = evaluate_greedy(environment, policy, seeds)
+        returns, lengths = evaluate_greedy(environment, cast(MLPPolicy, policy), seeds)
         sound = returns[np.isfinite(returns)]
         return {
             "eval/reward_mean": float(np.mean(sound)) if len(sound) else math.nan,
@@ -203,6 +283,24 @@ def greedy_evaluation(cfg: TrainingConfig, environment: VectorEnvironment) -> Ev
             "eval/length_mean": float(np.mean(lengths)),
             "eval/attempts": float(len(seeds)),
             "eval/failed_share": 1.0 - len(sound) / len(seeds),
+            **(by_kind(environment, seeds, returns, lengths) if isinstance(environment, MultiTask) else {}),
         }
 
     return evaluate
+
+
+def film(policy: MLPPolicy, environment: VectorEnvironment, path: Path, seed: int) -> str:
+    """One greedy episode as a GIF, and a line about it."""
+    shown = write_gif(policy, environment, path, seed=seed)
+    return f"{shown.path}: seed {seed}, return {shown.total:g} in {shown.length} steps, {shown.frames} pictures"
+
+
+def by_kind(suite: MultiTask, seeds: Sequence[int], returns: Array, lengths: Array) -> dict[str, float]:
+    """The same means for each task of a suite."""
+    kinds = np.array([suite.kind_at(seed) for seed in seeds])
+    found = {}
+    for kind in dict.fromkeys(kinds.tolist()):
+        sound = (kinds == kind) & np.isfinite(returns)
+        found[f"eval/{kind}/reward_mean"] = float(np.mean(returns[sound])) if sound.any() else math.nan
+        found[f"eval/{kind}/length_mean"] = float(np.mean(lengths[kinds == kind]))
+    return found

@@ -7,6 +7,8 @@ masks        which tokens a loss acts on
 divergence   KL to a reference and its coefficient, the entropy bonus
 values       the critic's loss
 scaling      measurements → comparable scores
+grouping     which trajectories belong together; made of `kmeans` and `mixture`
+weighting    what a group weighs in the loss
 tokens       logits → log-probabilities and entropies of tokens
 """
 
@@ -19,26 +21,32 @@ from groupwise.core.advantages import (
     zero_spread_groups,
 )
 from groupwise.core.divergence import KlEstimator, adapt_kl_coefficient, entropy_bonus, kl_estimate
+from groupwise.core.grouping import Grouping, Summaries, check_baseline, make_grouping, summarise
 from groupwise.core.losses import PolicyLoss, compute_grpo_loss, policy_loss
 from groupwise.core.masks import masked_mean, off_policy_mask, overlong_mask, top_entropy_mask
 from groupwise.core.returns import Gae, discounted_returns, gae, group_return_to_go
 from groupwise.core.rules import LOSSES, LossRule, loss_denominator, loss_rule
-from groupwise.core.scaling import reference_score, zscore
+from groupwise.core.scaling import mean_square_by_level, reference_score, zscore
 from groupwise.core.surrogates import ImportanceLevel, importance_ratio
 from groupwise.core.tokens import token_entropy, token_logp
 from groupwise.core.values import explained_variance, value_loss
+from groupwise.core.weighting import Weighting, group_sizes, make_weighting
 
 __all__ = [
     "LOSSES",
     "Baseline",
     "Gae",
+    "Grouping",
     "ImportanceLevel",
     "KlEstimator",
     "LossRule",
     "PolicyLoss",
     "Scale",
     "Std",
+    "Summaries",
+    "Weighting",
     "adapt_kl_coefficient",
+    "check_baseline",
     "compute_grpo_advantages",
     "compute_grpo_loss",
     "discounted_returns",
@@ -47,15 +55,20 @@ __all__ = [
     "gae",
     "group_advantages",
     "group_return_to_go",
+    "group_sizes",
     "importance_ratio",
     "kl_estimate",
     "loss_denominator",
     "loss_rule",
+    "make_grouping",
+    "make_weighting",
     "masked_mean",
+    "mean_square_by_level",
     "off_policy_mask",
     "overlong_mask",
     "policy_loss",
     "reference_score",
+    "summarise",
     "token_entropy",
     "token_logp",
     "top_entropy_mask",

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from groupwise.errors import ContractError
-from groupwise.rollout.contract import check_observations, check_sizes, check_step
+from groupwise.rollout.contract import check_observations, check_sizes, check_step, random_actions
 from groupwise.types import Array, Failure, VectorEnvironment
 
 Rule: TypeAlias = "Callable[[_Run, _Run], tuple[str, str] | None]"
@@ -62,7 +62,7 @@ def _play(env: VectorEnvironment) -> _Run:
     kept = [tuple(array.copy() for array in given[0])]
     # Two steps more than it may last, to see what copies do that have ended.
     for _ in range(min(env.max_steps + 2, MOST_STEPS)):
-        actions = rng.integers(env.action_count, size=len(SEEDS))
+        actions = random_actions(env, rng, len(SEEDS))
         given.append(check_step(env, env.step(actions), len(SEEDS)))
         kept.append(tuple(array.copy() for array in given[-1]))
     names = ("obs", "rewards", "terminated", "truncated")

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from groupwise.errors import ContractError
-from groupwise.types import Array, VectorEnvironment
+from groupwise.types import ActionSpace, Array, Box, Discrete, MultiDiscrete, VectorEnvironment
 
 Step: TypeAlias = tuple[Array, Array, Array, Array]
 
@@ -24,6 +24,53 @@ def check_sizes(env: VectorEnvironment) -> None:
         size = getattr(env, name, None)
         if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 1:
             raise broken(env, f"{name} must be a positive whole number", size, f"Set `self.{name}`.")
+
+
+def action_space_of(env: VectorEnvironment) -> ActionSpace:
+    """What its actions are; without a word about it, one of `action_count`."""
+    space: ActionSpace = getattr(env, "action_space", None) or Discrete(env.action_count)
+    if isinstance(space, Discrete):
+        numbers = space.count
+    else:
+        numbers = sum(space.counts) if isinstance(space, MultiDiscrete) else len(space.low)
+    if numbers != env.action_count:
+        raise broken(env, f"action_count must be {numbers}, as {space} needs", env.action_count, "Set it so.")
+    return space
+
+
+def action_mask_of(env: VectorEnvironment, count: int) -> Array | None:
+    """Which actions [N, action_count] are allowed now; None where the environment forbids none."""
+    ask = getattr(env, "action_mask", None)
+    mask: Array | None = None if ask is None else ask()
+    if mask is None:
+        return None
+    if not isinstance(mask, np.ndarray) or mask.shape != (count, env.action_count) or mask.dtype != np.bool_:
+        rule = f"action_mask() must return a boolean array of shape ({count}, {env.action_count})"
+        raise broken(env, rule, mask, "Return one row per copy, true where an action is allowed.")
+    space = action_space_of(env)
+    parts = np.split(mask, np.cumsum(space.counts)[:-1], axis=1) if isinstance(space, MultiDiscrete) else [mask]
+    if not all(part.any(axis=1).all() for part in parts):
+        raise broken(
+            env, "action_mask() must allow every copy some action", mask, "A copy that has ended may be allowed all."
+        )
+    return mask
+
+
+def random_actions(env: VectorEnvironment, rng: np.random.Generator, count: int) -> Array:
+    """Any allowed actions, each copy's drawn evenly (from a box without limits, normally)."""
+    space = action_space_of(env)
+    if isinstance(space, Box):
+        low, high = np.array(space.low), np.array(space.high)
+        limited = np.isfinite(low) & np.isfinite(high)
+        even = rng.uniform(np.where(limited, low, -1.0), np.where(limited, high, 1.0), (count, len(low)))
+        return np.where(limited, even, rng.normal(size=even.shape)).astype(np.float32)
+    mask = action_mask_of(env, count)
+    chances = rng.random((count, env.action_count)) + (0.0 if mask is None else mask)
+    if isinstance(space, Discrete):
+        choices: Array = np.argmax(chances, axis=1)
+        return choices
+    parts = np.split(chances, np.cumsum(space.counts)[:-1], axis=1)
+    return np.stack([np.argmax(part, axis=1) for part in parts], axis=1)
 
 
 def check_observations(env: VectorEnvironment, obs: Any, count: int) -> Array:
@@ -57,11 +104,12 @@ def _check_flags(env: VectorEnvironment, name: str, flags: Any, count: int) -> N
         raise broken(env, rule, flags, "Return one np.bool_ per copy; `values.astype(bool)` makes them.")
 
 
-def check_choice(actor: object, choice: Any, count: int) -> tuple[Array, Array]:
-    """An actor's answer: whole-numbered actions [N] and their log-probabilities [N]."""
+def check_choice(actor: object, choice: Any, count: int, space: ActionSpace) -> tuple[Array, Array]:
+    """An actor's answer: actions as the space wants them, [N] or [N, ...], and their log-probabilities [N]."""
     actions, logp = choice
-    if getattr(actions, "shape", None) != (count,) or actions.dtype.kind not in "iu":
-        rule = f"actions must be an integer array of shape ({count},)"
+    shape, kind = (count, *space.shape), "f" if isinstance(space, Box) else "iu"
+    if getattr(actions, "shape", None) != shape or actions.dtype.kind not in kind:
+        rule = f"actions must be {'a float' if kind == 'f' else 'an integer'} array of shape {shape}"
         raise broken(actor, rule, actions, "Return one action per observation.")
     if getattr(logp, "shape", None) != (count,) or logp.dtype.kind != "f":
         rule = f"log-probabilities must be a float array of shape ({count},)"
@@ -71,7 +119,12 @@ def check_choice(actor: object, choice: Any, count: int) -> tuple[Array, Array]:
 
 def broken(owner: object, rule: str, value: object, remedy: str) -> ContractError:
     """The error that names whose promise it was, the rule, the value and the remedy."""
-    return ContractError(f"{type(owner).__name__}: {rule}, not {described(value)}", hint=remedy)
+    return ContractError(f"{name_of(owner)}: {rule}, not {described(value)}", hint=remedy)
+
+
+def name_of(owner: object) -> str:
+    """How a person knows it: by its own name, or by its class's."""
+    return str(getattr(owner, "name", "")) or type(owner).__name__
 
 
 def described(value: object) -> str:

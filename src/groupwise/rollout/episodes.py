@@ -12,19 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import ContractError
-from groupwise.rollout.contract import check_choice, check_sizes
+from groupwise.rollout.contract import action_mask_of, action_space_of, check_choice, check_sizes, name_of
 from groupwise.rollout.tape import Tape
 from groupwise.types import Array, Failure, Group, Task, VectorEnvironment
 
 
 class Actor(Protocol):
-    """Samples an action [N] and its log-probability [N] for each of `obs` [N, D], from uniforms [N]."""
+    """Samples an action [N, ...] and its log-probability [N] for each of `obs` [N, D], from uniforms [N, ...].
+
+    Where the environment forbids actions, it is also given the `mask` of those allowed, as one argument more.
+    """
 
     def act(self, obs: Array, uniforms: Array) -> tuple[Array, Array]: ...
 
 
 class Greedy(Protocol):
-    """Takes the action it thinks best for each of `obs` [N, D]."""
+    """Takes the action it thinks best for each of `obs` [N, D]; the `mask` as for an `Actor`."""
 
     def greedy(self, obs: Array) -> Array: ...
 
@@ -48,6 +51,7 @@ def collect_groups(
     or reward is not finite, that copy does; they keep the steps before. A broken contract is a
     `ContractError`.
     """
+    check_sizes(env)
     if group_size < 1:
         raise ContractError(f"group_size must be at least 1, not {group_size}.", hint="8 is a good start.")
     groups = [f"{prefix}/g{number}" for number in range(len(tasks))]
@@ -57,8 +61,10 @@ def collect_groups(
         for member in range(group_size)
     ]
 
-    def sample(obs: Array) -> tuple[Array, Array]:
-        return check_choice(actor, actor.act(obs, rng.random(len(obs))), len(obs))
+    space = action_space_of(env)
+
+    def sample(obs: Array, *mask: Array) -> tuple[Array, Array]:
+        return check_choice(actor, actor.act(obs, rng.random((len(obs), *space.shape)), *mask), len(obs), space)
 
     tape = _play(env, sample, [task.seed for task in tasks for _ in range(group_size)])
     tape.check_logp(actor)
@@ -73,22 +79,26 @@ def evaluate_greedy(
     env: VectorEnvironment, policy: Greedy, seeds: Sequence[int]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Returns and lengths of one greedy episode per seed; a return is NaN where the environment failed."""
+    check_sizes(env)
 
-    def best(obs: Array) -> tuple[Array, Array]:
-        return check_choice(policy, (policy.greedy(obs), np.zeros(len(obs))), len(obs))
+    space = action_space_of(env)
+
+    def best(obs: Array, *mask: Array) -> tuple[Array, Array]:
+        return check_choice(policy, (policy.greedy(obs, *mask), np.zeros(len(obs))), len(obs), space)
 
     tape = _play(env, best, seeds)
     return tape.returns(), tape.lengths
 
 
-def _play(env: VectorEnvironment, choose: Callable[[Array], tuple[Array, Array]], seeds: Sequence[int]) -> Tape:
-    check_sizes(env)
+def _play(env: VectorEnvironment, choose: Callable[..., tuple[Array, Array]], seeds: Sequence[int]) -> Tape:
     tape = Tape(env, len(seeds))
     if tape.running:
         tape.start(_ask(env.reset, seeds))
     while tape.running:
-        actions, logp = choose(tape.obs[tape.steps])
-        tape.record(actions, logp, _ask(env.step, actions))
+        obs = tape.obs[tape.steps]
+        mask = action_mask_of(env, len(seeds))
+        actions, logp = choose(obs) if mask is None else choose(obs, mask)
+        tape.record(actions, logp, _ask(env.step, actions), mask)
     return tape
 
 
@@ -99,6 +109,6 @@ def _ask(method: Callable[[Any], Any], argument: object) -> Any:
     except ContractError:
         raise
     except Exception as error:
-        name = getattr(method, "__qualname__", "the environment")
+        name = f"{name_of(getattr(method, '__self__', method))}.{getattr(method, '__name__', 'step')}"
         hint = "Its check is `groupwise.rollout.checker.check_environment(env)`."
         return Failure("environment", "raised", f"{name} raised {type(error).__name__}: {error}", hint)

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.rollout.contract import broken, check_observations, check_step
-from groupwise.types import Array, End, Failure, Trajectory, VectorEnvironment
+from groupwise.rollout.contract import action_space_of, broken, check_observations, check_step, name_of
+from groupwise.types import Array, Box, End, Failure, Trajectory, VectorEnvironment
 
 Names: TypeAlias = tuple[str, str, str]
 
@@ -29,13 +29,15 @@ class Tape:
         self.count = count
         self.steps = 0
         self.obs = np.empty((rows + 1, count, env.observation_size), np.float32)
-        self.actions = np.empty((rows, count), np.int64)
+        space = action_space_of(env)
+        self.actions = np.empty((rows, count, *space.shape), np.float32 if isinstance(space, Box) else np.int64)
         self.logp = np.empty((rows, count), np.float32)
         self.rewards = np.empty((rows, count), np.float64)
         self.live = np.ones(count, np.bool_)
         self.lengths = np.zeros(count, np.int64)
         self.terminated = np.zeros(count, np.bool_)
         self.failures: dict[int, Failure] = {}
+        self.masks: list[Array] = []
         self.running = count > 0
 
     def start(self, obs: Any) -> None:
@@ -46,8 +48,8 @@ class Tape:
         self.obs[0] = check_observations(self.env, obs, self.count)
         self._drop_not_finite(self.obs[0], np.zeros(self.count))
 
-    def record(self, actions: Array, logp: Array, answer: Any) -> None:
-        """Take what was chosen, and what the environment said to it."""
+    def record(self, actions: Array, logp: Array, answer: Any, mask: Array | None = None) -> None:
+        """Take what was chosen, of what was allowed, and what the environment said to it."""
         if isinstance(answer, Failure):
             self._fail(answer)
             return
@@ -58,6 +60,8 @@ class Tape:
         self.obs[step + 1] = obs
         self.actions[step] = actions
         self.logp[step] = logp
+        if mask is not None:
+            self.masks.append(mask)
         self.rewards[step] = rewards
         self._drop_not_finite(self.obs[step + 1], self.rewards[step])
         self.steps = step + 1
@@ -85,6 +89,7 @@ class Tape:
         mask = self.played()
         tables = (self.obs, self.actions, self.logp, self.rewards)
         obs, actions, logp, rewards = (table[: self.steps].swapaxes(0, 1)[mask] for table in tables)
+        allowed = np.stack(self.masks).swapaxes(0, 1)[mask] if self.masks else None
         acted, versions = np.ones(len(obs), np.bool_), np.full(len(obs), version, np.int64)
         stops = np.cumsum(self.lengths).tolist()
         episodes = []
@@ -95,6 +100,7 @@ class Tape:
                 Trajectory(
                     *name, obs[part], actions[part], acted[part], logp[part], versions[part], rewards[part],
                     end, end is End.FINISHED, last_obs, self.failures.get(copy),
+                    action_mask=None if allowed is None else allowed[part],
                 )
             )  # fmt: skip
         return episodes
@@ -135,7 +141,7 @@ class Tape:
     def _not_finite(self, obs: Array, reward: float) -> Failure:
         seen = f"observation {obs.tolist()!s:.80}, reward {reward}"
         hint = "Observations (as float32) and rewards must be finite: look for a division by 0 or an overflow."
-        return Failure("environment", "not_finite", f"{type(self.env).__name__}, step {self.steps}: {seen}", hint)
+        return Failure("environment", "not_finite", f"{name_of(self.env)}, step {self.steps}: {seen}", hint)
 
     def _grow(self) -> None:
         rows = min(len(self.actions), self.env.max_steps - len(self.actions))

@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 
 from groupwise.config import AdvantageSettings
-from groupwise.core import Scale, gae, group_advantages, group_return_to_go
+from groupwise.core import (
+    Gae,
+    Scale,
+    discounted_returns,
+    gae,
+    group_advantages,
+    group_return_to_go,
+    mean_square_by_level,
+)
+from groupwise.training.value_scales import ValueScales
 from groupwise.types import Array, Score, ScoredGroup, Trajectory
 
 Values = Callable[[Sequence[Trajectory]], Sequence[Array]]
@@ -18,11 +27,19 @@ Values = Callable[[Sequence[Trajectory]], Sequence[Array]]
 
 @dataclass(frozen=True)
 class Attempts:
-    """The scored attempts of all groups in one row each, padded to [B, T]."""
+    """The scored attempts of all groups in one row each, padded to [B, T].
+
+    `group` [B] is the baseline's: only its mean may be subtracted. `scale_group` [L, B] only divides; its levels lie
+    inside each other. `weight_group` [B] is for loss weights and reports. `kinds` and `seeds` are the tasks'.
+    """
 
     members: tuple[Trajectory, ...]
     scores: tuple[Score, ...]
+    kinds: tuple[str, ...]
+    seeds: tuple[int, ...]
     group: Tensor
+    scale_group: Tensor
+    weight_group: Tensor
     rewards: Tensor
     mask: Tensor
 
@@ -41,7 +58,7 @@ class Estimate:
 
 
 def scored_attempts(groups: Sequence[ScoredGroup]) -> Attempts:
-    """All attempts that have a score, group by group; those without one are left out."""
+    """All attempts that have a score, group by group; those without one are left out. They scale and weigh by task."""
     chosen = [
         (trajectory, score, number)
         for number, scored in enumerate(groups)
@@ -49,10 +66,18 @@ def scored_attempts(groups: Sequence[ScoredGroup]) -> Attempts:
         if isinstance(score, Score)
     ]
     members = tuple(trajectory for trajectory, _, _ in chosen)
+    tasks = [groups[number].group.task for _, _, number in chosen]
+    kinds = tuple(task.kind for task in tasks)
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    by_task = torch.tensor([numbers[kind] for kind in kinds], dtype=torch.long)
     return Attempts(
         members=members,
         scores=tuple(score for _, score, _ in chosen),
+        kinds=kinds,
+        seeds=tuple(task.seed for task in tasks),
         group=torch.tensor([number for _, _, number in chosen], dtype=torch.long),
+        scale_group=by_task[None],
+        weight_group=by_task,
         rewards=padded([credited(m, score) for m, score, _ in chosen], np.float64),
         mask=padded([m.mask for m in members], np.bool_),
     )
@@ -84,43 +109,77 @@ def padded(rows: Sequence[Array], dtype: type[np.generic]) -> Tensor:
     return torch.from_numpy(table)
 
 
-def estimate_advantages(attempts: Attempts, cfg: AdvantageSettings, values: Values | None = None) -> Estimate:
-    """Advantages of every action by `cfg.estimator`: `outcome`, `group_rtg` or `gae`."""
+@dataclass(frozen=True)
+class Critic:
+    """Who is asked for values, [T + 1] of every attempt, and in what units it answers under `group_gae`."""
+
+    values: Values
+    scales: ValueScales
+
+
+def estimate_advantages(attempts: Attempts, cfg: AdvantageSettings, critic: Critic | Values | None = None) -> Estimate:
+    """Advantages of every action by `cfg.estimator`: `outcome`, `group_rtg`, `gae` or `group_gae`."""
     if not attempts.members:
         return Estimate(attempts.rewards)
-    return ESTIMATORS[cfg.estimator](attempts, cfg, values)
+    if critic is not None and not isinstance(critic, Critic):
+        critic = Critic(critic, ValueScales())
+    return ESTIMATORS[cfg.estimator](attempts, cfg, critic)
 
 
-def _outcome(attempts: Attempts, cfg: AdvantageSettings, values: Values | None) -> Estimate:
+def _outcome(attempts: Attempts, cfg: AdvantageSettings, critic: Critic | None) -> Estimate:
     """One number for the whole attempt: its total against its group's (GRPO, arXiv 2402.03300)."""
     totals = clipped(torch.tensor([score.total for score in attempts.scores], dtype=torch.float64), cfg)
-    advantages = group_advantages(
-        totals, attempts.group, baseline=cfg.baseline_type, scale=scale_of(cfg), std=cfg.std_type
-    )
+    by_task = cfg.advantage_normalization and cfg.advantage_scale == "task_rms"
+    scale: Scale = "none" if by_task else scale_of(cfg)
+    advantages = group_advantages(totals, attempts.group, baseline=cfg.baseline_type, scale=scale, std=cfg.std_type)
+    if by_task:
+        square = mean_square_by_level(advantages.square(), torch.ones_like(totals), attempts.scale_group)
+        advantages = divided(advantages, square.sqrt())
     return Estimate(advantages[:, None] * attempts.mask)
 
 
-def _group_rtg(attempts: Attempts, cfg: AdvantageSettings, values: Values | None) -> Estimate:
+def _group_rtg(attempts: Attempts, cfg: AdvantageSettings, critic: Critic | None) -> Estimate:
     """Return-to-go against the mean of the other members still alive at that step; then scaled by RMS."""
     rewards = clipped(attempts.rewards, cfg)
     advantages = group_return_to_go(rewards, attempts.mask, cfg.gamma, group_ids=attempts.group)
     return Estimate(scaled(advantages, attempts, cfg))
 
 
-def _gae(attempts: Attempts, cfg: AdvantageSettings, values: Values | None) -> Estimate:
+def _gae(attempts: Attempts, cfg: AdvantageSettings, critic: Critic | None) -> Estimate:
     """Generalised advantage estimation with the policy's critic; cut-off attempts are bootstrapped."""
-    assert values is not None, "estimator='gae' needs a policy with a critic"
-    seen = values(attempts.members)
-    now = padded([v[:-1] for v in seen], np.float64)
+    now, after = _asked(attempts, critic)
+    raw = _bootstrapped(attempts, cfg, now, after)
+    return Estimate(scaled(raw.advantages, attempts, cfg), returns=raw.returns, values=now)
+
+
+def _group_gae(attempts: Attempts, cfg: AdvantageSettings, critic: Critic | None) -> Estimate:
+    """The same with a critic that speaks, and is taught, in units of each task's own scale of returns."""
+    now, after = _asked(attempts, critic)
+    assert critic is not None
+    paid = discounted_returns(clipped(attempts.rewards, cfg), attempts.mask, cfg.gamma)
+    unit = critic.scales.before(attempts.kinds, paid, attempts.mask)
+    raw = _bootstrapped(attempts, cfg, now * unit[:, None], after * unit)
+    unit = critic.scales.after(attempts.kinds, raw.returns, attempts.mask)
+    return Estimate(scaled(raw.advantages, attempts, cfg), returns=raw.returns / unit[:, None], values=now)
+
+
+def _asked(attempts: Attempts, critic: Critic | None) -> tuple[Tensor, Tensor]:
+    """What the critic says of each state [B, T], and of the one after the last [B]."""
+    assert critic is not None, "estimators with GAE need a policy with a critic"
+    seen = critic.values(attempts.members)
     after = torch.tensor([float(v[-1]) for v in seen], dtype=torch.float64)
+    return padded([v[:-1] for v in seen], np.float64), after
+
+
+def _bootstrapped(attempts: Attempts, cfg: AdvantageSettings, now: Tensor, after: Tensor) -> Gae:
+    """GAE that knows an end from a cut."""
     last = last_actions(attempts.mask)
     ended = torch.tensor([m.terminated for m in attempts.members])[:, None]
-    raw = gae(
+    return gae(
         clipped(attempts.rewards, cfg), now, after,
         terminated=last & ended, truncated=last & ~ended, mask=attempts.mask,
         gamma=cfg.gamma, lam=cfg.gae_lambda,
     )  # fmt: skip
-    return Estimate(scaled(raw.advantages, attempts, cfg), returns=raw.returns, values=now)
 
 
 def last_actions(mask: Tensor) -> Tensor:
@@ -129,11 +188,14 @@ def last_actions(mask: Tensor) -> Tensor:
     return mask & (later == 1)
 
 
-ESTIMATORS = {"outcome": _outcome, "group_rtg": _group_rtg, "gae": _gae}
+ESTIMATORS = {"outcome": _outcome, "group_rtg": _group_rtg, "gae": _gae, "group_gae": _group_gae}
 
 
 def scale_of(cfg: AdvantageSettings) -> Scale:
-    return cfg.advantage_scale if cfg.advantage_normalization else "none"
+    """The scale inside or over all groups; that of a task is divided by apart."""
+    if not cfg.advantage_normalization or cfg.advantage_scale == "task_rms":
+        return "none"
+    return cfg.advantage_scale
 
 
 def clipped(rewards: Tensor, cfg: AdvantageSettings) -> Tensor:
@@ -141,17 +203,19 @@ def clipped(rewards: Tensor, cfg: AdvantageSettings) -> Tensor:
 
 
 def scaled(advantages: Tensor, attempts: Attempts, cfg: AdvantageSettings) -> Tensor:
-    """Divide by the root mean square over the batch or over each group. Nothing is re-centred."""
-    scale = scale_of(cfg)
-    if scale == "none":
+    """Divide by the root mean square over the batch, each group or each scale group. Nothing is re-centred."""
+    if not cfg.advantage_normalization or cfg.advantage_scale == "none":
         return advantages
+    levels = {
+        "batch_std": torch.zeros_like(attempts.group)[None],
+        "group_std": attempts.group[None],
+        "task_rms": attempts.scale_group,
+    }[cfg.advantage_scale]
     squares = (advantages.square() * attempts.mask).sum(1)
-    counts = attempts.mask.sum(1)
-    if scale == "batch_std":
-        squares, counts = squares.sum().expand_as(squares), counts.sum().expand_as(counts)
-    else:
-        groups = int(attempts.group.max()) + 1
-        squares = squares.new_zeros(groups).index_add(0, attempts.group, squares)[attempts.group]
-        counts = counts.new_zeros(groups).index_add(0, attempts.group, counts)[attempts.group]
-    rms = (squares / counts.clamp(min=1)).sqrt()[:, None]
+    square = mean_square_by_level(squares, attempts.mask.sum(1), levels)
+    return divided(advantages, square.sqrt()[:, None])
+
+
+def divided(advantages: Tensor, rms: Tensor) -> Tensor:
+    """Over the root mean square; 0 where that is 0."""
     return torch.where(rms > 1e-12, advantages / rms.clamp(min=1e-12), 0.0)

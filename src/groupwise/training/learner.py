@@ -33,7 +33,7 @@ from groupwise.core import (
 from groupwise.training.batches import OptimiserStep, acting_rows, check_batch, row_ends
 from groupwise.training.micro_batches import MicroBatches
 from groupwise.training.precision import at_least_single, autocast
-from groupwise.training.schedule import learning_rate_factor
+from groupwise.training.schedule import schedule_factor
 from groupwise.training.tally import Tally
 from groupwise.types import Batch, Evaluation, Hint, Policy
 
@@ -47,6 +47,8 @@ class Learner:
         self.device = torch.device(cfg.policy.device)
         self.kl_coef = cfg.loss.beta
         self.updates = 0
+        self.samples = 0
+        self.clip_factor = 1.0
         self.optimizer = _optimizer(policy, cfg)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=cfg.optim.fp16)
         self.generator = torch.Generator().manual_seed(cfg.run.seed)
@@ -55,7 +57,7 @@ class Learner:
     def update(self, batch: Batch) -> dict[str, float]:
         """Improve the policy on `batch`; every metric is a mean over the optimiser steps taken."""
         check_batch(batch)
-        self._set_learning_rate()
+        self._follow_schedules()
         tally = Tally()
         if self._has_signal(batch):
             for epoch in range(self.cfg.optim.num_epochs):
@@ -64,6 +66,7 @@ class Learner:
                 tally.epochs = epoch + 1
         self.policy.version += tally.applied
         self.updates += 1
+        self.samples += batch.samples
         metrics = {**tally.means(), **_critic_metrics(batch)}
         self._adapt_kl(metrics, batch)
         return {
@@ -152,7 +155,7 @@ class Learner:
         result = policy_loss(
             seen.logp, part.behavior_logp, part.advantages, part.mask,
             loss_type=loss.loss_type, importance_level=loss.importance_level,
-            clip_low=loss.clip_ratio, clip_high=loss.clip_ratio_high, dual_clip=loss.dual_clip,
+            clip_low=loss.clip_ratio * self.clip_factor, clip_high=self._clip_high(), dual_clip=loss.dual_clip,
             weights=part.weights, keep=keep,
             reference_logp=part.reference_logp, beta=self.kl_coef, kl_estimator=loss.kl_estimator,
             kl_importance_correction=loss.kl_importance_correction,
@@ -187,6 +190,10 @@ class Learner:
             total = total + loss.value_coef * value
         return {"loss/total": total, **terms}
 
+    def _clip_high(self) -> float | None:
+        high = self.cfg.loss.clip_ratio_high
+        return None if high is None else high * self.clip_factor
+
     def _keep(self, part: Batch, seen: Evaluation) -> Tensor | None:
         """The tokens the policy's loss acts on, where anything narrows them."""
         threshold = self.cfg.loss.off_policy_threshold
@@ -210,15 +217,17 @@ class Learner:
         self._drop_gradients()
         return {**{k: float(v) for k, v in norms.items()}, "optim/skipped": float(not sound)}
 
-    def _set_learning_rate(self) -> None:
-        optim = self.cfg.optim
-        factor = learning_rate_factor(
-            self.updates, self.cfg.training.num_episodes,
-            kind=optim.lr_scheduler_type, warmup_ratio=optim.warmup_ratio,
-        )  # fmt: skip
+    def _follow_schedules(self) -> None:
+        """Learning rate and clip as functions of what is done: iterations, or samples where those are limited."""
+        optim, training = self.cfg.optim, self.cfg.training
+        done, total = self.updates, training.num_episodes
+        if training.total_samples is not None:
+            done, total = self.samples, training.total_samples
+        factor = schedule_factor(done, total, kind=optim.lr_scheduler_type, warmup_ratio=optim.warmup_ratio)
         rates = (optim.learning_rate, optim.critic_learning_rate or optim.learning_rate)
         for group, rate in zip(self.optimizer.param_groups, rates, strict=False):
             group["lr"] = rate * factor
+        self.clip_factor = schedule_factor(done, total, kind=self.cfg.loss.clip_scheduler_type)
 
     def _adapt_kl(self, metrics: Mapping[str, float], batch: Batch) -> None:
         target = self.cfg.loss.kl_target
@@ -236,6 +245,7 @@ class Learner:
             "micro_batches": self.micro_batches.state_dict(),
             "kl_coef": self.kl_coef,
             "updates": self.updates,
+            "samples": self.samples,
             "version": self.policy.version,
         }
 
@@ -251,6 +261,7 @@ class Learner:
         if self.cfg.loss.kl_target is not None:
             self.kl_coef = state["kl_coef"]
         self.updates = state["updates"]
+        self.samples = state.get("samples", 0)
         self.policy.version = state["version"]
 
 

@@ -51,7 +51,7 @@ def train(
     if evaluate and here.step == 0:
         yield from _evaluation(run, here, policy, evaluate, samples)
 
-    while here.reason is None and here.step < total:
+    while here.reason is None and here.step < total and not here.has_seen_enough:
         clock = time.perf_counter()
         batch = source.next()
         sampled = time.perf_counter()
@@ -66,7 +66,7 @@ def train(
         for hint in (*batch.hints, *learner.take_hints(), *here.hints.step(data["metrics"])):
             yield run.emit("hint", here.step, hint.as_dict())
 
-        last = here.step == total
+        last = here.step == total or here.has_seen_enough
         if evaluate and (_due(here.step, cfg.run.eval_steps) or last):
             yield from _evaluation(run, here, policy, evaluate, samples)
         wanted = yield from _obey(run, here, stop)
@@ -96,6 +96,11 @@ class Position:
         self.step += 1
         self.samples += batch.samples
         self.attempts += batch.attempts
+
+    @property
+    def has_seen_enough(self) -> bool:
+        limit = self.cfg.training.total_samples
+        return limit is not None and self.samples >= limit
 
     def capture(self, source: Source, learner: Learner) -> dict[str, Any]:
         return {

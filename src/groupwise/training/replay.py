@@ -21,7 +21,7 @@ import torch
 from groupwise.config import RolloutSettings
 from groupwise.types import Array, End, Group, Score, ScoredGroup, Task, Trajectory
 
-ARRAYS = ("obs", "actions", "mask", "behavior_logp", "versions", "rewards", "last_obs")
+ARRAYS = ("obs", "actions", "mask", "behavior_logp", "versions", "rewards", "last_obs", "action_mask")
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _packed_attempt(member: Trajectory) -> dict[str, Any]:
 
 
 def _unpacked_attempt(state: Mapping[str, Any], task: str, group: str) -> Trajectory:
-    arrays: dict[str, Any] = {name: _array(state[name]) for name in ARRAYS}
+    arrays: dict[str, Any] = {name: _array(state.get(name)) for name in ARRAYS}
     return Trajectory(
         id=state["id"], task_id=task, group_id=group, end=End(state["end"]), terminated=state["terminated"], **arrays
     )

@@ -1,12 +1,12 @@
-"""Learning-rate schedules as pure functions of progress, so that there is no state to save."""
+"""Schedules as pure functions of progress, so that there is no state to save."""
 
 from __future__ import annotations
 
 import math
 
 
-def learning_rate_factor(step: int, total: int, *, kind: str, warmup_ratio: float) -> float:
-    """What the learning rate is multiplied by at `step` of `total` (counted from 0).
+def schedule_factor(step: int, total: int, *, kind: str, warmup_ratio: float = 0.0) -> float:
+    """What the learning rate, or the clip, is multiplied by at `step` of `total` (counted from 0).
 
     Linear warm-up over the first `warmup_ratio` of the steps, then `constant`, `linear` to 0 or half a
     `cosine` to 0. The first step after warm-up runs at the full rate and no step at exactly 0.

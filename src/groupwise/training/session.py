@@ -16,21 +16,24 @@ from groupwise.training.loop import Evaluate, Samples, train
 from groupwise.training.randomness import seed_everything
 from groupwise.training.run import Run
 from groupwise.training.stopping import StopFlag
-from groupwise.types import Event, Policy, Source
+from groupwise.types import Event, Failure, Policy, Source
 
 
 @dataclass(frozen=True)
 class Parts:
     """What a product contributes to a run: who acts, where batches come from, how it is judged.
 
-    `samples` tells what the policy did in the last evaluation, a few attempts in words. `notes` are things a person
-    should know before it starts; they become hints.
+    `samples` tells what the policy did in the last evaluation, a few attempts in words. `film` writes a picture of one
+    attempt from a seed to a file, where there is anything to see, and says what it shows. `inspect` looks for promises
+    that the environment breaks. `notes` are things a person should know before it starts; they become hints.
     """
 
     policy: Policy
     source: Source
     evaluate: Evaluate | None = None
     samples: Samples | None = None
+    film: Callable[[Path, int], str] | None = None
+    inspect: Callable[[], list[Failure]] | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -16,11 +16,13 @@ from groupwise.errors import NoSignalError
 from groupwise.rewards.scoring import Scorer
 from groupwise.training.batches import acting_rows, row_ends
 from groupwise.training.drawing import Drawn, can_teach, draw_groups
-from groupwise.training.estimate import Attempts, Estimate, Values, estimate_advantages, scored_attempts
+from groupwise.training.estimate import Attempts, Critic, Estimate, Values, estimate_advantages, scored_attempts
+from groupwise.training.grouping import Groups
 from groupwise.training.micro_batches import MicroBatches
 from groupwise.training.precision import at_least_single, autocast
 from groupwise.training.records import CUT_OFF, group_metrics, group_records
 from groupwise.training.replay import Replay, Replayed
+from groupwise.training.value_scales import ValueScales
 from groupwise.types import Batch, Failed, Group, Policy, Reward, ScoredGroup, Task, Tensors
 
 PATIENCE = 3
@@ -99,7 +101,8 @@ class GroupSource:
         self.rollout = rollout
         self.reward = reward
         self.collate = collate
-        self.values = values
+        self.critic = None if values is None else Critic(values, ValueScales())
+        self.groups = Groups(cfg)
         self.reference = reference
         self.scorer = Scorer(timeout=cfg.rollout.reward_timeout)
         self.replay = Replay(cfg.rollout, cfg.run.seed)
@@ -111,13 +114,18 @@ class GroupSource:
         drawn = draw_groups(lambda count: self._draw(count, clock), self.cfg.rollout, self.cfg.advantage)
         self._insist_on_scores(drawn.all)
         replayed = self._replay(drawn)
-        attempts = scored_attempts((*drawn.kept, *replayed.groups))
-        estimate = self._without_cut_offs(attempts, estimate_advantages(attempts, self.cfg.advantage, self.values))
-        batch = self._with_reference(self._without_idle_rows(self._batch(attempts, estimate)))
+        attempts = self.groups.assign(scored_attempts((*drawn.kept, *replayed.groups)))
+        estimate = self._without_cut_offs(attempts, estimate_advantages(attempts, self.cfg.advantage, self.critic))
+        weights = self.groups.weigh(attempts)
+        batch = self._with_reference(self._without_idle_rows(self._batch(attempts, estimate, weights)))
         clock.lap("advantage")
         return replace(
             batch,
-            metrics={**group_metrics(drawn, attempts, estimate), **self._extra_metrics(drawn, replayed)},
+            metrics={
+                **group_metrics(drawn, attempts, estimate),
+                **self.groups.metrics(attempts, estimate, weights),
+                **self._extra_metrics(drawn, replayed),
+            },
             timing=clock.laps,
             samples=sum(m.actions_taken for s in drawn.all for m in s.group.members),
             attempts=sum(len(s.group.members) for s in drawn.all),
@@ -170,7 +178,7 @@ class GroupSource:
         cut = torch.tensor([member.end in CUT_OFF for member in attempts.members])
         return replace(estimate, keep=overlong_mask(cut, attempts.mask))
 
-    def _batch(self, attempts: Attempts, estimate: Estimate) -> Batch:
+    def _batch(self, attempts: Attempts, estimate: Estimate, weights: Tensor | None) -> Batch:
         """All scored attempts. The counts are fixed here: skipping idle rows later must not change a step."""
         loss, rows = self.cfg.loss, self.collate(attempts)
 
@@ -186,7 +194,8 @@ class GroupSource:
             total_rows=int(rows.mask.shape[0]),
             total_tokens=int(rows.mask.sum()),
             keep=None if estimate.keep is None else rows.pick(estimate.keep),
-            weights=rows.weights,
+            weight_group=rows.pick(attempts.weight_group[:, None].expand_as(attempts.mask)),
+            weights=_product(rows.weights, picked(_by_step(weights, attempts.mask))),
             returns=picked(estimate.returns),
             values=picked(estimate.values),
         )
@@ -219,6 +228,8 @@ class GroupSource:
             "rollout": self.rollout.state_dict(),
             "reward": self.reward.state_dict() if hasattr(self.reward, "state_dict") else None,
             "replay": self.replay.state_dict(),
+            "groups": self.groups.state_dict(),
+            "value_scales": None if self.critic is None else self.critic.scales.state_dict(),
             "micro_batches": self.micro_batches.state_dict(),
             "silent_steps": self.silent_steps,
         }
@@ -230,9 +241,25 @@ class GroupSource:
             self.reward.load_state_dict(state["reward"])
         if "replay" in state:
             self.replay.load_state_dict(state["replay"])
+        if "groups" in state:
+            self.groups.load_state_dict(state["groups"])
+        if self.critic is not None and state.get("value_scales") is not None:
+            self.critic.scales.load_state_dict(state["value_scales"])
         if "micro_batches" in state:
             self.micro_batches.load_state_dict(state["micro_batches"])
         self.silent_steps = state["silent_steps"]
+
+
+def _by_step(weights: Tensor | None, mask: Tensor) -> Tensor | None:
+    """A weight per attempt [B] as one per step [B, T]."""
+    return None if weights is None else weights[:, None].expand(mask.shape)
+
+
+def _product(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    """Weights by row or by token, each of which may be missing, multiplied."""
+    if first is None or second is None:
+        return second if first is None else first
+    return (first[:, None] if first.dim() == 1 else first) * second
 
 
 class _Clock:

@@ -1,0 +1,130 @@
+"""A greedy episode as a moving picture: Gymnasium's own drawing of every state, put together by Pillow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from groupwise.control.environments import OWN, make
+from groupwise.control.gymnasium_env import GymnasiumEnvironment, import_gymnasium
+from groupwise.control.multitask import MultiTask
+from groupwise.errors import ConfigError, MissingExtra
+from groupwise.rollout.contract import action_mask_of
+from groupwise.rollout.episodes import Greedy
+from groupwise.types import Array, VectorEnvironment
+
+WIDTH = 300
+MOST_FRAMES = 250
+COLOURS = 64
+# Browsers slow down pictures that change faster than this.
+SHORTEST_MS = 20
+
+
+@dataclass(frozen=True)
+class Film:
+    """What was written: the episode's return and length, and how many pictures show it."""
+
+    path: Path
+    total: float
+    length: int
+    frames: int
+
+
+def write_gif(policy: Greedy, environment: VectorEnvironment | str, path: Path | str, *, seed: int = 0) -> Film:
+    """Play one greedy episode from `seed` and write it to `path`; long episodes show every n-th step."""
+    target = Path(path)
+    if target.suffix.casefold() != ".gif":
+        raise ConfigError(f"{target} is not a GIF's name", hint="End it in .gif.")
+    env = filmed(make(environment) if isinstance(environment, str) else environment)
+    obs = env.reset([seed])
+    shoot, fps = camera(env, seed)
+    pictures, total, length, ended = [shoot()], 0.0, 0, False
+    while not ended and length < env.max_steps:
+        mask = action_mask_of(env, 1)
+        # Only environments that forbid actions hand a policy their mask.
+        actions = policy.greedy(obs) if mask is None else policy.greedy(obs, mask)  # type: ignore[call-arg]
+        obs, rewards, terminated, truncated = env.step(actions)
+        total, length, ended = total + float(rewards[0]), length + 1, bool(terminated[0] or truncated[0])
+        pictures.append(shoot())
+    stride = -(-len(pictures) // MOST_FRAMES)
+    shown = [small(picture) for picture in [*pictures[:-1:stride], pictures[-1]]]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    duration = max(SHORTEST_MS, round(1000 / fps))
+    shown[0].save(target, save_all=True, append_images=shown[1:], duration=duration, loop=0)
+    return Film(target, total, length, len(shown))
+
+
+def filmed(env: VectorEnvironment) -> VectorEnvironment:
+    """The same environment, able to show itself."""
+    return env.drawn() if isinstance(env, GymnasiumEnvironment) else env
+
+
+def camera(env: VectorEnvironment, seed: int) -> tuple[Callable[[], Array], float]:
+    """What shows the only copy of `env` as it is now, and how many pictures make a second."""
+    if isinstance(env, MultiTask):
+        return camera(env.parts[seed % len(env.parts)].environment, seed)
+    if isinstance(env, GymnasiumEnvironment):
+        return _drawing(env.name, env.render), env.frames_per_second
+    renderer = renderer_of(env)
+
+    def shoot() -> Array:
+        states: Any = env.states  # type: ignore[attr-defined]
+        renderer.state = states[0]
+        picture: Array = renderer.render()
+        return picture
+
+    return _drawing(type(env).__name__, shoot), float(renderer.metadata["render_fps"])
+
+
+def renderer_of(env: VectorEnvironment) -> Any:
+    """Gymnasium's environment of the same kind, used for its drawing alone."""
+    _without_a_screen()
+    name = next((name for name, kind in OWN.items() if kind is type(env)), None)
+    if name is None:
+        raise ConfigError(
+            f"{type(env).__name__} cannot be drawn: it is neither Gymnasium's nor one of {', '.join(OWN)}",
+            hint="Register it with Gymnasium, with a render mode rgb_array.",
+        )
+    renderer: Any = import_gymnasium().make(name, render_mode="rgb_array").unwrapped
+    renderer.reset(seed=0)
+    if hasattr(env, "half_length"):
+        renderer.length = env.half_length
+    return renderer
+
+
+def small(picture: Array) -> Image.Image:
+    image = Image.fromarray(np.ascontiguousarray(picture, np.uint8))
+    height = max(1, round(image.height * WIDTH / image.width))
+    return image.resize((WIDTH, height), Image.Resampling.BILINEAR).quantize(COLOURS)
+
+
+def _drawing(name: str, shoot: Callable[[], Any]) -> Callable[[], Array]:
+    """`shoot`, with a plain word where drawing needs what is not installed or was never foreseen."""
+    _without_a_screen()
+    gym = import_gymnasium()
+
+    def shot() -> Array:
+        try:
+            picture = shoot()
+        except (gym.error.DependencyNotInstalled, ImportError) as error:
+            raise MissingExtra(
+                f"drawing {name} needs a package that is not installed: {error}",
+                hint='Install it: pip install "groupwise[control]"',
+            ) from error
+        if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
+            raise ConfigError(f"{name} cannot be drawn: its render mode rgb_array gives {picture!r:.60}")
+        return picture
+
+    return shot
+
+
+def _without_a_screen() -> None:
+    """Drawing goes to memory: pygame must neither look for a screen nor greet."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")

@@ -1,0 +1,245 @@
+"""The calls people know from Stable-Baselines3, over a run: `learn`, `predict`, `save`, `load`, `evaluate_policy`.
+
+    model = ControlModel("CartPole-v1", "grpo", seed=1).learn(100_000)
+    action, _ = model.predict(obs)
+    mean, std = evaluate_policy(model, "CartPole-v1", n_eval_episodes=20)
+    model.save("cartpole.zip")
+
+A model is a run folder and the policy that came out of it. What is saved is that folder, zipped: settings, events and
+the newest checkpoint; so a model loaded in another process acts the same, and learns on as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import zipfile
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+
+from groupwise.config import TaskSettings, TrainingConfig, load_config
+from groupwise.control.policy import Network
+from groupwise.control.product import make_environment, make_policy
+from groupwise.errors import CheckpointError, ConfigError, RunError
+from groupwise.rollout.episodes import evaluate_greedy
+from groupwise.training.checkpoint import checkpoint_folders, load_checkpoint
+from groupwise.training.folder import create_run, read_config, write_config
+from groupwise.training.session import Parts, execute
+from groupwise.types import Array, Box, Event, VectorEnvironment
+
+Algorithm: TypeAlias = Literal["grpo", "ppo"]
+
+PRODUCTS = {"grpo": "groupwise.control.product", "ppo": "groupwise.control.ppo"}
+QUIET = {"eval_steps": 0, "group_log_steps": 0, "save_steps": 1_000_000}
+PLAIN: dict[str, dict[str, Any]] = {
+    "grpo": {"estimator": "group_rtg", "advantage_scale": "batch_std", "num_generations": 8},
+    "ppo": {"product": "ppo", "estimator": "gae", "value_clip": None, "value_coef": 1.0},
+}
+USUAL = {
+    "learning_rate": 1e-3, "lr_scheduler_type": "linear", "warmup_ratio": 0.0, "adam_epsilon": 1e-5,
+    "per_device_train_batch_size": 256, "gradient_accumulation_steps": 1, "num_epochs": 8, "kl_stop": 0.03,
+    "max_grad_norm": 0.5, "threads": 1,
+}  # fmt: skip
+SAVED = re.compile(r"config\.toml|events\.jsonl|checkpoints/\d+/(model\.safetensors|state\.pt|COMPLETE)")
+EVALUATION_SEED = 2_000_000
+
+
+def tuned_settings(environment: str, algorithm: Algorithm) -> TrainingConfig:
+    """The settings of `configs/<algorithm>/<environment>.toml` where there are any, else a sound start."""
+    if algorithm not in PRODUCTS:
+        raise ConfigError(f"algorithm = {algorithm!r} is not known", hint="One of grpo, ppo.", field="task.product")
+    here = Path(__file__)
+    for folder in (here.parents[1] / "configs", here.parents[3] / "configs"):
+        if (path := folder / algorithm / f"{environment}.toml").is_file():
+            return load_config(path)
+    return TrainingConfig(environment=environment, **USUAL, **PLAIN[algorithm])
+
+
+class ControlModel:
+    """A policy for one environment that learns by groups (`grpo`) or as PPO does.
+
+    Any setting may be given by its name and wins over the tuned ones. `network(inputs, outputs)` makes a torch module
+    to act and another to judge in place of the usual layers. `folder` keeps the run where it can be looked at
+    (`groupwise show`, `groupwise report`); without it, it is gone with the model.
+    """
+
+    def __init__(
+        self,
+        environment: str = "CartPole-v1",
+        algorithm: Algorithm = "grpo",
+        *,
+        network: Network | None = None,
+        folder: str | Path | None = None,
+        **settings: Any,
+    ) -> None:
+        cfg = tuned_settings(environment, algorithm).replace(**{**QUIET, **settings})
+        self._set_up(cfg, network, folder)
+
+    def _set_up(self, cfg: TrainingConfig, network: Network | None, folder: str | Path | None) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="groupwise-") if folder is None else None
+        self.cfg = cfg.replace(output_dir=str(folder or self._temporary.name))  # type: ignore[union-attr]
+        self.path: Path | None = None
+        self.num_timesteps = self.num_steps = 0
+        self._network = network
+        self._rng = np.random.default_rng([cfg.run.seed, 2])
+        self.policy = make_policy(cfg, make_environment(cfg.task), network)
+
+    def learn(
+        self,
+        total_timesteps: int | None = None,
+        *,
+        total_steps: int | None = None,
+        callback: Callable[[Event], object] | None = None,
+    ) -> Self:
+        """Learn for so many environment steps, or iterations, more; `callback` sees every event of the run.
+
+        Without a number, as long as the settings say. A second call goes on where the first one ended.
+        """
+        cfg = self._extended(total_timesteps, total_steps)
+        self.path = self.path or create_run(cfg)
+        for event in execute(self.path, self._build, cfg):
+            if event.type == "step":
+                self.num_steps, self.num_timesteps = event.step, int(event.data["totals"]["samples"])
+            if callback is not None:
+                callback(event)
+        self.cfg = cfg
+        return self
+
+    def _extended(self, timesteps: int | None, steps: int | None) -> TrainingConfig:
+        if timesteps is not None and steps is not None:
+            raise ConfigError(
+                f"total_timesteps = {timesteps} and total_steps = {steps} both say when to end",
+                hint="Give one: environment steps, or iterations.",
+            )
+        if timesteps is not None:
+            # No iteration is without a step, so the second limit is never the one that counts.
+            limit = self.num_timesteps + timesteps
+            return self.cfg.replace(total_samples=limit, num_episodes=max(limit, self.cfg.training.num_episodes))
+        if steps is not None:
+            return self.cfg.replace(total_samples=None, num_episodes=self.num_steps + steps)
+        return self.cfg
+
+    def _build(self, cfg: TrainingConfig) -> Parts:
+        name = "ppo" if cfg.task.product == "ppo" else "grpo"
+        parts: Parts = import_module(PRODUCTS[name]).build(cfg, network=self._network)
+        self.policy = parts.policy  # type: ignore[assignment]
+        return parts
+
+    def predict(self, obs: Array, deterministic: bool = True, action_mask: Array | None = None) -> tuple[Array, None]:
+        """The action for an observation [D], or those for several [N, D]: the likeliest, or one drawn.
+
+        The second value is always None: policies here keep nothing between steps.
+        """
+        rows = np.atleast_2d(np.asarray(obs, np.float32))
+        mask = None if action_mask is None else np.atleast_2d(action_mask)
+        space = self.policy.action_space
+        if deterministic:
+            actions = self.policy.greedy(rows, mask)
+        else:
+            actions, _ = self.policy.act(rows, self._rng.random((len(rows), *space.shape)), mask)
+        if isinstance(space, Box):
+            actions = np.clip(actions, space.low, space.high).astype(np.float32)
+        return (actions[0] if np.ndim(obs) == 1 else actions), None
+
+    def save(self, path: str | Path) -> Path:
+        """Write the model to one file, `path` with .zip; returns where it is."""
+        newest = next(iter(checkpoint_folders(self.path / "checkpoints")), None) if self.path else None
+        if self.path is None or newest is None:
+            raise RunError("this model has not learned anything to save", hint="Call learn() first.")
+        target = Path(path) if Path(path).suffix == ".zip" else Path(f"{path}.zip")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        files = [self.path / "config.toml", self.path / "events.jsonl", *sorted(newest.iterdir())]
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in files:
+                archive.write(file, file.relative_to(self.path))
+        return target
+
+    @classmethod
+    def load(cls, path: str | Path, *, network: Network | None = None, folder: str | Path | None = None) -> Self:
+        """The model saved at `path`; one with a network of its own needs that `network` again."""
+        source = Path(path) if Path(path).exists() else Path(f"{path}.zip")
+        with tempfile.TemporaryDirectory(prefix="groupwise-") as unpacked:
+            _unpack(source, Path(unpacked))
+            cfg = read_config(Path(unpacked))
+            model = cls.__new__(cls)
+            model._set_up(cfg, network, folder)
+            model.path = create_run(model.cfg.replace(run_name=None))
+            _unpack(source, model.path)
+        write_config(model.path, model.cfg)
+        checkpoint = load_checkpoint(next(iter(checkpoint_folders(model.path / "checkpoints"))))
+        try:
+            model.policy.load_state_dict(checkpoint.model)
+        except RuntimeError as error:
+            raise CheckpointError(
+                f"the weights in {source} do not fit the network: {str(error).splitlines()[-1].strip()}",
+                hint="Give load() the same `network` that the model was made with.",
+            ) from error
+        model.num_steps = checkpoint.step
+        model.num_timesteps = int(checkpoint.state["samples"])
+        return model
+
+
+def _unpack(source: Path, target: Path) -> None:
+    """The files of a saved model, and none but those that `save` writes."""
+    try:
+        with zipfile.ZipFile(source) as archive:
+            names = archive.namelist()
+            strange = [name for name in names if not SAVED.fullmatch(name)]
+            if strange or "config.toml" not in names:
+                raise CheckpointError(
+                    f"{source} is not a saved model: it holds {', '.join(strange[:3]) or 'no config.toml'}",
+                    hint="Save one with model.save(path).",
+                )
+            archive.extractall(target)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"there is no saved model at {source}") from error
+    except zipfile.BadZipFile as error:
+        raise CheckpointError(f"{source} cannot be read: {error}", hint="It may be cut off; save it again.") from error
+
+
+def evaluate_policy(
+    model: Any,
+    environment: str | VectorEnvironment | Any,
+    n_eval_episodes: int = 10,
+    *,
+    deterministic: bool = True,
+    seed: int = EVALUATION_SEED,
+) -> tuple[float, float]:
+    """Mean and standard deviation of the return of `n_eval_episodes` episodes, started from `seed` on.
+
+    `model` is whatever has `predict`; the environment is a name, a `VectorEnvironment` or a Gymnasium environment.
+    """
+    seeds = range(seed, seed + n_eval_episodes)
+    if isinstance(environment, str):
+        environment = make_environment(TaskSettings(environment=environment))
+    if hasattr(environment, "observation_size"):
+        returns = evaluate_greedy(environment, _Predictor(model, deterministic), seeds)[0]
+    else:
+        returns = np.array([_episode(model, environment, start, deterministic) for start in seeds])
+    return float(np.mean(returns)), float(np.std(returns))
+
+
+class _Predictor:
+    def __init__(self, model: Any, deterministic: bool) -> None:
+        self.model = model
+        self.deterministic = deterministic
+
+    def greedy(self, obs: Array, mask: Array | None = None) -> Array:
+        masked = {} if mask is None else {"action_mask": mask}
+        actions: Array = self.model.predict(obs, deterministic=self.deterministic, **masked)[0]
+        return actions
+
+
+def _episode(model: Any, environment: Any, seed: int, deterministic: bool) -> float:
+    obs, _ = environment.reset(seed=seed)
+    total, over = 0.0, False
+    while not over:
+        action, _ = model.predict(np.asarray(obs), deterministic=deterministic)
+        obs, reward, terminated, truncated, _ = environment.step(action)
+        total += float(reward)
+        over = terminated or truncated
+    return total

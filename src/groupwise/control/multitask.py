@@ -1,0 +1,225 @@
+"""Several tasks in one environment, for one policy: the seed of a start says which task it is.
+
+    seed = start · K + k        the k-th of K tasks, from `start`
+
+So a rollout of seeds needs to know nothing of tasks, evaluation seeds go round all of them, and members of a group, who
+share a seed, share a task. What is seen ends in a one-hot of the task, unless the tasks are levels of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from groupwise.control.acrobot import Acrobot
+from groupwise.control.cartpole import CartPole
+from groupwise.control.mountain_car import MountainCar
+from groupwise.errors import ContractError
+from groupwise.rollout.contract import action_space_of
+from groupwise.types import ActionSpace, Array, Box, Discrete, Group, Task, VectorEnvironment, kind_of
+
+__all__ = ["SUITES", "Curriculum", "MultiTask", "Part", "kind_of"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One task of several.
+
+    Its rewards are multiplied by `reward_scale`; at the return `goal` a curriculum goes on to the next.
+    """
+
+    kind: str
+    environment: VectorEnvironment
+    reward_scale: float = 1.0
+    goal: float | None = None
+
+
+class MultiTask:
+    """Copies of several environments stepped as one: a `VectorEnvironment`.
+
+    Shorter observations are filled up with zeros, and actions that a task does not have are forbidden in it.
+    """
+
+    def __init__(
+        self, name: str, parts: Sequence[Part], *, tell_task: bool = True, max_steps: int | None = None
+    ) -> None:
+        self.name = name
+        self.parts = tuple(parts)
+        self.kinds = tuple(part.kind for part in parts)
+        self.action_space = common_actions(name, [action_space_of(part.environment) for part in parts])
+        self.action_count = max(part.environment.action_count for part in parts)
+        self._width = max(part.environment.observation_size for part in parts)
+        self._tells = tell_task
+        self.observation_size = self._width + (len(parts) if tell_task else 0)
+        for part in parts:
+            part.environment.max_steps = min(part.environment.max_steps, max_steps or part.environment.max_steps)
+        self.max_steps = max(part.environment.max_steps for part in parts)
+        self._uneven = len({part.environment.action_count for part in parts}) > 1
+        self._task = np.empty(0, np.intp)
+        self._members: list[tuple[int, Array]] = []
+
+    def seed_of(self, kind: int, start: int) -> int:
+        """The seed from which the task number `kind` begins at `start`."""
+        return start * len(self.parts) + kind
+
+    def kind_at(self, seed: int) -> str:
+        return self.kinds[seed % len(self.parts)]
+
+    def reset(self, seeds: Sequence[int]) -> Array:
+        self._task = np.array([seed % len(self.parts) for seed in seeds], np.intp)
+        found = [(number, np.flatnonzero(self._task == number)) for number in range(len(self.parts))]
+        self._members = [(number, rows) for number, rows in found if len(rows)]
+        obs = self._blank()
+        for number, rows in self._members:
+            starts = [seeds[row] // len(self.parts) for row in rows.tolist()]
+            self._see(obs, number, rows, self.parts[number].environment.reset(starts))
+        return obs
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
+        if len(actions) != len(self._task):
+            raise ContractError(
+                f"{self.name} takes {len(self._task)} actions, not {len(actions)}", hint="Give one action per copy."
+            )
+        count = len(actions)
+        obs, rewards = self._blank(), np.zeros(count)
+        terminated, truncated = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        for number, rows in self._members:
+            part = self.parts[number]
+            seen, earned, terminated[rows], truncated[rows] = part.environment.step(actions[rows])
+            self._see(obs, number, rows, seen)
+            rewards[rows] = earned * part.reward_scale
+        return obs, rewards, terminated, truncated
+
+    def action_mask(self) -> Array | None:
+        """Which actions each copy's own task has; None where all have all."""
+        if not self._uneven:
+            return None
+        counts = np.array([part.environment.action_count for part in self.parts])
+        allowed: Array = np.arange(self.action_count) < counts[self._task][:, np.newaxis]
+        return allowed
+
+    def _blank(self) -> Array:
+        obs = np.zeros((len(self._task), self.observation_size), np.float32)
+        if self._tells:
+            obs[np.arange(len(obs)), self._width + self._task] = 1.0
+        return obs
+
+    def _see(self, obs: Array, number: int, rows: Array, seen: Array) -> None:
+        obs[rows, : self.parts[number].environment.observation_size] = seen
+
+
+def common_actions(name: str, spaces: Sequence[ActionSpace]) -> ActionSpace:
+    """Actions that fit all tasks: the most choices of any, or numbers alike in all of them."""
+    if all(isinstance(space, Discrete) for space in spaces):
+        return max((space for space in spaces if isinstance(space, Discrete)), key=lambda space: space.count)
+    if all(isinstance(space, Box) and space == spaces[0] for space in spaces):
+        return spaces[0]
+    raise ContractError(
+        f"The tasks of {name} have actions that one policy cannot take: {', '.join(map(str, spaces))}",
+        hint="Put tasks together that all choose one of some actions, or that all take the same numbers.",
+    )
+
+
+class Curriculum:
+    """An endless stream of tasks that opens level after level, as the newest is mastered: a `Tasks`.
+
+    Half the tasks are of the newest level, the rest of those before it. A level is mastered when the mean return of its
+    last `window` groups reaches its goal.
+    """
+
+    def __init__(self, environment: MultiTask, make: Callable[[int, int], Task], seed: int, window: int = 8) -> None:
+        self.environment = environment
+        self.make = make
+        self.seed = seed
+        self.window = window
+        self.cursor = 0
+        self.level = 0
+        self.recent: list[float] = []
+
+    def take(self, count: int) -> list[Task]:
+        numbers = range(self.cursor, self.cursor + count)
+        self.cursor += count
+        return [self.make(number, self._level_of(number)) for number in numbers]
+
+    def see(self, groups: Sequence[Group]) -> None:
+        """Learn how the tasks went that were taken last."""
+        newest = self.environment.parts[self.level]
+        for group in groups:
+            returns = [float(member.rewards.sum()) for member in group.members if member.error is None]
+            if kind_of(group.task) == newest.kind and returns:
+                self.recent = [*self.recent, float(np.mean(returns))][-self.window :]
+        mastered = newest.goal is not None and len(self.recent) == self.window
+        if mastered and np.mean(self.recent) >= (newest.goal or 0.0) and self.level + 1 < len(self.environment.parts):
+            self.level, self.recent = self.level + 1, []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"cursor": self.cursor, "level": self.level, "recent": list(self.recent)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.cursor, self.level, self.recent = state["cursor"], state["level"], list(state["recent"])
+
+    def _level_of(self, number: int) -> int:
+        rng = np.random.default_rng([self.seed, number, 3])
+        return self.level if self.level == 0 or rng.random() < 0.5 else int(rng.integers(self.level))
+
+
+def reward_scales() -> list[Part]:
+    """Three CartPoles whose rewards differ by a factor of 10,000; in the third, left and right are swapped."""
+    return [
+        Part("cartpole", CartPole(), reward_scale=100.0),
+        Part("cartpole-long", CartPole(half_length=1.0), reward_scale=1.0),
+        Part("cartpole-short-reversed", CartPole(half_length=0.25, force=-10.0), reward_scale=0.01),
+    ]
+
+
+def dynamics() -> list[Part]:
+    """The same aim and rewards under different physics."""
+    return [
+        Part("cartpole", CartPole()),
+        Part("cartpole-long", CartPole(half_length=2.0)),
+        Part("cartpole-short", CartPole(half_length=0.2)),
+        Part("cartpole-reversed", CartPole(force=-10.0)),
+    ]
+
+
+def lengths() -> list[Part]:
+    """The same task over horizons from 50 to 2,000 steps: the long ones fill a batch and drown the short."""
+    return [Part(f"cartpole-{steps}", CartPole(max_steps=steps)) for steps in (50, 500, 2000)]
+
+
+def capability() -> list[Part]:
+    """Agents of unlike strength: the weakest can push with a fifth of the usual force."""
+    strength = {"strong": 10.0, "weak": 5.0, "weakest": 2.0}
+    return [Part(f"cartpole-{name}", CartPole(force=force)) for name, force in strength.items()]
+
+
+def classic() -> list[Part]:
+    """Unlike tasks: what is seen and done differs in size and meaning."""
+    return [Part("cartpole", CartPole()), Part("acrobot", Acrobot()), Part("mountain-car", MountainCar())]
+
+
+def curriculum() -> list[Part]:
+    """A mountain car that starts with speed and, level by level, with less, until it must rock itself out."""
+    speeds = {"fast": 0.055, "slower": 0.045, "slow": 0.03, "at-rest": 0.0}
+    return [Part(f"mountain-car-{name}", MountainCar(start_speed=speed), goal=-150.0) for name, speed in speeds.items()]
+
+
+PARTS: Mapping[str, Callable[[], list[Part]]] = {
+    "reward-scales": reward_scales,
+    "dynamics": dynamics,
+    "lengths": lengths,
+    "capability": capability,
+    "classic": classic,
+    "curriculum": curriculum,
+}
+
+
+def make_suite(name: str, *, max_steps: int | None = None) -> MultiTask:
+    """The suite of that name. The levels of the curriculum are one task, and so not told apart."""
+    return MultiTask(name, PARTS[name](), tell_task=name != "curriculum", max_steps=max_steps)
+
+
+SUITES = tuple(PARTS)

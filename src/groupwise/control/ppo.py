@@ -1,0 +1,221 @@
+"""PPO, the baseline: fixed-length segments of many copies, a critic, and the one loop and learner of all products.
+
+"Proximal Policy Optimization Algorithms" (arXiv 1707.06347), in the form that Stable-Baselines3 made the usual one:
+
+    play T steps with N copies → V of every state → GAE(γ, λ) → K epochs of minibatches: clip, ½(V − R)², entropy
+
+What lies after "GAE" is `training.learner`; here is what comes before. Departures from Stable-Baselines3, on purpose:
+- advantages are centred and scaled over the whole batch, not in every minibatch anew: a step's weight should not
+  depend on whom the shuffle put beside it;
+- actor and critic are clipped apart, so that a large value error cannot starve the policy's gradient;
+- the value loss carries its ½, so `loss.value_coef = 1` is what Stable-Baselines3 calls `vf_coef = 0.5`;
+- a copy that ends is started anew at once, and the state it ended in is kept for the value beyond a truncation: no row
+  of the batch is a reset.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from groupwise.config import TrainingConfig
+from groupwise.control.multitask import MultiTask
+from groupwise.control.normalise import Normaliser
+from groupwise.control.policy import MLPPolicy, Network
+from groupwise.control.product import (
+    chosen,
+    film,
+    fresh_start,
+    greedy_evaluation,
+    make_environment,
+    make_policy,
+    refuse_sequence_losses,
+)
+from groupwise.core import gae, zscore
+from groupwise.errors import ConfigError
+from groupwise.rollout.checker import check_environment
+from groupwise.rollout.copies import restarting
+from groupwise.rollout.segments import Copies, Episode, MakeTask, Segment
+from groupwise.training.records import advantage_metrics
+from groupwise.training.session import Parts
+from groupwise.types import Array, Batch, Box, End, GroupRecord, Policy, Task
+
+IDLE_SETTINGS = ("num_generations", "tasks_per_step", "dynamic_sampling", "replay_groups", "baseline_type")
+
+
+def build(cfg: TrainingConfig, network: Network | None = None) -> Parts:
+    """Everything a PPO run needs, made from its settings; `network` as for `product.build`."""
+    check(cfg)
+    environment = restarting(lambda: make_environment(cfg.task))
+    policy = make_policy(cfg, environment, network)
+    copies = Copies(environment, cfg.rollout.num_envs, make_starts(cfg), cfg.run.seed)
+    return Parts(
+        policy,
+        SegmentSource(cfg, copies, policy),
+        greedy_evaluation(cfg, make_environment(cfg.task)),
+        film=lambda path, seed: film(policy, make_environment(cfg.task), path, seed),
+        inspect=lambda: check_environment(make_environment(cfg.task)),
+        notes=notes(cfg),
+    )
+
+
+def make_starts(cfg: TrainingConfig) -> MakeTask:
+    """Ever new starts. Of a suite, a copy keeps to one task, so that each gets the same number of steps."""
+    name, seed, environment = cfg.task.environment, cfg.run.seed, make_environment(cfg.task)
+
+    def start(number: int, copy: int) -> Task:
+        begins = fresh_start(seed, number)
+        if not isinstance(environment, MultiTask):
+            return Task(f"{name}/{begins}", name, begins)
+        kind = copy % len(environment.kinds)
+        return Task(f"{environment.kinds[kind]}/{begins}", name, environment.seed_of(kind, begins))
+
+    return start
+
+
+def check(cfg: TrainingConfig) -> None:
+    """Refuse settings that are not PPO's, before a run folder exists."""
+    refuse_sequence_losses(cfg)
+    if cfg.advantage.estimator != "gae":
+        raise ConfigError(
+            f"advantage.estimator = {cfg.advantage.estimator!r} compares attempts of a group, and PPO has none",
+            hint='Set advantage.estimator = "gae", or task.product = "control" for groups.',
+            field="advantage.estimator",
+        )
+    if cfg.policy.use_reference_model:
+        raise ConfigError(
+            "policy.use_reference_model = true, but PPO stays near the policy that sampled and not near a reference",
+            hint="Leave it out; optim.kl_stop bounds a single update.",
+            field="policy.use_reference_model",
+        )
+    make_environment(cfg.task)
+
+
+def notes(cfg: TrainingConfig) -> tuple[str, ...]:
+    """Settings that were changed but that PPO does not look at."""
+    usual = TrainingConfig()
+    changed = [name for name in IDLE_SETTINGS if getattr(cfg, name) != getattr(usual, name)]
+    return tuple(f"{name} has no effect on a PPO run" for name in changed)
+
+
+class SegmentSource:
+    """Segments → values → advantages → one row per step: a `Source`."""
+
+    def __init__(self, cfg: TrainingConfig, copies: Copies, policy: MLPPolicy) -> None:
+        self.cfg = cfg
+        self.copies = copies
+        self.policy = policy
+        self.normaliser = Normaliser(policy, copies.environment.observation_size)
+        self.scales = chosen(cfg.advantage.normalize_returns, isinstance(policy.action_space, Box))
+        self.rounds = 0
+
+    def next(self) -> Batch:
+        self.rounds += 1
+        self.normaliser.freeze()
+        clock = time.perf_counter()
+        segment = self.copies.play(self.policy, self.cfg.rollout.num_steps)
+        played = time.perf_counter()
+        values, next_values = self._values(segment)
+        raw = gae(
+            by_copy(self._rewards(segment)), values, next_values,
+            terminated=by_copy(segment.terminated), truncated=by_copy(segment.truncated),
+            mask=torch.ones(values.shape, dtype=torch.bool),
+            gamma=self.cfg.advantage.gamma, lam=self.cfg.advantage.gae_lambda,
+        )  # fmt: skip
+        self._see(segment, raw.returns)
+        advantages = raw.advantages.flatten()
+        if self.cfg.advantage.advantage_normalization:
+            advantages = zscore(advantages)
+        inputs = {"obs": segment.obs[:-1], "actions": segment.actions, "action_mask": segment.allowed}
+        return Batch(
+            inputs={n: by_copy(table).flatten(0, 1)[:, None] for n, table in inputs.items() if table is not None},
+            mask=torch.ones(values.numel(), 1, dtype=torch.bool),
+            behavior_logp=column(by_copy(segment.logp)),
+            advantages=column(advantages),
+            denominator=float(values.numel()),
+            returns=column(raw.returns),
+            values=column(values),
+            metrics={**episode_metrics(segment.episodes), **advantage_metrics(raw.advantages)},
+            timing={"rollout": played - clock, "advantage": time.perf_counter() - played},
+            samples=values.numel(),
+            attempts=len(segment.episodes),
+            records=self._records(segment),
+        )
+
+    def _values(self, segment: Segment) -> tuple[Tensor, Tensor]:
+        """V of every state [N, T], and of the state each step led to: where a limit cut it, the one cut off."""
+        with torch.no_grad():
+            values = self.policy.value(torch.from_numpy(segment.obs).float()).double()
+            beyond = self.policy.value(torch.from_numpy(segment.cut_obs).float()).double()
+        following = values[1:].clone()
+        following[torch.from_numpy(segment.truncated)] = beyond
+        return values[:-1].T, following.T
+
+    def _rewards(self, segment: Segment) -> Array:
+        """What steps earned, in units of the spread of returns where that is asked for, and clipped where that is."""
+        rewards = segment.rewards / self.normaliser.return_scale if self.scales else segment.rewards
+        limit = self.cfg.advantage.reward_clip
+        return rewards if limit is None else rewards.clip(-limit, limit)
+
+    def _see(self, segment: Segment, returns: Tensor) -> None:
+        """Remember what was seen, for the next version of the policy."""
+        if self.policy.normalise:
+            self.normaliser.fresh["obs"].add(segment.obs[:-1].reshape(-1, segment.obs.shape[-1]))
+        if self.scales:
+            self.normaliser.fresh["returns"].add(returns.reshape(-1, 1).numpy() * self.normaliser.return_scale)
+
+    def _records(self, segment: Segment) -> tuple[GroupRecord, ...]:
+        return tuple(
+            GroupRecord(
+                group_id=f"{self.rounds}", task_id=episode.task_id, trajectory_id=f"{self.rounds}/e{number}",
+                total=episode.total, parts={}, flags=(), advantage=0.0, length=episode.length, end=str(episode.end),
+                failure="", version=self.policy.version,
+            )
+            for number, episode in enumerate(segment.episodes)
+        )  # fmt: skip
+
+    def publish(self, policy: Policy) -> None:
+        """The copies are played by the learner's own policy: nothing has to travel."""
+
+    def state_dict(self) -> dict[str, Any]:
+        copies, normaliser = self.copies.state_dict(), self.normaliser.state_dict()
+        return {"copies": copies, "normaliser": normaliser, "rounds": self.rounds}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.copies.load_state_dict(state["copies"])
+        self.normaliser.load_state_dict(state["normaliser"])
+        self.rounds = state["rounds"]
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+
+def by_copy(table: Array) -> Tensor:
+    """[T, N, ...] → [N, T, ...]."""
+    return torch.from_numpy(table.swapaxes(0, 1).copy())
+
+
+def column(table: Tensor) -> Tensor:
+    """[N, T] → rows of one step each, [N · T, 1]."""
+    return table.reshape(-1, 1).float()
+
+
+def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float | None]:
+    """What the episodes that ended in a segment earned; None where none did."""
+    if not episodes:
+        return {"reward/mean": None, "attempt/length_mean": None}
+    totals, lengths = np.array([e.total for e in episodes]), np.array([e.length for e in episodes])
+    return {
+        "reward/mean": float(totals.mean()),
+        "reward/std": float(totals.std()),
+        "reward/min": float(totals.min()),
+        "reward/max": float(totals.max()),
+        "attempt/length_mean": float(lengths.mean()),
+        "attempt/length_max": float(lengths.max()),
+        "attempt/truncated_share": sum(e.end is End.TRUNCATED for e in episodes) / len(episodes),
+    }

@@ -1,0 +1,116 @@
+"""What the vectorised environments have in common: N copies of a state of a few numbers, their clock and their ends."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.errors import ContractError
+from groupwise.types import Array, Box
+
+
+class StateEnvironment(ABC):
+    """A `VectorEnvironment` whose whole state is one row of float64 numbers per copy.
+
+    A subclass names the numbers of its state and says where a seed starts (`_start`), what follows an action
+    (`_advance`) and what is seen (`_observe`). States stand in columns [S, N], so that each number of all copies is one
+    contiguous row.
+    """
+
+    state_names: ClassVar[tuple[str, ...]]
+    observation_size: int
+    action_count: int
+
+    def __init__(self, max_steps: int) -> None:
+        self.max_steps = max_steps
+        self.set_state(np.empty((0, len(self.state_names))))
+
+    def reset(self, seeds: Sequence[int]) -> Array:
+        """Start one copy per seed, each where Gymnasium's `reset(seed=seed)` starts it."""
+        rows = {seed: row for row, seed in enumerate(dict.fromkeys(seeds))}
+        for seed in rows:
+            if seed < 0:
+                raise ContractError(f"A reset seed must be 0 or more, not {seed}.", hint="Give non-negative seeds.")
+        starts = [self._start(np.random.default_rng(seed)) for seed in rows]
+        table = np.array(starts).reshape(-1, len(self.state_names))
+        return self.set_state(table[np.array([rows[seed] for seed in seeds], np.intp)])
+
+    def set_state(self, states: Array) -> Array:
+        """Start one copy per row of `states` [N, S], its clock at 0; returns the observations."""
+        given = np.asarray(states)
+        size = len(self.state_names)
+        if given.ndim != 2 or given.shape[1] != size or given.dtype.kind not in "fiu" or not np.isfinite(given).all():
+            raise ContractError(
+                f"{type(self).__name__} states must be finite and of shape [N, {size}], not {given.shape}: "
+                f"{given!r:.120}",
+                hint=f"Give one row ({', '.join(self.state_names)}) per copy.",
+            )
+        count = len(given)
+        self._state = given.T.astype(np.float64, order="C")
+        self._alive = np.ones(count, np.bool_)
+        self._terminated = np.zeros(count, np.bool_)
+        self._truncated = np.zeros(count, np.bool_)
+        self._elapsed = 0
+        # What is seen at a start has the start's own precision, as Gymnasium's does.
+        return self._observe(given.T)
+
+    @property
+    def states(self) -> NDArray[np.float64]:
+        """The states [N, S] in full precision, as `set_state` takes them."""
+        return self._state.T.copy()
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
+        self._check(actions)
+        self._elapsed += 1
+        after, rewards, terminated = self._advance(actions)
+        if self._alive.all():
+            self._state = after
+        else:
+            np.copyto(self._state, after, where=self._alive)
+            rewards = np.where(self._alive, rewards, 0.0)
+        np.logical_or(self._terminated, terminated & self._alive, self._terminated)
+        if self._elapsed == self.max_steps:
+            np.copyto(self._truncated, self._alive)
+        self._alive = ~(self._terminated | self._truncated)
+        return self._observe(self._state), rewards, self._terminated.copy(), self._truncated.copy()
+
+    @abstractmethod
+    def _start(self, rng: np.random.Generator) -> Array:
+        """A start [S] drawn from the generator of its seed."""
+
+    @abstractmethod
+    def _advance(self, actions: Array) -> tuple[Array, Array, Array]:
+        """The states [S, N] after one step, in an array of its own, and each copy's reward and whether it is over."""
+
+    @abstractmethod
+    def _observe(self, state: Array) -> NDArray[np.float32]:
+        """What is seen [N, D] in the states [S, N]."""
+
+    def _check(self, actions: Array) -> None:
+        count = len(self._alive)
+        if not count:
+            raise ContractError(
+                f"{type(self).__name__} has no copies to step.", hint="Call reset(seeds) with seeds first."
+            )
+        box: Box | None = getattr(self, "action_space", None)
+        good = self._good_numbers(actions, box) if box else self._good_choices(actions)
+        if not good:
+            wanted = f"{count} rows of finite numbers" if box else f"{count} integers from 0 to {self.action_count - 1}"
+            raise ContractError(
+                f"{type(self).__name__} takes {wanted} as actions, not {actions!r:.120}",
+                hint="Give a NumPy array with one action per copy.",
+            )
+
+    def _good_choices(self, actions: Array) -> bool:
+        if type(actions) is not np.ndarray or actions.shape != self._alive.shape or actions.dtype.kind not in "iu":
+            return False
+        return bool(actions.min() >= 0 and actions.max() < self.action_count)
+
+    def _good_numbers(self, actions: Array, box: Box) -> bool:
+        if type(actions) is not np.ndarray or actions.shape != (len(self._alive), *box.shape):
+            return False
+        return actions.dtype.kind == "f" and bool(np.isfinite(actions).all())

@@ -1,0 +1,184 @@
+"""Segments of fixed length from copies that are played on and on: what PPO learns from.
+
+A copy that ends is started anew at once, and the state a limit cut off is kept beside the segment: no row is a reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from groupwise.rollout import contract
+from groupwise.types import Array, End, RestartingEnvironment, Task
+
+MakeTask = Callable[[int, int], Task]
+
+
+class Player(Protocol):
+    """Samples actions and their log-probabilities [N] from uniforms, of those that the mask allows."""
+
+    def act(self, obs: Array, uniforms: Array, mask: Array | None = None) -> tuple[Array, Array]: ...
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One that ended: its task, what it earned in how many steps, and how it ended."""
+
+    task_id: str
+    total: float
+    length: int
+    end: End
+
+
+@dataclass(frozen=True)
+class Segment:
+    """T steps of N copies in tables [T, N]. `obs` has a row more: what each copy sees next.
+
+    `allowed` [T, N, actions] is there where the environment forbids some. `cut_obs` [K, D] is what the episodes that a
+    limit cut off would have seen next, in the order in which `truncated` (and not terminated) is true, step by step.
+    """
+
+    obs: Array
+    actions: Array
+    logp: Array
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    allowed: Array | None
+    cut_obs: Array
+    episodes: tuple[Episode, ...]
+
+
+class Copies:
+    """N copies of an environment, played on from segment to segment, each started anew as soon as it ends.
+
+    `make_task(number, copy)` is the task of the number-th episode, played by that copy.
+
+    To resume, nothing is asked of the environment but what it promises anyway, that equal seeds and actions give equal
+    runs: kept are the tasks under way and all actions since the oldest of them began, and they are played again.
+    """
+
+    def __init__(self, environment: RestartingEnvironment, count: int, make_task: MakeTask, seed: int) -> None:
+        contract.check_sizes(environment)
+        self.environment = environment
+        self.space = contract.action_space_of(environment)
+        self.count = count
+        self.make_task = make_task
+        self.episodes = 0
+        self.rng = np.random.default_rng([seed, 1])
+        self.under_way: list[Task] = []
+        self.began = np.zeros(count, np.int64)
+        self.totals = np.zeros(count)
+        self.tape: list[Array] = []
+        self.obs: Array = np.empty(0)
+
+    def play(self, policy: Player, steps: int) -> Segment:
+        """The next `steps` steps of every copy, by `policy` as it is now."""
+        if not self.under_way:
+            self.under_way = [self._next_task(copy) for copy in range(self.count)]
+            self.obs = self._reset()
+        self._forget_what_ended()
+        seen, played, masks, cut, episodes = [self.obs], [], [], [], []
+        for _ in range(steps):
+            mask = contract.action_mask_of(self.environment, self.count)
+            masks += [] if mask is None else [mask]
+            choice = policy.act(self.obs, self.rng.random((self.count, *self.space.shape)), mask)
+            actions, logp = contract.check_choice(policy, choice, self.count, self.space)
+            obs, rewards, terminated, truncated = self._step(actions)
+            self.tape.append(actions)
+            truncated = truncated & ~terminated
+            ended = np.flatnonzero(terminated | truncated)
+            if len(ended):
+                cut.append(obs[truncated])
+                episodes += [self._episode(copy, bool(terminated[copy])) for copy in ended]
+                obs = self._start_next(ended)
+            self.obs = obs
+            seen.append(obs)
+            played.append((actions, logp, rewards, terminated, truncated))
+        actions, logp, rewards, terminated, truncated = (np.stack(column) for column in zip(*played, strict=True))
+        allowed = np.stack(masks) if masks else None
+        cut_obs = np.concatenate([*cut, self.obs[:0]])
+        return Segment(
+            np.stack(seen), actions, logp, rewards, terminated, truncated, allowed, cut_obs, tuple(episodes)
+        )  # fmt: skip
+
+    def _forget_what_ended(self) -> None:
+        oldest = int(self.began.min())
+        del self.tape[:oldest]
+        self.began -= oldest
+
+    def _reset(self) -> Array:
+        obs = self.environment.reset([task.seed for task in self.under_way])
+        return self._seen(obs)
+
+    def _seen(self, obs: Array) -> Array:
+        return contract.check_observations(self.environment, obs, self.count).astype(np.float32, copy=False)
+
+    def _step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
+        answer = contract.check_step(self.environment, self.environment.step(actions), self.count)
+        obs, rewards, terminated, truncated = answer
+        sound = np.isfinite(obs).all(axis=1) & np.isfinite(rewards)
+        if not sound.all():
+            copy = int(np.argmin(sound))
+            raise contract.broken(
+                self.environment, "observations and rewards must be finite", [*obs[copy].tolist(), rewards[copy]],
+                "Look for a division by 0 or an overflow in the environment.",
+            )  # fmt: skip
+        self.totals += rewards
+        return obs.astype(np.float32, copy=False), rewards, terminated, truncated
+
+    def _episode(self, copy: np.intp, terminated: bool) -> Episode:
+        end = End.FINISHED if terminated else End.TRUNCATED
+        length = len(self.tape) - int(self.began[copy])
+        return Episode(self.under_way[copy].id, float(self.totals[copy]), length, end)
+
+    def _start_next(self, copies: Array) -> Array:
+        """A new task for each of these copies; the observations of all."""
+        for copy in copies.tolist():
+            self.under_way[copy] = self._next_task(copy)
+        self.began[copies] = len(self.tape)
+        return self._restart(copies)
+
+    def _next_task(self, copy: int) -> Task:
+        self.episodes += 1
+        return self.make_task(self.episodes - 1, copy)
+
+    def _restart(self, copies: Array) -> Array:
+        self.totals[copies] = 0.0
+        obs = self.environment.restart(copies, [self.under_way[copy].seed for copy in copies])
+        return self._seen(obs)
+
+    def state_dict(self) -> dict[str, Any]:
+        self._forget_what_ended()
+        return {
+            "rng": self.rng.bit_generator.state,
+            "episodes": self.episodes,
+            "under_way": [(task.id, task.payload, task.seed) for task in self.under_way],
+            "began": self.began.tolist(),
+            "tape": torch.from_numpy(np.stack(self.tape)) if self.tape else None,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if len(state["under_way"]) not in (0, self.count):
+            raise ValueError(f"{len(state['under_way'])} copies were under way; rollout.num_envs is {self.count} now")
+        self.rng.bit_generator.state = state["rng"]
+        self.episodes = state["episodes"]
+        self.under_way = [Task(*task) for task in state["under_way"]]
+        self.began = np.array(state["began"], np.int64)
+        self.tape = [] if state["tape"] is None else list(state["tape"].numpy())
+        if self.under_way:
+            self._play_again()
+
+    def _play_again(self) -> None:
+        self.totals = np.zeros(self.count)
+        self.obs = self._reset()
+        for clock in range(len(self.tape) + 1):
+            starting = np.flatnonzero(self.began == clock)
+            if clock and len(starting):
+                self.obs = self._restart(starting)
+            if clock < len(self.tape):
+                self.obs = self._step(self.tape[clock])[0]
