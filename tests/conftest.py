@@ -74,3 +74,27 @@ def tiny_language() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def finished_analyzer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A `GRPOvsPPOAnalyzer` that has compared courses which lay there as workers leave them: nothing is trained."""
+    from groupwise.config import TrainingConfig
+    from groupwise.control.analysis import GRPOvsPPOAnalyzer, default_algorithms
+    from groupwise.control.campaign import Entry, job_of, settle
+    from groupwise.control.course import write_json
+    from groupwise.reporting.courses import Course
+
+    folder = tmp_path_factory.mktemp("comparison")
+    algorithms = {name: cfg for name, cfg in default_algorithms().items() if name != "PPO"}
+    for (name, cfg), end in zip(algorithms.items(), (200.0, 480.0), strict=True):
+        for seed in range(5):
+            job = job_of(folder, Entry(name, cfg), seed, snapshot=seed == 0)
+            settle(job)
+            scores = (20.0, end / 2, end + seed)
+            course = Course(name, "CartPole-v1", "CartPole-v1", seed, (0, 500, 1000), scores, 1.0, 0.9)
+            write_json(job.result, [course.to_dict()])
+    missing = {"PPO": TrainingConfig(product="not-there-yet")}
+    analyzer = GRPOvsPPOAnalyzer(folder, algorithms={**missing, **algorithms}, quiet=True)
+    analyzer.run_comparison(["CartPole-v1"], n_seeds=5)
+    return analyzer

@@ -39,6 +39,7 @@ _HOMES = {
     "GroupWeightCalculator": "groupwise.control.grpo",
     "AdaptiveGrouper": "groupwise.control.grpo",
     "compute_group_advantages_vectorized": "groupwise.core.vectorized",
+    "GRPOvsPPOAnalyzer": "groupwise.control.analysis",
     "Learner": "groupwise.training.learner",
     "GroupSource": "groupwise.training.source",
     "create_run": "groupwise.training.folder",
@@ -50,6 +51,7 @@ __all__ = ["__version__", *_HOMES]
 if TYPE_CHECKING:
     from groupwise.agents.settings import AgentConfig
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
+    from groupwise.control.analysis import GRPOvsPPOAnalyzer
     from groupwise.control.grpo import (
         GRPO,
         AdaptiveGrouper,

@@ -32,6 +32,10 @@ COMMANDS = {
     "plot": ("groupwise.commands.runs:plot", "Draw one number of one or several runs."),
     "report": ("groupwise.commands.runs:report", "Write a run's report.html again."),
     "eval": ("groupwise.commands.evaluation:evaluate", "Judge a run's policy on fresh tasks."),
+    "compare": (
+        "groupwise.commands.compare:compare",
+        "Train several settings from the same seeds, and say which differences may be claimed.",
+    ),
     "chat": ("groupwise.commands.chat:chat", "Talk to a run's language model."),
     "export": ("groupwise.commands.export:export", "Write a run's language model as a Hugging Face folder."),
     "doctor": (

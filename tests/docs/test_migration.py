@@ -54,14 +54,16 @@ def xml_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def words(small_config: Callable[..., TrainingConfig], tiny_language: ModuleType) -> dict[str, Any]:
+def words(
+    small_config: Callable[..., TrainingConfig], tiny_language: ModuleType, finished_analyzer: Any
+) -> dict[str, Any]:
     """What the calls on the page take for granted: a model, a policy, a batch and a few tensors."""
     torch.manual_seed(0)
     cfg = small_config(estimator="outcome", advantage_scale="group_std")
     parts = tiny_language.build(cfg)
     model = tiny_language.qwen2()
     return {
-        "model": model, "value_fn": groupwise.create_value_function(model),
+        "analyzer": finished_analyzer, "model": model, "value_fn": groupwise.create_value_function(model),
         "policy": parts.policy, "cfg": cfg, "batch": parts.source.next(),
         "input_ids": torch.randint(32, (4, 6)), "attention_mask": torch.ones(4, 6),
         "hidden_size": 32, "hidden_states": torch.randn(4, 6, 32), "logits": torch.randn(4, 6, 32),

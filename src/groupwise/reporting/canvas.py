@@ -21,10 +21,12 @@ Draw: TypeAlias = Callable[[float], Any]
 INK, MUTED, RULE, GROUND = "#1c2127", "#68717c", "#dfe3e8", "#ffffff"
 BLUE, ORANGE, GREEN, PURPLE, ROSE = "#2563a8", "#c2571a", "#2f8554", "#7a4fa3", "#b23a63"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, ROSE)
-MANY = (*COLOURS, "#178a8a", "#86690f", "#555b63", "#8f2f24", "#4a4fb8")
+TEAL, OCHRE, GREY, BRICK, INDIGO = "#178a8a", "#86690f", "#555b63", "#8f2f24", "#4a4fb8"
+MANY = (*COLOURS, TEAL, OCHRE, GREY, BRICK, INDIGO)
 VARIABLES = {
     INK: "--ink", MUTED: "--muted", RULE: "--rule", GROUND: "--ground",
     BLUE: "--blue", ORANGE: "--orange", GREEN: "--green", PURPLE: "--purple", ROSE: "--rose",
+    TEAL: "--teal", OCHRE: "--ochre", GREY: "--grey", BRICK: "--brick", INDIGO: "--indigo",
 }  # fmt: skip
 STYLE = {
     "font.size": 9, "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "text.parse_math": False,
@@ -42,18 +44,32 @@ POINTS = 600
 
 def render(draw: Draw, width: float, kind: str) -> bytes:
     """The figure `draw(width in inches)` makes, as a file of kind svg, png or pdf."""
+    return render_kinds(draw, width, (kind,))[kind]
+
+
+def render_kinds(draw: Draw, width: float, kinds: Sequence[str]) -> dict[str, bytes]:
+    """The same in several kinds, drawn once."""
     import matplotlib
 
+    files = {}
     with matplotlib.rc_context(STYLE):
-        buffer = io.BytesIO()
-        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-        draw(width).savefig(buffer, format=kind, metadata=metadata)
-        return buffer.getvalue()
+        figure = draw(width)
+        for kind in kinds:
+            buffer = io.BytesIO()
+            metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+            figure.savefig(buffer, format=kind, metadata=metadata)
+            files[kind] = buffer.getvalue()
+    return files
 
 
 def inline_svg(draw: Draw, width: float, name: str, alt: str) -> str:
     """A figure as an `<svg>` for a page: fluid, in the page's colours and font, its ids marked by `name`."""
-    text = render(draw, width, "svg").decode()
+    return inlined(render(draw, width, "svg"), name, alt)
+
+
+def inlined(svg: bytes, name: str, alt: str) -> str:
+    """The same from a figure's SVG file."""
+    text = svg.decode()
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r' (?:width|height)="[\d.]+pt"', "", text, count=2)
     text = re.sub(r'\b(id="|href="#)|url\(#', lambda found: f"{found[0]}{name}-", text)

@@ -7,19 +7,17 @@ left out: a run killed at its first step has a report too.
 
 from __future__ import annotations
 
-import base64
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from groupwise.config import TrainingConfig
-from groupwise.reporting.canvas import inline_svg
 from groupwise.reporting.group import evenly, group_picture, last_group
 from groupwise.reporting.history import History
+from groupwise.reporting.page import details, figure, whole_page
 from groupwise.reporting.pictures import Picture, pictures
 from groupwise.reporting.text import duration
 from groupwise.reporting.verdict import advice, method, subject, verdict
@@ -28,7 +26,6 @@ from groupwise.training.numbers import finite, number
 from groupwise.training.storage import write_atomic
 from groupwise.types import Sample
 
-SMALL, WIDE = 4.0, 8.4
 LONGEST_TEXT = 400
 REASONS = {
     "finished": "Finished", "stopped": "Stopped by hand", "target_reached": "Target reached",
@@ -59,9 +56,7 @@ def page(history: History, group: Sequence[Mapping[str, Any]], run_dir: Path) ->
         _settings(history),
         _again(history, run_dir),
     )
-    folder = files("groupwise.reporting")
-    template, style = (folder.joinpath(name).read_text("utf-8") for name in ("report.html", "report.css"))
-    return template.format(title=escape(f"{history.run} – Groupwise"), style=style, body="\n".join(sections))
+    return whole_page(f"{history.run} – Groupwise", sections)
 
 
 def _headline(history: History) -> str:
@@ -95,7 +90,7 @@ def _errors(history: History) -> str:
 
 
 def _learning(drawn: Sequence[Picture]) -> str:
-    body = "".join(_figure(picture, wide=True) for picture in drawn)
+    body = "".join(figure(picture, wide=True) for picture in drawn)
     return f"<section><h2>Did it learn?</h2>{body or '<p>There is no step to show yet.</p>'}</section>"
 
 
@@ -138,7 +133,7 @@ def _advice(history: History) -> str:
 
 
 def _health(drawn: Sequence[Picture]) -> str:
-    figures = "".join(_figure(picture) for picture in drawn)
+    figures = "".join(figure(picture) for picture in drawn)
     body = f"<section><h2>Health of the training</h2><div class=grid>{figures}</div></section>"
     return body if figures else ""
 
@@ -146,7 +141,7 @@ def _health(drawn: Sequence[Picture]) -> str:
 def _group(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return ""
-    picture = _figure(group_picture(rows), wide=True)
+    picture = figure(group_picture(rows), wide=True)
     return f"<section><h2>One group of attempts</h2>{picture}{_texts(rows)}</section>"
 
 
@@ -174,37 +169,16 @@ def short_text(value: Any) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
-def _figure(picture: Picture, wide: bool = False) -> str:
-    """A figure with its words and its data; a wide one is drawn a second time for narrow screens."""
-    alt = f"{picture.title}: {picture.alt}"
-    drawings = f"<div class=narrow>{inline_svg(picture.draw, SMALL, f'{picture.name}-s', alt)}</div>"
-    if wide:
-        drawings += f"<div class=wide>{inline_svg(picture.draw, WIDE, f'{picture.name}-w', alt)}</div>"
-    data = base64.b64encode(picture.csv.encode("utf-8", "replace")).decode()
-    return (
-        f"<figure class={'double' if wide else 'single'}><h3>{escape(picture.title)}</h3>{drawings}"
-        f"<figcaption>{escape(picture.caption)} "
-        f'<a download="{picture.name}.csv" href="data:text/csv;charset=utf-8;base64,{data}">Data (CSV)</a>'
-        "</figcaption></figure>"
-    )
-
-
 def _settings(history: History) -> str:
     usual = dict(_flat(TrainingConfig().to_dict()))
     settings = _flat(history.config)
     changed = [(name, value) for name, value in settings if usual.get(name) != value]
     blocks = (
-        _details("Settings that differ from the defaults", changed, "open"),
-        _details("All settings", settings),
-        _details("Machine and versions", _flat(history.env)),
+        details("Settings that differ from the defaults", changed, "open"),
+        details("All settings", settings),
+        details("Machine and versions", _flat(history.env)),
     )
     return f"<section><h2>Settings</h2>{''.join(blocks)}</section>" if any(blocks) else ""
-
-
-def _details(title: str, values: Iterable[tuple[str, str]], state: str = "") -> str:
-    rows = "".join(f"<tr><th scope=row>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in values)
-    table = f"<div class=scroll><table>{rows}</table></div>"
-    return f"<details {state}><summary>{title}</summary>{table}</details>" if rows else ""
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

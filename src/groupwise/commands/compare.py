@@ -1,0 +1,136 @@
+"""`groupwise compare`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from rich.console import Console
+
+from groupwise.commands.options import Common, Overrides, answer
+from groupwise.commands.products import PRODUCTS, check_product
+from groupwise.config import TrainingConfig, load_config
+from groupwise.config.overrides import apply_overrides
+from groupwise.control.ablation import ABLATIONS
+from groupwise.control.analysis import PRODUCTS as CONTROL_PRODUCTS
+from groupwise.control.analysis import compare as run_entries
+from groupwise.control.analysis import extras_of
+from groupwise.control.campaign import Entry, available
+from groupwise.errors import ConfigError
+from groupwise.reporting.comparison import Comparison
+from groupwise.reporting.comparison_page import as_json, write_comparison
+from groupwise.reporting.comparison_table import comparison_view, progress_bar
+
+Words = tuple[str, ...]
+OUT = "comparison"
+
+
+def compare(
+    configs: Annotated[Words, Parameter(help="Settings files, or NAME=FILE; at least two algorithms.")] = (),
+    *,
+    seeds: Annotated[int, Parameter(validator=Number(gte=1), help="How many seeds; 10 for a claim.")] = 5,
+    first: Annotated[int, Parameter(validator=Number(gte=0), help="The first seed.")] = 0,
+    out: Annotated[Path, Parameter(help="Folder of the comparison; the same one goes on with it.")] = Path(
+        "comparison"
+    ),
+    jobs: Annotated[int | None, Parameter(validator=Number(gte=1), help="Processes; one per core by default.")] = None,
+    environment: Annotated[Words, Parameter(negative=(), help="Train in these instead of the files' own.")] = (),
+    threshold: Annotated[Words, Parameter(negative=(), help="What solves a task: CartPole-v1=475.")] = (),
+    ablation: Annotated[str | None, Parameter(help="A ready-made comparison: outcome-grouping.")] = None,
+    set_: Overrides = (),
+    common: Common = Common(),
+) -> None:
+    """Train several settings from the same seeds and say which differences may be claimed.
+
+    Interrupted or killed, the same command goes on where it stood. The folder gets report.html, figures, their data
+    and all numbers.
+    """
+    title, preface, settings = chosen(configs, ablation, set_)
+    entries = [
+        Entry(name, cfg.replace(environment=place) if place else cfg, module_of(cfg.task.product))
+        for name, cfg in settings
+        for place in (environment or (None,))
+    ]
+    check(entries)
+    limits = thresholds(threshold)
+    numbers = range(first, first + seeds)
+    with progress_bar(quiet=common.json) as bar:
+        outcome = run_entries(out, entries, numbers, jobs=jobs, progress=bar)
+    comparison = Comparison(outcome.courses, outcome.failures, limits)
+    command = shlex.join(["groupwise", *sys.argv[1:]])
+    extras = extras_of(out, entries, first, title=title, preface=preface, command=command)
+    path = write_comparison(out, comparison, extras)
+    if common.json:
+        answer({**as_json(comparison), "report": str(path)})
+        return
+    Console().print(comparison_view(comparison))
+    Console(stderr=True, soft_wrap=True).print(f"report: {path}", highlight=False, markup=False)
+
+
+def chosen(
+    configs: Sequence[str], ablation: str | None, overrides: Sequence[str]
+) -> tuple[str, str, list[tuple[str, TrainingConfig]]]:
+    """Title, preface and the settings by name that were asked for."""
+    if ablation is None:
+        return "", "", named_settings(configs, overrides)
+    if configs:
+        raise ConfigError(f"--ablation {ablation} brings its own settings; {configs[0]} cannot be added to it")
+    if ablation not in ABLATIONS:
+        raise ConfigError(f"--ablation {ablation!r} is not known", hint=f"Known: {', '.join(ABLATIONS)}.")
+    found = ABLATIONS[ablation]()
+    arms = [(n, TrainingConfig.from_dict(apply_overrides(c.to_dict(), overrides))) for n, c in found.arms.items()]
+    return found.title, found.preface, arms
+
+
+def named_settings(configs: Sequence[str], overrides: Sequence[str]) -> list[tuple[str, TrainingConfig]]:
+    """Every file's settings under its given name, or the file's own."""
+    files = [named(word) for word in configs]
+    if len({name for name, _ in files}) < 2:
+        what = "no settings file was given" if not files else f"{files[0][0]!r} alone has nothing to be compared with"
+        raise ConfigError(what, hint="groupwise compare one.toml other.toml --seeds 10, or NAME=FILE to name them.")
+    return [(name, load_config(path, overrides)) for name, path in files]
+
+
+def named(word: str) -> tuple[str, Path]:
+    name, equals, path = word.partition("=")
+    if equals and not Path(word).exists():
+        return name, Path(path)
+    return Path(word).stem, Path(word)
+
+
+def module_of(product: str) -> str:
+    """The module of a product; of one nobody knows, the name it would have in control."""
+    return {**CONTROL_PRODUCTS, **PRODUCTS}.get(product, f"groupwise.control.{product}")
+
+
+def check(entries: Sequence[Entry]) -> None:
+    """Let every product refuse its settings, and refuse algorithms that share no environment."""
+    for entry in entries:
+        if entry.cfg.task.product in PRODUCTS and available(entry.product):
+            check_product(entry.cfg)
+    places = {name: {e.environment for e in entries if e.algorithm == name} for name in (e.algorithm for e in entries)}
+    if not set.intersection(*places.values()):
+        told = "; ".join(f"{name} in {', '.join(sorted(own))}" for name, own in places.items())
+        raise ConfigError(
+            f"these share no environment: {told}", hint="Give one for all: --environment CartPole-v1.",
+            field="task.environment",
+        )  # fmt: skip
+
+
+def thresholds(words: Sequence[str]) -> Mapping[str, float]:
+    """`TASK=NUMBER` as a table."""
+    found = {}
+    for word in words:
+        task, _, number = word.rpartition("=")
+        try:
+            found[task] = float(number)
+        except ValueError:
+            task = ""
+        if not task:
+            raise ConfigError(f"--threshold {word!r} is not TASK=NUMBER", hint="For example CartPole-v1=475.")
+    return found

@@ -1,0 +1,245 @@
+"""A comparison as a folder: one self-contained page, every figure as SVG and PNG with its data, all numbers as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from groupwise.reporting.canvas import render_kinds
+from groupwise.reporting.cautions import cautions
+from groupwise.reporting.comparison import Comparison, Duel, Standing, signed
+from groupwise.reporting.comparison_pictures import (
+    duel_pictures,
+    final_pictures,
+    learning_pictures,
+    solved_pictures,
+    task_picture,
+)
+from groupwise.reporting.lesson_pictures import Shares, lesson_pictures, shares_picture
+from groupwise.reporting.lessons import Moment
+from groupwise.reporting.page import WIDE, details, figure, whole_page
+from groupwise.reporting.pictures import Picture, csv_text
+from groupwise.reporting.statistics import Interval
+from groupwise.reporting.text import duration
+from groupwise.training.numbers import number
+from groupwise.training.storage import disk, write_atomic
+
+FAIRNESS = {
+    "worst_task": "worst task",
+    "worst_two": "worst two",
+    "gini": "Gini",
+    "least_to_mean": "worst / mean",
+    "spread": "best − worst",
+}
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What a report tells besides the courses: groups to learn from, weights over time, settings, words and origin."""
+
+    moments: Mapping[str, Moment] = field(default_factory=dict)
+    shares: Mapping[str, Shares] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    title: str = ""
+    preface: str = ""
+    command: str = ""
+
+
+def write_comparison(folder: Path, comparison: Comparison, extras: Extras = Extras()) -> Path:  # noqa: B008
+    """Write `report.html`, `comparison.json`, `courses.csv` and `figures/` and return the page's path."""
+    chapters = chapters_of(comparison, extras)
+    figures = folder / "figures"
+    with disk(figures):
+        figures.mkdir(parents=True, exist_ok=True)
+    drawn = {}
+    for picture in (picture for _, _, pictures in chapters for picture in pictures):
+        kinds = render_kinds(picture.draw, WIDE, ("svg", "png"))
+        drawn[picture.name] = kinds["svg"]
+        for kind, content in {**kinds, "csv": picture.csv.encode("utf8", "replace")}.items():
+            write_atomic(figures / f"{picture.name}.{kind}", content, durable=False)
+    write_atomic(folder / "comparison.json", (json.dumps(as_json(comparison)) + "\n").encode())
+    write_atomic(folder / "courses.csv", courses_csv(comparison).encode("utf8", "replace"))
+    path = folder / "report.html"
+    write_atomic(path, page(comparison, extras, chapters, drawn).encode("utf8", "replace"))
+    return path
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    return {**comparison.to_dict(), "cautions": cautions(comparison)}
+
+
+def courses_csv(comparison: Comparison) -> str:
+    rows = [
+        [c.algorithm, c.environment, c.task, c.seed, step, score]
+        for c in comparison.courses
+        for step, score in zip(c.steps, c.scores, strict=True)
+    ]
+    return csv_text(["algorithm", "environment", "task", "seed", "step", "score"], rows)
+
+
+Chapter = tuple[str, str, list[Picture]]
+
+
+def chapters_of(comparison: Comparison, extras: Extras) -> list[Chapter]:
+    """The parts of the page that have figures: title, tables before them, figures."""
+    several = len(comparison.tasks) > 1 and bool(comparison.standings)
+    lessons = [
+        picture
+        for place, (name, moment) in enumerate(extras.moments.items())
+        for picture in lesson_pictures(name, moment, f"lesson-{place + 1}")
+    ]
+    lessons += [shares_picture(n, s, f"lesson-{place + 1}") for place, (n, s) in enumerate(extras.shares.items())]
+    final = final_pictures(comparison) if comparison.standings else []
+    chapters = [
+        ("Which differences may be claimed?", duel_table(comparison.duels), duel_pictures(comparison)),
+        ("How they learn", "", learning_pictures(comparison)),
+        ("How high they end", "", final),
+        ("When tasks are solved", solved_table(comparison), solved_pictures(comparison)),
+        ("Does every task get its share?", fairness_table(comparison), [task_picture(comparison)] if several else []),
+        ("What a group teaches", "", lessons),
+    ]
+    return [(title, table, pictures) for title, table, pictures in chapters if table or pictures]
+
+
+def page(
+    comparison: Comparison, extras: Extras, chapters: Sequence[Chapter], drawn: Mapping[str, bytes] | None = None
+) -> str:
+    """The whole page; `drawn` are the SVGs of figures that have been drawn already, by name."""
+    title = extras.title or " · ".join(comparison.algorithms)
+    sections = [
+        headline(comparison, title),
+        facts(comparison),
+        hints(cautions(comparison)),
+        f"<section>{extras.preface}</section>" if extras.preface else "",
+        f"<section><h2>The result</h2>{standings_table(comparison.standings)}{HOW_TO_READ}</section>",
+        *(chapter_html(*chapter, drawn or {}) for chapter in chapters),
+        settings_section(extras),
+        f"<footer>Made by Groupwise on {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}.</footer>",
+    ]
+    return whole_page(f"{title} – Groupwise", sections)
+
+
+def headline(comparison: Comparison, title: str) -> str:
+    return (
+        f"<header><p class=run>Comparison in {escape(', '.join(comparison.tasks))}</p><h1>{escape(title)}</h1>"
+        f"<p class=verdict>{escape(comparison.headline)}</p></header>"
+    )
+
+
+HOW_TO_READ = (
+    "<p class=step>Scores are normalised: 0 is a random policy, 1 the score that counts as solved. Final is the mean "
+    "of the last tenth of the evaluations; efficiency the mean of the whole curve. Both are interquartile means over "
+    "seeds and tasks with 95% stratified bootstrap intervals. Spread is the distance of the quartiles over seeds, "
+    "drawdown the deepest fall from a best score, collapsed what was once learned and lost again.</p>"
+)
+
+
+def chapter_html(title: str, table: str, pictures: Sequence[Picture], drawn: Mapping[str, bytes]) -> str:
+    wide = "".join(figure(picture, wide=True, drawn=drawn.get(picture.name)) for picture in pictures)
+    return f"<section><h2>{escape(title)}</h2>{table}{wide}</section>"
+
+
+def facts(comparison: Comparison) -> str:
+    seeds = sorted({course.seed for course in comparison.courses})
+    told = {
+        "Algorithms": str(len(comparison.algorithms)),
+        "Tasks": str(len(comparison.tasks)),
+        "Seeds": f"{len(seeds)} ({seeds[0]} to {seeds[-1]})" if len(seeds) > 1 else str(seeds[0]),
+        "Courses": str(len(comparison.courses)),
+        "Failed": str(len(comparison.failures)) if comparison.failures else "",
+        "Training time": duration(sum(course.wall_seconds for course in comparison.courses)),
+    }
+    rows = "".join(f"<div><dt>{k}</dt><dd>{escape(v)}</dd></div>" for k, v in told.items() if v)
+    return f"<dl class=facts>{rows}</dl>"
+
+
+def hints(words: Sequence[str]) -> str:
+    rows = "".join(f"<li>{escape(word)}</li>" for word in words)
+    return f"<section><h2>Before you believe it</h2><ul class=hints>{rows}</ul></section>" if rows else ""
+
+
+def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column names the row."""
+    top = "".join(f"<th scope=col>{escape(name)}</th>" for name in head)
+    body = "".join(
+        f"<tr><th scope=row>{escape(first)}</th>{''.join(f'<td>{escape(value)}</td>' for value in rest)}</tr>"
+        for first, *rest in rows
+    )
+    return f"<div class=scroll><table class=numbers><tr>{top}</tr>{body}</table></div>"
+
+
+def ranged(interval: Interval) -> str:
+    if math.isnan(interval.low):
+        return f"{interval.value:.3f}"
+    return f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+
+
+def standings_table(standings: Sequence[Standing]) -> str:
+    head = ("", "seeds", "final", "efficiency", "spread", "drawdown", "collapsed", "steps", "wall s", "CPU s")
+    return html_table(head, (standing_row(standing) for standing in standings))
+
+
+def standing_row(standing: Standing) -> list[str]:
+    s = standing
+    return [
+        s.algorithm, str(len(s.seeds)), ranged(s.final["iqm"]), ranged(s.efficiency), f"{s.seed_spread:.3f}",
+        f"{s.drawdown:.3f}", f"{s.collapses} of {s.courses}", number(s.steps), f"{s.wall_seconds:.1f}",
+        f"{s.cpu_seconds:.1f}",
+    ]  # fmt: skip
+
+
+def duel_table(duels: Sequence[Duel]) -> str:
+    rows = [
+        [f"{d.ours} − {d.theirs}", signed(d.final.interval), f"{d.final_p:.3f}", signed(d.efficiency.interval),
+         f"{d.efficiency_p:.3f}", verdict_words(d)]
+        for d in duels
+    ]  # fmt: skip
+    head = ("", "final score", "p (Holm)", "efficiency", "p (Holm)", "verdict on final scores")
+    return html_table(head, rows) if rows else ""
+
+
+def verdict_words(duel: Duel) -> str:
+    caution = " (exploratory)" if duel.final.exploratory else ""
+    if not duel.distinguishable:
+        return f"not distinguishable{caution}"
+    return f"{duel.ours if duel.final.interval.value > 0 else duel.theirs} is better{caution}"
+
+
+def solved_table(comparison: Comparison) -> str:
+    rows = [
+        [algorithm, task, f"{s.solved} of {s.runs}", "not seen" if s.median is None else f"{s.median:,.0f}"]
+        for (algorithm, task), s in comparison.survivals.items()
+    ]
+    return html_table(("", "task", "solved", "steps until half are"), rows) if rows else ""
+
+
+def fairness_table(comparison: Comparison) -> str:
+    rows = [[s.algorithm, *(ranged(s.fairness[key]) for key in FAIRNESS)] for s in comparison.standings if s.fairness]
+    return html_table(("", *FAIRNESS.values()), rows) if rows else ""
+
+
+def settings_section(extras: Extras) -> str:
+    """Where the algorithms' settings differ; what they share is folded away."""
+    flat = {name: _flat(values) for name, values in extras.settings.items()}
+    keys = list(dict.fromkeys(key for values in flat.values() for key in values))
+    told = {key: [values.get(key, "–") for values in flat.values()] for key in keys}
+    differing = [[key, *values] for key, values in told.items() if len(set(values)) > 1]
+    same = [(key, values[0]) for key, values in told.items() if len(set(values)) == 1]
+    table = html_table(("", *flat), differing) if differing else "<p>They do not differ.</p>" if len(flat) > 1 else ""
+    command = (
+        f"<h3>The same comparison again</h3><pre><code>{escape(extras.command)}</code></pre>" if extras.command else ""
+    )
+    body = table + details("Settings they share", same) + command
+    return f"<section><h2>Where their settings differ</h2>{body}</section>" if body else ""
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, str]:
+    flat = {f"{section}.{name}": value for section, values in settings.items() for name, value in values.items()}
+    idle = ("run.seed", "run.run_name", "run.output_dir")
+    return {name: "null" if value is None else str(value) for name, value in flat.items() if name not in idle}

@@ -1,0 +1,84 @@
+"""A comparison on the terminal: a table of standings, a line for each pair, and what to know before believing it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from groupwise.reporting.cautions import cautions
+from groupwise.reporting.comparison import Comparison, Standing
+from groupwise.reporting.statistics import Interval
+from groupwise.reporting.text import printable
+from groupwise.training.numbers import number
+
+HEADINGS = ("", "n", "final 95%", "efficiency 95%", "solved", "steps to", "spread", "wall s")
+
+
+def comparison_view(comparison: Comparison) -> RenderableType:
+    """All of it, in the order a reader needs it."""
+    table = Table(box=None, pad_edge=False)
+    several = len(comparison.tasks) > 1
+    for heading in (*HEADINGS, "worst task") if several else HEADINGS:
+        table.add_column(heading, justify="left" if heading == "" else "right", no_wrap=heading != "")
+    for standing in comparison.standings:
+        table.add_row(*(Text(printable(cell)) for cell in _row(comparison, standing)))
+    verdicts = [Text(printable(duel.verdict), style="" if duel.distinguishable else "dim") for duel in comparison.duels]
+    warnings = [Text(printable(words), style="yellow") for words in cautions(comparison)]
+    return Group(Text(printable(comparison.headline), style="bold"), Text(), table, Text(), *verdicts, *warnings)
+
+
+def _row(comparison: Comparison, standing: Standing) -> list[str]:
+    survivals = [s for (name, _), s in comparison.survivals.items() if name == standing.algorithm]
+    solved = f"{sum(s.solved for s in survivals)}/{sum(s.runs for s in survivals)}" if survivals else "–"
+    median = survivals[0].median if len(survivals) == 1 else None
+    cells = [
+        standing.algorithm,
+        str(len(standing.seeds)),
+        _brief(standing.final["iqm"]),
+        _brief(standing.efficiency),
+        solved,
+        "–" if median is None else number(median),
+        f"{standing.seed_spread:.2f}",
+        f"{standing.wall_seconds:.1f}",
+    ]
+    return [*cells, _brief(standing.fairness["worst_task"])] if standing.fairness else cells
+
+
+def _brief(interval: Interval) -> str:
+    if math.isnan(interval.low):
+        return f"{interval.value:.2f}"
+    return f"{interval.value:.2f} ({interval.low:.2f}..{interval.high:.2f})"
+
+
+class Bar:
+    """A progress bar of courses: call it with how many are done, under way ones by their share."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.task = progress.add_task("courses", total=None)
+
+    def __call__(self, done: float, finished: int, total: int) -> None:
+        words = f"{finished} of {total} courses"
+        self.progress.update(self.task, description=words, completed=done, total=total)
+
+
+@contextmanager
+def progress_bar(console: Console | None = None, quiet: bool = False) -> Iterator[Bar]:
+    """A bar on standard error while courses are made; it goes away when they are."""
+    console = console or Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    hidden = quiet or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+        yield Bar(progress)
