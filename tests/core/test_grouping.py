@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from groupwise.config.rules import OUTCOME_STRATEGIES
 from groupwise.core.grouping import STRATEGIES, Adaptive, Summaries, check_baseline, make_grouping, summarise
 from groupwise.core.kmeans import choose_count, kmeans, silhouette, standardised
+from groupwise.core.mixture import DirichletMixture
 from groupwise.errors import ConfigError
 from groupwise.types import End, Trajectory
 
@@ -171,6 +172,15 @@ def test_a_new_kind_of_trajectory_gets_a_group_without_taking_others_numbers() -
     assert after[:40].tolist() == before.tolist()
 
 
+def test_a_newcomer_below_all_others_still_comes_last() -> None:
+    """By their coordinates its centre would be the first; the numbers of the others are not shifted by it."""
+    grouping = Adaptive(None, window=200)
+    points, _ = blobs(0, 2, size=20)
+    before = grouping.update(points)
+    low = blobs(1, 1, size=20)[0] - 12
+    assert grouping.update(np.concatenate([points, low])).tolist() == before.tolist() + [2] * 20
+
+
 @pytest.mark.parametrize("strategy", ["adaptive", "dirichlet", "hierarchical"])
 def test_a_grouping_goes_on_where_its_state_was_saved(strategy: str) -> None:
     batches = [summaries([0] * 36, features=blobs(n, 3)[0] + 0.2 * n, tasks=["a", "b"] * 18) for n in range(6)]
@@ -235,6 +245,15 @@ def test_the_mixture_names_a_task_that_appears_later_and_forgets_one_that_is_gon
     assert all(names == second[0] and len(names) == 1 for names in second)
     assert first[0] != second[0]
     assert len(grouping.mixture) == 1
+
+
+@pytest.mark.parametrize("previous", [0, 1])
+def test_the_mixture_sticks_to_the_task_before_when_in_doubt(previous: int) -> None:
+    """Two tasks of equal size and width, and a trajectory right between them."""
+    mixture = DirichletMixture()
+    tasks = [(0, 20.0, [-1.0], [20 * 0.25]), (1, 20.0, [1.0], [20 * 0.25])]
+    mixture.load_state_dict({"clusters": tasks, "founded": 2, "previous": previous, "frame": [[0.0], [1.0]]})
+    assert mixture.assign(np.array([[0.0]])).tolist() == [previous]
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))

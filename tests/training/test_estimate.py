@@ -206,3 +206,37 @@ def test_group_gae_bootstraps_at_a_cut_in_the_tasks_units() -> None:
         estimator="group_gae", advantage_scale="none", gamma=0.5, gae_lambda=1.0,
     )  # fmt: skip
     assert rows == [[4.0], [24.0]]
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(["outcome", "group_rtg", "group_gae"]))
+@settings(max_examples=30, deadline=None)
+def test_order_of_members_and_names_of_tasks_do_not_matter(random: Any, estimator: str) -> None:
+    rng = np.random.default_rng(1)
+    lengths = [[3, 1, 4], [1, 5, 2], [2, 2, 2], [6, 3, 1]]
+    rewards = [[rng.normal(size=n).tolist() for n in row] for row in lengths]
+    tasks = ["a/0", "b/0", "a/1", "b/1"]
+    values = (lambda ms: [np.cos(np.arange(len(m) + 1)) for m in ms]) if estimator == "group_gae" else None
+
+    def found(order: list[int], inner: list[int], names: dict[str, str]) -> dict[tuple[int, int], Any]:
+        groups = [
+            group(f"g{g}", [rewards[g][m] for m in inner], task=tasks[g].replace(tasks[g][0], names[tasks[g][0]]))
+            for g in order
+        ]
+        rows = advantages(groups, values, estimator=estimator, advantage_scale="task_rms")
+        places = [(g, m) for g in order for m in inner]
+        return {(g, m): row[: lengths[g][m]] for (g, m), row in zip(places, rows, strict=True)}
+
+    order, inner = list(range(4)), list(range(3))
+    before = found(order, inner, {"a": "a", "b": "b"})
+    random.shuffle(order)
+    random.shuffle(inner)
+    after = found(order, inner, {"a": "zebra", "b": "ant"})
+    for place, row in before.items():
+        assert after[place] == pytest.approx(row)
+
+
+def test_a_group_of_one_has_no_advantage_without_a_critic() -> None:
+    groups = [group("a", [[5.0]], task="x/0"), group("b", [[1.0], [2.0]], task="y/0")]
+    for estimator in ("outcome", "group_rtg"):
+        rows = advantages(groups, estimator=estimator, advantage_scale="task_rms")
+        assert [row[0] for row in rows] == pytest.approx([0, -1, 1])

@@ -227,3 +227,13 @@ def test_settings_that_miss_each_other_are_pointed_out(small_config: Configure) 
     assert "meant for 'task_rms'" in " ".join(build(small_config(estimator="group_gae")).notes)
     notes = build(small_config(estimator="group_gae", advantage_scale="task_rms", scale_group="length")).notes
     assert notes == ()
+
+
+def test_a_run_resumed_with_another_strategy_starts_that_one_afresh(suite: Configure) -> None:
+    before: Any = build_suite(suite(group_strategy="adaptive", group_weight_method="performance")).source
+    before.next()
+    after: Any = build_suite(suite(group_strategy="dirichlet", group_weight_method="performance")).source
+    after.load_state_dict(before.state_dict())
+    assert after.groups.rule.shares == before.groups.rule.shares
+    assert len(after.groups.weight.mixture) == 0
+    after.next()

@@ -108,12 +108,16 @@ class Groups:
         return found
 
     def _parts(self) -> dict[str, Any]:
-        parts = {"scale": self.scale, "weight": self.weight, "rule": self.rule}
-        return parts if self.baseline is None else {**parts, "baseline": self.baseline}
+        """What learns, under its place and its setting: a run resumed with another strategy starts that one afresh."""
+        parts: dict[str, Any] = {f"scale/{self.scale.name}": self.scale, f"weight/{self.weight.name}": self.weight}
+        if self.baseline is not None:
+            parts[f"baseline/{self.baseline.name}"] = self.baseline
+        return {**parts, f"rule/{self.cfg.group_weight_method}": self.rule}
 
     def state_dict(self) -> dict[str, Any]:
         return {name: part.state_dict() for name, part in self._parts().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, part in self._parts().items():
-            part.load_state_dict(state[name])
+            if name in state:
+                part.load_state_dict(state[name])
