@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from groupwise.cli import COMMANDS, run
+from groupwise.commands.doctor import EXTRAS
 from groupwise.config import TrainingConfig
 from groupwise.control.cartpole import CartPole
 from groupwise.control.environments import OWN
@@ -180,6 +181,14 @@ def test_doctor_warns_of_settings_that_cannot_teach(settings: Path, capsys: pyte
     assert status == 1
     assert findings["groups without spread"]["state"] == "fault"
     assert "num_generations" in findings["groups without spread"]["remedy"]
+
+
+def test_doctor_names_an_extra_with_its_brackets(
+    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EXTRAS, "dreams", ("no_such_module",))
+    run(["doctor"])
+    assert "groupwise[dreams]" in "".join(capsys.readouterr().out.split())
 
 
 def test_doctor_names_the_promise_an_environment_breaks(

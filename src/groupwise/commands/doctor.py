@@ -17,6 +17,7 @@ import torch
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from groupwise.commands.options import RUNS, Common, Overrides, RunsDir, answer
@@ -149,5 +150,6 @@ def show(findings: list[Finding]) -> None:
     for column in ("", "what", "found", "what to do"):
         table.add_column(column, overflow="fold")
     for finding in findings:
-        table.add_row(MARKS[finding.state], finding.name, finding.detail, finding.remedy)
+        # An extra's brackets are no markup.
+        table.add_row(MARKS[finding.state], finding.name, escape(finding.detail), escape(finding.remedy))
     Console().print(table)

@@ -7,6 +7,7 @@ become one row of float32 numbers: choices as one-hot, bytes as shares of 255, d
 from __future__ import annotations
 
 import difflib
+import inspect
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ class GymnasiumEnvironment:
         self.action_space = self._action.space
         self.action_count = self._action.count
         self.observation_size = self._observation.size
+        self._mask_method = mask_method(first.unwrapped)
         self._masks: Array | None = None
         self._obs = np.empty((0, self.observation_size), np.float32)
         self._ended = np.empty((2, 0), np.bool_)
@@ -74,7 +76,8 @@ class GymnasiumEnvironment:
             )
         self._elapsed += 1
         rewards = np.zeros(len(actions))
-        running = np.flatnonzero(~self._ended.any(axis=0)).tolist()
+        over, cut = self._ended
+        running = np.flatnonzero(~(over | cut)).tolist()
         chosen = self._action.given(actions)
         for number in running:
             answer = self._copies[number].step(chosen[number])
@@ -83,10 +86,12 @@ class GymnasiumEnvironment:
             obs, reward, terminated, truncated, info = answer
             self._see(number, obs, info)
             rewards[number] = self._number(reward)
-            self._ended[:, number] = self._flag(terminated), self._flag(truncated)
+            # Most steps end nothing, and looking is cheaper than writing.
+            if terminated is not False or truncated is not False:
+                over[number], cut[number] = self._flag(terminated), self._flag(truncated)
         if self._elapsed == self.max_steps:
-            self._ended[1, running] = True
-        return self._obs.copy(), rewards, self._ended[0].copy(), self._ended[1].copy()
+            cut[running] = True
+        return self._obs.copy(), rewards, over.copy(), cut.copy()
 
     def action_mask(self) -> Array | None:
         """Which actions are allowed now; None if the environment has never said. Copies that have ended may do all."""
@@ -115,16 +120,16 @@ class GymnasiumEnvironment:
             copy.close()
 
     def _see(self, number: int, obs: Any, info: Any) -> None:
-        if not isinstance(info, Mapping):
+        if not isinstance(info, dict):
             raise self._broken("info must be a dictionary", info)
-        mask = obs.get(MASK) if self._observation.masked else info.get(MASK)
         try:
-            self._observation.write(obs, self._obs[number])
+            mask = obs[MASK] if self._observation.masked else info.get(MASK)
+            self._obs[number] = self._observation.row(obs)
         except (ValueError, TypeError, KeyError, IndexError) as error:
             rule = f"observations must be as its observation_space says, {self._observation.space}"
             raise self._broken(rule, obs) from error
-        if mask is None:
-            mask = _asked_mask(self._copies[number].unwrapped)
+        if mask is None and self._mask_method:
+            mask = getattr(self._copies[number].unwrapped, self._mask_method)()
         if mask is not None:
             self._allow(number, mask)
 
@@ -138,6 +143,8 @@ class GymnasiumEnvironment:
         self._masks[number] = row
 
     def _number(self, reward: Any) -> float:
+        if type(reward) is float:
+            return reward
         try:
             return float(reward)
         except (TypeError, ValueError):
@@ -171,22 +178,22 @@ class _Observation:
             )
         self.space = space
         self.size = int(spaces.flatdim(space))
+        self.shape = space.shape
+        self.flatten = spaces.flatten
         self.plain = isinstance(space, spaces.Box)
         self.scale = 1.0 / 255.0 if self.plain and space.dtype == np.uint8 else 1.0
 
-    def write(self, obs: Any, row: Array) -> None:
-        from gymnasium import spaces
-
+    def row(self, obs: Any) -> Any:
         if self.plain:
-            if np.shape(obs) != self.space.shape:
-                raise ValueError(np.shape(obs))
-            row[:] = np.ravel(obs)
-            if self.scale != 1.0:
-                row *= self.scale
-            return
+            if type(obs) is not np.ndarray:
+                obs = np.asarray(obs)
+            if obs.shape != self.shape:
+                raise ValueError(obs.shape)
+            flat = obs if obs.ndim == 1 else obs.ravel()
+            return flat if self.scale == 1.0 else flat * self.scale
         if self.masked:
             obs = {key: value for key, value in obs.items() if key != MASK}
-        row[:] = spaces.flatten(self.space, obs)
+        return self.flatten(self.space, obs)
 
 
 class _Action:
@@ -219,8 +226,8 @@ class _Action:
         """The actions of all copies as Gymnasium takes them; numbers beyond a limit become the limit."""
         space: Any = self.theirs
         if isinstance(self.space, Discrete):
-            shifted: list[int] = (actions + int(space.start)).tolist()
-            return shifted
+            # NumPy's integers, not Python's: Gymnasium's check of them is the cheaper one.
+            return list((actions + space.start).astype(space.dtype))
         if isinstance(self.space, Box):
             inside = np.clip(actions, self.space.low, self.space.high)
             return list(inside.astype(space.dtype).reshape(-1, *space.shape))
@@ -319,13 +326,13 @@ def _version(id: str) -> int:
     return int(tail) if tail.isdigit() else -1
 
 
-def _asked_mask(env: Any) -> Any:
+def mask_method(env: Any) -> str:
+    """The method by which an environment tells allowed actions, "" if it has none.
+
+    One that wants arguments means something else (Taxi's takes a state).
+    """
     for name in ("action_masks", MASK):
-        ask = getattr(env, name, None)
-        if callable(ask):
-            try:
-                return ask()
-            except TypeError:
-                # A method of that name which wants arguments means something else (Taxi's takes a state).
-                return None
-    return None
+        method = getattr(env, name, None)
+        if callable(method) and not inspect.signature(method).parameters:
+            return name
+    return ""
