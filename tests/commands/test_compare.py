@@ -93,8 +93,8 @@ def test_settings_without_a_common_environment_are_refused() -> None:
 def test_the_ablation_differs_in_nothing_but_the_group_whose_mean_is_subtracted() -> None:
     ablation = ABLATIONS["outcome-grouping"]()
     sound, *others = ablation.arms.values()
-    assert list(ablation.arms) == ["same start", "by return", "by length", "by clusters"]
-    assert [cfg.grouping.baseline_group for cfg in others] == ["difficulty", "length", "auto"]
+    assert list(ablation.arms) == ["same start", "by return", "by clusters"]
+    assert [cfg.grouping.baseline_group for cfg in others] == ["difficulty", "auto"]
     for cfg in others:
         changed = {line.partition(":")[0] for line in changes(sound.to_dict(), cfg.to_dict())}
         assert changed == {"grouping.baseline_group", "grouping.allow_outcome_baseline"}

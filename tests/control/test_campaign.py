@@ -16,11 +16,12 @@ from groupwise.config import TrainingConfig
 from groupwise.control.campaign import Entry, available, gather, job_of, run_campaign, settle, share_done
 from groupwise.control.course import carry_out, courses_of
 from groupwise.control.product import build
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, RunLocked
 from groupwise.reporting.courses import FailedCourse, read_courses
 from groupwise.reporting.history import History
 from groupwise.reporting.lessons import Moment
 from groupwise.training.folder import create_run
+from groupwise.training.lock import acquire, release
 from groupwise.training.session import execute
 
 SMALL = {
@@ -102,6 +103,13 @@ def test_courses_of_other_settings_are_not_mixed_in(tmp_path: Path, entry: Entry
     other = Entry("small", entry.cfg.replace(learning_rate=1e-4))
     with pytest.raises(ConfigError, match="learning_rate: 0.001 → 0.0001"):
         settle(job_of(tmp_path, other, 0, snapshot=True))
+
+
+def test_two_comparisons_do_not_share_a_folder(tmp_path: Path, entry: Entry) -> None:
+    lock = acquire(tmp_path / "lock")
+    with pytest.raises(RunLocked):
+        run_campaign(tmp_path, [entry], [0])
+    release(lock)
 
 
 def test_names_that_no_file_may_have_stay_apart(tmp_path: Path, entry: Entry) -> None:

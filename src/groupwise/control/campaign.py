@@ -32,7 +32,9 @@ from groupwise.control.course import Job, fail
 from groupwise.errors import ConfigError
 from groupwise.reporting.courses import Course, FailedCourse, read_courses
 from groupwise.training.folder import inspect_run
+from groupwise.training.lock import acquire, release
 from groupwise.training.loop import changes
+from groupwise.training.storage import disk
 
 POLL = 0.2
 Progress = Callable[[float, int, int], None]
@@ -74,10 +76,16 @@ def run_campaign(
     """
     check(entries)
     wanted = [job_of(folder, entry, seed, snapshot=seed == seeds[0]) for seed in seeds for entry in entries]
-    for job in wanted:
-        settle(job)
-    open_jobs = [job for job in wanted if not job.result.exists()]
-    work(folder, open_jobs, jobs or os.cpu_count() or 1, lambda: tell(progress, wanted))
+    with disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    lock = acquire(folder / "lock")
+    try:
+        for job in wanted:
+            settle(job)
+        open_jobs = [job for job in wanted if not job.result.exists()]
+        work(folder, open_jobs, jobs or os.cpu_count() or 1, lambda: tell(progress, wanted))
+    finally:
+        release(lock)
     return gather(wanted)
 
 
@@ -130,7 +138,6 @@ def available(product: str) -> bool:
 
 def work(folder: Path, jobs: Sequence[Job], processes: int, tell: Callable[[], None]) -> None:
     """Hand the jobs to workers, one process each, until none is left."""
-    folder.mkdir(parents=True, exist_ok=True)
     with (folder / "log.txt").open("ab") as log:
         crew = Crew(log)
         pool = ThreadPoolExecutor(max(1, min(processes, len(jobs))))

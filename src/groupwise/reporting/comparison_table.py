@@ -17,7 +17,7 @@ from groupwise.reporting.statistics import Interval
 from groupwise.reporting.text import printable
 from groupwise.training.numbers import number
 
-HEADINGS = ("", "n", "final 95%", "efficiency 95%", "solved", "steps to", "spread", "wall s")
+HEADINGS = ("", "n", "final 95%", "efficiency", "solved", "steps to", "spread", "wall s")
 
 
 def comparison_view(comparison: Comparison) -> RenderableType:
@@ -41,7 +41,7 @@ def _row(comparison: Comparison, standing: Standing) -> list[str]:
         standing.algorithm,
         str(len(standing.seeds)),
         _brief(standing.final["iqm"]),
-        _brief(standing.efficiency),
+        f"{standing.efficiency.value:.2f}",
         solved,
         "–" if median is None else number(median),
         f"{standing.seed_spread:.2f}",
