@@ -104,7 +104,7 @@ def test_runs_that_have_nothing_of_the_kind_say_so(
     with pytest.raises(ConfigError, match=r"has no adapter: it trained all weights \(language.lora_rank = 0\)"):
         export_run(make_run(), tmp_path / "x", adapter=True)
     second = make_run(lora_rank=2, model_name=str(make_run()))
-    with pytest.raises(ConfigError, match=f"belongs on the weights of run {make_run().name}"):
+    with pytest.raises(ConfigError, match=f"belongs on what {make_run()} had learned"):
         export_run(second, tmp_path / "x", adapter=True)
     with pytest.raises(RunError, match="trains no language model"):
         export_run(create_run(small_config()), tmp_path / "x")

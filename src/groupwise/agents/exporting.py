@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from groupwise import __version__
-from groupwise.agents.starting import find_start, language_config, load_run
+from groupwise.agents.starting import KEPT, find_start, language_config, load_run
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, StorageError
 from groupwise.language.loading import save_model
@@ -33,7 +33,7 @@ def export_run(
     """
     cfg, folder = language_config(run), folder.resolve()
     if adapter:
-        refuse_adapter(run.name, cfg)
+        refuse_adapter(run, cfg)
     refuse_place(folder, force)
     step = choose_checkpoint(run, step).step
     facts = {"run": str(run), "step": step, "kind": "adapter" if adapter else "merged", "version": __version__}
@@ -46,17 +46,17 @@ def export_run(
     return {**facts, "folder": str(folder), "files": {p.name: p.stat().st_size for p in sorted(folder.iterdir())}}
 
 
-def refuse_adapter(name: str, cfg: TrainingConfig) -> None:
+def refuse_adapter(run: Path, cfg: TrainingConfig) -> None:
     """An adapter can be had alone only where there is one, on weights that others can find."""
     if not cfg.language.lora_rank:
         raise ConfigError(
-            f"run {name} has no adapter: it trained all weights (language.lora_rank = 0)",
+            f"run {run.name} has no adapter: it trained all weights (language.lora_rank = 0)",
             hint="Leave --adapter out to write them.",
         )
-    start = find_start(cfg.policy.model_name or "tiny", cfg.run.output_dir)
-    if start is not None:
+    name = cfg.policy.model_name or "tiny"
+    if (run / KEPT).is_dir() or find_start(name, cfg.run.output_dir) is not None:
         raise ConfigError(
-            f"the adapter of run {name} belongs on the weights of run {start.run.name}, which are no model folder",
+            f"the adapter of run {run.name} belongs on what {name} had learned, which is no model folder",
             hint="Leave --adapter out to write both as one.",
         )
 
