@@ -12,7 +12,7 @@ import torch
 
 from groupwise.agents import product, warm_start
 from groupwise.agents.exporting import export_run
-from groupwise.agents.starting import find_start, keeping_start, load_run, load_start, own_start, pinned
+from groupwise.agents.starting import find_start, keep_start, keeping_start, load_run, load_start, own_start, pinned
 from groupwise.config import TrainingConfig
 from groupwise.errors import CheckpointError, ConfigError, RunError
 from groupwise.language.loading import load_model, merged, save_model
@@ -234,3 +234,23 @@ def test_an_adapters_folder_is_merged_and_the_rank_is_the_settings(
     path = begin(tmp_path / "runs", str(tmp_path / "adapter"), lora_rank=rank)
     shutil.rmtree(tmp_path / "adapter")
     assert load_run(path).name.endswith("000001")
+
+
+def test_a_model_that_changed_on_the_hub_is_told_of(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a new commit nobody knows whether it brought other weights or a better description: it is not refused."""
+    cache = tmp_path / "hub" / "models--me--small"
+    for commit in ("a" * 40, "b" * 40):
+        shutil.copytree(folder, cache / "snapshots" / commit)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text("a" * 40)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    cfg = TrainingConfig.from_dict({**LANGUAGE, "model_name": "me/small", "lora_rank": 2})
+    path = create_run(pinned(cfg))
+    keep_start(path, cfg)
+    assert own_start(path, cfg) == cfg
+    assert not caplog.messages
+    (cache / "refs" / "main").write_text("b" * 40)
+    assert own_start(path, cfg) == cfg
+    assert caplog.messages == [f"me/small has changed on the hub since run {path.name} began"]

@@ -4,12 +4,13 @@
 adapter) learned is part of the new model's weights, merged in, and so of its reference too.
 
 A run must find again what it began with, whatever becomes of it: such merged weights are kept in its folder `start`. Of
-a model folder or a hub's model, which may be large, it keeps a fingerprint in `start.json` and refuses another.
+a model folder, which may be large, it keeps a fingerprint in `start.json` and refuses another.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from groupwise.training.choosing import choose_checkpoint
 from groupwise.training.folder import read_config
 from groupwise.training.session import Build, Parts
 from groupwise.training.storage import whole_folder, write_atomic
+
+logger = logging.getLogger(__name__)
 
 LANGUAGE_PRODUCTS = ("language", "warm-start")
 KEPT, RECORD, ORIGIN = "start", "start.json", "origin.json"
@@ -185,6 +188,8 @@ def own_start(path: Path, cfg: TrainingConfig, *, learning: bool = False) -> Tra
         changed = sorted({file for file, _ in then[kind].items() ^ now[kind].items()})
         if changed:
             raise _another(path, name, f"its {changed[0]} has changed")
+    if then.get("commit", now.get("commit")) != now.get("commit"):  # perhaps only its description
+        logger.warning("%s has changed on the hub since run %s began", name, path.name)
     return cfg
 
 

@@ -20,15 +20,15 @@ Fingerprint = dict[str, dict[str, str]]
 def fingerprint(place: Place) -> Fingerprint:
     """What stands for the model's weights, and what for everything else of it, the tokenizer say; by file.
 
-    A model of the hub is known by its commit. Of a large file count its size and 256 pieces all over it, so that many
-    gigabytes take no time; when it was written does not count, so that a copy is as good as the original.
+    Of a model of the hub only its commit is known before it is loaded. Of a large file count its size and 256 pieces
+    all over it, so that many gigabytes take no time; its date does not, so that a copy is as good as the original.
     """
     if place.tiny_seed is not None:
         return {"weights": {"seed": str(place.tiny_seed)}, "rest": {}}
     folder = Path(place.source)
     if not folder.is_dir():
-        config = extra("transformers").AutoConfig.from_pretrained(place.source)
-        return {"weights": {"commit": str(config._commit_hash)}, "rest": {}}
+        config = extra("huggingface_hub").try_to_load_from_cache(place.source, "config.json")
+        return {"weights": {}, "rest": {}, "commit": {place.source: Path(str(config)).parent.name}}
     weights = sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
     return {
         "weights": {path.name: _digest(path) for path in weights},
