@@ -84,13 +84,27 @@ def test_what_is_in_the_way_is_not_overwritten(make_run: MakeRun, tmp_path: Path
     assert (tmp_path / "other" / "thesis.tex").read_text() == "years of work"
 
 
+def test_the_folder_one_stands_in_is_not_replaced(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (".", "..", str(tmp_path)):
+        with pytest.raises(StorageError, match="is the folder you are in, or above it") as caught:
+            export_run(make_run(), Path(folder))
+        assert "./model" in caught.value.hint
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    export_run(make_run(), Path("link/../link"))
+    assert (tmp_path / "empty" / "model.safetensors").is_file()
+
+
 def test_runs_that_have_nothing_of_the_kind_say_so(
     make_run: MakeRun, small_config: Callable[..., TrainingConfig], tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=r"has no adapter: it trained all weights \(language.lora_rank = 0\)"):
         export_run(make_run(), tmp_path / "x", adapter=True)
     second = make_run(lora_rank=2, model_name=str(make_run()))
-    with pytest.raises(ConfigError, match=f"belongs on the weights of run {make_run().name}"):
+    with pytest.raises(ConfigError, match=f"belongs on what {make_run()} had learned"):
         export_run(second, tmp_path / "x", adapter=True)
     with pytest.raises(RunError, match="trains no language model"):
         export_run(create_run(small_config()), tmp_path / "x")

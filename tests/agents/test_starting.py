@@ -11,11 +11,14 @@ import pytest
 import torch
 
 from groupwise.agents import product, warm_start
-from groupwise.agents.starting import find_start, load_run, load_start, pinned
+from groupwise.agents.exporting import export_run
+from groupwise.agents.starting import find_start, keep_start, keeping_start, load_run, load_start, own_start, pinned
 from groupwise.config import TrainingConfig
 from groupwise.errors import CheckpointError, ConfigError, RunError
-from groupwise.language.loading import load_model
+from groupwise.language.loading import load_model, merged, save_model
+from groupwise.language.places import find_place
 from groupwise.training.folder import create_run, read_config, write_config
+from groupwise.training.session import execute
 
 from .conftest import LANGUAGE, MakeRun
 
@@ -121,5 +124,133 @@ def test_what_cannot_be_a_start_says_why(
     quantised = TrainingConfig.from_dict(
         {**LANGUAGE, "model_name": str(make_run()), "quantization": "4bit", "lora_rank": 2}
     )
-    with pytest.raises(ConfigError, match="needs a model folder"):
+    with pytest.raises(ConfigError, match="needs a plain model, and .* is a run or an adapter"):
         load_start(quantised)
+
+
+def begin(base: Path, model: str, **changes: object) -> Path:
+    """A run as the commands make one: its start is named in full, and kept."""
+    settings = {**LANGUAGE, "output_dir": str(base), "model_name": model, "num_episodes": 1, **changes}
+    path = create_run(pinned(TrainingConfig.from_dict(settings)))
+    resume(path)
+    return path
+
+
+def resume(path: Path, **changes: object) -> None:
+    cfg = read_config(path).replace(**changes)
+    build = product.build if cfg.task.product == "language" else warm_start.build
+    assert [event.type for event in execute(path, keeping_start(path, build), cfg)][-1] == "end"
+
+
+@pytest.mark.parametrize("changes", [{}, {"lora_rank": 2}, {"product": "language", "use_reference_model": True}])
+def test_a_run_outlives_the_one_it_began_with(make_run: MakeRun, tmp_path: Path, changes: dict[str, object]) -> None:
+    shutil.copytree(make_run(lora_rank=4), tmp_path / "first")
+    path = begin(tmp_path / "runs", str(tmp_path / "first"), **changes)
+    before = logits(load_run(path).model)
+    shutil.rmtree(tmp_path / "first")
+    (tmp_path / "runs").rename(tmp_path / "moved")
+    path = tmp_path / "moved" / path.name
+    assert torch.equal(logits(load_run(path).model), before)
+    resume(path, num_episodes=2)
+    assert load_run(path).name.endswith("000002")
+
+
+def test_what_a_run_keeps_is_where_it_began(make_run: MakeRun, tmp_path: Path) -> None:
+    path = begin(tmp_path / "runs", str(make_run()), lora_rank=2)
+    kept = load_model(str(path / "start")).model
+    assert torch.equal(logits(kept), logits(load_run(make_run()).model))
+    shutil.rmtree(path / "checkpoints")
+    resume(path)
+    with pytest.raises(ConfigError, match="is not the model that run addition-1 began with: that was .*000002"):
+        resume(path, model_name="tiny")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model in the folder `strict` of the current directory."""
+    monkeypatch.chdir(tmp_path)
+    return save_model(load_model("tiny@3"), tmp_path / "strict")
+
+
+def test_a_folder_is_named_in_full_and_no_later_run_takes_its_place(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("strict", "./strict"):
+        path = begin(Path("runs"), name, lora_rank=2, run_name="strict")
+        assert read_config(path).policy.model_name == str(folder)
+        before = logits(load_run(path).model)
+        monkeypatch.chdir(path)
+        assert torch.equal(logits(load_run(tmp_path / path).model), before)
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(ConfigError, match="'strict' is a model folder here and a run in runs") as caught:
+            find_start("strict")
+        assert "'./strict' or 'runs/strict'" in caught.value.hint
+        assert find_start("./strict") is None
+        assert find_start("runs/strict") is not None
+        shutil.rmtree("runs")
+
+
+def test_other_weights_in_the_folder_are_noticed_where_they_matter(folder: Path) -> None:
+    adapter, whole = begin(Path("runs"), "strict", lora_rank=2), begin(Path("runs"), "strict")
+    learned = logits(load_run(whole).model)
+    save_model(load_model("tiny@4"), folder)
+    for refused in (lambda: load_run(adapter), lambda: resume(adapter, num_episodes=2)):
+        with pytest.raises(ConfigError, match="run addition-1 began with: its model.safetensors has changed"):
+            refused()
+    assert torch.equal(logits(load_run(whole).model), learned)
+    own_start(whole, read_config(whole), learning=True)
+    shutil.rmtree(whole / "checkpoints")
+    with pytest.raises(ConfigError, match=r"its model.safetensors has changed"):
+        own_start(whole, read_config(whole), learning=True)
+
+
+def test_the_same_model_in_another_folder_is_as_good(folder: Path) -> None:
+    path = begin(Path("runs"), "strict", lora_rank=2)
+    shutil.rmtree(folder)
+    save_model(load_model("tiny@3"), "elsewhere")
+    resume(path, num_episodes=2, model_name="elsewhere")
+    (Path("elsewhere") / "tokenizer.json").write_text("{}")
+    with pytest.raises(ConfigError, match="began with: its tokenizer.json has changed"):
+        load_run(path)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_an_adapters_folder_is_merged_and_the_rank_is_the_settings(
+    make_run: MakeRun, tmp_path: Path, rank: int
+) -> None:
+    """So the reference is the first policy: before any update, nothing lies between the two."""
+    export_run(make_run(lora_rank=4), tmp_path / "adapter", adapter=True)
+    assert find_place(str(tmp_path / "adapter")).adapter
+    learned = logits(merged(load_model(str(tmp_path / "adapter"))).model)
+    assert (learned - logits(load_model("tiny").model)).abs().max() > 0.01
+    changes = {"model_name": str(tmp_path / "adapter"), "lora_rank": rank, "use_reference_model": True}
+    policy = product.build(TrainingConfig.from_dict({**LANGUAGE, "product": "language", **changes})).policy
+    ranks = {p.shape[0] for name, p in policy.model.named_parameters() if "lora_A" in name}  # type: ignore[attr-defined]
+    assert ranks == ({rank} if rank else set())
+    mask = torch.ones_like(IDS)
+    inputs = {"input_ids": IDS, "attention_mask": mask, "action_mask": torch.arange(5)[None] > 1}
+    assert torch.equal(policy.reference_logp(inputs), policy.evaluate(inputs).logp.detach())  # type: ignore[attr-defined]
+    torch.testing.assert_close(logits(policy.model), learned, rtol=1e-5, atol=1e-5)  # type: ignore[attr-defined]
+    path = begin(tmp_path / "runs", str(tmp_path / "adapter"), lora_rank=rank)
+    shutil.rmtree(tmp_path / "adapter")
+    assert load_run(path).name.endswith("000001")
+
+
+def test_a_model_that_changed_on_the_hub_is_told_of(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a new commit nobody knows whether it brought other weights or a better description: it is not refused."""
+    cache = tmp_path / "hub" / "models--me--small"
+    for commit in ("a" * 40, "b" * 40):
+        shutil.copytree(folder, cache / "snapshots" / commit)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text("a" * 40)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    cfg = TrainingConfig.from_dict({**LANGUAGE, "model_name": "me/small", "lora_rank": 2})
+    path = create_run(pinned(cfg))
+    keep_start(path, cfg)
+    assert own_start(path, cfg) == cfg
+    assert not caplog.messages
+    (cache / "refs" / "main").write_text("b" * 40)
+    assert own_start(path, cfg) == cfg
+    assert caplog.messages == [f"me/small has changed on the hub since run {path.name} began"]

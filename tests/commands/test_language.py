@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import sys
 import time
@@ -73,8 +74,11 @@ def test_a_warm_start_then_a_run_from_it_then_an_export(settings: Path, say: Say
     assert (status, events[-1]["type"]) == (0, "end")
     assert read_config(Path("runs/first")).task.product == "warm-start"
     assert read_config(Path("runs/second")).policy.model_name == str(Path("runs/first/checkpoints/000002").resolve())
+    shutil.rmtree("runs/first")
     status, events, _ = say("resume", "second", "--set", "training.num_episodes=3")
     assert (status, events[-1]["step"]) == (0, 3)
+    assert say("eval", "second", "--episodes", "2")[0] == 0
+    assert len(say("chat", "second", given="1+1\n")[1]) == 1
     status, (written,), _ = say("export", "second", "out")
     assert (status, written["step"], written["kind"]) == (0, 3, "merged")
     assert AutoModelForCausalLM.from_pretrained("out").num_parameters() > 500_000

@@ -6,16 +6,15 @@ It is written beside its place, synced, and renamed into it: whatever happens, t
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 from groupwise import __version__
-from groupwise.agents.starting import find_start, language_config, load_run
+from groupwise.agents.starting import KEPT, find_start, language_config, load_run
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, StorageError
 from groupwise.language.loading import save_model
 from groupwise.training.choosing import choose_checkpoint
-from groupwise.training.storage import disk, sync_file, sync_folder
+from groupwise.training.storage import whole_folder
 
 MARK = "groupwise.json"  # tells a folder of ours from any other
 
@@ -32,45 +31,32 @@ def export_run(
       step: which checkpoint; the newest sound one unless given.
       force: replace an earlier export.
     """
-    cfg = language_config(run)
+    cfg, folder = language_config(run), folder.resolve()
     if adapter:
-        refuse_adapter(run.name, cfg)
+        refuse_adapter(run, cfg)
     refuse_place(folder, force)
     step = choose_checkpoint(run, step).step
     facts = {"run": str(run), "step": step, "kind": "adapter" if adapter else "merged", "version": __version__}
     language = load_run(run, step)
-    temporary, old = folder.with_name(f".{folder.name}.tmp"), folder.with_name(f".{folder.name}.old")
-    with disk(folder):
-        for left_over in (temporary, old):
-            shutil.rmtree(left_over, ignore_errors=True)
-        try:
-            save_model(language, temporary, merged=not adapter)
-            (temporary / MARK).write_text(json.dumps(facts) + "\n")
-            for file in temporary.iterdir():
-                file.chmod((temporary / MARK).stat().st_mode)  # safetensors writes for its owner alone
-                sync_file(file)
-            sync_folder(temporary)
-            if folder.is_dir() and any(folder.iterdir()):
-                folder.rename(old)
-            temporary.rename(folder)
-            sync_folder(folder.parent)
-        finally:
-            for left_over in (temporary, old):
-                shutil.rmtree(left_over, ignore_errors=True)
+    with whole_folder(folder) as temporary:
+        save_model(language, temporary, merged=not adapter)
+        (temporary / MARK).write_text(json.dumps(facts) + "\n")
+        for file in temporary.iterdir():
+            file.chmod((temporary / MARK).stat().st_mode)  # safetensors writes for its owner alone
     return {**facts, "folder": str(folder), "files": {p.name: p.stat().st_size for p in sorted(folder.iterdir())}}
 
 
-def refuse_adapter(name: str, cfg: TrainingConfig) -> None:
+def refuse_adapter(run: Path, cfg: TrainingConfig) -> None:
     """An adapter can be had alone only where there is one, on weights that others can find."""
     if not cfg.language.lora_rank:
         raise ConfigError(
-            f"run {name} has no adapter: it trained all weights (language.lora_rank = 0)",
+            f"run {run.name} has no adapter: it trained all weights (language.lora_rank = 0)",
             hint="Leave --adapter out to write them.",
         )
-    start = find_start(cfg.policy.model_name or "tiny", cfg.run.output_dir)
-    if start is not None:
+    name = cfg.policy.model_name or "tiny"
+    if (run / KEPT).is_dir() or find_start(name, cfg.run.output_dir) is not None:
         raise ConfigError(
-            f"the adapter of run {name} belongs on the weights of run {start.run.name}, which are no model folder",
+            f"the adapter of run {run.name} belongs on what {name} had learned, which is no model folder",
             hint="Leave --adapter out to write both as one.",
         )
 
@@ -78,6 +64,10 @@ def refuse_adapter(name: str, cfg: TrainingConfig) -> None:
 def refuse_place(folder: Path, force: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise StorageError(f"{folder} is a file, not a folder", hint="Choose another folder.")
+    if Path.cwd().is_relative_to(folder):  # it would be replaced under the feet of whoever stands in it
+        raise StorageError(
+            f"{folder} is the folder you are in, or above it", hint="Give a name for a new one, for example ./model."
+        )
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     if not (folder / MARK).is_file():

@@ -10,6 +10,7 @@ from cyclopts.validators import Number
 from rich.console import Console
 from rich.table import Table
 
+from groupwise.agents.starting import own_start
 from groupwise.commands.options import RUNS, Common, RunName, RunsDir, answer
 from groupwise.commands.products import builder
 from groupwise.config import TrainingConfig
@@ -42,7 +43,7 @@ def evaluate(
         eval_samples=samples or cfg.run.eval_samples,
     )
     checkpoint = choose_checkpoint(path, step)
-    parts = builder(cfg.task.product)(cfg)
+    parts = builder(cfg.task.product)(own_start(path, cfg))
     parts.policy.load_state_dict(checkpoint.model)
     assert parts.evaluate is not None
     shown = None if gif is None else film(parts, cfg, gif)

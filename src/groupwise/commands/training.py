@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from groupwise.agents.starting import LANGUAGE_PRODUCTS, pinned
+from groupwise.agents.starting import LANGUAGE_PRODUCTS, keeping_start, pinned
 from groupwise.commands.options import RUNS, Common, Overrides, RunName, RunsDir, answer
 from groupwise.commands.products import builder, check_product
 from groupwise.config import TrainingConfig, apply_overrides, load_config
@@ -79,7 +79,9 @@ def resume(
     path = find_run(run, str(runs_dir))
     cfg = read_config(path)
     if set_:
-        cfg = TrainingConfig.from_dict(apply_overrides(cfg.to_dict(), set_))
+        recorded, cfg = cfg, TrainingConfig.from_dict(apply_overrides(cfg.to_dict(), set_))
+        if cfg.policy.model_name != recorded.policy.model_name and cfg.task.product in LANGUAGE_PRODUCTS:
+            cfg = pinned(cfg)
     elif inspect_run(path).state == "finished" and read_events(path / "events.jsonl")[-1].type == "end":
         raise RunError(
             f"run {path.name} is finished: {cfg.training.num_episodes} steps were asked for",
@@ -124,7 +126,7 @@ def follow_events(
     sinks = exporters(cfg.run.report_to, path, cfg.to_dict())
     try:
         with graceful_stop() as stop:
-            events = execute(path, builder(cfg.task.product), cfg, stop, by_hand=by_hand)
+            events = execute(path, keeping_start(path, builder(cfg.task.product)), cfg, stop, by_hand=by_hand)
             for event in watch(events, json=json, quiet=quiet):
                 for sink in sinks:
                     sink.event(event)

@@ -45,6 +45,11 @@ def find_place(name: str, seed: int = 0) -> Place:
     return Place(name, source=name)
 
 
+def is_model(folder: Path) -> bool:
+    """Whether there is a model or an adapter in `folder`, by the file of its settings."""
+    return any((folder / file).is_file() for file in ("config.json", ADAPTER))
+
+
 def _folder(name: str, folder: Path) -> Place:
     if (folder / ADAPTER).is_file() and not (folder / "config.json").is_file():
         base = json.loads((folder / ADAPTER).read_text()).get("base_model_name_or_path") or ""
@@ -104,4 +109,4 @@ def _nearby(name: str) -> Iterator[Path]:
     """Model folders where the name points to, and here."""
     for parent in dict.fromkeys((Path(name).expanduser().parent, Path(name).expanduser(), Path("."))):
         if parent.is_dir():
-            yield from (p for p in sorted(parent.iterdir()) if (p / "config.json").is_file() or (p / ADAPTER).is_file())
+            yield from (p for p in sorted(parent.iterdir()) if is_model(p))

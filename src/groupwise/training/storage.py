@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -49,6 +50,28 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
             raise
         if durable:
             sync_folder(path.parent)
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A place to write files to; it then takes the place of `folder`, synced, all at once. Nothing if that fails."""
+    temporary, old = folder.with_name(f".{folder.name}.tmp"), folder.with_name(f".{folder.name}.old")
+    with disk(folder):
+        for left_over in (temporary, old):
+            shutil.rmtree(left_over, ignore_errors=True)
+        try:
+            temporary.mkdir(parents=True)
+            yield temporary
+            for file in temporary.iterdir():
+                sync_file(file)
+            sync_folder(temporary)
+            if folder.is_dir() and any(folder.iterdir()):
+                folder.rename(old)
+            temporary.rename(folder)
+            sync_folder(folder.parent)
+        finally:
+            for left_over in (temporary, old):
+                shutil.rmtree(left_over, ignore_errors=True)
 
 
 def sync_file(path: Path) -> None:
