@@ -176,7 +176,9 @@ def test_checks(written: Callable[..., Path], check: str, right: list[str], wron
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("1,000", 1000), ("-3.50", -3.5), (".5", 0.5), ("x1e2y", 100), ("--", None)]
+    ("text", "number"), [("1,000", 1000), ("-3.50", -3.5), (".5", 0.5), ("x1e2y", 100), ("--", None), ("3-4", 4), ("8/2=8-4", 4),
+     ("2024-05", 5), ("x-3", 3), ("x=-3", -3), ("3 -4", -4), ("\u22125", -5), ("1.2.3", 3), ("1,2", 2), ("1,2345", 2345),
+     ("12,345,678", 12345678), ("1,234,56", 56), ("1234,567.5", 567.5), ("3.", 3)]
 )
 def test_the_last_number_of_a_text(text: str, number: float | None) -> None:
     assert last_number(text) == number
@@ -304,6 +306,8 @@ def test_folders_and_missing_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [
         ({"promt": "q"}, r"promt = 'q' is not an option of a data file\nDid you mean 'prompt'"),
         ({"prompt": 3}, r"prompt = 3 is of the wrong kind"),
+        ({"held_out_share": 1}, r"held_out_share = 1 must lie between 0 and 1"),
+        ({"held_out_share": True}, r"held_out_share = True is of the wrong kind"),
         ({"held_out_share": 1.0}, r"must lie between 0 and 1"),
         ({"answer_pattern": "(("}, r"is no regular expression"),
         ({"answer_pattern": "#### (.*)"}, r"line 1: the column 'answer' does not match .*####"),

@@ -19,7 +19,9 @@ from groupwise.agents.problems import Problem
 from groupwise.errors import ConfigError, ContractError
 from groupwise.types import Score
 
-NUMBER = re.compile(r"[-+]?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,6})?")
+SIGN = r"(?:(?<![^\W_])[-+\u2212])?"  # behind a letter or a digit it is a hyphen, or takes something away
+WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
+NUMBER = re.compile(rf"{SIGN}(?:{WHOLE}(?:\.[0-9]+)?|(?<![0-9])\.[0-9]+)(?:[eE][-+]?[0-9]{{1,6}})?")
 
 
 def answer_in(text: str, pattern: str) -> str | None:
@@ -33,10 +35,10 @@ def answer_in(text: str, pattern: str) -> str | None:
 
 
 def last_number(text: str) -> Decimal | None:
-    """The last number in the text; 1,000 and 1000.0 are the same."""
+    """The last number in the text; 1,000 and 1000.0 are the same, 1,2 are two numbers, and so are 3-4."""
     found = NUMBER.findall(text)
     try:
-        return Decimal(found[-1].replace(",", "")) if found else None
+        return Decimal(found[-1].replace(",", "").replace("\u2212", "-")) if found else None
     except InvalidOperation:
         return None
 

@@ -46,7 +46,8 @@ class DataOptions:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
                 raise _wrong_option(name, value, "is not an option of a data file", hint)
-            if not isinstance(value, known[name]):
+            fits = float | int if known[name] is float else known[name]
+            if not isinstance(value, fits) or isinstance(value, bool):
                 raise _wrong_option(name, value, "is of the wrong kind", f"It is a {known[name].__name__}.")
         read = cls(**options)
         if not 0 < read.held_out_share < 1:
