@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -176,9 +178,28 @@ def test_checks(written: Callable[..., Path], check: str, right: list[str], wron
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("1,000", 1000), ("-3.50", -3.5), (".5", 0.5), ("x1e2y", 100), ("--", None), ("3-4", 4), ("8/2=8-4", 4),
-     ("2024-05", 5), ("x-3", 3), ("x=-3", -3), ("3 -4", -4), ("\u22125", -5), ("1.2.3", 3), ("1,2", 2), ("1,2345", 2345),
-     ("12,345,678", 12345678), ("1,234,56", 56), ("1234,567.5", 567.5), ("3.", 3)]
+    ("text", "number"),
+    [
+        ("1,000", 1000),
+        ("-3.50", -3.5),
+        (".5", 0.5),
+        ("x1e2y", 100),
+        ("--", None),
+        ("3-4", 4),
+        ("8/2=8-4", 4),
+        ("2024-05", 5),
+        ("x-3", 3),
+        ("x=-3", -3),
+        ("3 -4", -4),
+        ("\u22125", -5),
+        ("1.2.3", 3),
+        ("1,2", 2),
+        ("1,2345", 2345),
+        ("12,345,678", 12345678),
+        ("1,234,56", 56),
+        ("1234,567.5", 567.5),
+        ("3.", 3),
+    ],
 )
 def test_the_last_number_of_a_text(text: str, number: float | None) -> None:
     assert last_number(text) == number
@@ -191,6 +212,15 @@ def by_level(text, level, prompt="", missing="default"):
 def everything(text, **columns):
     from groupwise.types import Score
     return Score(1.0, {"columns": float(len(columns))})
+
+async def awaited(text, level):
+    return len(text)
+
+async def leaves_later(text):
+    raise SystemExit(3)
+
+def leaves(text):
+    raise SystemExit(3)
 
 def breaks(text, **columns):
     return 1 / 0
@@ -220,12 +250,35 @@ def test_a_reward_of_ones_own_is_found_in_the_present_folder(
 
 @pytest.mark.parametrize(
     ("function", "fault"),
-    [("breaks", "raised ZeroDivisionError on .*line"), ("says_nothing", "returned None on .*line")],
+    [
+        ("leaves", "raised SystemExit on .*line \\d+: 3"),
+        ("breaks", "raised ZeroDivisionError on .*line"),
+        ("says_nothing", "returned None on .*line"),
+    ],
 )
 def test_a_reward_that_breaks_names_the_row(written: Callable[..., Path], function: str, fault: str) -> None:
     data = find_data(written(ROWS), {"check": f"{written(REWARD, 'mine.py')}:{function}"})
     with pytest.raises(ContractError, match=fault):
         data.grade(data.training(0, 0), "x", True)
+
+
+def test_a_reward_of_ones_own_may_be_async(written: Callable[..., Path]) -> None:
+    source, path = written(REWARD, "mine.py"), written(ROWS)
+    for function, expected in [("awaited", Score(3.0)), ("leaves_later", "raised SystemExit on .*line")]:
+        data = find_data(path, {"check": f"{source}:{function}"})
+        graded = data.grade(data.training(0, 0), "abc", True)
+        assert inspect.iscoroutine(graded)
+        if isinstance(expected, Score):
+            assert asyncio.run(graded) == expected
+        else:
+            with pytest.raises(ContractError, match=expected):
+                asyncio.run(graded)
+
+
+def test_a_module_that_ends_the_program_is_refused(written: Callable[..., Path]) -> None:
+    mine = written("import sys; sys.exit(2)", "mine.py")
+    with pytest.raises(ConfigError, match="cannot be imported: SystemExit: 2"):
+        find_data(written(ROWS), {"check": f"{mine}:f"})
 
 
 GOOD = json_lines(ROWS[:3])

@@ -11,7 +11,7 @@ import hashlib
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -97,7 +97,7 @@ class DataProblems:
             return self.test
         return random.Random(seed).sample(self.test, count)
 
-    def grade(self, problem: Problem, text: str, finished: bool) -> Score:
+    def grade(self, problem: Problem, text: str, finished: bool) -> Score | Awaitable[Score]:
         return self.check(problem, text, finished, self.options.answer_pattern)
 
     def demonstration(self, problem: Problem) -> str:

@@ -20,6 +20,7 @@ from groupwise.agents.product import check_listed, load_language
 from groupwise.config import TrainingConfig
 from groupwise.language.engine import Engine
 from groupwise.language.policy import LanguagePolicy
+from groupwise.rewards.scoring import Scorer
 from groupwise.training.estimate import padded
 from groupwise.training.session import Parts
 from groupwise.types import Batch, Policy
@@ -37,7 +38,7 @@ def build(cfg: TrainingConfig) -> Parts:
     engine = Engine(language.model, language.tokenizer)
     check_listed(problems, language.tokenizer, engine.max_length)
     source = Demonstrations(cfg, problems, language.tokenizer, policy, engine)
-    examination = greedy_evaluation(cfg, problems, engine, language.tokenizer)
+    examination = greedy_evaluation(cfg, problems, engine, language.tokenizer, source.scorer)
     return Parts(policy, source, examination, lambda: examination.shown)
 
 
@@ -48,6 +49,7 @@ class Demonstrations:
         self, cfg: TrainingConfig, problems: Problems, tokenizer: Any, policy: LanguagePolicy, engine: Engine
     ) -> None:
         self.cfg, self.problems, self.tokenizer, self.policy, self.engine = cfg, problems, tokenizer, policy, engine
+        self.scorer = Scorer(timeout=cfg.rollout.reward_timeout)
         self.cursor = 0
 
     def next(self) -> Batch:
@@ -89,3 +91,4 @@ class Demonstrations:
 
     def close(self) -> None:
         self.engine.close()
+        self.scorer.close()
