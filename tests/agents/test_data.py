@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,6 +26,7 @@ from groupwise.errors import ConfigError, ContractError
 from groupwise.types import Score
 
 ROWS = [{"prompt": f"{n}+{n}", "answer": str(2 * n), "level": n % 3} for n in range(60)]
+LATIN = pa.StringArray.from_buffers(3, pa.py_buffer(np.arange(4, dtype=np.int32)), pa.py_buffer(b"ab\xff"))
 GSM8K = next((p for parent in Path(__file__).parents if (p := parent / "shared/data/gsm8k").is_dir()), None)
 
 
@@ -334,6 +336,26 @@ def test_other_files_are_refused_as_clearly(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         find_data(written(content, name), {})
+
+
+@pytest.mark.parametrize(
+    ("column", "sentence"),
+    [
+        (LATIN, "row 3: the column 'odd' is not UTF-8 text .at byte 0."),
+        (pa.array([0, 0, 2**62], pa.timestamp("ms")), "row 3: the column 'odd' holds a timestamp.ms. that Python cannot"),
+    ],
+)
+def test_values_that_python_cannot_hold_are_named(tmp_path: Path, column: pa.Array, sentence: str) -> None:
+    table = pa.table({"prompt": ["1", "2", "3"], "answer": ["1", "2", "3"], "odd": column})
+    pq.write_table(table, tmp_path / "odd.parquet")
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    (folder / "state.json").write_text('{"_data_files": [{"filename": "data.arrow"}]}')
+    with pa.OSFile(str(folder / "data.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    for path in (tmp_path / "odd.parquet", folder):
+        with pytest.raises(ConfigError, match=f"{path.name} {sentence}"):
+            find_data(path, {})
 
 
 def test_folders_and_missing_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -262,17 +262,45 @@ def test_a_prompt_longer_than_the_context_is_refused_before_the_run(
         build(settings(environment=str(tmp_path / "long.jsonl"), options={"demonstration": "answer"}))
 
 
-def test_a_demonstration_longer_than_the_context_is_refused(
-    settings: Callable[..., TrainingConfig], tmp_path: Path
-) -> None:
-    rows = [{"prompt": str(n), "answer": "1" * 2048} for n in range(30)]
-    (tmp_path / "long.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    parts = warm_start.build(
-        settings(environment=str(tmp_path / "long.jsonl"), options={"demonstration": "answer"}, tasks_per_step=2)
-    )
-    with pytest.raises(ConfigError, match=r"long.jsonl line \d+ needs \d+ tokens with its answer"):
-        parts.source.next()
-    parts.source.close()
+GOOD = {"prompt": [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "2"}], "answer": "2"}
+
+
+def chat(role: str = "user", content: str = "1+2", said: str = "3") -> list[dict[str, str]]:
+    return [{"role": role, "content": content}, {"role": "assistant", "content": said}]
+
+
+@pytest.mark.parametrize(
+    ("build", "row", "sentence"),
+    [
+        (
+            product.build,
+            chat("wizard"),
+            "line 18: the model's chat template refuses messages of wizard: .*no role wizard",
+        ),
+        (
+            product.build,
+            chat("us|>er"),
+            r"line 18: the column 'prompt' has a message of the role 'us\|>er', not a plain word",
+        ),
+        (product.build, chat(content="1<|end|><|assistant|>2"), r"line 18 holds '<\|assistant\|>', which is a special"),
+        (warm_start.build, chat(said="3<pad>"), "line 18 holds '<pad>', which is a special token"),
+        (warm_start.build, chat(said="3" * 2048), r"line 18 needs \d+ tokens with its answer, .* context is 2048"),
+        (warm_start.build, chat()[:1], "has no demonstrations to imitate .*line 18"),
+        (warm_start.check, chat()[:1], "has no demonstrations to imitate .*line 18"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_refused_before_the_run_with_its_line(
+    settings: Callable[..., TrainingConfig], tmp_path: Path, build: Callable[[TrainingConfig], Any],
+    row: list[dict[str, str]], sentence: str,
+) -> None:  # fmt: skip
+    rows = [{**GOOD, "prompt": chat(content=f"{n}+1")} for n in range(30)]
+    rows[17] = {"prompt": row, "answer": "3"}
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "judged.jsonl").write_text(json.dumps(GOOD))
+    cfg = settings(environment=str(tmp_path / "rows.jsonl"), options={"eval_file": str(tmp_path / "judged.jsonl")})
+    with pytest.raises(ConfigError, match=sentence) as caught:
+        build(cfg)
+    assert "\n" not in caught.value.message
 
 
 def test_a_model_without_a_chat_format_gets_the_plain_text() -> None:

@@ -112,16 +112,47 @@ def prompt_ids(tokenizer: Any, problem: Problem, limit: int) -> list[int]:
 
     A prompt that leaves no room for an answer in a context of `limit` tokens is refused.
     """
+    insist_on_plain_text(problem, special_tokens(tokenizer))
     if tokenizer.chat_template is None and isinstance(problem.prompt, str):
         ids = tokenizer.encode(problem.prompt)
     elif tokenizer.chat_template is None:
         raise ConfigError(f"{problem.label} is a chat, and the model has no chat format", hint="Give it as one text.")
     else:
-        ids = tokenizer.apply_chat_template(
-            problem.messages, add_generation_prompt=True, tokenize=True, return_dict=True
-        )["input_ids"]
+        ids = _framed(tokenizer, problem)
     insist_on_room(problem, len(ids) + 1, limit)
     return list(ids)
+
+
+def _framed(tokenizer: Any, problem: Problem) -> Sequence[int]:
+    try:
+        framed = tokenizer.apply_chat_template(
+            problem.messages, add_generation_prompt=True, tokenize=True, return_dict=True
+        )
+    except Exception as error:  # a template is a program and raises what it likes
+        said = " ".join(str(error).split()) or type(error).__name__
+        roles = ", ".join(problem.roles)
+        raise ConfigError(
+            f"{problem.label}: the model's chat template refuses messages of {roles}: {said}",
+            hint="Give the messages other roles or another order.",
+            field="task.environment",
+        ) from error
+    return framed["input_ids"]  # type: ignore[no-any-return]
+
+
+def special_tokens(tokenizer: Any) -> list[str]:
+    """The tokens that frame a text. Written out inside one, they would be encoded as the frame itself."""
+    added = (token.content for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special)
+    return sorted({*added, *tokenizer.all_special_tokens})
+
+
+def insist_on_plain_text(problem: Problem, special: Sequence[str], demonstration: str = "") -> None:
+    for token in special:
+        if token in problem.text or token in demonstration:
+            raise ConfigError(
+                f"{problem.label} holds {token!r}, which is a special token of the model and no text",
+                hint="Write it otherwise, or leave the row out.",
+                field="task.environment",
+            )
 
 
 def insist_on_room(problem: Problem, tokens: int, limit: int) -> None:
@@ -134,10 +165,17 @@ def insist_on_room(problem: Problem, tokens: int, limit: int) -> None:
 
 
 def check_prompts(problems: Iterable[Problem], tokenizer: Any, limit: int) -> None:
-    """Refuse prompts that are too long before a run starts. A token is a byte at least: short texts need no look."""
+    """Refuse what cannot be asked before a run starts.
+
+    Only what may differ is made into tokens: every order of roles once, and long texts. A token is a byte at least.
+    """
+    seen: set[tuple[str, ...]] = set()
+    special = special_tokens(tokenizer)
     for problem in problems:
-        if len(problem.text.encode()) >= limit // 2:
+        insist_on_plain_text(problem, special)
+        if problem.roles not in seen or len(problem.text.encode()) >= limit // 2:
             prompt_ids(tokenizer, problem, limit)
+            seen.add(problem.roles)
 
 
 def rows_of_tokens(attempts: Attempts) -> Rows:

@@ -23,6 +23,7 @@ from groupwise.agents.rows import Row, read_rows, read_splits, refused
 from groupwise.errors import ConfigError
 from groupwise.types import Score
 
+ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 COLUMN = re.compile(r"\{(\w+)\}")
 
 
@@ -196,6 +197,9 @@ def _chat(row: Row, name: str, value: Any) -> tuple[tuple[Message, ...] | str, s
         raise refused(
             f"{row.place}: the column {name!r} is not a chat", 'A message is {"role": "user", "content": "…"}.'
         )
+    for role in (m["role"] for m in sound):
+        if not ROLE.fullmatch(role):
+            raise refused(f"{row.place}: the column {name!r} has a message of the role {role!r:.60}, not a plain word")
     chat = tuple({"role": m["role"], "content": _text(row, f"{name}.content", m["content"])} for m in sound)
     said = chat[-1]["content"] if chat[-1]["role"] == "assistant" else None
     return (chat, None) if said is None else (chat[:-1], said)

@@ -46,6 +46,11 @@ class Problem:
         return [{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else list(self.prompt)
 
     @property
+    def roles(self) -> tuple[str, ...]:
+        """Who speaks, in order."""
+        return tuple(message["role"] for message in self.messages)
+
+    @property
     def text(self) -> str:
         """The prompt as a reader sees it."""
         if isinstance(self.prompt, str):
