@@ -342,7 +342,10 @@ def test_other_files_are_refused_as_clearly(
     ("column", "sentence"),
     [
         (LATIN, "row 3: the column 'odd' is not UTF-8 text .at byte 0."),
-        (pa.array([0, 0, 2**62], pa.timestamp("ms")), "row 3: the column 'odd' holds a timestamp.ms. that Python cannot"),
+        (
+            pa.array([0, 0, 2**62], pa.timestamp("ms")),
+            "row 3: the column 'odd' holds a timestamp.ms. that Python cannot",
+        ),
     ],
 )
 def test_values_that_python_cannot_hold_are_named(tmp_path: Path, column: pa.Array, sentence: str) -> None:
