@@ -244,13 +244,13 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One attempt at a held-out task, as a reader wants to see it."""
+    """One attempt at a held-out task, as a reader wants to see it; `correct` is None where its score does not say."""
 
     prompt: str
     text: str
     expected: str
     total: float
-    correct: bool
+    correct: bool | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,6 +26,7 @@ from groupwise.errors import ConfigError, ContractError
 from groupwise.types import Score
 
 ROWS = [{"prompt": f"{n}+{n}", "answer": str(2 * n), "level": n % 3} for n in range(60)]
+LATIN = pa.StringArray.from_buffers(3, pa.py_buffer(np.arange(4, dtype=np.int32)), pa.py_buffer(b"ab\xff"))
 GSM8K = next((p for parent in Path(__file__).parents if (p := parent / "shared/data/gsm8k").is_dir()), None)
 
 
@@ -176,7 +180,28 @@ def test_checks(written: Callable[..., Path], check: str, right: list[str], wron
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("1,000", 1000), ("-3.50", -3.5), (".5", 0.5), ("x1e2y", 100), ("--", None)]
+    ("text", "number"),
+    [
+        ("1,000", 1000),
+        ("-3.50", -3.5),
+        (".5", 0.5),
+        ("x1e2y", 100),
+        ("--", None),
+        ("3-4", 4),
+        ("8/2=8-4", 4),
+        ("2024-05", 5),
+        ("x-3", 3),
+        ("x=-3", -3),
+        ("3 -4", -4),
+        ("\u22125", -5),
+        ("1.2.3", 3),
+        ("1,2", 2),
+        ("1,2345", 2345),
+        ("12,345,678", 12345678),
+        ("1,234,56", 56),
+        ("1234,567.5", 567.5),
+        ("3.", 3),
+    ],
 )
 def test_the_last_number_of_a_text(text: str, number: float | None) -> None:
     assert last_number(text) == number
@@ -189,6 +214,15 @@ def by_level(text, level, prompt="", missing="default"):
 def everything(text, **columns):
     from groupwise.types import Score
     return Score(1.0, {"columns": float(len(columns))})
+
+async def awaited(text, level):
+    return len(text)
+
+async def leaves_later(text):
+    raise SystemExit(3)
+
+def leaves(text):
+    raise SystemExit(3)
 
 def breaks(text, **columns):
     return 1 / 0
@@ -218,12 +252,35 @@ def test_a_reward_of_ones_own_is_found_in_the_present_folder(
 
 @pytest.mark.parametrize(
     ("function", "fault"),
-    [("breaks", "raised ZeroDivisionError on .*line"), ("says_nothing", "returned None on .*line")],
+    [
+        ("leaves", "raised SystemExit on .*line \\d+: 3"),
+        ("breaks", "raised ZeroDivisionError on .*line"),
+        ("says_nothing", "returned None on .*line"),
+    ],
 )
 def test_a_reward_that_breaks_names_the_row(written: Callable[..., Path], function: str, fault: str) -> None:
     data = find_data(written(ROWS), {"check": f"{written(REWARD, 'mine.py')}:{function}"})
     with pytest.raises(ContractError, match=fault):
         data.grade(data.training(0, 0), "x", True)
+
+
+def test_a_reward_of_ones_own_may_be_async(written: Callable[..., Path]) -> None:
+    source, path = written(REWARD, "mine.py"), written(ROWS)
+    for function, expected in [("awaited", Score(3.0)), ("leaves_later", "raised SystemExit on .*line")]:
+        data = find_data(path, {"check": f"{source}:{function}"})
+        graded = data.grade(data.training(0, 0), "abc", True)
+        assert inspect.iscoroutine(graded)
+        if isinstance(expected, Score):
+            assert asyncio.run(graded) == expected
+        else:
+            with pytest.raises(ContractError, match=expected):
+                asyncio.run(graded)
+
+
+def test_a_module_that_ends_the_program_is_refused(written: Callable[..., Path]) -> None:
+    mine = written("import sys; sys.exit(2)", "mine.py")
+    with pytest.raises(ConfigError, match="cannot be imported: SystemExit: 2"):
+        find_data(written(ROWS), {"check": f"{mine}:f"})
 
 
 GOOD = json_lines(ROWS[:3])
@@ -281,6 +338,29 @@ def test_other_files_are_refused_as_clearly(
         find_data(written(content, name), {})
 
 
+@pytest.mark.parametrize(
+    ("column", "sentence"),
+    [
+        (LATIN, "row 3: the column 'odd' is not UTF-8 text .at byte 0."),
+        (
+            pa.array([0, 0, 2**62], pa.timestamp("ms")),
+            "row 3: the column 'odd' holds a timestamp.ms. that Python cannot",
+        ),
+    ],
+)
+def test_values_that_python_cannot_hold_are_named(tmp_path: Path, column: pa.Array, sentence: str) -> None:
+    table = pa.table({"prompt": ["1", "2", "3"], "answer": ["1", "2", "3"], "odd": column})
+    pq.write_table(table, tmp_path / "odd.parquet")
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    (folder / "state.json").write_text('{"_data_files": [{"filename": "data.arrow"}]}')
+    with pa.OSFile(str(folder / "data.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    for path in (tmp_path / "odd.parquet", folder):
+        with pytest.raises(ConfigError, match=f"{path.name} {sentence}"):
+            find_data(path, {})
+
+
 def test_folders_and_missing_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="has no rows to train on .it holds nothing"):
         find_data(tmp_path, {})
@@ -304,6 +384,8 @@ def test_folders_and_missing_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [
         ({"promt": "q"}, r"promt = 'q' is not an option of a data file\nDid you mean 'prompt'"),
         ({"prompt": 3}, r"prompt = 3 is of the wrong kind"),
+        ({"held_out_share": 1}, r"held_out_share = 1 must lie between 0 and 1"),
+        ({"held_out_share": True}, r"held_out_share = True is of the wrong kind"),
         ({"held_out_share": 1.0}, r"must lie between 0 and 1"),
         ({"answer_pattern": "(("}, r"is no regular expression"),
         ({"answer_pattern": "#### (.*)"}, r"line 1: the column 'answer' does not match .*####"),

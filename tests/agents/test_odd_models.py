@@ -14,6 +14,7 @@ from groupwise.agents import product, warm_start
 from groupwise.agents.chat import Conversation
 from groupwise.agents.settings import AgentConfig
 from groupwise.config import TrainingConfig
+from groupwise.errors import ConfigError
 from groupwise.language.loading import load_model
 from groupwise.language.tokenizer import character_tokenizer
 from groupwise.training.folder import create_run
@@ -77,3 +78,13 @@ def test_padding_behind_changes_no_number_whatever_it_is_made_of(folder: Folder)
     }
     with torch.no_grad():
         assert torch.equal(policy.evaluate(padded).logp[:, :4], policy.evaluate(alone).logp)
+
+
+def test_a_supervised_run_without_an_end_of_text_token_is_refused(tmp_path: Path, folder: Folder) -> None:
+    path = folder()
+    tokenizer = character_tokenizer()
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(path)
+    cfg = TrainingConfig.from_dict({**LANGUAGE, "model_name": str(path), "output_dir": str(tmp_path)})
+    with pytest.raises(ConfigError, match="has no end-of-text token"):
+        warm_start.build(cfg)

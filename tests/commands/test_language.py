@@ -9,6 +9,7 @@ import pty
 import select
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -232,6 +233,17 @@ def test_a_full_context_is_told_and_the_conversation_goes_on(
         talk(conversation, "tiny@17")
         assert len(conversation.answers) == 1
     assert "and the model takes 2048 with its answer. /reset starts over." in capsys.readouterr().out
+
+
+def test_chat_goes_on_after_lines_that_are_no_text() -> None:
+    """Bytes that are not UTF-8, and a special token written out: in a real process with a real pipe."""
+    command = [sys.executable, "-m", "groupwise.cli", "chat", "tiny", "--max-new-tokens", "4", "--json"]
+    done = subprocess.run(command, input=b"\xff\xfe\n1<|end|>\nhi\n", capture_output=True, timeout=60, check=False)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0
+    assert ["text" in line for line in lines] == [True, False, True]
+    assert lines[1]["error"]["code"] == "not_plain_text"
+    assert b"'<|end|>', which is a special token" in done.stderr
 
 
 def test_chat_in_a_real_terminal() -> None:

@@ -197,6 +197,54 @@ def test_a_reward_that_takes_too_long_fails_its_group_alone():
     assert fine.scores == (Score(1.0),)
 
 
+@pytest.mark.parametrize("wrap", [per_attempt, lambda hang: lambda task, group: [hang(task, m) for m in group]])
+def test_a_reward_that_hangs_without_awaiting_fails_its_group_alone(wrap):
+    over = threading.Event()
+
+    def hangs(task, attempt):
+        return float(over.wait(60)) if task.id == "endless" else 1.0
+
+    groups = [Group(name, Task(name), (attempt(0), attempt(1))) for name in ("endless", "task")]
+    start = time.perf_counter()
+    with Scorer(timeout=0.1) as scorer:
+        late, fine = scorer.score(wrap(hangs), groups)
+    over.set()
+    assert time.perf_counter() - start < 5
+    assert [s.failure.code for s in late.scores] == ["timeout", "timeout"]
+    assert "hangs" in late.scores[0].failure.message or "lambda" in late.scores[0].failure.message
+    assert fine.scores == (Score(1.0), Score(1.0))
+
+
+def test_groups_of_a_reward_that_is_not_async_are_scored_in_order_and_never_two_at_once():
+    seen, at_work = [], threading.Lock()
+
+    def score(task, attempt):
+        assert at_work.acquire(blocking=False)
+        time.sleep(0.002)
+        seen.append(task.id)
+        at_work.release()
+        return 1.0
+
+    names = [str(n) for n in range(5)]
+    scored = score_groups(per_attempt(score), [Group(n, Task(n), (attempt(0),)) for n in names])
+    assert seen == names
+    assert all(s.scores == (Score(1.0),) for s in scored)
+
+
+def test_attempts_that_are_awaited_are_scored_side_by_side():
+    async def judge(task, attempt):
+        await asyncio.sleep(0.1)
+        if attempt.id == "m1":
+            raise ValueError("no opinion")
+        return float(len(attempt))
+
+    start = time.perf_counter()
+    first, lost, *_ = scores_of(per_attempt(judge), *[None] * 20)
+    assert time.perf_counter() - start < 1.0
+    assert first == Score(1.0)
+    assert "no opinion" in lost.failure.message
+
+
 def test_a_reward_may_keep_its_client_from_one_step_to_the_next():
     class Judge:
         def __init__(self):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
+from groupwise.agents.completions import special_tokens
 from groupwise.agents.settings import AgentConfig
 from groupwise.agents.streaming import TextStream
 from groupwise.errors import ConfigError, ContractError
@@ -25,6 +26,12 @@ class ContextFull(ContractError):
     """The conversation no longer fits the model."""
 
     code = "context_full"
+
+
+class NotPlainText(ContractError):
+    """A message that would change the frame of the conversation."""
+
+    code = "not_plain_text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +76,8 @@ class Conversation:
                 hint="Give it one (tokenizer.chat_template = …) and save it again, or take a model trained to chat.",
             )
         self.tokenizer, self.config, self.seed = language.tokenizer, config, seed
-        self.engine = Engine(language.model, language.tokenizer, slots=1).start()
         self.reset()
+        self.engine = Engine(language.model, language.tokenizer, slots=1).start()
 
     def __enter__(self) -> Conversation:
         return self
@@ -81,7 +88,7 @@ class Conversation:
     def reset(self) -> None:
         """Forget everything but the system prompt."""
         system = self.config.system_prompt
-        self.messages = [{"role": "system", "content": system}] if system else []
+        self.messages = [{"role": "system", "content": self._plain(system)}] if system else []
         self.answers: list[Answer] = []
         self._so_far = Script()
 
@@ -90,7 +97,7 @@ class Conversation:
 
         Closing the iterator, or Ctrl-C while it waits, ends the answer where it is: it then counts as cancelled.
         """
-        messages = [*self.messages, {"role": "user", "content": message}]
+        messages = [*self.messages, {"role": "user", "content": self._plain(message)}]
         prompt = self._prompt(messages)
         stream = TextStream(self.tokenizer, self.config.stop)
         tokens: SimpleQueue[int | None] = SimpleQueue()
@@ -113,6 +120,15 @@ class Conversation:
             self.messages = [*messages, {"role": "assistant", "content": answer.text}]
             self.answers.append(answer)
             self._so_far = prompt.followed_by(sampled, self.tokenizer)
+
+    def _plain(self, text: str) -> str:
+        """The text, with question marks for what is no character; a special token written out in it is refused."""
+        token = next((token for token in special_tokens(self.tokenizer) if token in text), None)
+        if token is not None:
+            raise NotPlainText(
+                f"the text holds {token!r}, which is a special token of the model", hint="Write it otherwise."
+            )
+        return text.encode("utf8", "replace").decode()
 
     def _prompt(self, messages: list[dict[str, str]]) -> Script:
         """The conversation up to the model's turn, if it leaves room for an answer."""

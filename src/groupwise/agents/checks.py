@@ -8,7 +8,7 @@ import math
 import re
 import runpy
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from numbers import Real
 from pathlib import Path
@@ -19,7 +19,9 @@ from groupwise.agents.problems import Problem
 from groupwise.errors import ConfigError, ContractError
 from groupwise.types import Score
 
-NUMBER = re.compile(r"[-+]?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,6})?")
+SIGN = r"(?:(?<![^\W_])[-+\u2212])?"  # behind a letter or a digit it is a hyphen, or takes something away
+WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
+NUMBER = re.compile(rf"{SIGN}(?:{WHOLE}(?:\.[0-9]+)?|(?<![0-9])\.[0-9]+)(?:[eE][-+]?[0-9]{{1,6}})?")
 
 
 def answer_in(text: str, pattern: str) -> str | None:
@@ -33,10 +35,10 @@ def answer_in(text: str, pattern: str) -> str | None:
 
 
 def last_number(text: str) -> Decimal | None:
-    """The last number in the text; 1,000 and 1000.0 are the same."""
+    """The last number in the text; 1,000 and 1000.0 are the same, 1,2 are two numbers, and so are 3-4."""
     found = NUMBER.findall(text)
     try:
-        return Decimal(found[-1].replace(",", "")) if found else None
+        return Decimal(found[-1].replace(",", "").replace("\u2212", "-")) if found else None
     except InvalidOperation:
         return None
 
@@ -47,7 +49,7 @@ class Check(Protocol):
     needs_answer: bool
 
     def refuses(self, answer: str) -> str: ...
-    def __call__(self, problem: Problem, text: str, finished: bool, pattern: str) -> Score: ...
+    def __call__(self, problem: Problem, text: str, finished: bool, pattern: str) -> Score | Awaitable[Score]: ...
 
 
 class TextCheck:
@@ -77,7 +79,10 @@ CHECKS: Mapping[str, TextCheck] = {
 
 
 class FunctionCheck:
-    """A function of one's own: it gets the text and, by their names, the columns of the row that it asks for."""
+    """A function of one's own: it gets the text and, by their names, the columns of the row that it asks for.
+
+    It may be async. One that ends the program has failed like one that raises.
+    """
 
     needs_answer = False
 
@@ -98,13 +103,26 @@ class FunctionCheck:
     def refuses(self, answer: str) -> str:
         return ""
 
-    def __call__(self, problem: Problem, text: str, finished: bool, pattern: str) -> Score:
+    def __call__(self, problem: Problem, text: str, finished: bool, pattern: str) -> Score | Awaitable[Score]:
         columns = {name: value for name, value in problem.columns.items() if self._wants(name)}
         try:
             score = self.function(text, **columns)
-        except Exception as error:
-            message = f"{self.reference} raised {type(error).__name__} on {problem.place}: {error}"
-            raise ContractError(message, hint="Run it on this row alone to see the traceback.") from error
+        except (Exception, SystemExit) as error:
+            raise self._broken(problem, error) from error
+        return self._awaited(problem, score) if inspect.isawaitable(score) else self._sound(problem, score)
+
+    async def _awaited(self, problem: Problem, score: Awaitable[Any]) -> Score:
+        try:
+            answer = await score
+        except (Exception, SystemExit) as error:
+            raise self._broken(problem, error) from error
+        return self._sound(problem, answer)
+
+    def _broken(self, problem: Problem, error: BaseException) -> ContractError:
+        message = f"{self.reference} raised {type(error).__name__} on {problem.place}: {error}"
+        return ContractError(message, hint="Run it on this row alone to see the traceback.")
+
+    def _sound(self, problem: Problem, score: Any) -> Score:
         total = score.total if isinstance(score, Score) else score
         if not isinstance(total, Real) or not math.isfinite(total):
             raise ContractError(f"{self.reference} returned {score!r:.80} on {problem.place}, not a finite number")
@@ -137,7 +155,7 @@ def _module(reference: str, module: str) -> Any:
             return importlib.import_module(module)
         finally:
             sys.path.pop(0)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _refused(reference, f"cannot be imported: {type(error).__name__}: {error}") from error
 
 

@@ -6,7 +6,7 @@ carried as they were sampled and never made again from text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,46 +49,57 @@ class Completions:
             for task, ids in zip(tasks, prompts, strict=True)
             for member in range(self.group_size)
         ]
-        answers = iter(self.engine.generate(requests, self.params))
-        return [
-            Group(
-                f"g{task.seed}", task, tuple(self._attempt(task, ids, n, next(answers)) for n in range(self.group_size))
-            )
-            for task, ids in zip(tasks, prompts, strict=True)
-        ]
-
-    def _attempt(self, task: Task, prompt: list[int], number: int, sampled: Sampled) -> Trajectory:
-        """The attempt as arrays. A limit on length is part of the task, so an answer that hits it has ended too."""
-        ids = np.concatenate([np.array(prompt, np.int64), sampled.ids])
-        before = len(prompt)
-        mask = np.arange(len(ids)) >= before
-
-        def behind(values: Array) -> Array:
-            return np.concatenate([np.zeros(before, values.dtype), values])
-
-        return Trajectory(
-            id=f"g{task.seed}/m{number}",
-            task_id=task.id,
-            group_id=f"g{task.seed}",
-            obs=ids,
-            actions=ids,
-            mask=mask,
-            behavior_logp=behind(sampled.logp),
-            versions=behind(sampled.versions),
-            rewards=np.zeros(len(ids)),
-            end=ENDS[sampled.end],
-            terminated=True,
-            meta={
-                "text": self.tokenizer.decode(sampled.ids, skip_special_tokens=True),
-                "prompt": task.payload.prompt,
-            },
-        )
+        return as_groups(self.tokenizer, tasks, prompts, self.engine.generate(requests, self.params))
 
     def state_dict(self) -> dict[str, Any]:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """A rollout is a function of weights, seed and task numbers: there is nothing to restore."""
+
+
+def as_attempt(tokenizer: Any, task: Task, prompt: Sequence[int], number: int, sampled: Sampled) -> Trajectory:
+    """The attempt as arrays. A limit on length is part of the task, so an answer that hits it has ended too."""
+    ids = np.concatenate([np.array(prompt, np.int64), sampled.ids])
+    before = len(prompt)
+    mask = np.arange(len(ids)) >= before
+
+    def behind(values: Array) -> Array:
+        return np.concatenate([np.zeros(before, values.dtype), values])
+
+    return Trajectory(
+        id=f"g{task.seed}/m{number}",
+        task_id=task.id,
+        group_id=f"g{task.seed}",
+        obs=ids,
+        actions=ids,
+        mask=mask,
+        behavior_logp=behind(sampled.logp),
+        versions=behind(sampled.versions),
+        rewards=np.zeros(len(ids)),
+        end=ENDS[sampled.end],
+        terminated=True,
+        meta={"text": answer_text(tokenizer, sampled), "prompt": task.payload.prompt},
+    )
+
+
+def answer_text(tokenizer: Any, sampled: Sampled) -> str:
+    """What is graded and shown: without the special token that ended it, but with every other, where none belongs."""
+    ids = sampled.ids
+    if sampled.end == "stop" and not tokenizer.decode(ids[-1:], skip_special_tokens=True):
+        ids = ids[:-1]
+    return str(tokenizer.decode(ids, skip_special_tokens=False))
+
+
+def as_groups(
+    tokenizer: Any, tasks: Sequence[Task], prompts: Sequence[Sequence[int]], answers: Sequence[Sampled]
+) -> list[Group]:
+    """The answers, in order and as many to each, as groups."""
+    rest, size = iter(answers), len(answers) // max(len(tasks), 1)
+    return [
+        Group(f"g{task.seed}", task, tuple(as_attempt(tokenizer, task, ids, n, next(rest)) for n in range(size)))
+        for task, ids in zip(tasks, prompts, strict=True)
+    ]
 
 
 def sampling_seed(seed: int, task: int, member: int) -> int:
@@ -101,16 +112,47 @@ def prompt_ids(tokenizer: Any, problem: Problem, limit: int) -> list[int]:
 
     A prompt that leaves no room for an answer in a context of `limit` tokens is refused.
     """
+    insist_on_plain_text(problem, special_tokens(tokenizer))
     if tokenizer.chat_template is None and isinstance(problem.prompt, str):
         ids = tokenizer.encode(problem.prompt)
     elif tokenizer.chat_template is None:
         raise ConfigError(f"{problem.label} is a chat, and the model has no chat format", hint="Give it as one text.")
     else:
-        ids = tokenizer.apply_chat_template(
-            problem.messages, add_generation_prompt=True, tokenize=True, return_dict=True
-        )["input_ids"]
+        ids = _framed(tokenizer, problem)
     insist_on_room(problem, len(ids) + 1, limit)
     return list(ids)
+
+
+def _framed(tokenizer: Any, problem: Problem) -> Sequence[int]:
+    try:
+        framed = tokenizer.apply_chat_template(
+            problem.messages, add_generation_prompt=True, tokenize=True, return_dict=True
+        )
+    except Exception as error:  # a template is a program and raises what it likes
+        said = " ".join(str(error).split()) or type(error).__name__
+        roles = ", ".join(problem.roles)
+        raise ConfigError(
+            f"{problem.label}: the model's chat template refuses messages of {roles}: {said}",
+            hint="Give the messages other roles or another order.",
+            field="task.environment",
+        ) from error
+    return framed["input_ids"]  # type: ignore[no-any-return]
+
+
+def special_tokens(tokenizer: Any) -> list[str]:
+    """The tokens that frame a text. Written out inside one, they would be encoded as the frame itself."""
+    added = (token.content for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special)
+    return sorted({*added, *tokenizer.all_special_tokens})
+
+
+def insist_on_plain_text(problem: Problem, special: Sequence[str], demonstration: str = "") -> None:
+    for token in special:
+        if token in problem.text or token in demonstration:
+            raise ConfigError(
+                f"{problem.label} holds {token!r}, which is a special token of the model and no text",
+                hint="Write it otherwise, or leave the row out.",
+                field="task.environment",
+            )
 
 
 def insist_on_room(problem: Problem, tokens: int, limit: int) -> None:
@@ -123,10 +165,17 @@ def insist_on_room(problem: Problem, tokens: int, limit: int) -> None:
 
 
 def check_prompts(problems: Iterable[Problem], tokenizer: Any, limit: int) -> None:
-    """Refuse prompts that are too long before a run starts. A token is a byte at least: short texts need no look."""
+    """Refuse what cannot be asked before a run starts.
+
+    Only what may differ is made into tokens: every order of roles once, and long texts. A token is a byte at least.
+    """
+    seen: set[tuple[str, ...]] = set()
+    special = special_tokens(tokenizer)
     for problem in problems:
-        if len(problem.text.encode()) >= limit // 2:
+        insist_on_plain_text(problem, special)
+        if problem.roles not in seen or len(problem.text.encode()) >= limit // 2:
             prompt_ids(tokenizer, problem, limit)
+            seen.add(problem.roles)
 
 
 def rows_of_tokens(attempts: Attempts) -> Rows:
@@ -145,9 +194,10 @@ def rows_of_tokens(attempts: Attempts) -> Rows:
 def grader(problems: Problems) -> Any:
     """The reward: a function of one attempt's text."""
 
-    def score(task: Task, attempt: Trajectory) -> Score:
+    def score(task: Task, attempt: Trajectory) -> Score | Awaitable[Score]:
         return problems.grade(task.payload, attempt.meta["text"], attempt.end is End.FINISHED)
 
+    score.__qualname__ = f"the grade of {problems.name!r}"
     return score
 
 

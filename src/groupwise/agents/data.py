@@ -11,7 +11,7 @@ import hashlib
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from groupwise.agents.rows import Row, read_rows, read_splits, refused
 from groupwise.errors import ConfigError
 from groupwise.types import Score
 
+ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 COLUMN = re.compile(r"\{(\w+)\}")
 
 
@@ -46,7 +47,8 @@ class DataOptions:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
                 raise _wrong_option(name, value, "is not an option of a data file", hint)
-            if not isinstance(value, known[name]):
+            fits = float | int if known[name] is float else known[name]
+            if not isinstance(value, fits) or isinstance(value, bool):
                 raise _wrong_option(name, value, "is of the wrong kind", f"It is a {known[name].__name__}.")
         read = cls(**options)
         if not 0 < read.held_out_share < 1:
@@ -96,7 +98,7 @@ class DataProblems:
             return self.test
         return random.Random(seed).sample(self.test, count)
 
-    def grade(self, problem: Problem, text: str, finished: bool) -> Score:
+    def grade(self, problem: Problem, text: str, finished: bool) -> Score | Awaitable[Score]:
         return self.check(problem, text, finished, self.options.answer_pattern)
 
     def demonstration(self, problem: Problem) -> str:
@@ -195,6 +197,9 @@ def _chat(row: Row, name: str, value: Any) -> tuple[tuple[Message, ...] | str, s
         raise refused(
             f"{row.place}: the column {name!r} is not a chat", 'A message is {"role": "user", "content": "…"}.'
         )
+    for role in (m["role"] for m in sound):
+        if not ROLE.fullmatch(role):
+            raise refused(f"{row.place}: the column {name!r} has a message of the role {role!r:.60}, not a plain word")
     chat = tuple({"role": m["role"], "content": _text(row, f"{name}.content", m["content"])} for m in sound)
     said = chat[-1]["content"] if chat[-1]["role"] == "assistant" else None
     return (chat, None) if said is None else (chat[:-1], said)

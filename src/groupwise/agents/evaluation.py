@@ -8,20 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.agents.completions import prompt_ids, sampling_seed
+from groupwise.agents.completions import as_groups, grader, prompt_ids, sampling_seed
 from groupwise.agents.problems import Problem, Problems, is_correct
 from groupwise.config import TrainingConfig
 from groupwise.errors import ContractError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
-from groupwise.types import Policy, Sample, Score
+from groupwise.rewards.scoring import Scorer, per_attempt
+from groupwise.types import Failed, Policy, Sample, Score, ScoredGroup, Task
 
 SHOWN, LONGEST = 8, 2000
 
 
-def greedy_evaluation(cfg: TrainingConfig, problems: Problems, engine: Engine, tokenizer: Any) -> Examination:
-    """The evaluation of a run: its held-out problems, and the engine that answers them."""
+def greedy_evaluation(
+    cfg: TrainingConfig, problems: Problems, engine: Engine, tokenizer: Any, scorer: Scorer
+) -> Examination:
+    """The evaluation of a run: its held-out problems, the engine that answers them, and who grades the answers."""
     return Examination(
-        problems, problems.held_out(cfg.run.eval_seed, cfg.run.eval_episodes), engine, tokenizer,
+        problems, problems.held_out(cfg.run.eval_seed, cfg.run.eval_episodes), engine, tokenizer, scorer,
         drawn=SamplingParams(**dict(cfg.sampling.items())), samples=cfg.run.eval_samples, seed=cfg.run.eval_seed,
     )  # fmt: skip
 
@@ -30,45 +33,40 @@ class Examination:
     """A fixed set of problems, put to the weights that the engine holds now.
 
     With `samples` above 1, every problem is also answered that often as in training, for pass@k. An answer that its
-    grade fails on is left out, and counted in `eval/failed_share`. `shown` are the first few greedy answers of the last
-    time.
+    grade fails on, or takes longer over than the scorer waits, is left out and counted in `eval/failed_share`. `shown`
+    are the first few greedy answers of the last time.
     """
 
     def __init__(
-        self, problems: Problems, held_out: Sequence[Problem], engine: Engine, tokenizer: Any, *,
+        self, problems: Problems, held_out: Sequence[Problem], engine: Engine, tokenizer: Any, scorer: Scorer, *,
         drawn: SamplingParams, samples: int = 1, seed: int = 0,
     ) -> None:  # fmt: skip
-        self.problems, self.held_out, self.engine, self.tokenizer = problems, held_out, engine, tokenizer
+        self.engine, self.tokenizer, self.scorer = engine, tokenizer, scorer
+        self.tasks = [Task(f"{problems.name}/held out {n}", problem, n) for n, problem in enumerate(held_out)]
         self.prompts = [prompt_ids(tokenizer, problem, engine.max_length) for problem in held_out]
+        self.reward = per_attempt(grader(problems))
         self.greedy = SamplingParams(max_new_tokens=drawn.max_new_tokens, temperature=0.0)
         self.drawn, self.samples, self.seed = drawn, samples, seed
         self.shown: list[Sample] = []
 
     def __call__(self, policy: Policy) -> Mapping[str, float]:
         sampled = self.engine.generate([(ids, 0) for ids in self.prompts], self.greedy)
-        outcomes = [self._grade(problem, answer) for problem, answer in zip(self.held_out, sampled, strict=True)]
+        graded = self._grade(sampled)
+        self.shown = [shown for group in graded[:SHOWN] for shown in _samples(group)]
+        outcomes = [group.scores[0] for group in graded]
         scores = [outcome for outcome in outcomes if isinstance(outcome, Score)]
-        self.shown = [
-            Sample(
-                problem.text[:LONGEST],
-                self._text(answer)[:LONGEST],
-                problem.answer[:LONGEST],
-                score.total,
-                is_correct(score),
-            )
-            for problem, answer, score in zip(self.held_out[:SHOWN], sampled, outcomes, strict=False)
-            if isinstance(score, Score)
-        ]
         if not scores:
-            raise next(outcome for outcome in outcomes if isinstance(outcome, ContractError))
+            raise next(_error(outcome) for outcome in outcomes if isinstance(outcome, Failed))
         totals = np.array([score.total for score in scores])
         metrics = {
             "eval/reward_mean": float(totals.mean()),
             "eval/reward_std": float(totals.std()),
-            "eval/accuracy": float(np.mean([is_correct(score) for score in scores])),
             "eval/length_mean": float(np.mean([len(answer.ids) for answer in sampled])),
             "eval/attempts": float(len(sampled)),
         }
+        right = [is_correct(score) for score in scores]
+        if None not in right:
+            metrics["eval/accuracy"] = sum(map(bool, right)) / len(right)
         if len(scores) < len(sampled):
             metrics["eval/failed_share"] = 1 - len(scores) / len(sampled)
         if all("format" in score.parts for score in scores):
@@ -76,33 +74,43 @@ class Examination:
         return {**metrics, **(self._pass_rates() if self.samples > 1 else {})}
 
     def _pass_rates(self) -> dict[str, float]:
-        """pass@k for k = 1, 2, 4, … samples, averaged over the problems of which all samples could be graded."""
+        """pass@k for k = 1, 2, 4, … samples, averaged over the problems of which all samples could be graded.
+
+        None where a score does not tell right from wrong.
+        """
         requests = [
             (ids, sampling_seed(self.seed, number, sample))
             for number, ids in enumerate(self.prompts)
             for sample in range(self.samples)
         ]
-        sampled = iter(self.engine.generate(requests, self.drawn))
-        right = []
-        for problem in self.held_out:
-            outcomes = [self._grade(problem, next(sampled)) for _ in range(self.samples)]
-            scores = [outcome for outcome in outcomes if isinstance(outcome, Score)]
+        counts = []
+        for group in self._grade(self.engine.generate(requests, self.drawn)):
+            scores = [score for score in group.scores if isinstance(score, Score)]
+            right = [is_correct(score) for score in scores]
+            if None in right:
+                return {}
             if len(scores) == self.samples:
-                right.append(sum(is_correct(score) for score in scores))
+                counts.append(sum(map(bool, right)))
         return {
-            f"eval/pass@{k}": float(np.mean([pass_at_k(self.samples, correct, k) for correct in right]))
+            f"eval/pass@{k}": float(np.mean([pass_at_k(self.samples, correct, k) for correct in counts]))
             for k in powers_of_two(self.samples)
-            if right
+            if counts
         }
 
-    def _grade(self, problem: Problem, answer: Sampled) -> Score | ContractError:
-        try:
-            return self.problems.grade(problem, self._text(answer), answer.end == "stop")
-        except ContractError as error:
-            return error
+    def _grade(self, answers: Sequence[Sampled]) -> list[ScoredGroup]:
+        return self.scorer.score(self.reward, as_groups(self.tokenizer, self.tasks, self.prompts, answers))
 
-    def _text(self, answer: Sampled) -> str:
-        return str(self.tokenizer.decode(answer.ids, skip_special_tokens=True))
+
+def _samples(graded: ScoredGroup) -> Iterator[Sample]:
+    problem = graded.group.task.payload
+    for attempt, score in zip(graded.group.members, graded.scores, strict=True):
+        if isinstance(score, Score):
+            prompt, text, answer = (said[:LONGEST] for said in (problem.text, attempt.meta["text"], problem.answer))
+            yield Sample(prompt, text, answer, score.total, is_correct(score))
+
+
+def _error(failed: Failed) -> ContractError:
+    return ContractError(f"no held-out answer could be graded: {failed.failure.message}", hint=failed.failure.hint)
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:

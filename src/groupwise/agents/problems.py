@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -46,6 +46,11 @@ class Problem:
         return [{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else list(self.prompt)
 
     @property
+    def roles(self) -> tuple[str, ...]:
+        """Who speaks, in order."""
+        return tuple(message["role"] for message in self.messages)
+
+    @property
     def text(self) -> str:
         """The prompt as a reader sees it."""
         if isinstance(self.prompt, str):
@@ -57,7 +62,8 @@ class Problems(Protocol):
     """Where problems come from.
 
     `training` is a pure function of its arguments, so that a run can go on anywhere; what it returns is never among
-    what `held_out` returns, whatever the seeds. `demonstration` is the text a supervised run imitates, or a
+    what `held_out` returns, whatever the seeds. `grade` is called in a thread; what it returns may have to be awaited.
+    `demonstration` is the text a supervised run imitates, or a
     `ConfigError` that says there is none.
     """
 
@@ -65,10 +71,12 @@ class Problems(Protocol):
     def name(self) -> str: ...
     def training(self, seed: int, number: int) -> Problem: ...
     def held_out(self, seed: int, count: int) -> Sequence[Problem]: ...
-    def grade(self, problem: Problem, text: str, finished: bool) -> Score: ...
+    def grade(self, problem: Problem, text: str, finished: bool) -> Score | Awaitable[Score]: ...
     def demonstration(self, problem: Problem) -> str: ...
 
 
-def is_correct(score: Score) -> bool:
-    """Whether an answer is right: as its score says, or else if it earned all of 1."""
-    return score.parts.get("correct", score.total) >= 1.0
+def is_correct(score: Score) -> bool | None:
+    """Whether an answer is right: as its score says, or else if it earned all of 1; None for a total beyond 0 to 1."""
+    if "correct" in score.parts:
+        return score.parts["correct"] >= 1.0
+    return score.total >= 1.0 if 0.0 <= score.total <= 1.0 else None

@@ -57,7 +57,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
         reference=policy.reference_logp if cfg.policy.use_reference_model else None,
     )
     source.engine = engine
-    examination = greedy_evaluation(cfg, problems, engine, language.tokenizer)
+    examination = greedy_evaluation(cfg, problems, engine, language.tokenizer, source.scorer)
     return Parts(policy, source, examination, lambda: examination.shown)
 
 

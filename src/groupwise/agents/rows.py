@@ -141,12 +141,13 @@ def _parquet(path: Path) -> Iterator[Row]:
     import pyarrow.parquet as parquet  # heavy: only who reads such a file waits for it
     from pyarrow import ArrowException
 
+    rows: list[Row] = []
     try:
-        batches = parquet.ParquetFile(path).iter_batches()
-        rows = [row for batch in batches for row in batch.to_pylist()]
+        for batch in parquet.ParquetFile(path).iter_batches():
+            rows.extend(_arrow_rows(path, batch, len(rows)))
     except ArrowException as error:
         raise refused(f"{path}: is not a sound Parquet file: {_first_line(error)}") from None
-    yield from (Row(f"{path} row {number}", row) for number, row in enumerate(rows, start=1))
+    yield from rows
 
 
 def _saved_dataset(folder: Path) -> Iterator[Row]:
@@ -164,12 +165,36 @@ def _saved_dataset(folder: Path) -> Iterator[Row]:
     for name in names:
         try:
             with pa.memory_map(str(folder / name)) as source:
-                rows = pa.ipc.open_stream(source).read_all().to_pylist()
+                rows = _arrow_rows(folder, pa.ipc.open_stream(source).read_all(), number)
         except pa.ArrowException as error:
             raise refused(f"{folder / name}: is not a sound Arrow file: {_first_line(error)}") from None
-        for row in rows:
-            number += 1
-            yield Row(f"{folder} row {number}", row)
+        number += len(rows)
+        yield from rows
+
+
+def _arrow_rows(path: Path, table: Any, before: int) -> list[Row]:
+    """The rows of a table or batch that follows `before` others of its file."""
+    try:
+        rows = table.to_pylist()
+    except (ValueError, OverflowError):  # text that is not UTF-8, a time beyond Python's years
+        raise _unreadable(path, table, before) from None
+    return [Row(f"{path} row {number}", row) for number, row in enumerate(rows, start=before + 1)]
+
+
+def _unreadable(path: Path, table: Any, before: int) -> ConfigError:
+    """Where the first value stands that Python cannot hold."""
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        for number, value in enumerate(column, start=before + 1):
+            try:
+                value.as_py()
+            except UnicodeDecodeError as error:
+                fault = f"is not UTF-8 text (at byte {error.start})"
+            except (ValueError, OverflowError) as error:
+                fault = f"holds a {value.type} that Python cannot: {_first_line(error)}"
+            else:
+                continue
+            return refused(f"{path} row {number}: the column {name!r} {fault}")
+    return refused(f"{path}: holds values that Python cannot read")
 
 
 def _first_line(error: Exception) -> str:

@@ -91,7 +91,8 @@ class VerifiableTask:
         places = sum(a == b for a, b in pairs) / max(len(answer), len(problem.answer))
         correct = well_formed and answer == problem.answer
         parts = {"correct": float(correct), "places": places if well_formed else 0.0, "format": float(well_formed)}
-        return Score(0.7 * parts["correct"] + 0.2 * parts["places"] + 0.1 * parts["format"], parts)
+        tenths = 7 * parts["correct"] + 2 * parts["places"] + parts["format"]
+        return Score(tenths / 10, parts)
 
 
 def is_held_out(prompt: str) -> bool:

@@ -7,20 +7,23 @@ their reward is the probability that the model gives to a token of the right ans
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from groupwise.agents.completions import insist_on_room, prompt_ids
+from groupwise.agents.completions import insist_on_plain_text, insist_on_room, prompt_ids, special_tokens
+from groupwise.agents.data import DataProblems
 from groupwise.agents.evaluation import greedy_evaluation
 from groupwise.agents.finding import find_problems
 from groupwise.agents.problems import Problem, Problems
 from groupwise.agents.product import check_listed, load_language
 from groupwise.config import TrainingConfig
+from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine
 from groupwise.language.policy import LanguagePolicy
+from groupwise.rewards.scoring import Scorer
 from groupwise.training.estimate import padded
 from groupwise.training.session import Parts
 from groupwise.types import Batch, Policy
@@ -28,18 +31,31 @@ from groupwise.types import Batch, Policy
 
 def check(cfg: TrainingConfig) -> None:
     problems = find_problems(cfg.task)
-    problems.demonstration(problems.training(cfg.run.seed, 0))
+    for problem in _listed(problems) or [problems.training(cfg.run.seed, 0)]:
+        problems.demonstration(problem)
 
 
 def build(cfg: TrainingConfig) -> Parts:
     problems = find_problems(cfg.task)
     language = load_language(cfg)
+    if language.tokenizer.eos_token_id is None:
+        raise ConfigError(
+            f"the tokenizer of '{language.name}' has no end-of-text token, so no answer would learn to end",
+            hint="Give it one (tokenizer.eos_token = …) and save it again.",
+            field="policy.model_name",
+        )
     policy = LanguagePolicy(language.model, seed=cfg.run.seed)
     engine = Engine(language.model, language.tokenizer)
     check_listed(problems, language.tokenizer, engine.max_length)
     source = Demonstrations(cfg, problems, language.tokenizer, policy, engine)
-    examination = greedy_evaluation(cfg, problems, engine, language.tokenizer)
+    source.check()
+    examination = greedy_evaluation(cfg, problems, engine, language.tokenizer, source.scorer)
     return Parts(policy, source, examination, lambda: examination.shown)
+
+
+def _listed(problems: Problems) -> Sequence[Problem]:
+    """All problems to train on, where they are listed; those of generators are looked at when drawn."""
+    return problems.train if isinstance(problems, DataProblems) else []
 
 
 class Demonstrations:
@@ -49,6 +65,7 @@ class Demonstrations:
         self, cfg: TrainingConfig, problems: Problems, tokenizer: Any, policy: LanguagePolicy, engine: Engine
     ) -> None:
         self.cfg, self.problems, self.tokenizer, self.policy, self.engine = cfg, problems, tokenizer, policy, engine
+        self.scorer = Scorer(timeout=cfg.rollout.reward_timeout)
         self.cursor = 0
 
     def next(self) -> Batch:
@@ -72,10 +89,20 @@ class Demonstrations:
             samples=tokens, attempts=size,
         )  # fmt: skip
 
+    def check(self) -> None:
+        """Refuse demonstrations that cannot be learned from before the run starts. A token is a byte at least."""
+        special = special_tokens(self.tokenizer)
+        for problem in _listed(self.problems):
+            shown = self.problems.demonstration(problem)
+            insist_on_plain_text(problem, special, shown)
+            if len(problem.text.encode()) + len(shown.encode()) >= self.engine.max_length // 2:
+                self._row(problem)
+
     def _row(self, problem: Problem) -> tuple[Any, Any]:
         """The tokens of prompt and answer, and which of them are the answer's."""
         prompt = prompt_ids(self.tokenizer, problem, self.engine.max_length)
         shown = self.problems.demonstration(problem)
+        insist_on_plain_text(problem, special_tokens(self.tokenizer), shown)
         answer = [*self.tokenizer.encode(shown, add_special_tokens=False), self.tokenizer.eos_token_id]
         insist_on_room(problem, len(prompt) + len(answer), self.engine.max_length)
         return np.array(prompt + answer), np.arange(len(prompt) + len(answer)) >= len(prompt)
@@ -91,3 +118,4 @@ class Demonstrations:
 
     def close(self) -> None:
         self.engine.close()
+        self.scorer.close()

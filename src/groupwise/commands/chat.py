@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 import torch
 from cyclopts import Parameter
 
-from groupwise.agents.chat import Answer, ContextFull, Conversation
+from groupwise.agents.chat import Answer, ContextFull, Conversation, NotPlainText
 from groupwise.agents.settings import SAMPLING, AgentConfig
 from groupwise.agents.starting import find_start, language_config, load_run
 from groupwise.commands.options import RUNS, Common, RunsDir, answer
@@ -56,6 +57,8 @@ def chat(
     given = {name: value for name, value in chosen.items() if value is not None}
     language, own = find_partner(run, str(runs_dir))
     config = AgentConfig(**{**own, **given})
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # bytes that are not text do not end a conversation
     with Conversation(language, config, seed) as conversation:
         if common.json or not sys.stdin.isatty():
             answer_lines(conversation, json=common.json)
@@ -83,14 +86,19 @@ def refuse_misspelt(name: str, runs_dir: str) -> None:
 
 
 def answer_lines(conversation: Conversation, *, json: bool) -> None:
-    """One answer for every line of the input that is not empty."""
+    """One answer for every line of the input that is not empty; an empty one for a line that is refused."""
     for line in messages(sys.stdin):
         if line == "/reset":
             conversation.reset()
             continue
-        for piece in conversation.reply(line):
-            if not json:
-                print(piece, end="", flush=True)
+        try:
+            for piece in conversation.reply(line):
+                if not json:
+                    print(piece, end="", flush=True)
+        except NotPlainText as error:
+            print(f"{error.message}. {error.hint}", file=sys.stderr)
+            answer(error.as_dict()) if json else print(flush=True)
+            continue
         if json:
             answer(facts(conversation.answers[-1]))
         else:
@@ -143,7 +151,7 @@ def show_answer(conversation: Conversation, message: str) -> None:
     try:
         for piece in pieces:
             print(piece, end="", flush=True)
-    except ContextFull as error:
+    except (ContextFull, NotPlainText) as error:
         print(f"{error.message}. {error.hint}")
         return
     except KeyboardInterrupt:

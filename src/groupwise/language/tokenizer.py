@@ -19,6 +19,9 @@ CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
 # The generation marks tell which tokens are the assistant's own (apply_chat_template's assistant mask).
 CHAT_TEMPLATE = (
     "{%- for message in messages -%}"
+    "{%- if message['role'] not in ['system', 'user', 'assistant', 'tool'] -%}"
+    "{{- raise_exception('there is no role ' + message['role'] + ', only system, user, assistant and tool') -}}"
+    "{%- endif -%}"
     "{{- '<|' + message['role'] + '|>' -}}"
     "{%- if message['role'] == 'assistant' -%}"
     "{%- generation -%}{{- (message['content'] or '') + '<|end|>' -}}{%- endgeneration -%}"

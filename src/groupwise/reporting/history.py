@@ -139,7 +139,8 @@ class History:
 
 def _sample(value: Mapping[str, Any]) -> Sample:
     prompt, text, expected = (str(value.get(name, "")) for name in ("prompt", "text", "expected"))
-    return Sample(prompt, text, expected, finite(value.get("total")) or 0.0, value.get("correct") is True)
+    correct = None if "correct" in value and value["correct"] is None else value.get("correct") is True
+    return Sample(prompt, text, expected, finite(value.get("total")) or 0.0, correct)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

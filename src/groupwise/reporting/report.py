@@ -116,6 +116,8 @@ def _samples(history: History) -> str:
 def _said(sample: Sample | None) -> str:
     if sample is None:
         return "<td></td>"
+    if sample.correct is None:
+        return f"<td>{escape(sample.text)}</td>"
     mark, word = ("✓", "right") if sample.correct else ("✗", "wrong")
     return f"<td class={word}><span title={word}>{mark}</span> {escape(sample.text)}</td>"
 

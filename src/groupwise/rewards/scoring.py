@@ -2,6 +2,10 @@
 
 A failure is data about the attempts it touches (`Failed`), excluded and counted by whoever learns from them.
 No failure becomes a number, and none reaches past its group.
+
+Code that is not `async` runs in a thread, so that a limit on time holds for it too. A thread cannot be stopped: one
+that is given up goes on in the background, and ends with the program at the latest. Code that never lets go of the
+interpreter (a regular expression without end) cannot be limited.
 """
 
 from __future__ import annotations
@@ -11,9 +15,10 @@ import contextvars
 import inspect
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,6 +28,7 @@ from groupwise.types import Failed, Failure, Group, Reward, Score, ScoredGroup, 
 Grade: TypeAlias = "float | Score | Failed"
 
 LONGEST = 2000
+T = TypeVar("T")
 
 
 async def score_group(reward: Reward, group: Group, timeout: float | None = None) -> ScoredGroup:
@@ -75,8 +81,10 @@ class Scorer:
             raise
 
     async def _score_all(self, reward: Reward, groups: Sequence[Group]) -> list[ScoredGroup]:
-        contained = _contained(reward)
-        return await asyncio.gather(*(score_group(contained, group, self.timeout) for group in groups))
+        """Side by side; code that is not async is not asked for two groups at once."""
+        if isinstance(reward, PerAttempt) or not _is_async(reward):
+            return [await _contained(score_group(reward, group, self.timeout)) for group in groups]
+        return await asyncio.gather(*(_contained(score_group(reward, group, self.timeout)) for group in groups))
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
@@ -112,16 +120,11 @@ class _Stopped(BaseException):
         self.error = error
 
 
-def _contained(reward: Reward) -> Reward:
-    async def contained(task: Task, group: Sequence[Trajectory]) -> Any:
-        try:
-            answer = reward(task, group)
-            return await answer if inspect.isawaitable(answer) else answer
-        except (KeyboardInterrupt, SystemExit) as error:
-            raise _Stopped(error) from None
-
-    contained.__qualname__ = _name(reward)
-    return contained
+async def _contained(work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise _Stopped(error) from None
 
 
 async def _cancel_others() -> None:
@@ -131,27 +134,48 @@ async def _cancel_others() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
-def per_attempt(score: Callable[[Task, Trajectory], Grade]) -> Reward:
-    """A reward from a function of one attempt; where it raises, that attempt alone has failed."""
+def per_attempt(score: Callable[[Task, Trajectory], Grade | Awaitable[Grade]]) -> Reward:
+    """A reward from a function of one attempt; where it raises, that attempt alone has failed.
 
-    async def reward(task: Task, group: Sequence[Trajectory]) -> list[Score | Failed]:
-        return [await _guarded(score, task, trajectory) for trajectory in group]
+    What it answers may have to be awaited: the attempts of a group are then scored side by side.
+    """
+    return PerAttempt(score)
 
-    reward.__qualname__ = _name(score)
-    return reward
+
+class PerAttempt:
+    def __init__(self, score: Callable[[Task, Trajectory], Grade | Awaitable[Grade]]) -> None:
+        self.score = score
+        self.__qualname__ = _name(score)
+
+    async def __call__(self, task: Task, group: Sequence[Trajectory]) -> list[Score | Failed]:
+        answers: list[Any] = await _in_thread(lambda: [_called(self.score, task, attempt) for attempt in group])
+        if any(map(inspect.isawaitable, answers)):
+            answers = await asyncio.gather(*(_contained(_settled(self.score, answer)) for answer in answers))
+        return answers
 
 
 async def _in_time(reward: Reward, task: Task, members: Sequence[Trajectory], timeout: float | None) -> Any:
     try:
-        return await asyncio.wait_for(_guarded(reward, task, members), timeout)
+        async with asyncio.timeout(timeout):
+            if _is_async(reward):
+                return await _settled(reward, _called(reward, task, members))
+            return await _settled(reward, await _in_thread(lambda: _called(reward, task, members)))
     except TimeoutError:
-        message = f"{_name(reward)} took longer than {timeout:g} s over {len(members)} attempts"
+        message = f"{_name(reward)} took longer than {timeout:g} s over {_counted(members)}"
         return _failed("timeout", message, "Raise rollout.reward_timeout, or make the reward faster.")
 
 
-async def _guarded(function: Callable[..., Any], *arguments: object) -> Any:
+def _called(function: Callable[..., Any], *arguments: object) -> Any:
+    """What the function answers, perhaps something to await; its failure where it raises."""
     try:
-        answer = function(*arguments)
+        return function(*arguments)
+    except (Exception, asyncio.CancelledError) as error:
+        return _raised(function, error)
+
+
+async def _settled(function: Callable[..., Any], answer: Any) -> Any:
+    """The answer, awaited where it must be; the function's failure where that raises."""
+    try:
         return await answer if inspect.isawaitable(answer) else answer
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
@@ -160,6 +184,35 @@ async def _guarded(function: Callable[..., Any], *arguments: object) -> Any:
         return _raised(function, error)
     except Exception as error:
         return _raised(function, error)
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Run it in a thread of its own, which the end of the program does not wait for."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(act: Callable[[Any], None], outcome: object) -> None:
+        if not done.done():
+            act(outcome)
+
+    def run() -> None:
+        try:
+            outcome: tuple[Callable[[Any], None], object] = (done.set_result, work())
+        except BaseException as error:  # a wish to stop the program
+            outcome = (done.set_exception, error)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=contextvars.copy_context().run, args=(run,), name="reward", daemon=True).start()
+    return await done
+
+
+def _is_async(reward: object) -> bool:
+    return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(getattr(reward, "__call__", None))  # noqa: B004
+
+
+def _counted(members: Sequence[object]) -> str:
+    return f"{len(members)} attempts" if len(members) > 1 else "1 attempt"
 
 
 def _raised(function: Callable[..., Any], error: BaseException) -> Failed:
