@@ -69,7 +69,7 @@ class Window:
     def __init__(self, target: float) -> None:
         self.target = target
         self.last: deque[float] = deque(maxlen=WINDOW)
-        self.began = time.perf_counter()
+        self.began, self.cpu = time.perf_counter(), time.process_time()
         self.reached: tuple[int, float] | None = None
 
     def see(self, returns: Sequence[float], steps: int) -> bool:
@@ -83,7 +83,7 @@ class Window:
         at, wall = self.reached or (steps, time.perf_counter() - self.began)
         return {
             "solved": self.reached is not None, "steps": at, "wall": wall, "steps_per_s": at / wall,
-            "last_training": float(np.mean(self.last)),
+            "last_training": float(np.mean(self.last)), "cpu_seconds": time.process_time() - self.cpu,
         }  # fmt: skip
 
 
@@ -215,7 +215,7 @@ def claims_of(found: list[dict[str, Any]], seeds: int) -> tuple[dict[str, Any], 
     for arm in sorted({row["arm"] for row in found}):
         name = arm.replace("/", "_")
         claims[f"{name}_solved"] = f"{int(column(found, arm, 'solved').sum())}/{seeds}"
-        for measure in ("steps", "wall", "steps_per_s"):
+        for measure in ("steps", "wall", "cpu_seconds", "steps_per_s"):
             claims[f"{name}_{measure}_median"] = float(np.median(column(found, arm, measure)))
         if arm.startswith("lunar"):
             claims[f"{name}_iqm"] = iqm(column(found, arm, "score"))
