@@ -41,12 +41,6 @@ class Task:
         return self.id.rpartition("/")[0] or self.id
 
 
-def kind_of(task: Task | str) -> str:
-    """Which sort of task it is, by its id: what stands before the last slash of "cartpole-short/123"."""
-    name = task if isinstance(task, str) else task.id
-    return name.rpartition("/")[0] or name
-
-
 class End(StrEnum):
     """How an attempt ended. Every ending has a name."""
 

@@ -5,7 +5,7 @@ import pytest
 
 from groupwise.control.cartpole import CartPole
 from groupwise.control.mountain_car import MountainCar
-from groupwise.control.multitask import SUITES, Curriculum, MultiTask, Part, kind_of, make_suite
+from groupwise.control.multitask import SUITES, Curriculum, MultiTask, Part, make_suite
 from groupwise.control.pendulum import Pendulum
 from groupwise.control.policy import MLPPolicy
 from groupwise.control.product import BEYOND_EVALUATION, build, make_tasks
@@ -74,15 +74,15 @@ def test_tasks_whose_actions_do_not_go_together_are_refused():
 def test_tasks_come_in_turn_and_say_their_kind(name):
     suite = make_suite(name)
     tasks = make_tasks(suite, name, 0).take(2 * len(suite.kinds))
-    assert [kind_of(task) for task in tasks] == [*suite.kinds, *suite.kinds]
+    assert [task.kind for task in tasks] == [*suite.kinds, *suite.kinds]
     assert [suite.kind_at(task.seed) for task in tasks] == [*suite.kinds, *suite.kinds]
     assert min(task.seed // len(suite.kinds) for task in tasks) >= BEYOND_EVALUATION
 
 
 def test_the_kind_of_a_task_is_what_stands_before_the_last_slash():
-    assert kind_of(Task("cartpole-short/123")) == "cartpole-short"
-    assert kind_of("ALE/Pong-v5/7") == "ALE/Pong-v5"
-    assert kind_of("addition") == "addition"
+    assert Task("cartpole-short/123").kind == "cartpole-short"
+    assert Task("ALE/Pong-v5/7").kind == "ALE/Pong-v5"
+    assert Task("addition").kind == "addition"
 
 
 def test_weaker_agents_are_weaker():
@@ -121,10 +121,10 @@ def test_a_curriculum_opens_the_next_level_when_the_newest_is_mastered():
     assert course.level == 0
     course.see(Always(6.0).play(course.take(4)))
     assert course.level == 1
-    kinds = [kind_of(task) for task in course.take(200)]
+    kinds = [task.kind for task in course.take(200)]
     assert 60 < kinds.count("level-1") < 140
     assert "level-2" not in kinds
-    course.see(Always(6.0).play([task for task in course.take(40) if kind_of(task) == "level-0"]))
+    course.see(Always(6.0).play([task for task in course.take(40) if task.kind == "level-0"]))
     assert course.level == 1
     for _ in range(2):
         course.see(Always(9.0).play(course.take(20)))

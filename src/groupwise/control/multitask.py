@@ -19,9 +19,9 @@ from groupwise.control.cartpole import CartPole
 from groupwise.control.mountain_car import MountainCar
 from groupwise.errors import ContractError
 from groupwise.rollout.contract import action_space_of
-from groupwise.types import ActionSpace, Array, Box, Discrete, Group, Task, VectorEnvironment, kind_of
+from groupwise.types import ActionSpace, Array, Box, Discrete, Group, Task, VectorEnvironment
 
-__all__ = ["SUITES", "Curriculum", "MultiTask", "Part", "kind_of"]
+__all__ = ["SUITES", "Curriculum", "MultiTask", "Part"]
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Curriculum:
         newest = self.environment.parts[self.level]
         for group in groups:
             returns = [float(member.rewards.sum()) for member in group.members if member.error is None]
-            if kind_of(group.task) == newest.kind and returns:
+            if group.task.kind == newest.kind and returns:
                 self.recent = [*self.recent, float(np.mean(returns))][-self.window :]
         mastered = newest.goal is not None and len(self.recent) == self.window
         if mastered and np.mean(self.recent) >= (newest.goal or 0.0) and self.level + 1 < len(self.environment.parts):
