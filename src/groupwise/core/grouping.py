@@ -11,6 +11,7 @@ for what put them there. Every strategy says whether it depends on the outcome.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -90,15 +91,15 @@ def _features(members: Sequence[Trajectory], totals: Sequence[float]) -> Floats:
     return features
 
 
-class Grouping:
+class Grouping(ABC):
     """A strategy: integer groups [N] of summaries. Those that learn keep what they learned in their state."""
 
     name: ClassVar[str]
     depends_on_outcome: ClassVar[bool]
     uses_features: ClassVar[bool] = True
 
-    def __call__(self, attempts: Summaries) -> Ints:
-        raise NotImplementedError
+    @abstractmethod
+    def __call__(self, attempts: Summaries) -> Ints: ...
 
     def levels(self, attempts: Summaries) -> list[Ints]:
         """Groups within groups, from coarse to fine; most strategies have one level."""
@@ -111,7 +112,7 @@ class Grouping:
     def state_dict(self) -> dict[str, Any]:
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027
         """Nothing is kept unless a strategy says so."""
 
 
@@ -159,8 +160,8 @@ class ByQuantile(Grouping):
         groups: Ints = np.searchsorted(edges, values).astype(np.int64)
         return groups
 
-    def values(self, attempts: Summaries) -> Floats:
-        raise NotImplementedError
+    @abstractmethod
+    def values(self, attempts: Summaries) -> Floats: ...
 
 
 class ByDifficulty(ByQuantile):
