@@ -12,9 +12,9 @@ from rich.console import Console
 
 from groupwise.commands.options import RUNS, Common, RunName, RunsDir, answer
 from groupwise.errors import RunError
-from groupwise.reporting.compare import plot_runs
 from groupwise.reporting.curve import course, curve
 from groupwise.reporting.history import History
+from groupwise.reporting.overlay import plot_runs
 from groupwise.reporting.report import write_report
 from groupwise.reporting.tables import runs_table, summary_table
 from groupwise.reporting.text import printable
