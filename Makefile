@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test install lint types layers unit docs format clean
+.PHONY: demo test install lint types layers unit explore docs format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -42,6 +42,10 @@ layers:
 
 unit:
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Property tests draw the same examples every time under `make test`; here they draw new ones.
+explore:
+	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n 2 --dist loadfile $$(grep -rl hypothesis tests --include='test_*.py')
 
 docs:
 	$(BIN)/python -m groupwise.config > docs/reference/config.md

@@ -11,6 +11,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, so that a green suite stays green; `make explore` draws new ones.
+settings.register_profile("steady", derandomize=True, database=None)
+settings.register_profile("explore", print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")

@@ -127,6 +127,14 @@ numbers = st.integers(-50, 50).map(float)
 clouds = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=12)
 
 
+def test_standardised_points_are_the_same_bits_in_any_order() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        points = rng.normal(size=(11, 3))
+        order = rng.permutation(11)
+        np.testing.assert_array_equal(standardised(points[order]), standardised(points)[order])
+
+
 @given(clouds, st.integers(1, 5), st.randoms(use_true_random=False))
 @few
 def test_the_order_of_trajectories_does_not_matter(points: list[tuple[float, float]], count: int, random: Any) -> None:

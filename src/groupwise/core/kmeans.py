@@ -33,9 +33,13 @@ class Clusters:
 
 
 def standardised(points: Floats) -> Floats:
-    """Every column with mean 0 and standard deviation 1; a column that does not vary is all 0."""
-    centred = points - points.mean(axis=0)
-    spread = centred.std(axis=0)
+    """Every column with mean 0 and standard deviation 1; a column that does not vary is all 0.
+
+    Columns are summed in ascending order, so that the order of the points changes no bit of the result.
+    """
+    ascending = np.sort(points, axis=0)
+    centred = points - ascending.mean(axis=0)
+    spread = ascending.std(axis=0)
     real = spread > 1e-9 * np.maximum(1.0, np.abs(points).max(axis=0, initial=0.0))
     result: Floats = np.where(real, centred / np.where(real, spread, 1.0), 0.0)
     return result
