@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Array: TypeAlias = NDArray[Any]
 Metrics: TypeAlias = Mapping[str, float]
 Tensors: TypeAlias = "Mapping[str, Tensor]"
+Message: TypeAlias = Mapping[str, Any]
+"""One turn of a conversation, as chat APIs write it: `role`, `content`, and `tool_calls` or `tool_call_id`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ class Trajectory:
     `behavior_logp` and `versions` are recorded when an action is sampled and never recomputed.
     `terminated` is the environment's own end; an attempt cut by a limit is not terminated, and
     `last_obs` is then what the policy would have seen next. `action_mask` [T, K] tells which actions were
-    allowed, where the environment forbids some.
+    allowed, where the environment forbids some. Of an attempt in words, `meta` holds `prompt` and `text`, and of a
+    conversation also `messages`, the whole of it.
     """
 
     id: str

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from groupwise.errors import ConfigError
-from groupwise.types import Score
-
-Message: TypeAlias = Mapping[str, str]
+from groupwise.types import Message, Score
 
 
 @dataclass(frozen=True)

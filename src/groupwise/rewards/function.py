@@ -1,0 +1,49 @@
+"""`RewardFunction`: a reward as a class, for conversations. Subclass it, or give a plain function to `as_reward`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from groupwise.rewards.scoring import per_attempt
+from groupwise.types import Failed, Message, Reward, Score, Task, Trajectory
+
+
+def turns_of(attempt: Trajectory) -> list[Message]:
+    """The conversation of an attempt; a single answer is a question and a reply."""
+    meta = attempt.meta
+    if "messages" in meta:
+        return list(meta["messages"])
+    prompt = meta.get("prompt", "")
+    asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    return [*asked, {"role": "assistant", "content": meta.get("text", "")}]
+
+
+class RewardFunction:
+    """What a conversation is worth.
+
+    Give `compute_reward(turns)`, which sees one conversation and returns a number or a `Score` (or something to await).
+    A reward that compares the attempts of a group gives `score_group(task, group)` instead.
+    """
+
+    def __init__(self, weight: float = 1.0, name: str | None = None) -> None:
+        self.weight = weight
+        self.name = name or type(self).__name__
+
+    def compute_reward(self, turns: Sequence[Message]) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} gives neither compute_reward nor score_group")
+
+    async def score_group(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
+        """One score each, in order; where `compute_reward` raises, that attempt alone has failed."""
+        return await per_attempt(lambda _, attempt: self.compute_reward(turns_of(attempt)))(task, group)
+
+    async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
+        return await self.score_group(task, group)
+
+
+def as_reward(given: Reward | Callable[[Sequence[Message]], Any]) -> Reward:
+    """A reward from what a user has: a `RewardFunction`, an async function of a group, or a function of turns."""
+    if isinstance(given, RewardFunction) or inspect.iscoroutinefunction(given):
+        return given  # type: ignore[return-value]
+    return per_attempt(lambda _, attempt: given(turns_of(attempt)))  # type: ignore[call-arg, arg-type, return-value]
