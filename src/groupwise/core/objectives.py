@@ -33,13 +33,13 @@ NEGLIGIBLE = 1e-9
 def weighted_sum(scores: ArrayLike, weights: ArrayLike) -> Floats:
     """Σ_k w_k · s_k, [N]."""
     s, w = _checked(scores, weights)
-    return (s * w).sum(1)
+    return np.asarray((s * w).sum(1), np.float64)
 
 
 def weighted_average(scores: ArrayLike, weights: ArrayLike) -> Floats:
     """Σ_k w_k · s_k / Σ_k w_k, [N]: on the scale of the objectives, whatever the weights add up to."""
     s, w = _checked(scores, weights)
-    return (s * w).sum(1) / w.sum()
+    return np.asarray((s * w).sum(1) / w.sum(), np.float64)
 
 
 def geometric_mean(scores: ArrayLike, weights: ArrayLike) -> Floats:
@@ -75,8 +75,8 @@ def chebyshev(scores: ArrayLike, weights: ArrayLike) -> Floats:
 def normalize_then_sum(scores: ArrayLike, weights: ArrayLike) -> Floats:
     """Σ_k w_k · z_k / Σ_k w_k, [N]; z_k = (s_k − mean) / std over the rows, population std, 0 where there is no spread.
 
-    An objective counts by its weight and not by how widely it happens to spread (as in GDPO, Liu et al. 2026). The order of
-    rows does not matter; adding a constant to an objective, or scaling it, changes nothing.
+    An objective counts by its weight and not by how widely it happens to spread (as in GDPO, Liu et al. 2026). Adding a
+    constant to an objective, or scaling it, changes nothing.
     """
     s, w = _checked(scores, weights)
     centred = s - s.mean(0)
