@@ -16,7 +16,9 @@ from groupwise.core.objectives import COMBINATIONS, exclusive_volumes, non_domin
 
 TWO = [[0.8, 0.2], [0.4, 0.6]]
 FLOATS = st.floats(0, 1, width=32)
-TABLES = st.tuples(st.integers(1, 6), st.integers(1, 4)).flatmap(lambda shape: arrays(np.float64, shape, elements=FLOATS))
+TABLES = st.tuples(st.integers(1, 6), st.integers(1, 4)).flatmap(
+    lambda shape: arrays(np.float64, shape, elements=FLOATS)
+)
 
 
 def weights_for(table):
@@ -40,8 +42,8 @@ def test_each_combination_gives_the_numbers_worked_out_by_hand(method, expected)
     assert COMBINATIONS[method](TWO, [3.0, 1.0]).tolist() == pytest.approx(expected, abs=1e-12)
 
 
-def test_an_objective_at_zero_makes_the_geometric_mean_zero_unless_it_does_not_count():
-    assert objectives.geometric_mean([[0.0, 0.9]], [1, 1]).tolist() == [0.0]
+def test_an_objective_near_zero_drags_the_geometric_mean_down_but_not_out_of_sight():
+    assert objectives.geometric_mean([[0.0, 0.81], [0.0, 0.49]], [1, 1]).tolist() == pytest.approx([0.09, 0.07])
     assert objectives.geometric_mean([[0.0, 0.9]], [0, 2]).tolist() == pytest.approx([0.9])
     with pytest.raises(ValueError, match="at least 0, and one is -0.5"):
         objectives.geometric_mean([[-0.5, 0.9]], [1, 1])

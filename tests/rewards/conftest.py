@@ -14,7 +14,11 @@ from groupwise.types import Group, Score, Task
 
 def said(*replies: str) -> list[dict[str, Any]]:
     """A conversation in which the assistant says these, one after another."""
-    return [turn for text in replies for turn in ({"role": "user", "content": "And?"}, {"role": "assistant", "content": text})]
+    return [
+        turn
+        for text in replies
+        for turn in ({"role": "user", "content": "And?"}, {"role": "assistant", "content": text})
+    ]
 
 
 @pytest.fixture(scope="session")

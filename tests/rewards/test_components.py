@@ -39,7 +39,29 @@ KINDS = sorted(
 )
 LEXICAL = [kind for kind in KINDS if issubclass(kind, Ideas)]
 TEXT = st.text(max_size=200) | st.lists(
-    st.sampled_from("sorry please I will check today? 1. yeah because you great! LOUD WORDS like a b c .".split()), max_size=40
+    st.sampled_from(
+        [
+            "sorry",
+            "please",
+            "I",
+            "will",
+            "check",
+            "today?",
+            "1.",
+            "yeah",
+            "because",
+            "you",
+            "great!",
+            "LOUD",
+            "WORDS",
+            "like",
+            "a",
+            "b",
+            "c",
+            ".",
+        ]
+    ),
+    max_size=40,
 ).map(" ".join)
 
 

@@ -2,7 +2,7 @@
 
     weighted_sum           Σ w·s
     weighted_average       Σ w·s / Σ w
-    geometric_mean         exp(Σ w·log s / Σ w)
+    geometric_mean         exp(Σ w·log s / Σ w), s at least 0.01
     chebyshev              1 − the worst weighted shortfall from 1, as a share of the worst there is
     pareto                 which front of the group, and how much only this attempt covers
     normalize_then_sum     Σ w·z / Σ w, z being each objective's z-score within the group
@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
+FLOOR = 0.01
 RHO = 0.05
 MARGIN = 0.1
 MOST_CELLS = 1_000_000
@@ -43,18 +44,16 @@ def weighted_average(scores: ArrayLike, weights: ArrayLike) -> Floats:
 
 
 def geometric_mean(scores: ArrayLike, weights: ArrayLike) -> Floats:
-    """Π_k s_k^(w_k / Σ w), [N].
+    """Π_k max(s_k, 0.01)^(w_k / Σ w), [N].
 
-    One objective at 0 makes it 0, so none can be bought with the others. Scores must be at least 0; an objective of
-    weight 0 is left out.
+    An objective near 0 drags the whole down, so none can be bought with the others. Below 0.01 a score counts as 0.01:
+    attempts that all lack one thing could not be told apart otherwise, and nothing would be learned. Scores must be at
+    least 0.
     """
     s, w = _checked(scores, weights)
-    s, w = s[:, w > 0], w[w > 0]
     if (s < 0).any():
         raise ValueError(f"a geometric mean needs scores of at least 0, and one is {s.min():g}")
-    with np.errstate(divide="ignore"):
-        logs = np.log(s)
-    return np.asarray(np.exp((logs * w).sum(1) / w.sum()), np.float64)
+    return np.asarray(np.exp((np.log(np.maximum(s, FLOOR)) * w).sum(1) / w.sum()), np.float64)
 
 
 def chebyshev(scores: ArrayLike, weights: ArrayLike) -> Floats:

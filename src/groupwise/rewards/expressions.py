@@ -25,6 +25,7 @@ TOKEN = re.compile(
     r"\s*(?:((?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3}(?!\d))?)|(\\?[A-Za-z]+)|(\*\*|[-+*/^!(){}\[\],|]))"
 )
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+SHORT_FRACTION = re.compile(r"\\frac\s*(\d)\s*(\d)(?!\d)")
 LEFT_SIDE = re.compile(r"^\s*[A-Za-z]\s*=")
 PLAIN = {
     "\u2212": "-",
@@ -39,6 +40,7 @@ LATEX = {
     "\\cdot": "*", "\\times": "*", "\\div": "/", "\\left": "", "\\right": "", "\\dfrac": "\\frac", "\\tfrac": "\\frac",
     "\\,": " ", "\\;": " ", "\\!": "", "\\ ": " ", "\\$": "", "\\pi": " pi ", "\\infty": " oo ",
 }  # fmt: skip
+GREEK = ("alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "sigma", "phi", "omega")
 CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sin": sympy.sin, "cos": sympy.cos, "tan": sympy.tan, "cot": sympy.cot, "sec": sympy.sec, "csc": sympy.csc,
@@ -81,7 +83,8 @@ def _tokens(text: str) -> list[str]:
     text = THOUSANDS.sub("", LEFT_SIDE.sub("", text))
     for written, meant in (LATEX | PLAIN).items():
         text = re.sub(re.escape(written) + r"(?![A-Za-z])", meant.replace("\\", "\\\\"), text)
-    tokens, place, text = [], 0, text.strip()
+    text = SHORT_FRACTION.sub(r"(\1/\2)", text).strip()
+    tokens, place = [], 0
     while place < len(text):
         found = TOKEN.match(text, place)
         if not found:
@@ -186,7 +189,7 @@ class _Reader:
             return _power(self.atom(), _power(degree, -1))
         if name in FUNCTIONS:
             return self.applied(FUNCTIONS[name])
-        return self.name(name) if name.isalpha() and name.isascii() else self.refuse(token)
+        return self.name(name) if token.isalpha() or name in GREEK else self.refuse(token)
 
     def applied(self, function: Callable[..., Any]) -> Any:
         if self.next in ("^", "**"):  # sin^2 x
