@@ -116,7 +116,9 @@ def test_without_components_it_has_rules_of_thumb_for_any_reply(rated):
     reward = MultiObjectiveRewardFunction(weight=0.3)
     assert reward.weight == 0.3
     assert sum(reward.weights.values()) == pytest.approx(1.0)
-    good = "Thank you for writing. I will check your order now. Then I will send you a mail about the order today, please wait."
+    good = (
+        "Thank you for writing. I will check your order now. Then I will mail you about the order today, please wait."
+    )
     assert rated(reward, good) > 0.7 > 0.4 > rated(reward, "no")
 
 
@@ -190,27 +192,28 @@ def test_customer_service_weighs_as_the_founding_document_says():
 
 GOOD = {
     "customer_service": (
-        "Hello, I'm sorry about the delay, and I understand how frustrating this is. I have checked your order, and I will "
-        "send a replacement today. Please let me know if there is anything else; thank you for your patience."
+        "Hello, I'm sorry about the delay, and I understand how frustrating this is. I have checked your order, "
+        "and I will send a replacement today. Please let me know if there is anything else; thank you for your "
+        "patience."
     ),
     "technical_support": (
-        "This happens because the cache is full.\n1. Open the settings.\n2. Clear the cache.\n3. Restart the app and check "
-        "that it starts.\nIf it doesn't, contact us."
+        "This happens because the cache is full.\n1. Open the settings.\n2. Clear the cache.\n3. Restart the app "
+        "and check that it starts.\nIf it doesn't, contact us."
     ),
     "sales": (
-        "What will you use it for, and what is your budget? This model includes a 12 hour battery and works with your phone, "
-        "so you can save time. Customers rate it highly; would you like a free trial?"
+        "What will you use it for, and what is your budget? This model includes a 12 hour battery and works with "
+        "your phone, so you can save time. Customers rate it highly; would you like a free trial?"
     ),
     "educational": (
-        "Good question! Let's start with an example: imagine you share 12 apples among 4 friends. First give each one apple, "
-        "then repeat. Because 4 times 3 is 12, each gets 3. What do you think happens with 13?"
+        "Good question! Let's start with an example: imagine you share 12 apples among 4 friends. First give each "
+        "one apple, then repeat. Because 4 times 3 is 12, each gets 3. What do you think happens with 13?"
     ),
     "creative": (
-        "The lighthouse keeper kept a jar of storms. Each storm hummed like a bee against the glass, and on quiet nights she "
-        "would listen. One winter the jar cracked. It let out a single thunderclap, soft as if it were sorry, and the sea "
-        "stood up to answer it. She laughed. Then she went down the stairs to let it in."
+        "The lighthouse keeper kept a jar of storms. Each storm hummed like a bee against the glass, and on quiet "
+        "nights she would listen. One winter the jar cracked. It let out a single thunderclap, soft as if it were "
+        "sorry, and the sea stood up to answer it. She laughed. Then she went down the stairs to let it in."
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -38,31 +38,8 @@ KINDS = sorted(
     key=lambda kind: kind.__name__,
 )
 LEXICAL = [kind for kind in KINDS if issubclass(kind, Ideas)]
-TEXT = st.text(max_size=200) | st.lists(
-    st.sampled_from(
-        [
-            "sorry",
-            "please",
-            "I",
-            "will",
-            "check",
-            "today?",
-            "1.",
-            "yeah",
-            "because",
-            "you",
-            "great!",
-            "LOUD",
-            "WORDS",
-            "like",
-            "a",
-            "b",
-            "c",
-            ".",
-        ]
-    ),
-    max_size=40,
-).map(" ".join)
+WORDS = "sorry|please|I will check|today?|1.|yeah|because|you|great!|LOUD WORDS|like a|b|c|.|\n"
+TEXT = st.text(max_size=200) | st.lists(st.sampled_from(WORDS.split("|")), max_size=40).map(" ".join)
 
 
 def turns(*replies, user="And?"):
@@ -260,7 +237,10 @@ def test_product_facts_of_ones_own_replace_the_usual_signs():
 
 def test_creativity_prefers_varied_words_and_figures_to_repetition_and_cliches():
     rate = CreativityRewardComponent()
-    vivid = "The harbour slept like a cat while rain stitched silver seams along every crooked roof as if mending old grief."
+    vivid = (
+        "The harbour slept like a cat while rain stitched silver seams along every crooked roof, "
+        "as if mending old grief."
+    )
     dull = "The cat sat and the cat sat and the cat sat and the cat sat and the cat sat and the cat sat."
     assert total(rate, turns(vivid)) > 0.9
     assert total(rate, turns(dull)) < 0.3
@@ -284,7 +264,10 @@ def test_coherence_wants_linked_sentences_and_no_repetition():
 
 def test_style_prefers_a_rhythm_and_no_filler():
     rate = StyleRewardComponent()
-    good = "Night fell. Along the whole length of the quay the lamps came on, one after another, without a sound. Nobody spoke."
+    good = (
+        "Night fell. Along the whole length of the quay the lamps came on, one after another, without a "
+        "sound. Nobody spoke."
+    )
     flat = "It was really very nice. He was just quite sad. She was actually rather glad."
     assert total(rate, turns(good)) == 1.0
     assert total(rate, turns(flat)) < 0.2
