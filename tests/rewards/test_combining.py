@@ -156,9 +156,9 @@ class Learned(Fixed):
         return 0.0
 
     def metrics(self):
-        return {"accuracy": 0.5}
+        return {"learned/accuracy": 0.5}
 
-    def take_hints(self):
+    def hints(self):
         return (Hint("judge", "the judge is away", "wait"),)
 
     def state_dict(self):
@@ -171,8 +171,10 @@ class Learned(Fixed):
 def test_what_components_learn_report_and_hint_goes_through(scored):
     reward, learned = MultiObjectiveRewardFunction([Fixed(), MultiObjectiveRewardFunction([Learned()])]), Learned()
     scored(reward, "1", "2")
-    assert reward.metrics() == {"multi_objective.learned.accuracy": 0.5}
-    assert [hint.code for hint in reward.take_hints()] == ["judge"]
+    assert reward.metrics() == {"learned/accuracy": 0.5}
+    both = MultiObjectiveRewardFunction([Learned(), Learned()])
+    assert both.metrics() == {"learned/accuracy": 0.5, "learned_2/learned/accuracy": 0.5}
+    assert [hint.code for hint in reward.hints()] == ["judge"]
     MultiObjectiveRewardFunction([Fixed(), MultiObjectiveRewardFunction([learned])]).load_state_dict(
         reward.state_dict()
     )

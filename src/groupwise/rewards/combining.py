@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.core.objectives import COMBINATIONS, WITHIN_GROUP, Floats
+from groupwise.core.objectives import COMBINATIONS, WITHIN_GROUP, Floats, weighted_average
 from groupwise.errors import ConfigError, ContractError
 from groupwise.rewards.components import LengthRewardComponent
 from groupwise.rewards.function import RewardFunction, as_reward, attempt_of
 from groupwise.rewards.scoring import score_group, score_groups
 from groupwise.rewards.service import ActionOrientedRewardComponent, ProfessionalismRewardComponent
+from groupwise.rewards.statistics import AVERAGE
 from groupwise.rewards.writing import CoherenceRewardComponent
 from groupwise.types import Failed, Failure, Group, Hint, Message, Reward, Score, Task, Trajectory
 
@@ -45,7 +46,8 @@ class MultiObjectiveRewardFunction(RewardFunction):
     `weight` (1 where it has none). Without components, a few rules of thumb for any helpful reply.
 
     The parts of a score are the components' own totals, unweighted, by their names; the parts of a part come behind a
-    dot. An attempt that one component failed on has failed: a missing number is not a 0. Flags are passed on.
+    dot, and a method that compares adds `average`, the weighted average. An attempt that one component failed on has
+    failed: a missing number is not a 0. Flags are passed on.
     """
 
     def __init__(
@@ -104,12 +106,18 @@ class MultiObjectiveRewardFunction(RewardFunction):
         return COMBINATIONS[self.normalization_method](table, list(self.weights.values()))
 
     def _score(self, total: float, scores: Sequence[Any]) -> Score:
-        parts, flags = {}, []
+        parts, flags = self._average(scores), []
         for name, score in zip(self.components, scores, strict=True):
             parts[name] = score.total
             parts |= {f"{name}.{inner}": value for inner, value in score.parts.items()}
             flags += score.flags
         return Score(total, parts, tuple(dict.fromkeys(flags)))
+
+    def _average(self, scores: Sequence[Any]) -> dict[str, float]:
+        """How good it is by itself, where the total only says how it compares."""
+        if self.normalization_method not in WITHIN_GROUP:
+            return {}
+        return {AVERAGE: float(weighted_average([[s.total for s in scores]], list(self.weights.values()))[0])}
 
     def _failure(self, scores: Sequence[Score | Failed]) -> Failed | None:
         for name, score in zip(self.components, scores, strict=True):
@@ -126,12 +134,18 @@ class MultiObjectiveRewardFunction(RewardFunction):
         return other
 
     def metrics(self) -> dict[str, float]:
-        """What the components report of themselves, each under its name."""
-        offered = {name: part.metrics() for name, part in self._offering("metrics")}
-        return {f"{name}.{metric}": value for name, found in offered.items() for metric, value in found.items()}
+        """What the components report of themselves; under the component's name where two report the same."""
+        found: dict[str, float] = {}
+        for name, part in self._offering("metrics"):
+            found |= {f"{name}/{metric}" if metric in found else metric: v for metric, v in part.metrics().items()}
+        return found
 
-    def take_hints(self) -> tuple[Hint, ...]:
-        return tuple(hint for _, part in self._offering("take_hints") for hint in part.take_hints())
+    def hints(self) -> tuple[Hint, ...]:
+        return tuple(hint for _, part in self._offering("hints") for hint in part.hints())
+
+    def close(self) -> None:
+        for _, part in self._offering("close"):
+            part.close()
 
     def state_dict(self) -> dict[str, Any]:
         return {name: part.state_dict() for name, part in self._offering("state_dict")}
