@@ -59,7 +59,7 @@ class ToolResult:
         return self.outcome is Outcome.OK
 
     def as_message(self) -> Message:
-        name = {"name": self.call.name} if isinstance(self.call, ToolCall) else {}
+        name = {"name": self.call.name[:64]} if isinstance(self.call, ToolCall) else {}
         return {"role": "tool", "tool_call_id": self.call.id, **name, "content": self.content}
 
 
