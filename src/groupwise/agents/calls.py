@@ -1,7 +1,7 @@
 """Calls of tools, found in what a model wrote: every family of models writes them in a format of its own.
 
 What the model wrote stays as it is; the calls are read out of it, and what began like a call and is none is told back.
-Which format a model has is seen by letting its chat template write a call. Reading takes time in proportion to the text.
+Which format a model has is seen by letting its chat template write a call. Reading takes time linear in the text.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from groupwise.agents.environment import BrokenCall, Reply, ToolCall
 
 DEEPEST = 64  # levels of lists and objects inside arguments
+MOST_CALLS = 1000  # of one turn; nobody means more
 PROBE = "probe"
 
 
@@ -53,7 +55,7 @@ def read_reply(text: str, form: CallFormat | None, turn: int, cut: bool = False)
     """
     calls: list[ToolCall] = []
     broken: list[BrokenCall] = []
-    for number, raw in enumerate(form.find(text) if form else ()):
+    for number, raw in enumerate(islice(form.find(text), MOST_CALLS) if form else ()):
         assert form is not None
         identity = f"t{turn:04}n{number:03}"
         try:
@@ -125,7 +127,7 @@ def _values(text: str, between: re.Pattern[str]) -> Iterator[str]:
 
 def _spoken(text: str) -> str:
     """What follows a model's thoughts; nothing where they did not end."""
-    thought, ended, said = text.rpartition("</think>")
+    _, ended, said = text.rpartition("</think>")
     return said if ended or not text.lstrip().startswith("<think>") else ""
 
 
