@@ -112,8 +112,8 @@ def test_half_a_call_is_a_broken_one(form: str, text: str) -> None:
 
 MARKS = [
     "<tool_call>", "</tool_call>", "<think>", "</think>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "@",
-    "\n@", "{", "}", "[", "]", '"', '{"name": "f", ', '"arguments": ', '"parameters": ', ONE, "\\", "\\ud800", "NaN", ",",
-    ";", ":", "1e999", " ", "\n", "\x00", "\ud800",
+    "\n@", "{", "}", "[", "]", '"', '{"name": "f", ', '"arguments": ', '"parameters": ', ONE, "\\", "\\ud800", "NaN",
+    ",", ";", ":", "1e999", " ", "\n", "\x00", "\ud800",
 ]  # fmt: skip
 
 

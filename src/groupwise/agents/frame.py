@@ -58,7 +58,7 @@ class Frame:
     def following(self, messages: Sequence[Message], ended: bool) -> list[int]:
         """The tokens between two turns of the model; `ended` says that the first ended with its own last token."""
         said = [self.plain(message) for message in messages]
-        named = {"chat_template": self.for_tools} if any(m["role"] == "tool" for m in said) else {}
+        named: dict[str, Any] = {"chat_template": self.for_tools} if any(m["role"] == "tool" for m in said) else {}
         refusal = None
         for stand_in in stand_ins(said):
             try:

@@ -18,6 +18,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import SplitResult, quote, quote_plus, urlencode, urljoin, urlsplit
@@ -99,8 +100,8 @@ class Rules:
     seconds: float
     max_bytes: int
 
-    def address(self, url: SplitResult) -> str:
-        """The address to connect to, looked up once, so that it cannot change between the check and its use."""
+    def addresses(self, url: SplitResult) -> list[str]:
+        """The addresses to connect to, looked up once, so that none can change between the check and its use."""
         host = (url.hostname or "").lower()
         if url.scheme not in ("http", "https") or host not in self.hosts:
             raise ToolError(f"the host {host!r} is not allowed, only {', '.join(self.hosts)}")
@@ -111,7 +112,7 @@ class Rules:
         addresses = [str(entry[4][0]) for entry in found]
         if not self.private and not all(map(is_public, addresses)):
             raise ToolError(f"the host {host!r} is on a private network, which is not allowed")
-        return addresses[0]
+        return addresses
 
 
 def port_of(url: SplitResult) -> int:
@@ -223,8 +224,7 @@ class Endpoint:
         rest = {name: value for name, value in arguments.items() if name not in placed and value is not None}
         headers = {name: BRACES.sub(lambda found: secrets[found[1]], value) for name, value in self.headers.items()}
         if self.method not in IN_QUERY:
-            body = json.dumps(rest).encode()
-            return Request(self.method, url, {"Content-Type": "application/json", **headers}, body)
+            return Request(self.method, url, headers, json.dumps(rest).encode())
         query = urlencode({name: as_query(value) for name, value in rest.items()}, doseq=True)
         joint = "&" if urlsplit(url).query else "?"
         return Request(self.method, f"{url}{joint}{query}" if query else url, headers)
@@ -232,7 +232,7 @@ class Endpoint:
 
 def in_url(name: str, value: Any) -> str:
     """An argument as a piece of a URL that cannot lead elsewhere."""
-    text = str(as_query(value))
+    text = value if isinstance(value, str) else json.dumps(value)
     if text in ("", ".", ".."):
         raise ToolError(f"{name} cannot be {text!r}")
     return quote(text, safe="")
@@ -253,45 +253,71 @@ def hidden(text: str, secrets: Mapping[str, str]) -> str:
 
 
 def fetch(request: Request, rules: Rules) -> Answer:
-    """One request and its answer, to an address that was checked."""
+    """One request and its answer, from an address that was checked."""
     url = urlsplit(request.url)
-    connection = connect(url, rules)
+    plug = plugged(url, rules)
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        with suppress(OSError):
+            socket.socket.shutdown(plug, socket.SHUT_RDWR)
+
     # A server that sends a byte now and then is never late for the socket; it is for the clock.
-    clock = threading.Timer(rules.seconds, connection.close)
+    clock = threading.Timer(rules.seconds, end)
     clock.daemon = True
     clock.start()
     try:
-        target = url.path or "/"
-        sent = {"User-Agent": "groupwise", "Accept-Encoding": "identity", **request.headers}
-        connection.request(request.method, f"{target}?{url.query}" if url.query else target, request.body, sent)
-        response = connection.getresponse()
-        body = read(response, rules.max_bytes)
+        return _exchange(request, url, plug, rules)
+    except (OSError, ValueError, ToolError, http.client.HTTPException):
+        if late.is_set():
+            raise TimeoutError from None
+        raise
     finally:
-        late = clock.finished.is_set()
         clock.cancel()
-        connection.close()
-    if late:
-        raise TimeoutError
-    location = response.getheader("Location") or ""
-    kind = (response.getheader("Content-Type") or "").partition(";")[0].strip()
-    cut = len(body) > rules.max_bytes
-    return Answer(response.status, response.reason, kind, body[: rules.max_bytes], cut, location)
+        plug.close()
+
+
+def _exchange(request: Request, url: SplitResult, plug: socket.socket, rules: Rules) -> Answer:
+    kinds = {"https": http.client.HTTPSConnection, "http": http.client.HTTPConnection}
+    connection = kinds[url.scheme](str(url.hostname), url.port or port_of(url))
+    connection.sock = plug
+    sent = {"User-Agent": "groupwise", "Accept-Encoding": "identity", "Connection": "close"}
+    if request.body is not None:
+        sent["Content-Type"] = "application/json"
+    target = url.path or "/"
+    target = f"{target}?{url.query}" if url.query else target
+    connection.request(request.method, target, request.body, {**sent, **request.headers})
+    with connection.getresponse() as response:
+        body = read(response, rules.max_bytes)
+        cut = len(body) > rules.max_bytes
+        kind = (response.getheader("Content-Type") or "").partition(";")[0].strip()
+        location = response.getheader("Location") or ""
+        return Answer(response.status, response.reason, kind, body[: rules.max_bytes], cut, location)
 
 
 def read(response: http.client.HTTPResponse, limit: int) -> bytes:
     """The body, up to one byte more than the limit."""
+    promised = response.length
+    wanted = limit + 1 if promised is None else min(limit + 1, promised)
     body = b""
-    while len(body) <= limit and (piece := response.read1(min(65536, limit + 1 - len(body)))):
+    while len(body) < wanted and (piece := response.read1(min(65536, wanted - len(body)))):
         body += piece
+    if promised is not None and len(body) < wanted:
+        raise ToolError(f"the connection broke off after {len(body)} of {promised} bytes")
     return body
 
 
-def connect(url: SplitResult, rules: Rules) -> http.client.HTTPConnection:
-    host, port = str(url.hostname), url.port or port_of(url)
-    plug = socket.create_connection((rules.address(url), port), rules.seconds)
-    connection: http.client.HTTPConnection = http.client.HTTPConnection(host, port, timeout=rules.seconds)
-    if url.scheme == "https":
-        plug = ssl.create_default_context().wrap_socket(plug, server_hostname=host)
-        connection = http.client.HTTPSConnection(host, port, timeout=rules.seconds)
-    connection.sock = plug
-    return connection
+def plugged(url: SplitResult, rules: Rules) -> socket.socket:
+    """A connection to the first of a host's addresses that takes one."""
+    problem: OSError | None = None
+    for address in rules.addresses(url):
+        try:
+            plug = socket.create_connection((address, url.port or port_of(url)), rules.seconds)
+        except OSError as error:
+            problem = problem or error
+            continue
+        if url.scheme == "http":
+            return plug
+        return ssl.create_default_context().wrap_socket(plug, server_hostname=url.hostname)
+    raise problem or OSError("no address")

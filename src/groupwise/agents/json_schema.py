@@ -1,4 +1,4 @@
-"""From a JSON schema to the annotation that holds arguments to it: the part of JSON Schema that describes parameters."""
+"""From a JSON schema to the annotation that holds arguments to it: as much of it as parameters need."""
 
 from __future__ import annotations
 
