@@ -25,13 +25,15 @@ PROBE = "probe"
 class CallFormat:
     """How a model writes calls: `find` gives their raw texts, `read` the name and the arguments of one.
 
-    `written` matches a call of the tool `probe`; `marks` frame calls and results, and belong into no result.
+    `written` matches a call of the tool `probe`. A call begins with one of `begins` (a newline in it may be the text's
+    beginning). `marks` frame calls and results, and belong into no result.
     """
 
     name: str
     written: re.Pattern[str]
     find: Callable[[str], Iterator[str]]
     read: Callable[[str], tuple[Any, Any]]
+    begins: tuple[str, ...]
     marks: tuple[str, ...] = ()
 
 
@@ -172,17 +174,16 @@ def _line(raw: str) -> tuple[Any, Any]:
 LINE = re.compile(r"^@(.*)$", re.MULTILINE)
 BARE_BETWEEN = re.compile(r"[\s;]*")
 LIST_BETWEEN = re.compile(r"[\s,\[\]]*")
-RESULT = ("<tool_response>", "</tool_response>")
 
 FORMATS = (
     CallFormat(
-        "tagged", re.compile(r'<tool_call>\s*\{"name":\s*"probe"'), _tagged, _named_object,
-        ("<tool_call>", "</tool_call>", *RESULT),
+        "tagged", re.compile(r'<tool_call>\s*\{"name":\s*"probe"'), _tagged, _named_object, ("<tool_call>",),
+        ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
     ),
     CallFormat(
         "list", re.compile(r'\[TOOL_CALLS\]\s*(\[\s*\{.*?"name":\s*"probe"|probe\s*\[)', re.DOTALL), _listed,
-        _listed_call, ("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
+        _listed_call, ("[TOOL_CALLS]", '[{"'), ("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
     ),
-    CallFormat("object", re.compile(r'\{"name":\s*"probe",\s*"parameters":'), _bare, _named_object),
-    CallFormat("lines", re.compile(r'@probe \{"number"'), _lines, _line),
+    CallFormat("object", re.compile(r'\{"name":\s*"probe",\s*"parameters":'), _bare, _named_object, ("\n{",)),
+    CallFormat("lines", re.compile(r'@probe \{"number"'), _lines, _line, ("\n@",)),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from groupwise.agents.calls import find_format, read_reply
+from groupwise.agents.calls import CallFormat, find_format, read_reply
 from groupwise.agents.environment import Reply
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine import Sampled
@@ -46,11 +46,8 @@ class Frame:
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """The tokens of a conversation up to the model's first turn."""
-        if tools and self.form is None:
-            raise ConfigError(
-                "the model's chat template has no format for tools that is known here",
-                hint="Take a model trained to call tools, or leave the tools out.",
-            )
+        if tools:
+            self.call_format()
         for tool in tools:
             self._insist_on_text(written(tool))
         return self._encode(self._render([self.plain(m) for m in messages], tools=list(tools) or None))
@@ -74,6 +71,15 @@ class Frame:
             "the model's chat template leaves out what the model said before",
             hint="It cannot hold a conversation; give it another (tokenizer.chat_template = …).",
         )
+
+    def call_format(self) -> CallFormat:
+        """How the model writes calls; one that has no way to is refused."""
+        if self.form is None:
+            raise ConfigError(
+                "the model's chat template has no format for tools that is known here",
+                hint="Take a model trained to call tools, or leave the tools out.",
+            )
+        return self.form
 
     def reply(self, sampled: Sampled, turn: int) -> Reply:
         """What the model said, without the token that ended it, and the calls in it."""

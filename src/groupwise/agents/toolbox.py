@@ -92,10 +92,7 @@ class Toolbox:
 
     async def run(self, calls: Sequence[ToolCall], broken: Sequence[BrokenCall] = ()) -> list[ToolResult]:
         """What comes of a turn's calls, in the order they were written. It raises nothing that a tool raises."""
-        # The ids that replies are read with sort in the order of the calls.
-        written: list[ToolCall | BrokenCall] = [*calls, *broken]
-        if broken:
-            written.sort(key=lambda call: call.id)
+        written = Reply("", tuple(calls), tuple(broken)).written
         places = asyncio.Semaphore(self.parallel)
 
         async def carry_out(call: ToolCall | BrokenCall) -> ToolResult:
