@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from groupwise.agents.completions import insist_on_plain_text, insist_on_room, prompt_ids, special_tokens
+from groupwise.agents.completions import insist_on_plain_text, insist_on_room, prompt_ids
 from groupwise.agents.data import DataProblems
 from groupwise.agents.evaluation import greedy_evaluation
 from groupwise.agents.finding import find_problems
+from groupwise.agents.frame import special_tokens
 from groupwise.agents.problems import Problem, Problems
 from groupwise.agents.product import check_listed, load_language
 from groupwise.config import TrainingConfig

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import torch
 from cyclopts import Parameter
 
-from groupwise.agents.chat import Answer, ContextFull, Conversation, NotPlainText
+from groupwise.agents.chat import Answer, ContextFull, Conversation
+from groupwise.agents.frame import NotPlainText
 from groupwise.agents.settings import SAMPLING, AgentConfig
 from groupwise.agents.starting import find_start, language_config, load_run
 from groupwise.commands.options import RUNS, Common, RunsDir, answer

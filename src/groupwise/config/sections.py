@@ -107,7 +107,13 @@ class RolloutSettings(Section):
     replay_size: int = setting(0, "past groups kept to learn from again; 0 keeps none", ge=0)
     replay_groups: int = setting(0, "past groups added to the fresh ones of each iteration", ge=0)
     replay_max_age: int = setting(8, "versions of the policy after which a past group is dropped", ge=1)
-    max_conversation_turns: int = setting(20, "turns after which a conversation is cut off", ge=1)
+    max_conversation_turns: int = setting(20, "the model's turns after which a conversation is cut off", ge=1)
+    conversations_in_flight: int = setting(
+        64, "conversations held at once; more than run in the engine wait on tools", ge=1
+    )
+    turn_timeout: float | None = setting(
+        60.0, "seconds an environment may take over one turn before the attempt counts as failed; null waits", gt=0
+    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -156,9 +162,10 @@ class LanguageSettings(Section):
 class AdvantageSettings(Section):
     """How rewards become advantages."""
 
-    estimator: Literal["outcome", "group_rtg", "gae", "group_gae"] = setting(
+    estimator: Literal["outcome", "group_rtg", "turns", "gae", "group_gae"] = setting(
         "outcome",
-        "credit: one per attempt, return-to-go against the group, GAE with a critic, or GAE with one scaled per task",
+        "credit: one per attempt, return-to-go against the group, by turns of a conversation (gamma per turn), GAE "
+        "with a critic, or GAE with one scaled per task",
     )
     baseline_type: Literal["group_mean", "group_median", "leave_one_out", "global_mean", "none"] = setting(
         "group_mean", "what an attempt is compared with"
