@@ -165,9 +165,8 @@ class RulerRewardFunction(RewardFunction):
             raise
         finally:
             if reply or error:  # a call that was cancelled is neither
-                seconds = time.monotonic() - began
-                self.tally.call(number, seconds, reply)
-                self.record.call(key, number, asked, reply, error, seconds)
+                self.tally.call(number, reply)
+                self.record.call(key, number, asked, reply, error, time.monotonic() - began)
 
     def _insist_on_length(self, asked: Question) -> None:
         tokens = estimated_tokens(asked)
@@ -185,8 +184,8 @@ class RulerRewardFunction(RewardFunction):
         lost = self.cache.troubles + self.record.lost
         return {**self.tally.metrics(), "judge/breaker_open": float(self.breaker.open), "judge/lost": float(lost)}
 
-    def hints(self) -> Sequence[Hint]:
-        return self.tally.hints()
+    def take_hints(self) -> Sequence[Hint]:
+        return self.tally.take_hints()
 
     def state_dict(self) -> dict[str, Any]:
         """The counters. A breaker starts closed in a new process, and answers are kept by the cache's file."""

@@ -27,14 +27,12 @@ class JudgeTally:
         self.price = price
         self.counts: Counter[str] = Counter()
         self.recent: deque[By] = deque(maxlen=RECENT)
-        self.seconds = 0.0
         self.last: EndpointError | None = None
         self._told: set[str] = set()
 
-    def call(self, number: int, seconds: float, reply: Reply | None) -> None:
+    def call(self, number: int, reply: Reply | None) -> None:
         """One exchange with the server, the `number`-th retry; None if there was no reply."""
         self.counts.update({"calls": 1, "retries": number > 0})
-        self.seconds += seconds
         if reply is not None:
             tokens = (reply.prompt_tokens, reply.completion_tokens)
             self.counts.update({"prompt_tokens": tokens[0] or 0, "completion_tokens": tokens[1] or 0})
@@ -58,13 +56,12 @@ class JudgeTally:
 
     def metrics(self) -> dict[str, float]:
         found = {f"judge/{name}": float(self.counts[name]) for name in COUNTED}
-        found["judge/seconds_per_call"] = self.seconds / max(self.counts["calls"], 1)
         for name, by in (("cache", "cache"), ("fallback", "fallback"), ("failed", "nobody")):
             found[f"judge/{name}_share"] = self.recent.count(by) / max(len(self.recent), 1)  # type: ignore[arg-type]
         return found if self.cost is None else {**found, "judge/cost": self.cost}
 
-    def hints(self) -> Sequence[Hint]:
-        """Each kind of trouble once."""
+    def take_hints(self) -> Sequence[Hint]:
+        """What is new, each kind of trouble once."""
         if self.last is None or self.last.code in self._told:
             return ()
         self._told.add(self.last.code)
@@ -74,12 +71,11 @@ class JudgeTally:
         return (Hint("judge_fallback", message, remedy),)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"counts": dict(self.counts), "recent": list(self.recent), "seconds": self.seconds}
+        return {"counts": dict(self.counts), "recent": list(self.recent)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.counts = Counter(state["counts"])
         self.recent = deque(state["recent"], maxlen=RECENT)
-        self.seconds = state["seconds"]
 
 
 COUNTED = ("groups", "calls", "retries", "prompt_tokens", "completion_tokens", "uncounted")

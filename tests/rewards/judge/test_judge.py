@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
+import signal
 import sqlite3
 import stat
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -280,6 +283,23 @@ def test_a_group_given_up_by_whoever_waited_is_no_verdict_and_can_be_judged_agai
     assert reward.metrics()["judge/groups"] == 1
 
 
+def test_an_interrupt_ends_the_waiting_at_once_and_the_judge_can_be_asked_again(
+    judge: Make, server: Any, scripted: ModuleType
+) -> None:
+    def interrupting(handler: Any, body: Any) -> None:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # type: ignore[arg-type]
+        scripted.slow(handler, body)
+
+    server.script = [interrupting]
+    reward = judge()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        totals(reward, scripted.group_worth([0.2, 0.4]))
+    assert time.monotonic() - began < 0.9
+    assert totals(reward, scripted.group_worth([0.2, 0.4])) == pytest.approx([0.19, 0.39])
+    assert reward.breaker.failures == 0
+
+
 def test_tokens_and_cost_are_counted_with_those_of_answers_that_could_not_be_used(
     judge: Make, server: Any, scripted: ModuleType
 ) -> None:
@@ -356,7 +376,7 @@ def test_the_key_is_sent_to_the_server_and_shows_up_nowhere_else(
             settings = {"retries": 0, "api_key": SECRET, "record_path": path, "fallback_enabled": enabled}
             reward = judge(**settings, cache_path=cache)
             (scored,) = score_groups(reward, [scripted.group_worth([0.2, 0.3], name=str(number))])
-            said += [scored, reward.metrics(), reward.hints(), reward.state_dict(), vars(reward), reward.endpoint]
+            said += [scored, reward.metrics(), reward.take_hints(), reward.state_dict(), vars(reward), reward.endpoint]
     assert {*server.keys} == {f"Bearer {SECRET}"}
     everything = repr(said) + caplog.text + path.read_text() + cache.read_bytes().decode("latin1")
     assert "HTTP 401: wrong key [key]" in everything
@@ -407,6 +427,15 @@ def test_settings_that_cannot_work_are_refused_without_telling_secrets(settings:
 def test_rubrics_that_cannot_be_scored_are_refused(make: Any) -> None:
     with pytest.raises(ConfigError):
         make()
+
+
+def test_the_python_of_the_page_on_the_judge_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[3] / "docs" / "judge.md").read_text("utf8")
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        found: dict[str, Any] = {}
+        exec(compile(block, "judge.md", "exec"), found)  # noqa: S102
+        found["reward"].close()
 
 
 def test_a_judge_scores_groups_not_single_conversations(judge: Make) -> None:
