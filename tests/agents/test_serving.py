@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,6 +77,13 @@ def test_the_answer_is_the_engines_and_its_tokens_are_counted(start: Start, engi
     assert choice["finish_reason"] == "length"
     assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 12, "total_tokens": 17}
     assert (answer["object"], answer["model"]) == ("chat.completion", "tiny")
+
+
+def test_the_python_of_the_page_on_serving_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text("utf8")
+    found: dict[str, Any] = {}
+    exec(compile("".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), "serving.md", "exec"), found)  # noqa: S102
+    assert isinstance(found["answer"], str)
 
 
 def test_the_models_are_listed(start: Start) -> None:

@@ -23,7 +23,8 @@ from groupwise.rewards.providers import Address
 LARGEST = 8 << 20
 QUOTED = 300
 UNSOUND_QUESTION = (400, 413, 422)
-PASSING = (408, 409, 425, 429)
+BUSY = 429
+PASSING = (408, 409, 425, BUSY)
 
 Format: TypeAlias = Literal["json_schema", "json_object", "text"]
 SIMPLER: dict[Format, Format] = {"json_schema": "json_object", "json_object": "text"}
@@ -146,9 +147,10 @@ class Endpoint:
     def _refused(self, status: int, headers: Mapping[str, str], text: str) -> EndpointError:
         said, code = _complaint(text)
         again = (status in PASSING or status >= 500) and code != "insufficient_quota"
+        ill = status not in UNSOUND_QUESTION and not (again and status == BUSY)
         return self._error(
-            "refused", f"HTTP {status}{': ' + said if said else ''}", again=again, after=_retry_after(headers),
-            ill=status not in UNSOUND_QUESTION, status=status, hint=HINTS.get(status, ""),
+            "refused", f"HTTP {status}{': ' + said if said else ''}", again=again, after=_retry_after(headers), ill=ill,
+            status=status, hint=HINTS.get(status, ""),
         )  # fmt: skip
 
     def _reply(self, text: str) -> Reply:

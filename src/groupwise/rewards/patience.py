@@ -27,7 +27,7 @@ class Patience:
     at_once: int
     retries: int
     breaker: CircuitBreaker
-    pause: float = 0.5
+    pause: float = 1.0
     longest_pause: float = 60.0
     _last_words: str = field(default="", init=False, repr=False)
     _slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = field(

@@ -127,14 +127,17 @@ def slow(handler: Handler, body: dict[str, Any]) -> None:
 
 
 def dripping(handler: Handler, body: dict[str, Any]) -> None:
-    """A byte now and then: no pause is long, the whole is."""
+    """The honest answer behind a blank now and then: no pause is long, the whole is."""
+    message = {"role": "assistant", "content": json.dumps({"scores": rows(body)})}
+    content = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode()
     handler.send_response(200)
-    handler.send_header("Content-Length", "1000")
+    handler.send_header("Content-Length", str(20 + len(content)))
     handler.end_headers()
     for _ in range(20):
         handler.wfile.write(b" ")
         handler.wfile.flush()
         time.sleep(0.05)
+    handler.wfile.write(content)
 
 
 def cut_off(handler: Handler, _: dict[str, Any]) -> None:
