@@ -184,8 +184,8 @@ class RulerRewardFunction(RewardFunction):
         lost = self.cache.troubles + self.record.lost
         return {**self.tally.metrics(), "judge/breaker_open": float(self.breaker.open), "judge/lost": float(lost)}
 
-    def take_hints(self) -> Sequence[Hint]:
-        return self.tally.take_hints()
+    def hints(self) -> Sequence[Hint]:
+        return self.tally.hints()
 
     def state_dict(self) -> dict[str, Any]:
         """The counters. A breaker starts closed in a new process, and answers are kept by the cache's file."""

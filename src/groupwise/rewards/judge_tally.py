@@ -60,7 +60,7 @@ class JudgeTally:
             found[f"judge/{name}_share"] = self.recent.count(by) / max(len(self.recent), 1)  # type: ignore[arg-type]
         return found if self.cost is None else {**found, "judge/cost": self.cost}
 
-    def take_hints(self) -> Sequence[Hint]:
+    def hints(self) -> Sequence[Hint]:
         """What is new, each kind of trouble once."""
         if self.last is None or self.last.code in self._told:
             return ()

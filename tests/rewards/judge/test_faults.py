@@ -51,7 +51,7 @@ def test_a_fault_that_stays_sends_the_whole_group_to_the_fallback_flagged(
     assert flagged(scores)
     assert len(server.asked) == 2
     assert reward.metrics()["judge/fallback_share"] == 1.0
-    (hint,) = reward.take_hints()
+    (hint,) = reward.hints()
     assert (hint.code, hint.remedy != "") == ("judge_fallback", True)
 
 
@@ -155,7 +155,7 @@ def test_a_group_too_long_to_ask_about_is_not_sent(judge: Make, server: Any, scr
     (scores,) = scores_of(reward, scripted.group_of("worth 0.1" + " a" * 4000, "worth 0.2"))
     assert flagged(scores)
     assert server.asked == []
-    assert "the limit is 2000" in reward.take_hints()[0].message
+    assert "the limit is 2000" in reward.hints()[0].message
 
 
 def test_without_a_key_nothing_is_sent_anywhere(scripted: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,4 +164,4 @@ def test_without_a_key_nothing_is_sent_anywhere(scripted: ModuleType, monkeypatc
     reward = RulerRewardFunction("openai/gpt-4", fallback_enabled=True)
     (scores,) = scores_of(reward, scripted.group_worth(WORTHS))
     assert flagged(scores)
-    assert "OPENAI_API_KEY" in reward.take_hints()[0].message
+    assert "OPENAI_API_KEY" in reward.hints()[0].message

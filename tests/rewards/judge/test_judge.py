@@ -380,7 +380,7 @@ def test_the_key_is_sent_to_the_server_and_shows_up_nowhere_else(
             settings = {"retries": 0, "api_key": SECRET, "record_path": path, "fallback_enabled": enabled}
             reward = judge(**settings, cache_path=cache)
             (scored,) = score_groups(reward, [scripted.group_worth([0.2, 0.3], name=str(number))])
-            said += [scored, reward.metrics(), reward.take_hints(), reward.state_dict(), vars(reward), reward.endpoint]
+            said += [scored, reward.metrics(), reward.hints(), reward.state_dict(), vars(reward), reward.endpoint]
     assert {*server.keys} == {f"Bearer {SECRET}"}
     everything = repr(said) + caplog.text + path.read_text() + cache.read_bytes().decode("latin1")
     assert "HTTP 401: wrong key [key]" in everything
