@@ -15,11 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.agents.environment import Scenarios
+from groupwise.agents.environments.one_turn import OneTurnScenarios
+from groupwise.agents.environments.orders import Orders
+from groupwise.agents.gym import PREFIX as GYM
+from groupwise.agents.gym import GymProblems
 from groupwise.config import TaskSettings
 from groupwise.errors import ConfigError
 
 PYTHON = "python:"
-SCENARIOS: dict[str, Callable[..., Scenarios]] = {}
+SCENARIOS: dict[str, Callable[..., Scenarios]] = {"orders": Orders}
+PREFIXES = (PYTHON,)
 NEEDED = ("name", "training", "held_out", "make")
 
 
@@ -28,6 +33,8 @@ def find_scenarios(task: TaskSettings) -> Scenarios:
     name, options = task.environment, dict(task.options)
     if name.startswith(PYTHON):
         return _own(name, options)
+    if name.startswith(GYM):
+        return OneTurnScenarios(GymProblems(name.removeprefix(GYM), options))
     if name not in SCENARIOS:
         near = difflib.get_close_matches(name, SCENARIOS, 1)
         known = ", ".join((*SCENARIOS, "python:FILE:NAME"))
@@ -38,6 +45,11 @@ def find_scenarios(task: TaskSettings) -> Scenarios:
             field="task.environment",
         )
     return _made(name, SCENARIOS[name], options)
+
+
+def names_scenarios(task: TaskSettings) -> bool:
+    """Whether `task.environment` is a conversation, and not a problem with one answer."""
+    return task.environment in SCENARIOS or task.environment.startswith(PREFIXES)
 
 
 def _made(name: str, make: Callable[..., Any], options: dict[str, Any]) -> Scenarios:

@@ -116,7 +116,7 @@ class OrderDesk:
 
     async def reset(self, task: Task) -> Observation:
         case: OrderCase = task.payload
-        self.case, self.database, self.calls, self.turns, self.faults = case, OrderDatabase(case.shop), [], 0, 0
+        self.case, self.database, self.turns, self.faults = case, OrderDatabase(case.shop), 0, 0
         self.calls: list[Call] = []
         return Observation(({"role": "user", "content": case.question},), TOOLS)
 
@@ -127,9 +127,7 @@ class OrderDesk:
             return self._graded(reply.content, End.TRUNCATED if reply.cut else End.FINISHED)
         answers = [{"role": "tool", "content": f"error: {broken.problem:.30}"} for broken in reply.broken]
         for call in reply.calls:
-            answers.append(
-                {"role": "tool", "content": self._call(call.name, call.arguments), "tool_call_id": call.id}
-            )
+            answers.append({"role": "tool", "content": self._call(call.name, call.arguments), "tool_call_id": call.id})
         if self.turns >= MAX_TURNS:
             return self._graded("", End.TURN_LIMIT)
         return Transition(tuple(answers))
@@ -151,7 +149,7 @@ class OrderDesk:
 
 
 def grade(case: OrderCase, database: OrderDatabase, calls: Sequence[Call], answer: str, sound: bool) -> Score:
-    """1 for a right answer and a database as it should be; less for what was found out on the way.
+    """1 for a right answer that was looked up and a database as it should be; less for a part of the way.
 
     total = 0.7 · correct + 0.2 · share of the needed calls made + 0.1 · well-formed. Nothing is earned by calls where
     the database was changed and should not have been.
@@ -160,8 +158,10 @@ def grade(case: OrderCase, database: OrderDatabase, calls: Sequence[Call], answe
     before, plan = fresh.state(), right_calls(case, fresh)
     wanted, found = fresh.state(), database.state()
     fresh.close()
+    fact = plan[-1].fact
+    looked_up = any(call.fact == fact and call.arguments.get("order", case.order) == case.order for call in calls)
     parts = {
-        "correct": float(found == wanted and answers(case, answer) == {plan[-1].fact}),
+        "correct": float(found == wanted and looked_up and answers(case, answer) == {fact}),
         "progress": _done(plan, calls) / len(plan) if found in (before, wanted) else 0.0,
         "format": float(sound and bool(calls)),
     }
@@ -206,7 +206,7 @@ def _arguments(name: str, order: str, before: Sequence[Call]) -> dict[str, Any]:
 
 def call_tool(database: OrderDatabase, name: str, arguments: Mapping[str, Any]) -> Call:
     try:
-        return Call(name, arguments, getattr(database, name)(**arguments))
+        return Call(name, arguments, str(getattr(database, name)(**arguments)))
     except NotPossible as refusal:
         return Call(name, arguments, f"error: {refusal}")
 

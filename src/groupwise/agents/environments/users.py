@@ -131,7 +131,9 @@ class PlayedUser:
 
     def part(self) -> str:
         told = "; ".join(f"{name}: {value}" for name, value in self.scenario.items() if isinstance(value, str | int))
-        return f"You are the customer in this conversation, never the assistant. {told}. Say {self.done} when satisfied."
+        return (
+            f"You are the customer in this conversation, never the assistant. {told}. Say {self.done} when satisfied."
+        )
 
 
 def _swapped(messages: Sequence[Message]) -> list[Message]:
