@@ -3,8 +3,8 @@
     python benchmarks/agent_learning.py --seeds 101 102 103 --json
 
 Per seed, from one warm start (`orders_sft.toml`: conversations right in form, with tools chosen blindly): GRPO by
-`orders.toml`; the same with the scores shuffled inside every group, so that nothing can be learned from them; and more of
-the warm start for as much processor time as GRPO took. All are judged on the same held-out scenarios, whose order
+`orders.toml`; the same with the scores shuffled inside every group, so that nothing can be learned from them; and more
+of the warm start for as much processor time as GRPO took. All are judged on the same held-out scenarios, whose order
 numbers and customers never occur in training, answered greedily. Then the same for sums of reasoning-gym, with right
 answers as demonstrations (`chain_sum_sft.toml`, `chain_sum.toml`). One thread each. Claims: mean success before and
 after, the share of well-formed conversations before, and the gains of the other arms.

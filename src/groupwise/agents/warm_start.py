@@ -35,7 +35,6 @@ from groupwise.training.estimate import padded
 from groupwise.training.session import Parts
 from groupwise.types import Array, Batch, Policy, Task
 
-
 Row = tuple[Array, Array]
 
 

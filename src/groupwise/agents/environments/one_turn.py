@@ -1,4 +1,4 @@
-"""Problems with one answer as conversations of one turn, so that whatever has problems can be an agent's environment."""
+"""Problems with one answer as conversations of one turn: whatever has problems can be an agent's environment."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """`task.environment = "orders"`: questions about a shop's orders, answered with tools on a real SQLite database.
 
-A question needs one tool or two: the second call of `city` and `refund` takes what the first one found. Some tools change
-the database, and not everything that is asked for is allowed. What counts is the database afterwards and the answer.
+A question needs one tool or two: the second call of `city` and `refund` takes what the first one found. Some tools
+change the database, and not everything that is asked for is allowed. What counts is the database afterwards and the
+answer.
 Texts are short, so that a whole conversation is within 200 characters and a character-level model can hold it.
 """
 

@@ -147,8 +147,8 @@ def endpoint(url: str, model: str, *, key: str = "", seconds: float = 60.0, **op
     def ask(messages: list[Message]) -> str:
         body = json.dumps({"model": model, "messages": messages, **options}).encode()
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
-        request = Request(f"{url.rstrip('/')}/chat/completions", body, headers)  # noqa: S310
-        with urlopen(request, timeout=seconds) as answer:  # noqa: S310
+        request = Request(f"{url.rstrip('/')}/chat/completions", body, headers)
+        with urlopen(request, timeout=seconds) as answer:
             return str(json.load(answer)["choices"][0]["message"]["content"])
 
     async def answer(messages: list[Message]) -> str:
