@@ -32,6 +32,7 @@ class BrokenCall:
 
     text: str
     problem: str
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
