@@ -25,7 +25,9 @@ from groupwise.agents.environments.order_database import (
     Shop,
     make_shop,
 )
-from groupwise.errors import ConfigError, ContractError
+from groupwise.agents.toolbox import Toolbox
+from groupwise.agents.tools import tool
+from groupwise.errors import ConfigError
 from groupwise.types import End, Message, Score, Task
 
 ARGUMENTS = {
@@ -112,40 +114,78 @@ class Orders:
         return OrderCase(kind, rng.choice(KINDS[kind]).format(order), order, shop)
 
 
+class OrderTools:
+    """The tools on one conversation's database, and what was called; `sum` is what an order cost, in whole euros."""
+
+    def __init__(self, database: OrderDatabase) -> None:
+        self.database = database
+        self.calls: list[Call] = []
+
+    @tool
+    async def status(self, order: str) -> str:
+        """What has become of an order."""
+        return self._called("status", order=order)
+
+    @tool
+    async def total(self, order: str) -> str:
+        """What an order cost."""
+        return self._called("total", order=order)
+
+    @tool
+    async def buyer(self, order: str) -> str:
+        """Who bought an order."""
+        return self._called("buyer", order=order)
+
+    @tool
+    async def city(self, buyer: str) -> str:
+        """Where a buyer lives."""
+        return self._called("city", buyer=buyer)
+
+    @tool
+    async def cancel(self, order: str) -> str:
+        """Cancel an open order."""
+        return self._called("cancel", order=order)
+
+    @tool
+    async def refund(self, order: str, sum: int) -> str:
+        """Refund a sent order with exactly what it cost."""
+        return self._called("refund", order=order, sum=sum)
+
+    def toolbox(self) -> Toolbox:
+        return Toolbox([getattr(self, name) for name in ARGUMENTS])
+
+    def _called(self, name: str, **arguments: Any) -> str:
+        self.calls.append(call_tool(self.database, name, arguments))
+        return self.calls[-1].result
+
+
 class OrderDesk:
     """The customer and the tools of one conversation."""
 
     async def reset(self, task: Task) -> Observation:
-        case: OrderCase = task.payload
-        self.case, self.database, self.turns, self.faults = case, OrderDatabase(case.shop), 0, 0
-        self.calls: list[Call] = []
-        return Observation(({"role": "user", "content": case.question},), TOOLS)
+        self.case: OrderCase = task.payload
+        self.tools = OrderTools(OrderDatabase(self.case.shop))
+        self.toolbox = self.tools.toolbox()
+        self.turns, self.faults = 0, 0
+        return Observation(({"role": "user", "content": self.case.question},), self.toolbox.schemas)
 
     async def step(self, reply: Reply) -> Transition:
         self.turns += 1
-        self.faults += len(reply.broken)
         if not reply.calls and not reply.broken:
             return self._graded(reply.content, End.TRUNCATED if reply.cut else End.FINISHED)
-        answers = [{"role": "tool", "content": f"error: {broken.problem:.30}"} for broken in reply.broken]
-        for call in reply.calls:
-            answers.append({"role": "tool", "content": self._call(call.name, call.arguments), "tool_call_id": call.id})
+        results = await self.toolbox.run(reply.calls, reply.broken)
+        self.faults += sum(not result.ok for result in results)
         if self.turns >= MAX_TURNS:
             return self._graded("", End.TURN_LIMIT)
-        return Transition(tuple(answers))
+        return Transition(tuple(result.as_message() for result in results))
 
     async def close(self) -> None:
-        if hasattr(self, "database"):
-            self.database.close()
-
-    def _call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        if name not in ARGUMENTS or set(arguments) != set(ARGUMENTS[name]):
-            self.faults += 1
-            return f"error: no tool {name:.20}" if name not in ARGUMENTS else "error: wrong arguments"
-        self.calls.append(call_tool(self.database, name, arguments))
-        return self.calls[-1].result
+        if hasattr(self, "tools"):
+            self.tools.database.close()
 
     def _graded(self, answer: str, end: End) -> Transition:
-        score = grade(self.case, self.database, self.calls, answer, sound=not self.faults and end is End.FINISHED)
+        sound = not self.faults and end is End.FINISHED
+        score = grade(self.case, self.tools.database, self.tools.calls, answer, sound)
         return Transition((), score.total, end, score.parts)
 
 
@@ -223,23 +263,11 @@ def _done(plan: Sequence[Call], calls: Sequence[Call]) -> int:
     return count
 
 
-def _schema(name: str) -> dict[str, Any]:
-    properties = {argument: {"type": "integer" if argument == "sum" else "string"} for argument in ARGUMENTS[name]}
-    parameters = {"type": "object", "properties": properties, "required": list(properties)}
-    about = getattr(OrderDatabase, name).__doc__
-    return {"type": "function", "function": {"name": name, "description": about, "parameters": parameters}}
-
-
-TOOLS = tuple(_schema(name) for name in ARGUMENTS)
-
-
 def _insist(option: str, values: Sequence[str], known: tuple[str, ...]) -> None:
-    for value in values:
+    for value in values or [""]:
         if value not in known:
             raise ConfigError(
                 f"task.options.{option} = {value!r} does not fit 'orders'",
                 hint=f"One of {', '.join(known)}.",
                 field="task.options",
             )
-    if not values:
-        raise ContractError(f"task.options.{option} is empty")
