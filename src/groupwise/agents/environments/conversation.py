@@ -2,8 +2,8 @@
 
     environment = ConversationEnvironment([{"topic": "refund", "context": "Order delayed"}, …], max_turns=6)
 
-A scenario is a table. `topic` and `context` say what it is about, `system` what the model is told first, `opening` how the
-user begins; the rest is the user's: `user_responses` (a script), `rules` and `otherwise` (patterns and answers, see
+A scenario is a table. `topic` and `context` say what it is about, `system` what the model is told first, `opening` how
+the user begins; the rest is the user's: `user_responses` (a script), `rules` and `otherwise` (patterns and answers, see
 `users.Rule`), `persona`, `goal`. What such a conversation is worth is told by a reward function; the environment itself
 pays 1 to a model whose user leaves satisfied.
 

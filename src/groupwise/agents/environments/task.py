@@ -6,8 +6,8 @@
 
     environment = TaskEnvironment([{"goal": "What is 2 + 2?", "answer": "4"}, …], check, max_turns=3)
 
-The checker's word is final: a number or a `Score` ends the conversation, a text is said to the model, and it goes on. It
-may be asynchronous; an ordinary function runs in a thread and holds up nobody.
+The checker's word is final: a number or a `Score` ends the conversation, a text is said to the model, and it goes on.
+It may be asynchronous; an ordinary function runs in a thread and holds up nobody.
 """
 
 from __future__ import annotations
