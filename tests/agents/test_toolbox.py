@@ -130,7 +130,9 @@ def test_every_outcome_has_a_name_and_tells_the_model_what_was_wrong(
 
 def test_calls_run_at_once_and_answer_in_order() -> None:
     began = time.perf_counter()
-    results = run([("sleep", {"seconds": 0.2}), ("rest", {"seconds": 0.2}), ("add", {"a": 1, "b": 1}), ("hang", {})] * 2)
+    results = run(
+        [("sleep", {"seconds": 0.2}), ("rest", {"seconds": 0.2}), ("add", {"a": 1, "b": 1}), ("hang", {})] * 2
+    )
     assert time.perf_counter() - began < 0.7
     assert [r.content for r in results][:3] == ["slept 0.2", "rested 0.2", "2"]
     assert [r.call.id for r in results] == [f"c{n}" for n in range(8)]
@@ -340,7 +342,9 @@ def hold(replies: list[str], **options: Any) -> tuple[WithTools, list[Transition
 
 
 def test_calls_are_answered_by_tools_and_words_by_the_environment() -> None:
-    environment, steps = hold(['@add {"a": 1, "b": 2}', "three", '@add {"a": 1}\n@sub {}\n@add {"a": 4, "b": 4}', "bye"])
+    environment, steps = hold(
+        ['@add {"a": 1, "b": 2}', "three", '@add {"a": 1}\n@sub {}\n@add {"a": 4, "b": 4}', "bye"]
+    )
     assert environment.environment.heard == ["three", "bye"]  # type: ignore[attr-defined]
     assert environment.environment.closed  # type: ignore[attr-defined]
     assert [[m["content"] for m in step.messages] for step in steps[:2]] == [["3"], ["and?"]]

@@ -166,7 +166,7 @@ class OrderDesk:
         self.case: OrderCase = task.payload
         self.tools = OrderTools(OrderDatabase(self.case.shop))
         self.toolbox = self.tools.toolbox()
-        self.turns, self.faults = 0, 0
+        self.turns, self.tried, self.faults = 0, 0, 0
         return Observation(({"role": "user", "content": self.case.question},), self.toolbox.schemas)
 
     async def step(self, reply: Reply) -> Transition:
@@ -174,6 +174,7 @@ class OrderDesk:
         if not reply.calls and not reply.broken:
             return self._graded(reply.content, End.TRUNCATED if reply.cut else End.FINISHED)
         results = await self.toolbox.run(reply.calls, reply.broken)
+        self.tried += len(results)
         self.faults += sum(not result.ok for result in results)
         if self.turns >= MAX_TURNS:
             return self._graded("", End.TURN_LIMIT)
@@ -184,16 +185,16 @@ class OrderDesk:
             self.tools.database.close()
 
     def _graded(self, answer: str, end: End) -> Transition:
-        sound = not self.faults and end is End.FINISHED
-        score = grade(self.case, self.tools.database, self.tools.calls, answer, sound)
+        valid = 1.0 - self.faults / self.tried if self.tried and end is not End.TRUNCATED else 0.0
+        score = grade(self.case, self.tools.database, self.tools.calls, answer, valid)
         return Transition((), score.total, end, score.parts)
 
 
-def grade(case: OrderCase, database: OrderDatabase, calls: Sequence[Call], answer: str, sound: bool) -> Score:
+def grade(case: OrderCase, database: OrderDatabase, calls: Sequence[Call], answer: str, valid: float) -> Score:
     """1 for a right answer that was looked up and a database as it should be; less for a part of the way.
 
-    total = 0.7 · correct + 0.2 · share of the needed calls made + 0.1 · well-formed. Nothing is earned by calls where
-    the database was changed and should not have been.
+    total = 0.7 · correct + 0.2 · share of the needed calls made + 0.1 · share of calls that are valid. Nothing is
+    earned by needed calls where the database was changed and should not have been.
     """
     fresh = OrderDatabase(case.shop)
     before, plan = fresh.state(), right_calls(case, fresh)
@@ -204,7 +205,7 @@ def grade(case: OrderCase, database: OrderDatabase, calls: Sequence[Call], answe
     parts = {
         "correct": float(found == wanted and looked_up and answers(case, answer) == {fact}),
         "progress": _done(plan, calls) / len(plan) if found in (before, wanted) else 0.0,
-        "format": float(sound and bool(calls)),
+        "format": valid,
     }
     tenths = 7 * parts["correct"] + 2 * parts["progress"] + parts["format"]
     return Score(tenths / 10, parts)
@@ -230,7 +231,7 @@ def blind_calls(case: OrderCase, database: OrderDatabase) -> list[Call]:
     rng = random.Random(f"{case.question}/{case.shop.items}")
     names = [name for name, needed in ARGUMENTS.items() if needed == ("order",)]
     first = call_tool(database, rng.choice(names), {"order": case.order})
-    if rng.random() < 0.5:
+    if rng.random() < 0.6:
         return [first]
     follow = {"buyer": "city", "total": "refund"}.get(first.name)
     second = follow if follow and rng.random() < 0.7 else rng.choice([name for name in names if name != first.name])
