@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
 from groupwise.errors import ConfigError, ContractError
 from groupwise.types import Message
@@ -48,7 +48,7 @@ def strategy(name: str) -> Callable[[S], S]:
         other = _known.get(name)
         if other is not None and other.__qualname__ != kind.__qualname__:
             raise ContractError(f"strategy {name!r} is {other.__qualname__} already", hint="Choose another name.")
-        _known[name] = kind
+        _known[name] = cast("type[Strategy]", kind)
         return kind
 
     return register
