@@ -41,15 +41,15 @@ class Conversations:
 
     def __init__(
         self, engine: Engine, frame: Frame, make: Callable[[], Environment], params: SamplingParams, *,
-        group_size: int, seed: int, limits: Limits = USUAL,
+        group_size: int, seed: int, limits: Limits = USUAL, loop: EventLoop | None = None,
     ) -> None:  # fmt: skip
         self.engine, self.frame, self.make, self.params = engine, frame, make, params
         self.group_size, self.seed, self.limits = group_size, seed, limits
-        self._loop = EventLoop("conversations")
+        self.loop = loop or EventLoop("conversations")
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
         self.engine.start()
-        return self._loop.run(self.hold(tasks))
+        return self.loop.run(self.hold(tasks))
 
     async def hold(self, tasks: Sequence[Task]) -> list[Group]:
         """The groups, from inside a running event loop."""
@@ -66,7 +66,7 @@ class Conversations:
         return [Group(f"g{task.seed}", task, tuple(next(rest) for _ in range(self.group_size))) for task in tasks]
 
     def close(self) -> None:
-        self._loop.close()
+        self.loop.close()
 
     def state_dict(self) -> dict[str, Any]:
         return {}

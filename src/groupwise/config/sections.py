@@ -162,9 +162,10 @@ class LanguageSettings(Section):
 class AdvantageSettings(Section):
     """How rewards become advantages."""
 
-    estimator: Literal["outcome", "group_rtg", "gae", "group_gae"] = setting(
+    estimator: Literal["outcome", "group_rtg", "turns", "gae", "group_gae"] = setting(
         "outcome",
-        "credit: one per attempt, return-to-go against the group, GAE with a critic, or GAE with one scaled per task",
+        "credit: one per attempt, return-to-go against the group, by turns of a conversation (gamma per turn), GAE "
+        "with a critic, or GAE with one scaled per task",
     )
     baseline_type: Literal["group_mean", "group_median", "leave_one_out", "global_mean", "none"] = setting(
         "group_mean", "what an attempt is compared with"

@@ -112,13 +112,18 @@ class GroupSource:
     def next(self) -> Batch:
         clock = _Clock()
         drawn = draw_groups(lambda count: self._draw(count, clock), self.cfg.rollout, self.cfg.advantage)
+        batch = self.compare(drawn)
+        clock.lap("advantage")
+        return replace(batch, timing=clock.laps)
+
+    def compare(self, drawn: Drawn) -> Batch:
+        """The batch of groups that were drawn and scored."""
         self._insist_on_scores(drawn.all)
         replayed = self._replay(drawn)
         attempts = self.groups.assign(scored_attempts((*drawn.kept, *replayed.groups)))
         estimate = self._without_cut_offs(attempts, estimate_advantages(attempts, self.cfg.advantage, self.critic))
         weights = self.groups.weigh(attempts)
         batch = self._with_reference(self._without_idle_rows(self._batch(attempts, estimate, weights)))
-        clock.lap("advantage")
         return replace(
             batch,
             metrics={
@@ -126,7 +131,6 @@ class GroupSource:
                 **self.groups.metrics(attempts, estimate, weights),
                 **self._extra_metrics(drawn, replayed),
             },
-            timing=clock.laps,
             samples=sum(m.actions_taken for s in drawn.all for m in s.group.members),
             attempts=sum(len(s.group.members) for s in drawn.all),
             records=group_records(drawn, attempts, estimate),
