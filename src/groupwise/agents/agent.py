@@ -42,9 +42,11 @@ class Agent:
     async def initialize(self) -> Self:
         """Load the model, unless it is there already."""
         if self._parts is None:
-            training = TrainingConfig(**self.config.training_settings())
-            self.use(self._given or await asyncio.to_thread(load_start, training))
+            self.use(await asyncio.to_thread(self._load) if self._given is None else self._given)
         return self
+
+    def _load(self) -> LanguageModel:
+        return load_start(TrainingConfig(**self.config.training_settings()))
 
     def use(self, language: LanguageModel) -> None:
         """Answer with this model from now on; what the one before is saying ends here."""
@@ -104,7 +106,9 @@ class Agent:
     def _opening(self, prompt: str | Sequence[Message]) -> list[Message]:
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
         system = self.config.system_prompt
-        told = [{"role": "system", "content": system}] if system and messages[:1][0]["role"] != "system" else []
+        told = (
+            [{"role": "system", "content": system}] if system and messages and messages[0]["role"] != "system" else []
+        )
         return [*told, *messages]
 
     async def _say(self, ids: Sequence[int], params: SamplingParams, seed: int) -> str:

@@ -17,6 +17,7 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -116,7 +117,7 @@ class DialogueDatabase:
             total, mean = link.execute("SELECT count(*), avg(length) FROM dialogues").fetchone()
             for word in sorted({*_words(query)}):
                 rows = link.execute(
-                    "SELECT dialogue, times, length FROM words JOIN dialogues ON dialogues.id = dialogue WHERE word = ?",
+                    "SELECT dialogue, times, length FROM words JOIN dialogues ON id = dialogue WHERE word = ?",
                     (word,),
                 ).fetchall()
                 for number, times, length in rows:
@@ -133,7 +134,7 @@ class DialogueDatabase:
         sizes = {len(row[1]) for row in rows}
         if sizes != {len(wanted.tobytes())}:
             raise ConfigError(
-                f"the vectors of {self.database.path} have {max(sizes) // 4} numbers, and those of `embed` {len(wanted)}",
+                f"vectors in {self.database.path} have {max(sizes) // 4} numbers, and those of `embed` {len(wanted)}",
                 hint="Use the function they were made with, or import the dialogues into a new file.",
             )
         matrix = np.stack([np.frombuffer(row[1], "<f4") for row in rows])
@@ -163,7 +164,7 @@ class DialogueDatabase:
 
 
 def bm25(times: int, length: int, holders: int, total: int, mean: float) -> float:
-    """What one word of the query adds: it is `times` in a dialogue of `length` words, and `holders` of `total` have it."""
+    """What one word of a query adds: it is `times` in a dialogue of `length` words; `holders` of `total` have it."""
     rarity = math.log(1 + (total - holders + 0.5) / (holders + 0.5))
     return rarity * times * (K1 + 1) / (times + K1 * (1 - B + B * length / mean))
 
@@ -171,12 +172,11 @@ def bm25(times: int, length: int, holders: int, total: int, mean: float) -> floa
 def sentence_embedder(model_name: str = "sentence-transformers/all-MiniLM-L6-v2") -> Embed:
     """Vectors by a model of sentence-transformers, if that is installed."""
     try:
-        from sentence_transformers import SentenceTransformer
+        model = import_module("sentence_transformers").SentenceTransformer(model_name)
     except ImportError:
         raise MissingExtra(
             "vectors of sentences need sentence-transformers", hint="pip install sentence-transformers"
         ) from None
-    model = SentenceTransformer(model_name)
     return lambda texts: model.encode(list(texts))
 
 
@@ -194,7 +194,7 @@ def _insert(link: sqlite3.Connection, messages: Sequence[Message], vector: NDArr
 
 
 def _checked(messages: Sequence[Message]) -> Sequence[Message]:
-    if not messages or isinstance(messages, str | bytes):
+    if not isinstance(messages, list | tuple) or not messages:
         raise ContractError(f"a dialogue is a list of at least 1 message, not {messages!r:.60}")
     for message in messages:
         sound = isinstance(message, dict) and message.get("role") in ROLES and isinstance(message.get("content"), str)

@@ -15,21 +15,21 @@ import asyncio
 import hashlib
 import json
 import uuid
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, cast
+from typing import Any, Literal, Protocol
 
+from groupwise.agents.agent import Agent
 from groupwise.agents.compression import ContextFull, Summarise, compress, shorten
 from groupwise.agents.dialogues import DialogueDatabase
-from groupwise.agents.environment import BrokenCall, Reply, ToolCall
-from groupwise.agents.frame import Frame
+from groupwise.agents.environment import BrokenCall, ToolCall
 from groupwise.agents.settings import AgentConfig
-from groupwise.agents.starting import load_start
 from groupwise.agents.store import ConversationBusy, ConversationContext, ConversationStore
 from groupwise.agents.strategies import find_strategy, report, restore
-from groupwise.agents.utterance import Utterance
+from groupwise.agents.turn import Response, Turn
 from groupwise.agents.views import (
     EXAMPLES,
     GUIDANCE,
@@ -41,9 +41,7 @@ from groupwise.agents.views import (
     plain,
     unanswered_calls,
 )
-from groupwise.config import TrainingConfig
 from groupwise.errors import ContractError
-from groupwise.language.engine import EndOfText, Engine, SamplingParams
 from groupwise.language.loading import LanguageModel
 from groupwise.types import Message
 
@@ -62,6 +60,20 @@ class ConversationOver(ContractError):
     """The conversation has had all its turns."""
 
     code = "conversation_over"
+
+
+class Result(Protocol):
+    """What came of a call of a tool."""
+
+    def as_message(self) -> Message: ...
+
+
+class Toolbox(Protocol):
+    """Tools a model can call, and what comes of it (`agents.toolbox.Toolbox`)."""
+
+    @property
+    def schemas(self) -> Sequence[Mapping[str, Any]]: ...
+    async def run(self, calls: Sequence[ToolCall], broken: Sequence[BrokenCall] = ()) -> Sequence[Result]: ...
 
 
 class MultiTurnAgent(Agent):
@@ -99,14 +111,12 @@ class MultiTurnAgent(Agent):
         if strategy is not None:
             find_strategy(strategy)
         self.max_conversation_turns, self.strategy = max_conversation_turns, strategy
-        self.dialogues = (
-            DialogueDatabase(dialogue_database) if isinstance(dialogue_database, str | Path) else dialogue_database
-        )
+        if isinstance(dialogue_database, str | Path):
+            dialogue_database = DialogueDatabase(dialogue_database)
+        self.dialogues = dialogue_database
         self.toolbox = as_toolbox(tools)
         self.store = store if isinstance(store, ConversationStore) else ConversationStore(store or ":memory:")
-        self._summarise = (
-            {"extract": None, "model": self.summarise}[summarise] if isinstance(summarise, str) else summarise
-        )
+        self._summarise = self._summariser(summarise)
         self._at_work: set[str] = set()
 
     def use(self, language: LanguageModel) -> None:
@@ -177,6 +187,13 @@ class MultiTurnAgent(Agent):
         while len(ids := asked(limit)) > self._limit and limit > 1:
             limit = limit * min(self._limit, len(ids) - 1) // len(ids)
         return self.frame.defused(await self._say(ids, params, 0))
+
+    def _summariser(self, wanted: Summarise | str) -> Summarise | None:
+        if not isinstance(wanted, str):
+            return wanted
+        if wanted not in ("extract", "model"):
+            raise ContractError(f"summarise = {wanted!r} must be 'extract', 'model' or an async function")
+        return self.summarise if wanted == "model" else None
 
     @property
     def _schemas(self) -> Sequence[Mapping[str, Any]]:
@@ -308,3 +325,10 @@ def _example_note(texts: Mapping[int, str]) -> Message:
     return note(EXAMPLES, f"Dialogues like this one, to learn from:\n\n{body}", dialogues=list(texts))
 
 
+def as_toolbox(tools: Toolbox | Iterable[Any]) -> Toolbox | None:
+    """Tools as an agent runs them; None where there are none."""
+    if not isinstance(tools, Iterable):
+        return tools
+    given = list(tools)
+    made: Toolbox | None = import_module("groupwise.agents.toolbox").Toolbox(given) if given else None
+    return made

@@ -1,7 +1,7 @@
 """Conversations that outlive the process: one SQLite file, every turn in two whole steps.
 
-What a user says is written before it is answered, the answer once it is made. Whoever kills the process in between finds
-the question there, and nothing of half an answer.
+What a user says is written before it is answered, the answer once it is made. Whoever kills the process in between
+finds the question there, and nothing of half an answer.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ class ConversationStore:
     def _conflict(self, context: ConversationContext) -> ContractError:
         now = self.load(context.conversation_id)  # if it is gone, this says so
         return ConversationBusy(
-            f"conversation {context.conversation_id!r} was changed by somebody else meanwhile: this goes on from version "
-            f"{context.version}, and it is at {now.version}",
+            f"conversation {context.conversation_id!r} was changed by somebody else meanwhile: this goes on from "
+            f"version {context.version}, and it is at {now.version}",
             hint="Nothing of theirs is lost and nothing of this was written; load it and say it again.",
         )
 

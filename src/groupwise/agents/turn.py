@@ -73,7 +73,7 @@ class Turn:
         self.end: EndOfText = "cancelled"
         self.tokens = self.calls = 0
         self.seconds = 0.0
-        self.compressed = False
+        self.compressed = self.answered = False
         self._pieces = self._answer()
 
     async def __aenter__(self) -> Self:
@@ -91,7 +91,7 @@ class Turn:
     @property
     def response(self) -> Response:
         """What it came to, once it has ended."""
-        if not self.tokens and self.end == "cancelled":
+        if not self.answered:
             raise ContractError("the message is not answered yet", hint="Iterate over the turn first.")
         asked = max(n for n, message in enumerate(self._context.messages) if message["role"] == "user")
         shown = [m["dialogues"] for m in self._context.messages[max(0, asked - 1) : asked] if is_note(m, EXAMPLES)]
@@ -149,7 +149,7 @@ class Turn:
                 f"{error.message}; what the user said is part of it, this answer is not",
                 hint="Load it and go on from there.",
             ) from None
-        self.text, self.end = said.text, sampled.end
+        self.text, self.end, self.answered = said.text, sampled.end, True
         self.tokens, self.seconds = self.tokens + len(sampled), self.seconds + said.seconds
         return reply
 
@@ -165,5 +165,3 @@ class Turn:
 
     async def _save(self, context: ConversationContext) -> ConversationContext:
         return await asyncio.shield(asyncio.to_thread(self.agent.store.save, context))
-
-

@@ -13,12 +13,14 @@ from typing import Annotated, Any
 import torch
 from cyclopts import Parameter
 
-from groupwise.agents.chat import Answer, ContextFull, Conversation
+from groupwise.agents.chat import Conversation
 from groupwise.agents.frame import NotPlainText
 from groupwise.agents.settings import SAMPLING, AgentConfig
 from groupwise.agents.starting import find_start, language_config, load_run
+from groupwise.agents.strategies import find_strategy
+from groupwise.agents.turn import Response
 from groupwise.commands.options import RUNS, Common, RunsDir, answer
-from groupwise.errors import ConfigError, RunNotFound
+from groupwise.errors import ConfigError, ContractError, RunNotFound
 from groupwise.language.loading import LanguageModel, load_model, prepare
 from groupwise.training.folder import find_run, run_folders
 
@@ -42,6 +44,9 @@ def chat(
     max_new_tokens: Annotated[int | None, Parameter(help="Longest answer; the run's own if not given.")] = None,
     stop: Annotated[tuple[str, ...], Parameter(negative=(), help="A text that ends an answer.")] = (),
     seed: Annotated[int, Parameter(help="The same seed and messages give the same answers.")] = 0,
+    strategy: Annotated[str | None, Parameter(help="How it is led: sales, educational and others.")] = None,
+    store: Annotated[Path | None, Parameter(help="A file that keeps conversations; made if it is not there.")] = None,
+    conversation: Annotated[str | None, Parameter(help="Its name in the store: go on with it, or begin it.")] = None,
     runs_dir: RunsDir = Path(RUNS),
     common: Common = Common(),
 ) -> None:
@@ -51,6 +56,10 @@ def chat(
     """
     if greedy and temperature:
         raise ConfigError(f"--greedy and --temperature {temperature} contradict each other", hint="Give one of them.")
+    if conversation is not None and store is None:
+        raise ConfigError(f"--conversation {conversation} names one of a store", hint="Say which: --store FILE.")
+    if strategy is not None:
+        find_strategy(strategy)
     chosen: dict[str, Any] = {
         "system_prompt": system, "temperature": 0.0 if greedy else temperature, "max_new_tokens": max_new_tokens,
         "stop": stop or None,
@@ -60,11 +69,13 @@ def chat(
     config = AgentConfig(**{**own, **given})
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # bytes that are not text do not end a conversation
-    with Conversation(language, config, seed) as conversation:
+    with Conversation(language, config, seed, strategy=strategy, store=store, conversation_id=conversation) as held:
         if common.json or not sys.stdin.isatty():
-            answer_lines(conversation, json=common.json)
+            answer_lines(held, json=common.json)
         else:
-            talk(conversation, run)
+            talk(held, run)
+        if store is not None and not common.json:
+            print(f"conversation {held.context.conversation_id} is kept in {store}", file=sys.stderr)
 
 
 def find_partner(name: str, runs_dir: str) -> tuple[LanguageModel, dict[str, Any]]:
@@ -152,7 +163,7 @@ def show_answer(conversation: Conversation, message: str) -> None:
     try:
         for piece in pieces:
             print(piece, end="", flush=True)
-    except (ContextFull, NotPlainText) as error:
+    except ContractError as error:
         print(f"{error.message}. {error.hint}")
         return
     except KeyboardInterrupt:
@@ -161,12 +172,11 @@ def show_answer(conversation: Conversation, message: str) -> None:
             raise
     print()
     last = conversation.answers[-1]
+    if last.compressed:
+        print("(earlier turns no longer fit and were shortened for the model)")
     if last.end in CUT:
         print(f"({CUT[last.end].format(tokens=last.tokens, limit=conversation.engine.max_length)})")
 
 
-def facts(last: Answer) -> dict[str, Any]:
-    return {
-        "text": last.text, "tokens": last.tokens, "end": last.end, "seconds": round(last.seconds, 4),
-        "tokens_per_second": round(last.tokens_per_second, 1),
-    }  # fmt: skip
+def facts(last: Response) -> dict[str, Any]:
+    return {"text": last.text, **last.metadata}
