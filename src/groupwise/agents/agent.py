@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from groupwise.agents.compression import ContextFull
 from groupwise.agents.frame import Frame
-from groupwise.agents.settings import AgentConfig
+from groupwise.agents.settings import SAMPLING, AgentConfig
 from groupwise.agents.starting import load_start
 from groupwise.config import TrainingConfig
 from groupwise.errors import ContractError
@@ -46,7 +46,9 @@ class Agent:
         return self
 
     def _load(self) -> LanguageModel:
-        return load_start(TrainingConfig(**self.config.training_settings()))
+        """The model that the settings name; how it samples does not matter here, and may be greedy."""
+        settings = self.config.training_settings()
+        return load_start(TrainingConfig(**{name: value for name, value in settings.items() if name not in SAMPLING}))
 
     def use(self, language: LanguageModel) -> None:
         """Answer with this model from now on; what the one before is saying ends here."""
