@@ -33,6 +33,12 @@ _HOMES = {
     "AgentConfig": "groupwise.agents.settings",
     "Agent": "groupwise.agents.agent",
     "MultiTurnAgent": "groupwise.agents.multiturn",
+    "RulerRewardFunction": "groupwise.rewards.judge",
+    "create_customer_service_ruler": "groupwise.rewards.judge",
+    "create_technical_support_ruler": "groupwise.rewards.judge",
+    "create_sales_ruler": "groupwise.rewards.judge",
+    "create_educational_ruler": "groupwise.rewards.judge",
+    "create_creative_ruler": "groupwise.rewards.judge",
     "ControlModel": "groupwise.control.model",
     "evaluate_policy": "groupwise.control.model",
     "GRPO": "groupwise.control.grpo",
@@ -75,6 +81,14 @@ if TYPE_CHECKING:
     from groupwise.errors import GroupwiseError
     from groupwise.language.dataset import TrajectoryDataset
     from groupwise.language.value import ValueFunction, ValueHead, create_value_function
+    from groupwise.rewards.judge import (
+        RulerRewardFunction,
+        create_creative_ruler,
+        create_customer_service_ruler,
+        create_educational_ruler,
+        create_sales_ruler,
+        create_technical_support_ruler,
+    )
     from groupwise.training.folder import create_run
     from groupwise.training.learner import Learner
     from groupwise.training.session import execute

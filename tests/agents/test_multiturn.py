@@ -15,18 +15,18 @@ import pytest
 import torch
 
 from groupwise import Agent, AgentConfig, MultiTurnAgent, create_value_function
+from groupwise.agents.calls import read_reply
 from groupwise.agents.compression import ContextFull
 from groupwise.agents.dialogues import DialogueDatabase
-from groupwise.agents.environment import BrokenCall, ToolCall
 from groupwise.agents.frame import Frame, NotPlainText
 from groupwise.agents.multiturn import BadMessage, ConversationOver
 from groupwise.agents.store import ConversationBusy, ConversationNotFound, ConversationStore
 from groupwise.agents.strategies import UnknownStrategy
-from groupwise.agents.views import EXAMPLES, GUIDANCE, Shape, is_note
+from groupwise.agents.toolbox import Toolbox
+from groupwise.agents.views import EXAMPLES, GUIDANCE, Shape, is_note, unanswered_calls
 from groupwise.errors import ContractError
 from groupwise.language.loading import LanguageModel, load_model
 from groupwise.language.tiny import tiny_model
-from groupwise.types import Message
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -378,6 +378,7 @@ def test_near_dialogues_are_shown_once_and_under_a_budget(talker: Any) -> None:
     run(ask())
 
 
+GREEDY = {"temperature": 0.0, "max_new_tokens": 40}
 CALL, ANSWER = '@look {"order": 7}', "It is on its way."
 
 
@@ -386,7 +387,7 @@ def taught(*said: str) -> LanguageModel:
     model, tokenizer = tiny_model(seed=1, layers=2, width=64)
     frame = Frame(tokenizer)
     between = frame.following([{"role": "tool", "content": "sent"}], True)
-    ids = frame.opening([{"role": "user", "content": "where is 7?"}], Orders().schemas)
+    ids = frame.opening([{"role": "user", "content": "where is 7?"}], Toolbox([Orders().look]).schemas)
     for number, text in enumerate(said):
         ids += [*(between if number else []), *tokenizer.encode(text + "<|end|>", add_special_tokens=False)]
     learned = torch.tensor([ids])
@@ -403,56 +404,43 @@ def caller() -> LanguageModel:
     return taught(CALL, ANSWER)
 
 
-class Result:
-    def __init__(self, call: ToolCall, content: str) -> None:
-        self.call, self.content = call, content
-
-    def as_message(self) -> Message:
-        return {"role": "tool", "tool_call_id": self.call.id, "name": self.call.name, "content": self.content}
-
-
 class Orders:
-    """A toolbox of one tool; `wait` holds its results back."""
-
-    schemas = (
-        {
-            "type": "function",
-            "function": {"name": "look", "parameters": {"type": "object", "properties": {"order": {}}}},
-        },
-    )
+    """A tool; `wait` holds its results back."""
 
     def __init__(self) -> None:
         self.wait = 0.0
-        self.asked: list[Any] = []
+        self.asked: list[int] = []
 
-    async def run(self, calls: Sequence[ToolCall], broken: Sequence[BrokenCall] = ()) -> list[Result]:
-        self.asked += [dict(call.arguments) for call in calls]
+    async def look(self, order: int) -> str:
+        self.asked.append(order)
         await asyncio.sleep(self.wait)
-        return [Result(call, "sent") for call in calls]
+        return "sent"
 
 
 def test_tools_are_called_within_a_turn_and_their_results_are_read(talker: Any, caller: LanguageModel) -> None:
     async def ask() -> None:
         orders = Orders()
-        async with talker(language=caller, tools=orders, config={"temperature": 0.0, "max_new_tokens": 40}) as agent:
+        async with talker(language=caller, tools=[orders.look], config=GREEDY) as agent:
             name = (await agent.start_conversation("ann")).conversation_id
-            response = await agent.generate_multiturn_response(name, "where is 7?")
-            assert orders.asked == [{"order": 7}]
-            assert (response.text, response.tool_calls) == (ANSWER, 1)
-            roles = [m["role"] for m in response.context.messages]
-            assert roles == ["user", "assistant", "tool", "assistant"]
+            async with agent.stream_multiturn_response(name, "where is 7?") as turn:
+                words = "".join([piece async for piece in turn])
+            response = turn.response
+            assert orders.asked == [7]
+            assert response.text == words == ANSWER, "a call is no words"
+            assert response.metadata["tool_calls"] == 1
+            assert [m["role"] for m in response.context.messages] == ["user", "assistant", "tool", "assistant"]
             assert response.context.messages[1]["tool_calls"][0]["function"]["arguments"] == {"order": 7}
 
     run(ask())
 
 
-def test_a_call_whose_result_never_came_is_answered_before_the_conversation_goes_on(
+def test_a_call_that_nobody_waited_for_is_told_before_the_conversation_goes_on(
     talker: Any, caller: LanguageModel
 ) -> None:
     async def ask() -> None:
         orders = Orders()
         orders.wait = 30
-        async with talker(language=caller, tools=orders, config={"temperature": 0.0, "max_new_tokens": 40}) as agent:
+        async with talker(language=caller, tools=[orders.look], config=GREEDY) as agent:
             name = (await agent.start_conversation("ann")).conversation_id
             task = asyncio.create_task(agent.generate_multiturn_response(name, "where is 7?"))
             while not orders.asked:
@@ -462,22 +450,30 @@ def test_a_call_whose_result_never_came_is_answered_before_the_conversation_goes
                 await task
             orders.wait = 0
             response = await agent.generate_multiturn_response(name, "and?")
-            (first, *_) = [m for m in response.context.messages if m["role"] == "tool"]
-            assert first["content"] == "error: it was not run"
             assert [m["role"] for m in response.context.messages][:4] == ["user", "assistant", "tool", "user"]
+            assert response.context.messages[2]["content"] == "error: the person stopped it"
 
     run(ask())
 
 
+def test_a_call_left_by_a_process_that_ended_gets_a_result_that_says_so(caller: LanguageModel) -> None:
+    called = read_reply(CALL, Frame(caller.tokenizer).form, 0).as_message()
+    (told,) = unanswered_calls([{"role": "user", "content": "where is 7?"}, called])
+    assert (told["role"], told["content"]) == ("tool", "error: it was not run")
+    assert told["tool_call_id"] == called["tool_calls"][0]["id"]
+    assert unanswered_calls([called, told]) == ()
+
+
 def test_a_model_that_never_stops_calling_is_stopped(talker: Any) -> None:
     async def ask() -> None:
-        orders, stuck = Orders(), taught(*[CALL] * 9)
-        async with talker(language=stuck, tools=orders, config={"temperature": 0.0, "max_new_tokens": 40}) as agent:
+        orders, stuck = Orders(), taught(*[CALL] * 4)
+        async with talker(language=stuck, tools=[orders.look], config=GREEDY, max_rounds=3) as agent:
             name = (await agent.start_conversation("ann")).conversation_id
             response = await agent.generate_multiturn_response(name, "where is 7?")
-            assert len(orders.asked) == response.tool_calls == 8
-            assert response.context.messages[-1]["content"] == "error: it was not run"
-            assert (await agent.generate_multiturn_response(name, "so?")).text
+            assert len(orders.asked) == len(response.results) == 3
+            told = response.context.messages[-1]["content"]
+            assert told == "error: no more than 3 rounds of calls in one answer"
+            assert (await agent.generate_multiturn_response(name, "so?")).tokens
 
     run(ask())
 

@@ -5,20 +5,24 @@ It is one conversation of a `MultiTurnAgent`, whose event loop runs in a thread.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import TypeAlias
 
+from groupwise.agents.environment import Reply
 from groupwise.agents.multiturn import MultiTurnAgent
 from groupwise.agents.settings import AgentConfig
 from groupwise.agents.store import ConversationContext, ConversationNotFound
+from groupwise.agents.toolbox import Toolbox, ToolResult
 from groupwise.agents.turn import Response, Turn
 from groupwise.event_loop import EventLoop
 from groupwise.language.engine import Engine
 from groupwise.language.loading import LanguageModel
 from groupwise.types import Message
 
+Event: TypeAlias = str | Reply | ToolResult
 USER = "me"
 
 
@@ -29,18 +33,22 @@ class Conversation:
       language: the model and its tokenizer, which must have a chat template.
       config: what it is told first, and how it samples.
       seed: answer n is sampled with seed + n, so that a conversation can be had again.
+      toolbox: tools the model may call; their results are fed back to it before it answers.
+      max_rounds: how often in a row it may call them.
       strategy: how the conversation is led.
       store: the file that keeps it.
       conversation_id: the conversation to go on with, begun if the store has none of that name.
-      tools: what the model may call.
     """
 
     def __init__(
-        self, language: LanguageModel, config: AgentConfig, seed: int = 0, *, strategy: str | None = None,
-        store: str | Path | None = None, conversation_id: str | None = None, tools: Iterable[Any] = (),
+        self, language: LanguageModel, config: AgentConfig, seed: int = 0, toolbox: Toolbox | None = None,
+        max_rounds: int = 8, *, strategy: str | None = None, store: str | Path | None = None,
+        conversation_id: str | None = None,
     ) -> None:  # fmt: skip
-        self.seed, self.strategy = seed, strategy
-        self.agent = MultiTurnAgent(config, None, None, tools, store, strategy, language=language, slots=1)
+        self.tokenizer, self.seed, self.toolbox, self.strategy = language.tokenizer, seed, toolbox, strategy
+        self.agent = MultiTurnAgent(
+            config, None, None, toolbox or (), store, strategy, language=language, slots=1, max_rounds=max_rounds
+        )
         self.agent.use(language)
         self.answers: list[Response] = []
         self._loop = EventLoop("chat")
@@ -70,29 +78,39 @@ class Conversation:
         """All that was said, and what the model was told."""
         return list(self.context.messages)
 
+    @property
+    def _ids(self) -> tuple[int, ...]:
+        """The tokens the model has read and sampled."""
+        return self.context.ids
+
     def reset(self) -> None:
         """Start over: a new conversation, with nothing but the system prompt."""
         self.answers = []
         self.context = self._loop.run(self._open(None))
 
     def reply(self, message: str) -> Generator[str]:
-        """The answer's text, piece by piece; afterwards it is `answers[-1]` and part of the conversation.
+        """The answer's words, piece by piece; afterwards it is `answers[-1]` and part of the conversation.
 
         Closing the iterator, or Ctrl-C while it waits, ends the answer where it is: it then counts as cancelled.
         """
+        with closing(self.events(message)) as events:
+            yield from (event for event in events if isinstance(event, str))
+
+    def events(self, message: str) -> Generator[Event]:
+        """The same with what tools do: every turn that calls some, once it is said, and then what came of each call."""
         turn = self.agent.stream_multiturn_response(self.context.conversation_id, message, self.strategy)
-        pieces: SimpleQueue[str | None] = SimpleQueue()
-        work = self._loop.start(_put_all(turn, pieces))
+        events: SimpleQueue[Event | None] = SimpleQueue()
+        work = self._loop.start(_put_all(turn, events))
         ended = False
         try:
-            while (piece := pieces.get()) is not None:
-                yield piece
+            while (event := events.get()) is not None:
+                yield event
             ended = True
             work.result()
         finally:
             if not ended:
                 work.cancel()
-                while pieces.get() is not None:
+                while events.get() is not None:
                     pass
             if turn.answered:
                 self.context = turn.response.context
@@ -107,11 +125,11 @@ class Conversation:
         return await self.agent.start_conversation(USER, conversation_id=conversation_id, seed=self.seed)
 
 
-async def _put_all(turn: Turn, pieces: SimpleQueue[str | None]) -> None:
-    """The pieces of a turn, then None, however it ends."""
+async def _put_all(turn: Turn, events: SimpleQueue[Event | None]) -> None:
+    """What happens in a turn, then None, however it ends."""
     try:
         async with turn:
-            async for piece in turn:
-                pieces.put(piece)
+            async for event in turn.events:
+                events.put(event)
     finally:
-        pieces.put(None)
+        events.put(None)

@@ -18,17 +18,16 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from groupwise.agents.agent import Agent
 from groupwise.agents.compression import ContextFull, Summarise, compress, shorten
 from groupwise.agents.dialogues import DialogueDatabase
-from groupwise.agents.environment import BrokenCall, ToolCall
 from groupwise.agents.settings import AgentConfig
 from groupwise.agents.store import ConversationBusy, ConversationContext, ConversationStore
 from groupwise.agents.strategies import find_strategy, report, restore
+from groupwise.agents.toolbox import Toolbox
 from groupwise.agents.turn import Response, Turn
 from groupwise.agents.views import (
     EXAMPLES,
@@ -62,20 +61,6 @@ class ConversationOver(ContractError):
     code = "conversation_over"
 
 
-class Result(Protocol):
-    """What came of a call of a tool."""
-
-    def as_message(self) -> Message: ...
-
-
-class Toolbox(Protocol):
-    """Tools a model can call, and what comes of it (`agents.toolbox.Toolbox`)."""
-
-    @property
-    def schemas(self) -> Sequence[Mapping[str, Any]]: ...
-    async def run(self, calls: Sequence[ToolCall], broken: Sequence[BrokenCall] = ()) -> Sequence[Result]: ...
-
-
 class MultiTurnAgent(Agent):
     """Holds conversations, many at once: each waits for its own answer, all of them share the engine's batch.
 
@@ -90,6 +75,7 @@ class MultiTurnAgent(Agent):
       slots: answers that are made at once; more wait.
       summarise: how earlier turns are told when the context is nearly full: "extract" picks sentences, "model" asks the
         model itself, or an async function of messages and a number of tokens.
+      max_rounds: how often in a row the model may call tools before it answers.
     """
 
     def __init__(
@@ -104,13 +90,16 @@ class MultiTurnAgent(Agent):
         language: LanguageModel | None = None,
         slots: int = 32,
         summarise: Summarise | Literal["extract", "model"] = "extract",
+        max_rounds: int = 8,
     ) -> None:
         super().__init__(model_config, language=language, slots=slots)
         if max_conversation_turns is not None and max_conversation_turns < 1:
             raise ContractError(f"max_conversation_turns = {max_conversation_turns} must be at least 1, or None")
+        if max_rounds < 1:
+            raise ContractError(f"max_rounds = {max_rounds} must be at least 1")
         if strategy is not None:
             find_strategy(strategy)
-        self.max_conversation_turns, self.strategy = max_conversation_turns, strategy
+        self.max_conversation_turns, self.max_rounds, self.strategy = max_conversation_turns, max_rounds, strategy
         if isinstance(dialogue_database, str | Path):
             dialogue_database = DialogueDatabase(dialogue_database)
         self.dialogues = dialogue_database
@@ -121,6 +110,8 @@ class MultiTurnAgent(Agent):
 
     def use(self, language: LanguageModel) -> None:
         super().use(language)
+        if self.toolbox is not None:
+            self.frame.call_format()
         self._shape = Shape(self.frame)
         known = [sorted(self.tokenizer.get_vocab().items()), str(self.tokenizer.chat_template), list(self._schemas)]
         self.frame_mark = hashlib.sha256(json.dumps(known, default=str).encode()).hexdigest()[:16]
@@ -327,8 +318,7 @@ def _example_note(texts: Mapping[int, str]) -> Message:
 
 def as_toolbox(tools: Toolbox | Iterable[Any]) -> Toolbox | None:
     """Tools as an agent runs them; None where there are none."""
-    if not isinstance(tools, Iterable):
+    if isinstance(tools, Toolbox):
         return tools
     given = list(tools)
-    made: Toolbox | None = import_module("groupwise.agents.toolbox").Toolbox(given) if given else None
-    return made
+    return Toolbox(given) if given else None

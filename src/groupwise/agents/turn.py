@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from groupwise.agents.environment import Reply
 from groupwise.agents.store import ConversationBusy, ConversationContext
 from groupwise.agents.strategies import report, restore
+from groupwise.agents.toolbox import Outcome, ToolResult
 from groupwise.agents.utterance import Utterance
 from groupwise.agents.views import EXAMPLES, is_note, unanswered_calls
 from groupwise.errors import ContractError
@@ -21,19 +22,22 @@ from groupwise.language.engine import EndOfText
 if TYPE_CHECKING:
     from groupwise.agents.multiturn import MultiTurnAgent
 
-ROUNDS = 8  # times that a model may call tools before it must answer
+STOPPED = "error: the person stopped it"
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer, and the conversation after it. `tokens` counts all that the model said, its calls of tools too."""
+    """An answer, and the conversation after it.
+
+    `tokens` counts all that the model said to the message, its calls of tools too, and `results` is what came of those.
+    """
 
     text: str
     context: ConversationContext = field(repr=False)
     tokens: int
     end: EndOfText
     seconds: float
-    tool_calls: int = 0
+    results: tuple[ToolResult, ...] = ()
     compressed: bool = False
     examples: tuple[int, ...] = ()
 
@@ -56,37 +60,40 @@ class Response:
             "conversation_id": context.conversation_id, "user_id": context.user_id, "turn": context.turns,
             "strategy": context.strategy, "state": dict(context.state), "tokens": self.tokens, "end": self.end,
             "seconds": round(self.seconds, 4), "tokens_per_second": round(self.tokens_per_second, 1),
-            "tool_calls": self.tool_calls, "compressed": self.compressed, "examples": list(self.examples),
+            "tool_calls": len(self.results), "compressed": self.compressed, "examples": list(self.examples),
         }  # fmt: skip
 
 
 class Turn:
-    """A message that is being answered: iterate over its text as it is made, then `response` is there.
+    """A message that is being answered: iterate over its words as they are made, then `response` is there.
 
     Use it in `async with`: leaving the block before the end stops the answer, which stays in the conversation as far as
-    it came.
+    it came. `events` is the same with what tools do. Calls are held back from the words.
     """
 
     def __init__(self, agent: MultiTurnAgent, conversation_id: str, message: str, strategy: str | None) -> None:
         self.agent, self.conversation_id, self.message, self.strategy = agent, conversation_id, message, strategy
         self.text = ""
         self.end: EndOfText = "cancelled"
-        self.tokens = self.calls = 0
+        self.tokens = 0
         self.seconds = 0.0
+        self.results: list[ToolResult] = []
         self.compressed = self.answered = False
-        self._pieces = self._answer()
+        self.events = self._events()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._pieces.aclose()
+        await self.events.aclose()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> str:
-        return await self._pieces.__anext__()
+        while not isinstance(event := await anext(self.events), str):
+            pass
+        return event
 
     @property
     def response(self) -> Response:
@@ -96,20 +103,19 @@ class Turn:
         asked = max(n for n, message in enumerate(self._context.messages) if message["role"] == "user")
         shown = [m["dialogues"] for m in self._context.messages[max(0, asked - 1) : asked] if is_note(m, EXAMPLES)]
         return Response(
-            self.text, self._context, self.tokens, self.end, self.seconds, self.calls, self.compressed,
+            self.text, self._context, self.tokens, self.end, self.seconds, tuple(self.results), self.compressed,
             tuple(shown[0]) if shown else (),
         )  # fmt: skip
 
-    async def _answer(self) -> AsyncGenerator[str]:
+    async def _events(self) -> AsyncGenerator[str | Reply | ToolResult]:
+        """Words; every turn that calls tools, once it is said; and then what came of each call."""
         agent = self.agent
         with agent.working_on(self.conversation_id):
             context = await agent.take(await agent.context(self.conversation_id), self.message, self.strategy)
             ids, self.compressed = await agent.prompt(context)
             self._context = await self._save(context)
-            for left in range(ROUNDS, -1, -1):
-                said = Utterance(
-                    agent.engine, agent.frame, ids, agent.config.sampling_params(), self._seed(), self.conversation_id
-                )  # fmt: skip
+            for left in reversed(range(agent.max_rounds + 1)):
+                said = self._utterance(ids)
                 pieces = said.pieces()
                 try:
                     async for piece in pieces:
@@ -117,26 +123,34 @@ class Turn:
                 finally:
                     await pieces.aclose()
                     reply = await asyncio.shield(self._keep(said))
-                if not reply.calls and not reply.broken:
+                if not reply.written:
+                    if said.rest:
+                        yield said.rest
                     return
-                await self._run_tools(reply if left else Reply(""))
-                ids, compressed = await agent.prompt(self._context)
-                self.compressed |= compressed
+                yield reply
+                for result in await self._results(reply, left):
+                    yield result
                 if not left:
                     return
+                ids, compressed = await agent.prompt(self._context)
+                self.compressed |= compressed
 
-    def _seed(self) -> int:
-        return self._context.seed + self._context.draws
+    def _utterance(self, ids: list[int]) -> Utterance:
+        agent, context = self.agent, self._context
+        held = agent.frame.call_format().begins if agent.toolbox else ()
+        return Utterance(
+            agent.engine, agent.frame, ids, agent.config.sampling_params(), context.seed + context.draws,
+            self.conversation_id, held,
+        )  # fmt: skip
 
     async def _keep(self, said: Utterance) -> Reply:
         """Write down what the model said; the reply with what it wants to be run."""
         agent, sampled, context = self.agent, said.sampled, self._context
         if sampled is None:  # the engine failed; the question stays unanswered
             return Reply("")
-        reply = agent.frame.reply(sampled, context.draws)
-        if agent.toolbox is None or reply.cut:
-            reply = Reply(said.text)
-        message = reply.as_message() if reply.calls or reply.broken else {"role": "assistant", "content": said.text}
+        whole = agent.toolbox is not None and sampled.end != "cancelled"
+        reply = agent.frame.reply(sampled, context.draws) if whole else Reply(said.text)
+        message = {**reply.as_message(), "content": said.text}
         state = report(restore(context.strategy, context.state).advance(message)) if context.strategy else context.state
         messages = (*context.messages, message)
         try:
@@ -145,23 +159,33 @@ class Turn:
                 ended=agent.frame.ended(sampled), frame=agent.frame_mark, draws=context.draws + 1,
             ))  # fmt: skip
         except ConversationBusy as error:
-            raise ConversationBusy(
-                f"{error.message}; what the user said is part of it, this answer is not",
-                hint="Load it and go on from there.",
-            ) from None
+            message = f"{error.message}; what the user said is part of it, this answer is not"
+            raise ConversationBusy(message, hint="Load it and go on from there.") from None
         self.text, self.end, self.answered = said.text, sampled.end, True
         self.tokens, self.seconds = self.tokens + len(sampled), self.seconds + said.seconds
         return reply
 
-    async def _run_tools(self, reply: Reply) -> None:
-        """Carry out the calls, and write down what came of them."""
-        toolbox = self.agent.toolbox
-        results = await toolbox.run(reply.calls, reply.broken) if toolbox and (reply.calls or reply.broken) else ()
-        self.calls += len(results)
+    async def _results(self, reply: Reply, left: int) -> list[ToolResult]:
+        """Carry out the calls, and write down what came of them; where nobody waits for it, that."""
+        most, toolbox = self.agent.max_rounds, self.agent.toolbox
+        assert toolbox is not None
+        if not left:
+            problem = f"error: no more than {most} rounds of calls in one answer"
+            refused = ToolResult(reply.written[0], Outcome.TOO_MANY, problem)
+            await self._hear([refused])
+            return [refused]
+        try:
+            results = await toolbox.run(reply.calls, reply.broken)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._hear([ToolResult(reply.written[0], Outcome.TIMED_OUT, STOPPED)]))
+            raise
+        self.results += results
+        await self._hear(results)
+        return results
+
+    async def _hear(self, results: Sequence[ToolResult]) -> None:
         messages = (*self._context.messages, *(result.as_message() for result in results))
-        self._context = await self._save(
-            replace(self._context, messages=(*messages, *unanswered_calls(messages)))
-        )  # fmt: skip
+        self._context = await self._save(replace(self._context, messages=(*messages, *unanswered_calls(messages))))
 
     async def _save(self, context: ConversationContext) -> ConversationContext:
         return await asyncio.shield(asyncio.to_thread(self.agent.store.save, context))

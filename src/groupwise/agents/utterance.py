@@ -12,14 +12,18 @@ from groupwise.language.engine import Engine, Sampled, SamplingParams
 
 
 class Utterance:
-    """What the model says to some tokens. `pieces` makes it; when they end, however they do, `sampled` is there."""
+    """What the model says to some tokens. `pieces` makes it; when they end, however they do, `sampled` is there.
+
+    From a mark in `held` on, text is held back; it is `rest` then, and whoever listens knows whether it is words.
+    """
 
     def __init__(
         self, engine: Engine, frame: Frame, ids: Sequence[int], params: SamplingParams, seed: int,
-        session: Hashable | None = None,
+        session: Hashable | None = None, held: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.engine, self.ids, self.params, self.seed, self.session = engine, ids, params, seed, session
-        self.stream = TextStream(frame.tokenizer, params.stop)
+        self.stream = TextStream(frame.tokenizer, params.stop, held)
+        self.rest = ""
         self.sampled: Sampled | None = None
         self.seconds = 0.0
 
@@ -44,9 +48,8 @@ class Utterance:
             while (token := await tokens.get()) is not None:
                 if piece := self.stream.feed(token):
                     yield piece
-            if rest := self.stream.finish():
-                yield rest
         finally:
+            self.rest = self.stream.finish()
             self.engine.cancel(future)  # nothing happens to one that is done
             self.sampled = await asyncio.shield(asyncio.wrap_future(future))
             self.seconds = time.perf_counter() - began
