@@ -31,6 +31,8 @@ _HOMES = {
     "create_value_function": "groupwise.language.value",
     "TrajectoryDataset": "groupwise.language.dataset",
     "AgentConfig": "groupwise.agents.settings",
+    "Agent": "groupwise.agents.agent",
+    "MultiTurnAgent": "groupwise.agents.multiturn",
     "RulerRewardFunction": "groupwise.rewards.judge",
     "create_customer_service_ruler": "groupwise.rewards.judge",
     "create_technical_support_ruler": "groupwise.rewards.judge",
@@ -55,6 +57,8 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
+    from groupwise.agents.agent import Agent
+    from groupwise.agents.multiturn import MultiTurnAgent
     from groupwise.agents.settings import AgentConfig
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
     from groupwise.control.analysis import GRPOvsPPOAnalyzer
