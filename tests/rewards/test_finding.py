@@ -146,7 +146,7 @@ def test_code_of_ones_own_that_fails_on_an_attempt_is_named_with_its_error(mine,
         (
             "custmer_service",
             {},
-            ["'custmer_service' is not a reward we know", "Did you mean 'customer_service'?", "creative"],
+            ["is not a reward we know", "Did you mean 'customer_service'?", "creative"],
         ),
         ("sales", {"wieght": 1}, ["reward.options.wieght", "Did you mean 'weight'?", "expected_responses"]),
         ("sales", {"normalization_method": "sum"}, ["normalization_method = 'sum'", "weighted_sum"]),
