@@ -32,6 +32,7 @@ class BrokenCall:
 
     text: str
     problem: str
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,12 @@ class Reply:
     calls: tuple[ToolCall, ...] = ()
     broken: tuple[BrokenCall, ...] = ()
     cut: bool = False
+
+    @property
+    def written(self) -> list[ToolCall | BrokenCall]:
+        """All calls in the order they were written: the ids that replies are read with sort so."""
+        both: list[ToolCall | BrokenCall] = [*self.calls, *self.broken]
+        return sorted(both, key=lambda call: call.id) if self.broken else both
 
     def as_message(self) -> Message:
         """The turn as chat APIs write it."""
