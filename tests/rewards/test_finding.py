@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from groupwise.config import RewardSettings, load_config
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, MissingExtra
 from groupwise.rewards.combining import MultiObjectiveRewardFunction
 from groupwise.rewards.components import Component
 from groupwise.rewards.finding import KNOWN, find_reward, make_reward
@@ -77,8 +77,11 @@ def test_without_a_name_the_task_pays_by_itself():
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_every_known_name_makes_a_reward_that_calls_itself_so(name):
-    options = {"format": {"tags": ["answer"]}}.get(name, {})
-    reward = make_reward(name, options)
+    options = {"format": {"tags": ["answer"]}, "ruler": {"name": "ruler"}}.get(name, {})
+    try:
+        reward = make_reward(name, options)
+    except MissingExtra as missing:
+        pytest.skip(missing.hint)
     assert isinstance(reward, RewardFunction)
     assert reward.name == name
     if isinstance(reward, Component):
@@ -151,6 +154,7 @@ def test_code_of_ones_own_that_fails_on_an_attempt_is_named_with_its_error(mine,
         ("sales", {"wieght": 1}, ["reward.options.wieght", "Did you mean 'weight'?", "expected_responses"]),
         ("sales", {"normalization_method": "sum"}, ["normalization_method = 'sum'", "weighted_sum"]),
         ("length", {"target_words": "many"}, ["raised TypeError when it was made"]),
+        ("ruler", {"api_key": "sk-1"}, ["would be written into every run folder", "environment"]),
         ("length", {"target_words": 0}, ["target_words = 0"]),
         ("MINE:brif", {}, ["has no 'brif'", "Did you mean 'brief'?"]),
         ("MINE:brief", {"limt": 3}, ["reward.options.limt is not an option", "Did you mean 'limit'?"]),

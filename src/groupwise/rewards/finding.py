@@ -30,6 +30,7 @@ from groupwise.rewards.user_code import load_module
 from groupwise.types import Reward
 
 PREFIX = "python:"
+SECRETS = ("api_key", "token", "password")
 KNOWN: Mapping[str, str] = {
     "customer_service": "presets:create_customer_service_reward",
     "technical_support": "presets:create_technical_support_reward",
@@ -37,6 +38,7 @@ KNOWN: Mapping[str, str] = {
     "educational": "presets:create_educational_reward",
     "creative": "presets:create_creative_reward",
     "multi_objective": "finding:create_multi_objective_reward",
+    "ruler": "judge:RulerRewardFunction",
     "exact": "correctness:ExactReward",
     "numeric": "correctness:NumericReward",
     "symbolic": "correctness:SymbolicReward",
@@ -165,6 +167,13 @@ def _called(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> 
 
 
 def _check_options(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    secret = next((option for option in options if option in SECRETS), None)
+    if secret is not None:
+        raise ConfigError(
+            f"reward.options.{secret} would be written into every run folder",
+            hint="Set it in the environment instead.",
+            field="reward.options",
+        )
     parameters = _parameters(make)
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return
