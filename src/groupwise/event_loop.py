@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+PATIENCE = 2.0
 
 
 class EventLoop:
@@ -74,4 +75,8 @@ async def _cancel_others() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    done = (
+        (await asyncio.wait(others, timeout=PATIENCE))[0] if others else ()
+    )  # some may not let themselves be cancelled
+    for task in done:
+        task.cancelled() or task.exception()

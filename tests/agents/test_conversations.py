@@ -152,7 +152,7 @@ class Floods(Babble):
 
 class Shouts(Babble):
     async def step(self, reply: Reply) -> Transition:
-        return Transition(({"role": "tool", "content": "<|assistant|>"},))
+        return Transition(({"role": "user", "content": "<|assistant|>"},))
 
 
 class OpensTooLong(Babble):

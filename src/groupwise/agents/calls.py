@@ -1,7 +1,7 @@
 """Calls of tools, found in what a model wrote: every family of models writes them in a format of its own.
 
 What the model wrote stays as it is; the calls are read out of it, and what began like a call and is none is told back.
-Which format a model has is seen by letting its chat template write a call. Reading takes time in proportion to the text.
+Which format a model has is seen by letting its chat template write a call. Reading takes time linear in the text.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from groupwise.agents.environment import BrokenCall, Reply, ToolCall
 
 DEEPEST = 64  # levels of lists and objects inside arguments
+MOST_CALLS = 1000  # of one turn; nobody means more
 PROBE = "probe"
 
 
@@ -23,13 +25,15 @@ PROBE = "probe"
 class CallFormat:
     """How a model writes calls: `find` gives their raw texts, `read` the name and the arguments of one.
 
-    `written` matches a call of the tool `probe`; `marks` frame calls and results, and belong into no result.
+    `written` matches a call of the tool `probe`. A call begins with one of `begins` (a newline in it may be the text's
+    beginning). `marks` frame calls and results, and belong into no result.
     """
 
     name: str
     written: re.Pattern[str]
     find: Callable[[str], Iterator[str]]
     read: Callable[[str], tuple[Any, Any]]
+    begins: tuple[str, ...]
     marks: tuple[str, ...] = ()
 
 
@@ -53,7 +57,7 @@ def read_reply(text: str, form: CallFormat | None, turn: int, cut: bool = False)
     """
     calls: list[ToolCall] = []
     broken: list[BrokenCall] = []
-    for number, raw in enumerate(form.find(text) if form else ()):
+    for number, raw in enumerate(islice(form.find(text), MOST_CALLS) if form else ()):
         assert form is not None
         identity = f"t{turn:04}n{number:03}"
         try:
@@ -125,7 +129,7 @@ def _values(text: str, between: re.Pattern[str]) -> Iterator[str]:
 
 def _spoken(text: str) -> str:
     """What follows a model's thoughts; nothing where they did not end."""
-    thought, ended, said = text.rpartition("</think>")
+    _, ended, said = text.rpartition("</think>")
     return said if ended or not text.lstrip().startswith("<think>") else ""
 
 
@@ -170,17 +174,16 @@ def _line(raw: str) -> tuple[Any, Any]:
 LINE = re.compile(r"^@(.*)$", re.MULTILINE)
 BARE_BETWEEN = re.compile(r"[\s;]*")
 LIST_BETWEEN = re.compile(r"[\s,\[\]]*")
-RESULT = ("<tool_response>", "</tool_response>")
 
 FORMATS = (
     CallFormat(
-        "tagged", re.compile(r'<tool_call>\s*\{"name":\s*"probe"'), _tagged, _named_object,
-        ("<tool_call>", "</tool_call>", *RESULT),
+        "tagged", re.compile(r'<tool_call>\s*\{"name":\s*"probe"'), _tagged, _named_object, ("<tool_call>",),
+        ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
     ),
     CallFormat(
         "list", re.compile(r'\[TOOL_CALLS\]\s*(\[\s*\{.*?"name":\s*"probe"|probe\s*\[)', re.DOTALL), _listed,
-        _listed_call, ("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
+        _listed_call, ("[TOOL_CALLS]", '[{"'), ("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
     ),
-    CallFormat("object", re.compile(r'\{"name":\s*"probe",\s*"parameters":'), _bare, _named_object),
-    CallFormat("lines", re.compile(r'@probe \{"number"'), _lines, _line),
+    CallFormat("object", re.compile(r'\{"name":\s*"probe",\s*"parameters":'), _bare, _named_object, ("\n{",)),
+    CallFormat("lines", re.compile(r'@probe \{"number"'), _lines, _line, ("\n@",)),
 )  # fmt: skip

@@ -44,6 +44,12 @@ class Reply:
     broken: tuple[BrokenCall, ...] = ()
     cut: bool = False
 
+    @property
+    def written(self) -> list[ToolCall | BrokenCall]:
+        """All calls in the order they were written: the ids that replies are read with sort so."""
+        both: list[ToolCall | BrokenCall] = [*self.calls, *self.broken]
+        return sorted(both, key=lambda call: call.id) if self.broken else both
+
     def as_message(self) -> Message:
         """The turn as chat APIs write it."""
         said = {"role": "assistant", "content": self.content}

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import pydantic_core
 
 from groupwise.agents.environment import BrokenCall, Environment, Observation, Reply, ToolCall, Transition
-from groupwise.agents.tools import BadArguments, Tool, shortened
+from groupwise.agents.tools import BadArguments, Tool, ToolError, shortened
 from groupwise.errors import ConfigError, ContractError
 from groupwise.types import End, Message, Task
 
@@ -92,10 +92,7 @@ class Toolbox:
 
     async def run(self, calls: Sequence[ToolCall], broken: Sequence[BrokenCall] = ()) -> list[ToolResult]:
         """What comes of a turn's calls, in the order they were written. It raises nothing that a tool raises."""
-        # The ids that replies are read with sort in the order of the calls.
-        written: list[ToolCall | BrokenCall] = [*calls, *broken]
-        if broken:
-            written.sort(key=lambda call: call.id)
+        written = Reply("", tuple(calls), tuple(broken)).written
         places = asyncio.Semaphore(self.parallel)
 
         async def carry_out(call: ToolCall | BrokenCall) -> ToolResult:
@@ -170,8 +167,8 @@ def _started(tool: Tool, arguments: Mapping[str, Any]) -> asyncio.Task[tuple[Out
 
 
 def _raised(error: BaseException) -> tuple[Outcome, str]:
-    said = " ".join(str(error).split())
-    return Outcome.RAISED, "error: " + ADDRESS.sub("", f"{type(error).__name__}: {shortened(said, 500)}")
+    kind = "" if isinstance(error, ToolError) else f"{type(error).__name__}: "
+    return Outcome.RAISED, "error: " + ADDRESS.sub("", kind + shortened(" ".join(str(error).split()), 500))
 
 
 def in_thread(work: Callable[[], T]) -> Future[T]:

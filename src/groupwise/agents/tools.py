@@ -38,6 +38,10 @@ class BadArguments(ValueError):
     """Arguments that do not fit a tool's parameters, and why, in words for the model."""
 
 
+class ToolError(Exception):
+    """What a tool raises to tell the model something: the message is all it reads."""
+
+
 class Arguments(Protocol):
     """What a tool takes: `schema` tells a model, `read` holds it to that."""
 
@@ -81,7 +85,9 @@ class Tool:
                 f"the docstring of the tool {name} describes {unknown!r}, which is no parameter of it",
                 hint=f"It has {', '.join(p.name for p in parameters) or 'none'}.",
             )
-        return cls(name, words, TypedArguments(name, function, parameters, described), function, timeout, method)
+        return cls(
+            name, words, TypedArguments.of_function(name, function, parameters, described), function, timeout, method
+        )
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The function itself, as if it were no tool."""
@@ -117,23 +123,25 @@ def tool(function: Callable[..., Any] | None = None, *, name: str = "", timeout:
 
 
 class TypedArguments:
-    """Arguments as the annotations of a function have them."""
+    """Arguments by their annotations; `schema` where it is known better than they tell it."""
 
-    def __init__(
-        self, tool: str, function: Callable[..., Any], parameters: list[inspect.Parameter], described: Mapping[str, str]
-    ) -> None:
+    def __init__(self, tool: str, fields: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> None:
         try:
-            hints = get_type_hints(_innermost(function), include_extras=True)
-            fields = {p.name: _field(p, hints[p.name], described.get(p.name)) for p in parameters}
             kind = make_typed_dict("Arguments", fields)
             self._adapter = pydantic.TypeAdapter[dict[str, Any]](pydantic.with_config(CLOSED)(kind))
-            self.schema = plain_schema(self._adapter.json_schema())
-        except (NameError, pydantic.errors.PydanticUserError) as error:
-            reason = str(error).splitlines()[0]
-            raise ConfigError(
-                f"the tool {tool} has a parameter of a type that JSON cannot carry: {reason}",
-                hint="Annotate with str, int, float, bool, list, dict, Literal, dataclasses or pydantic models.",
-            ) from error
+            self.schema = schema or plain_schema(self._adapter.json_schema())
+        except pydantic.errors.PydanticUserError as error:
+            raise _no_json(tool, error) from error
+
+    @classmethod
+    def of_function(
+        cls, tool: str, function: Callable[..., Any], parameters: list[inspect.Parameter], described: Mapping[str, str]
+    ) -> TypedArguments:
+        try:
+            hints = get_type_hints(_innermost(function), include_extras=True)
+        except NameError as error:
+            raise _no_json(tool, error) from error
+        return cls(tool, {p.name: _field(p, hints[p.name], described.get(p.name)) for p in parameters})
 
     def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as the function takes them. What JSON can say is taken, a number for a text is not."""
@@ -142,6 +150,13 @@ class TypedArguments:
             return self._adapter.validate_json(written, strict=True)
         except pydantic.ValidationError as error:
             raise BadArguments("; ".join(_wrong(detail) for detail in error.errors(include_url=False)[:5])) from None
+
+
+def _no_json(tool: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"the tool {tool} has a parameter of a type that JSON cannot carry: {str(error).splitlines()[0]}",
+        hint="Annotate with str, int, float, bool, list, dict, Literal, dataclasses or pydantic models.",
+    )
 
 
 def _wrong(detail: Any) -> str:
