@@ -33,6 +33,12 @@ _HOMES = {
     "AgentConfig": "groupwise.agents.settings",
     "Agent": "groupwise.agents.agent",
     "MultiTurnAgent": "groupwise.agents.multiturn",
+    "ConversationEnvironment": "groupwise.agents.environments.conversation",
+    "TaskEnvironment": "groupwise.agents.environments.task",
+    "GRPOTrainer": "groupwise.agents.trainer",
+    "MultiTurnGRPOTrainer": "groupwise.agents.trainer",
+    "train": "groupwise.agents.trainer",
+    "train_with_trl_grpo": "groupwise.agents.trl_bridge",
     "RewardFunction": "groupwise.rewards.function",
     "LengthRewardComponent": "groupwise.rewards.components",
     "KeywordRewardComponent": "groupwise.rewards.components",
@@ -67,8 +73,12 @@ __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
     from groupwise.agents.agent import Agent
+    from groupwise.agents.environments.conversation import ConversationEnvironment
+    from groupwise.agents.environments.task import TaskEnvironment
     from groupwise.agents.multiturn import MultiTurnAgent
     from groupwise.agents.settings import AgentConfig
+    from groupwise.agents.trainer import GRPOTrainer, MultiTurnGRPOTrainer, train
+    from groupwise.agents.trl_bridge import train_with_trl_grpo
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
     from groupwise.control.analysis import GRPOvsPPOAnalyzer
     from groupwise.control.grpo import (
