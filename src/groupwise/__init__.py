@@ -31,6 +31,8 @@ _HOMES = {
     "create_value_function": "groupwise.language.value",
     "TrajectoryDataset": "groupwise.language.dataset",
     "AgentConfig": "groupwise.agents.settings",
+    "Agent": "groupwise.agents.agent",
+    "MultiTurnAgent": "groupwise.agents.multiturn",
     "RewardFunction": "groupwise.rewards.function",
     "LengthRewardComponent": "groupwise.rewards.components",
     "KeywordRewardComponent": "groupwise.rewards.components",
@@ -64,6 +66,8 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
+    from groupwise.agents.agent import Agent
+    from groupwise.agents.multiturn import MultiTurnAgent
     from groupwise.agents.settings import AgentConfig
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
     from groupwise.control.analysis import GRPOvsPPOAnalyzer
