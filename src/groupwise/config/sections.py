@@ -1,4 +1,4 @@
-"""Every setting, declared once: type, default, limits and meaning. Names are unique over all sections.
+"""Every setting, declared once: type, default, limits and meaning. Flat names are unique over all sections.
 
 Annotations here are read at run time, so this module does not postpone their evaluation.
 """
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from groupwise.config.finding import raise_findings
 from groupwise.config.reading import read
-from groupwise.config.setting import Options, Scalar, Setting, section_name, setting, settings_of
+from groupwise.config.setting import Option, Options, Setting, section_name, setting, settings_of
 
 SEED_LIMIT = 2**32 - 1
 
@@ -72,7 +72,7 @@ class TaskSettings(Section):
     product: str = setting("control", "product that runs the task")
     environment: str = setting("CartPole-v1", "environment, verifiable task, data file or folder; see docs/data.md")
     max_episode_steps: int | None = setting(None, "steps after which an attempt is cut off", ge=1)
-    options: Mapping[str, Scalar] = setting(Options(), "further plain values for the product, passed through")
+    options: Mapping[str, Option] = setting(Options(), "further plain values for the product, passed through")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -156,6 +156,18 @@ class LanguageSettings(Section):
     lora_alpha: float | None = setting(None, "scale of the adapter; null is twice the rank", gt=0)
     quantization: Literal["8bit", "4bit"] | None = setting(None, "load the frozen weights in 8 or 4 bits")
     dtype: Literal["float32", "bfloat16"] = setting("float32", "precision of the loaded weights")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RewardSettings(Section):
+    """What attempts in words are worth, in place of what their task or environment pays. See docs/rewards.md."""
+
+    name: str | None = setting(
+        None, "a reward we know, or your own as python:FILE.py:NAME; null is the task's own", flat="reward_name"
+    )
+    options: Mapping[str, Option] = setting(
+        Options(), "arguments of that reward: numbers, texts, lists", flat="reward_options"
+    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -338,6 +350,7 @@ SECTIONS: Mapping[str, type[Section]] = {
         PolicySettings,
         SamplingSettings,
         LanguageSettings,
+        RewardSettings,
         AdvantageSettings,
         LossSettings,
         OptimSettings,
@@ -348,5 +361,14 @@ SECTIONS: Mapping[str, type[Section]] = {
     )
 }
 SETTINGS: Mapping[str, Setting] = {
-    declared.name: declared for section in SECTIONS.values() for declared in settings_of(section)
+    declared.flat: declared for section in SECTIONS.values() for declared in settings_of(section)
 }
+"""Every setting by its flat name, which is unique."""
+
+
+def setting_in(section: str, name: object) -> Setting | None:
+    """The setting of a name: in a section, or flat where the section is ""."""
+    if not section:
+        return SETTINGS.get(name) if isinstance(name, str) else None
+    there = settings_of(SECTIONS[section]) if section in SECTIONS else ()
+    return next((declared for declared in there if name in (declared.name, declared.flat)), None)

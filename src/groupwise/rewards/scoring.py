@@ -75,7 +75,7 @@ class Scorer:
 
     async def _score_all(self, reward: Reward, groups: Sequence[Group]) -> list[ScoredGroup]:
         """Side by side; code that is not async is not asked for two groups at once."""
-        if isinstance(reward, PerAttempt) or not _is_async(reward):
+        if isinstance(reward, PerAttempt) or not is_async(reward):
             return [await contained(score_group(reward, group, self.timeout)) for group in groups]
         return await asyncio.gather(*(contained(score_group(reward, group, self.timeout)) for group in groups))
 
@@ -113,7 +113,7 @@ class PerAttempt:
 async def _in_time(reward: Reward, task: Task, members: Sequence[Trajectory], timeout: float | None) -> Any:
     try:
         async with asyncio.timeout(timeout):
-            if _is_async(reward):
+            if is_async(reward):
                 return await _settled(reward, _called(reward, task, members))
             return await _settled(reward, await _in_thread(lambda: _called(reward, task, members)))
     except TimeoutError:
@@ -163,7 +163,8 @@ async def _in_thread(work: Callable[[], T]) -> T:
     return await done
 
 
-def _is_async(reward: object) -> bool:
+def is_async(reward: object) -> bool:
+    """Whether calling it gives something to await."""
     return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(getattr(reward, "__call__", None))  # noqa: B004
 
 
