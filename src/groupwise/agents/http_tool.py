@@ -247,7 +247,7 @@ def as_query(value: Any) -> Any:
 def hidden(text: str, secrets: Mapping[str, str]) -> str:
     """The text without the secrets, as they are or as a URL or JSON would write them."""
     for name, value in secrets.items():
-        for form in {value, quote(value, safe=""), quote_plus(value), json.dumps(value)[1:-1]}:
+        for form in (value, quote(value, safe=""), quote_plus(value), json.dumps(value)[1:-1]):
             text = text.replace(form, f"[{name}]")
     return text
 
