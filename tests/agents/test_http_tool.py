@@ -126,7 +126,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     stop.clear()
 
 
-def call(tool: HttpTool, **arguments: Any) -> ToolResult:
+def call(tool: HttpTool, /, **arguments: Any) -> ToolResult:
     (result,) = asyncio.run(Toolbox([tool]).run([ToolCall("c", tool.name, arguments)]))
     return result
 
@@ -204,6 +204,12 @@ def test_a_connection_that_drips_is_ended_soon_after_its_call(base: str) -> None
     assert not own.is_alive()
 
 
+def test_any_name_can_be_a_parameter(base: str) -> None:
+    names = {"self": {"type": "string"}, "arguments": {"type": "string"}}
+    told = json.loads(call(make(f"{base}/echo", parameters={"properties": names}), self="a", arguments="b").content)
+    assert told["path"] == "/echo?self=a&arguments=b"
+
+
 def test_redirects_keep_to_the_rules(base: str) -> None:
     moved = json.loads(call(make(f"{base}/move", method="POST")).content)
     assert (moved["method"], moved["path"], moved["key"]) == ("GET", "/echo?moved=1", "Bearer [ORDERS_KEY]")
@@ -268,6 +274,17 @@ def test_an_argument_cannot_climb_out_of_its_place(value: str) -> None:
         ({"url": "http://h/", "parameters": {"properties": {"x": {"type": "date"}}}}, r"orders\.x has the type 'date'"),
         ({"url": "http://h/", "parameters": {"properties": {"x": {"not": {}}}}}, r"orders\.x has 'not'"),
         ({"url": "http://h/", "parameters": {"required": ["x"]}}, "requires 'x', which is none"),
+        ({"url": "http://h/", "parameters": {"properties": [1]}}, r"has the properties \[1\], not an object"),
+        ({"url": "http://h/", "parameters": {"properties": {"x": {"enum": []}}}}, r"has the values \[\]"),
+        ({"url": "http://h/", "parameters": {"properties": {"x": {"enum": [1.5]}}}}, r"has the values \[1.5\]"),
+        (
+            {"url": "http://h/", "parameters": {"properties": {"x": {"type": "string", "pattern": "("}}}},
+            "orders has a parameter of a type that JSON cannot carry",
+        ),
+        (
+            {"url": "http://h/", "parameters": {"properties": {"x": {"type": "boolean", "minLength": 2}}}},
+            "has 'minLength', which means nothing here",
+        ),
     ],
 )
 def test_a_tool_that_cannot_work_is_refused(options: dict[str, Any], said: str) -> None:
@@ -284,6 +301,7 @@ def test_a_tool_that_cannot_work_is_refused(options: dict[str, Any], said: str) 
         ({"type": "integer", "minimum": 0, "exclusiveMaximum": 3}, [0, 2], [-1, 3, "1", 1.5, True]),
         ({"type": "number"}, [1, 1.5], ["1", None]),
         ({"type": ["string", "null"]}, ["a", None], [1]),
+        ({"type": ["string", "integer"], "maxLength": 1, "minimum": 5}, ["a", 50], ["aa", 4]),
         ({"enum": ["a", 1]}, ["a", 1], ["b", 2]),
         ({"const": "a"}, ["a"], ["b"]),
         ({"anyOf": [{"type": "integer"}, {"type": "boolean"}]}, [1, True], ["1"]),
