@@ -150,7 +150,6 @@ def test_rounds_have_a_limit_and_the_model_is_told(talk: Talk) -> None:
     conversation = talk(max_rounds=2)
     results = [event for event in conversation.events("loop") if isinstance(event, ToolResult)]
     assert [result.outcome for result in results] == ["ok", "ok", "too_many"]
-    assert len(conversation.answers) == 3
     list(conversation.reply("hi"))
     told = [message["content"] for message in conversation.messages if message["role"] == "tool"]
     assert told[:3] == ["14", "14", "error: no more than 2 rounds of calls in one answer"]
