@@ -40,6 +40,15 @@ def test_the_python_of_the_page_on_groups_runs() -> None:
         exec(compile(block, "grouping.md", "exec"), {"__name__": "grouping"})  # noqa: S102
 
 
+def test_the_python_of_the_page_on_tools_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    names = {"__name__": "tools"}
+    for block in blocks(ROOT / "docs" / "tools.md", "python"):
+        exec(compile(block, "tools.md", "exec"), names)  # noqa: S102
+    assert [line.split(" | ")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "['amount', 'source']", "ok", "bad_arguments", "unknown_tool", "raised",
+    ]  # fmt: skip
+
+
 def test_the_python_of_the_page_on_rewards_runs_from_top_to_bottom() -> None:
     names = {"__name__": "rewards"}
     for block in blocks(ROOT / "docs" / "rewards.md", "python"):
