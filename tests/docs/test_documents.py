@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from groupwise.agents.strategies import registry
 from groupwise.cli import COMMANDS, CONFIG_COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +39,29 @@ def test_the_python_of_the_readme_runs(
 def test_the_python_of_the_page_on_groups_runs() -> None:
     for block in blocks(ROOT / "docs" / "grouping.md", "python"):
         exec(compile(block, "grouping.md", "exec"), {"__name__": "grouping"})  # noqa: S102
+
+
+def test_the_python_of_the_page_on_agents_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One block after the other, as in a notebook: `await` stands by itself."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_known", dict(registry._known))
+    names: dict[str, Any] = {"__name__": "agents"}
+
+    async def run() -> None:
+        for block in blocks(ROOT / "docs" / "agents.md", "python"):
+            code = compile(block, "agents.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+            if (waiting := eval(code, names)) is not None:  # noqa: S307
+                await waiting
+
+    asyncio.run(run())
+    out = capsys.readouterr().out
+    for shown in (
+        "8 different answers", "2 delivery ['4711']", "objection - That is too expensive.", "educational",
+        "{'ordered': True}", "61 messages became 12", "(1,)",
+    ):  # fmt: skip
+        assert shown in out
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
