@@ -33,6 +33,15 @@ _HOMES = {
     "AgentConfig": "groupwise.agents.settings",
     "Agent": "groupwise.agents.agent",
     "MultiTurnAgent": "groupwise.agents.multiturn",
+    "RewardFunction": "groupwise.rewards.function",
+    "LengthRewardComponent": "groupwise.rewards.components",
+    "KeywordRewardComponent": "groupwise.rewards.components",
+    "MultiObjectiveRewardFunction": "groupwise.rewards.combining",
+    "create_customer_service_reward": "groupwise.rewards.presets",
+    "create_technical_support_reward": "groupwise.rewards.presets",
+    "create_sales_reward": "groupwise.rewards.presets",
+    "create_educational_reward": "groupwise.rewards.presets",
+    "create_creative_reward": "groupwise.rewards.presets",
     "RulerRewardFunction": "groupwise.rewards.judge",
     "create_customer_service_ruler": "groupwise.rewards.judge",
     "create_technical_support_ruler": "groupwise.rewards.judge",
@@ -81,6 +90,9 @@ if TYPE_CHECKING:
     from groupwise.errors import GroupwiseError
     from groupwise.language.dataset import TrajectoryDataset
     from groupwise.language.value import ValueFunction, ValueHead, create_value_function
+    from groupwise.rewards.combining import MultiObjectiveRewardFunction
+    from groupwise.rewards.components import KeywordRewardComponent, LengthRewardComponent
+    from groupwise.rewards.function import RewardFunction
     from groupwise.rewards.judge import (
         RulerRewardFunction,
         create_creative_ruler,
@@ -88,6 +100,13 @@ if TYPE_CHECKING:
         create_educational_ruler,
         create_sales_ruler,
         create_technical_support_ruler,
+    )
+    from groupwise.rewards.presets import (
+        create_creative_reward,
+        create_customer_service_reward,
+        create_educational_reward,
+        create_sales_reward,
+        create_technical_support_reward,
     )
     from groupwise.training.folder import create_run
     from groupwise.training.learner import Learner

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from groupwise.agents.completions import prefix_values, rows_of_tokens
+from groupwise.agents.completions import prefix_values
 from groupwise.agents.conversations import Conversations, Limits, conversation_tasks
 from groupwise.agents.environment import Scenarios
 from groupwise.agents.evaluation import summary
 from groupwise.agents.frame import Frame
+from groupwise.agents.own_rollout import who_holds
 from groupwise.agents.problems import is_correct
 from groupwise.agents.product import LanguageSource, load_language, sampling
 from groupwise.agents.scenarios import find_scenarios
@@ -18,7 +19,9 @@ from groupwise.event_loop import EventLoop
 from groupwise.language.engine import Engine
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
+from groupwise.rewards.combining import absolute
 from groupwise.rewards.environment import EnvironmentReward
+from groupwise.rewards.finding import find_reward
 from groupwise.rewards.scoring import Scorer
 from groupwise.training.session import Parts
 from groupwise.training.source import NumberedTasks
@@ -29,6 +32,7 @@ SHOWN, LONGEST = 8, 2000
 
 def check(cfg: TrainingConfig) -> None:
     find_scenarios(cfg.task)
+    find_reward(cfg.reward)
 
 
 def build(
@@ -50,22 +54,23 @@ def build(
     )
     engine = Engine(language.model, language.tokenizer, slots=cfg.rollout.conversations_in_flight)
     frame = Frame(language.tokenizer, f"'{language.name}'")
-    talk = Conversations(
-        engine, frame, scenarios.make, sampling(cfg),
+    kind, make, collate = who_holds(scenarios, critic)
+    talk = kind(
+        engine, frame, make, sampling(cfg),
         group_size=cfg.rollout.num_generations, seed=cfg.run.seed, limits=limits(cfg),
     )  # fmt: skip
-    reward = reward or EnvironmentReward()
+    reward = reward or find_reward(cfg.reward) or EnvironmentReward()
     source = AgentSource(
         cfg,
         tasks=NumberedTasks(conversation_tasks(scenarios, cfg.run.seed)),
         rollout=talk,
         reward=reward,
-        collate=rows_of_tokens,
+        collate=collate,
         values=prefix_values(policy) if critic else None,
         reference=policy.reference_logp if cfg.policy.use_reference_model else None,
     )
     source.engine = engine
-    examination = AgentExamination(cfg, scenarios, engine, frame, reward, source.scorer, talk.loop)
+    examination = AgentExamination(cfg, scenarios, engine, frame, absolute(reward), source.scorer, talk.loop)
     return Parts(policy, source, examination, lambda: examination.shown)
 
 
@@ -96,8 +101,9 @@ class AgentExamination:
     ) -> None:  # fmt: skip
         held_out = scenarios.held_out(cfg.run.eval_seed, cfg.run.eval_episodes)
         self.tasks = [Task(f"{scenarios.name}/held out {n}", scenario, n) for n, scenario in enumerate(held_out)]
-        self.talk = Conversations(
-            engine, frame, scenarios.make, sampling(cfg, temperature=0.0),
+        kind, make, _ = who_holds(scenarios)
+        self.talk = kind(
+            engine, frame, make, sampling(cfg, temperature=0.0),
             group_size=1, seed=cfg.run.eval_seed, limits=limits(cfg), loop=loop,
         )  # fmt: skip
         self.reward, self.scorer = reward, scorer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -55,15 +55,30 @@ class Conversations:
         """The groups, from inside a running event loop."""
         places = asyncio.Semaphore(self.limits.in_flight)
 
-        async def attempt(task: Task, number: int) -> Trajectory:
+        async def in_its_place(task: Task, number: int) -> Trajectory:
             async with places:
-                return await Conversation(self, task, number).hold()
+                return await self.attempt(task, number)
 
         attempts = await asyncio.gather(
-            *(contained(attempt(task, number)) for task in tasks for number in range(self.group_size))
+            *(contained(in_its_place(task, number)) for task in tasks for number in range(self.group_size))
         )
         rest = iter(attempts)
         return [Group(f"g{task.seed}", task, tuple(next(rest) for _ in range(self.group_size))) for task in tasks]
+
+    async def attempt(self, task: Task, number: int) -> Trajectory:
+        return await Conversation(self, task, number).hold()
+
+    async def say(self, ids: Sequence[int], task: Task, number: int, turn: int, **changes: Any) -> Sampled:
+        """The model's next turn after these tokens, sampled with a seed of its own."""
+        seeds = [self.seed, task.seed, number, turn]
+        seed = int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0] >> np.uint64(1))
+        session = changes.pop("session", (task.id, number))
+        future = self.engine.submit(ids, replace(self.params, **changes), seed, session)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            self.engine.cancel(future)
+            raise
 
     def close(self) -> None:
         self.loop.close()
@@ -111,7 +126,7 @@ class Conversation:
             hint = "Raise rollout.turn_timeout, or make the environment faster."
             return End.ENV_ERROR, Failure("environment", "timeout", message, hint)
         except Exception as error:
-            return End.ENV_ERROR, _failure(error)
+            return End.ENV_ERROR, failure_of(error)
 
     async def _turns(self, environment: Environment) -> End:
         setting, transcript = self.setting, self.transcript
@@ -120,7 +135,7 @@ class Conversation:
         self.opening = len(self.messages)
         transcript.listen(self._fitting(setting.frame.opening(observation.messages, observation.tools)))
         for turn in range(setting.limits.turns):
-            sampled = await self._say(turn)
+            sampled = await setting.say(transcript.ids, self.task, self.number, turn)
             transcript.speak(sampled)
             reply = setting.frame.reply(sampled, turn)
             self.messages.append(reply.as_message())
@@ -134,18 +149,6 @@ class Conversation:
             if turn + 1 < setting.limits.turns:
                 transcript.listen(new)
         return End.TURN_LIMIT
-
-    async def _say(self, turn: int) -> Sampled:
-        setting = self.setting
-        seeds = [setting.seed, self.task.seed, self.number, turn]
-        seed = int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0] >> np.uint64(1))
-        session = (self.task.id, self.number)
-        future = setting.engine.submit(self.transcript.ids, setting.params, seed, session)
-        try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            setting.engine.cancel(future)
-            raise
 
     async def _in_time(self, work: Awaitable[T]) -> T:
         async with asyncio.timeout(self.setting.limits.seconds):
@@ -176,7 +179,7 @@ def as_text(messages: Sequence[Message]) -> str:
     return "\n".join(f"{message['role']}: {message.get('content') or ''}" for message in messages)
 
 
-def _failure(error: Exception) -> Failure:
+def failure_of(error: Exception) -> Failure:
     if isinstance(error, GroupwiseError):
         return Failure("environment", error.code, error.message, error.hint)
     message = f"it raised {type(error).__name__}: {error}"

@@ -81,6 +81,22 @@ class Frame:
             )
         return self.form
 
+    def own_turn(self, message: Message) -> list[int]:
+        """The tokens of a turn as the model itself would have sampled them, the one that ends it included.
+
+        For demonstrations: of what a model has sampled, the tokens are known and are not made again.
+        """
+        before: list[Message] = [{"role": "user", "content": "?"}]
+        opened, whole = self._render(before), self._render([*before, self.plain(message)], add_generation_prompt=False)
+        if not whole.startswith(opened):
+            raise ConfigError(
+                "the model's chat template does not put a model's turn behind the place where it is asked for",
+                hint="Demonstrations cannot be written in it; give it another (tokenizer.chat_template = …).",
+            )
+        said = whole[len(opened) :]
+        _, stop = self._end_of_turn(said)
+        return self._encode(said[: stop or None])
+
     def reply(self, sampled: Sampled, turn: int) -> Reply:
         """What the model said, without the token that ended it, and the calls in it."""
         ids = sampled.ids[:-1] if self.ended(sampled) else sampled.ids

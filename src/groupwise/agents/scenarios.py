@@ -1,7 +1,11 @@
 """Scenarios by name: `task.environment` of a run of the agent product.
 
-`python:FILE.py:NAME` or `python:package.module:NAME` is an object of the user's own, or a function or class that
-makes one.
+orders                      questions about orders, with tools on an SQLite database
+conversation:FILE.jsonl     scenarios of one's own, a table a line
+reasoning_gym:NAME          a dataset of reasoning-gym, one turn each
+textarena:NAME              a game of TextArena for one player
+python:FILE.py:NAME         an object of one's own, or a function or class that makes one;
+python:package.module:NAME  an `async def rollout(client, task)` with a list TASKS beside it
 """
 
 from __future__ import annotations
@@ -9,17 +13,28 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from groupwise.agents.environment import Scenarios
+from groupwise.agents.environments.conversation import ConversationEnvironment
+from groupwise.agents.environments.one_turn import OneTurnScenarios
+from groupwise.agents.environments.orders import Orders
+from groupwise.agents.environments.textarena import PREFIX as TEXTARENA
+from groupwise.agents.environments.textarena import TextArena
+from groupwise.agents.gym import PREFIX as GYM
+from groupwise.agents.gym import GymProblems
+from groupwise.agents.own_rollout import RolloutScenarios
 from groupwise.config import TaskSettings
 from groupwise.errors import ConfigError
 
 PYTHON = "python:"
-SCENARIOS: dict[str, Callable[..., Scenarios]] = {}
+SCENARIOS: dict[str, Callable[..., Scenarios]] = {"orders": Orders}
+CONVERSATION = "conversation:"
+PREFIXES = (PYTHON, CONVERSATION, TEXTARENA)
 NEEDED = ("name", "training", "held_out", "make")
 
 
@@ -28,9 +43,16 @@ def find_scenarios(task: TaskSettings) -> Scenarios:
     name, options = task.environment, dict(task.options)
     if name.startswith(PYTHON):
         return _own(name, options)
+    if name.startswith(GYM):
+        return OneTurnScenarios(GymProblems(name.removeprefix(GYM), options))
+    if name.startswith(CONVERSATION):
+        file = name.removeprefix(CONVERSATION)
+        return _made(name, lambda **given: ConversationEnvironment.from_file(file, **given), options)
+    if name.startswith(TEXTARENA):
+        return _made(name, lambda **given: TextArena(name.removeprefix(TEXTARENA), **given), options)
     if name not in SCENARIOS:
         near = difflib.get_close_matches(name, SCENARIOS, 1)
-        known = ", ".join((*SCENARIOS, "python:FILE:NAME"))
+        known = ", ".join((*SCENARIOS, "conversation:FILE", "reasoning_gym:NAME", "textarena:NAME", "python:FILE:NAME"))
         hint = f"Did you mean {near[0]!r}? " if near else ""
         raise ConfigError(
             f"task.environment = {name!r} is no conversation",
@@ -38,6 +60,11 @@ def find_scenarios(task: TaskSettings) -> Scenarios:
             field="task.environment",
         )
     return _made(name, SCENARIOS[name], options)
+
+
+def names_scenarios(task: TaskSettings) -> bool:
+    """Whether `task.environment` is a conversation, and not a problem with one answer."""
+    return task.environment in SCENARIOS or task.environment.startswith(PREFIXES)
 
 
 def _made(name: str, make: Callable[..., Any], options: dict[str, Any]) -> Scenarios:
@@ -63,9 +90,19 @@ def _own(name: str, options: dict[str, Any]) -> Scenarios:
             hint="Write python:FILE.py:NAME or python:package.module:NAME.",
             field="task.environment",
         )
-    found = getattr(load_module(place), attribute, None)
+    module = load_module(place)
+    found = getattr(module, attribute, None)
     if found is None:
         raise ConfigError(f"there is no {attribute!r} in {place}", field="task.environment")
+    if inspect.iscoroutinefunction(found):
+        tasks = getattr(module, "TASKS", None)
+        if not tasks:
+            raise ConfigError(
+                f"{name!r} is an agent of one's own, and there is no list TASKS of what it is given in {place}",
+                hint="Write TASKS = […] beside it.",
+                field="task.environment",
+            )
+        return RolloutScenarios(found, tasks)
     return _made(name, found if callable(found) else lambda: found, options)
 
 
