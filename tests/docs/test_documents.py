@@ -37,6 +37,15 @@ def test_the_python_of_the_page_on_groups_runs() -> None:
         exec(compile(block, "grouping.md", "exec"), {"__name__": "grouping"})  # noqa: S102
 
 
+def test_the_python_of_the_page_on_tools_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    names = {"__name__": "tools"}
+    for block in blocks(ROOT / "docs" / "tools.md", "python"):
+        exec(compile(block, "tools.md", "exec"), names)  # noqa: S102
+    assert [line.split(" | ")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "['amount', 'source']", "ok", "bad_arguments", "unknown_tool", "raised",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_documents_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf8")):
