@@ -1,7 +1,7 @@
 """A task in words with a true reward: replies of a repair desk, where neither length nor single words decide.
 
 A customer names a fault. A reply is worth 0.4 if it names that fault's remedy (each remedy is right for one fault and
-wrong for the others), 0.4 if it disconnects before it opens (the same words the other way round are worth nothing), 0.2 if
+wrong for the others), 0.4 if it detaches before it opens (the same words the other way round are worth nothing), 0.2 if
 it is sorry. What else it says, and how much, is worth nothing. Replies to learn from and to test on share no phrase and
 no appliance: only stems (leaks, leaking) and the order of things carry over.
 """
@@ -11,11 +11,13 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from groupwise.types import Score
+
 FAULTS = {
     "leak": ("tighten", "valve"), "smell": ("clean", "filter"), "click": ("fasten", "screw"),
     "flicker": ("mend", "fuse"), "stall": ("adjust", "timer"), "overheat": ("clear", "vent"),
 }  # fmt: skip
-STEPS = ("disconnect", "open")
+STEPS = ("detach", "open")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,17 @@ TESTED = Phrases(
 )
 
 
+SHORT = Phrases(
+    appliances=(*LEARNED.appliances, *TESTED.appliances, "grill", "iron", "drill", "boiler", "shaver", "scale"),
+    asking=("my {a} {f}s", "the {a} is {f}ing"),
+    sorry=("sorry!", "apologies."),
+    not_sorry=("i see!", "all right."),
+    order=("{x}, then {y} it.",),
+    remedy=("{v} the {n}.",),
+    chatter=(),
+)
+
+
 @dataclass(frozen=True)
 class Reply:
     text: str
@@ -79,6 +92,26 @@ def reply(rng: random.Random, phrases: Phrases, fault: str) -> Reply:
         rng.choice(phrases.order).format(**dict(zip("xy" if safe else "yx", STEPS, strict=True))),
         rng.choice(phrases.remedy).format(v=verb, n=noun),
     ]
-    for _ in range(rng.randrange(3)):
+    for _ in range(rng.randrange(3) if phrases.chatter else 0):
         said.insert(rng.randrange(1, len(said) + 1), rng.choice(phrases.chatter))
     return Reply(" ".join(said), right, safe, polite)
+
+
+def grade(text: str, fault: str) -> Score:
+    """The true reward of whatever a model wrote, in the words of `SHORT`; saying a thing and its contrary is no merit.
+
+    `fluent` is whether it holds nothing but sentences of the task. It is told, and not part of the worth.
+    """
+    remedies = {name: f"{verb} the {noun}." for name, (verb, noun) in FAULTS.items()}
+    safe, unsafe = (SHORT.order[0].format(x=x, y=y) for x, y in (STEPS, STEPS[::-1]))
+    made = Reply(
+        text,
+        right=[name for name, remedy in remedies.items() if remedy in text] == [fault],
+        safe=safe in text and unsafe not in text,
+        polite=any(said in text for said in SHORT.sorry),
+    )
+    rest = text
+    for sentence in (*remedies.values(), safe, unsafe, *SHORT.sorry, *SHORT.not_sorry):
+        rest = rest.replace(sentence, "")
+    parts = {"right": made.right, "safe": made.safe, "polite": made.polite, "fluent": not rest.strip()}
+    return Score(made.worth, {name: float(value) for name, value in parts.items()})

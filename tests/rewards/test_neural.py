@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,14 @@ import torch
 
 from groupwise.errors import ConfigError
 from groupwise.rewards.neural import NeuralRewardFunction, create_neural_reward_function
-from groupwise.rewards.neural_trainer import NeuralRewardTrainer, binomial_tail
+from groupwise.rewards.neural_trainer import NeuralRewardTrainer
 from groupwise.rewards.plain import PlainReward
-from groupwise.rewards.preferences import Preference
 from groupwise.rewards.scoring import per_attempt, score_groups
 from groupwise.rewards.transcripts import LONGEST, Transcript
 from groupwise.training.checkpoint import plain_state
 from groupwise.types import End, Failed, Group, Reward, Score, Task, Trajectory
 
-FILLING = "the box came by post with a note and one more part in blue paper".split()
+FILLING = ("the", "box", "came", "by", "post", "with", "a", "note", "and", "one", "more", "part", "in", "blue", "paper")
 SMALL: Any = {"embedding_dim": 32, "hidden_dim": 32, "learning_rate": 3e-3}
 
 
@@ -95,6 +95,12 @@ def knowing() -> NeuralRewardFunction:
     return trained()
 
 
+def copy_of(reward: NeuralRewardFunction) -> NeuralRewardFunction:
+    copy = learner()
+    copy.load_state_dict(reward.state_dict())
+    return copy
+
+
 def test_it_learns_the_order_of_words_from_preferences_and_is_then_believed(knowing: NeuralRewardFunction) -> None:
     assert accuracy(knowing.trainer, preferences(77, 200)) > 0.85
     assert knowing.trainer.held_out_accuracy > 0.8
@@ -128,7 +134,9 @@ def test_the_hundredth_evaluation_brings_the_update() -> None:
     assert all(torch.equal(before[name], value) for name, value in reward.trainer.network.state_dict().items())
     score_groups(reward, many[24:])
     assert (reward.evaluations, reward.trainer.updates) == (100, 1)
-    changed = [name for name, value in reward.trainer.network.state_dict().items() if not torch.equal(before[name], value)]
+    changed = [
+        name for name, value in reward.trainer.network.state_dict().items() if not torch.equal(before[name], value)
+    ]
     assert len(changed) == len(before)
     assert reward.metrics()["loss"] < 2
 
@@ -160,3 +168,104 @@ def test_conversations_that_stand_alone_teach_too() -> None:
     assert reward.trainer.updates == 1
     assert len(reward.trainer.replay) > 20
     assert len(reward.trainer.held_out) > 2
+
+
+def test_a_resumed_reward_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    whole, rest = learner(TEACHER, update_frequency=20), groups(9, 40)
+    score_groups(whole, groups(8, 30))
+    torch.save(plain_state(whole.state_dict()), tmp_path / "state.pt")
+    resumed = learner(TEACHER, seed=5, update_frequency=20)
+    resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    scores = [[g.scores for g in score_groups(reward, rest)] for reward in (whole, resumed)]
+    assert scores[0] == scores[1]
+    assert whole.metrics() == resumed.metrics()
+    assert whole.trainer.updates == 14
+
+
+def test_a_state_that_is_kept_does_not_change_when_learning_goes_on() -> None:
+    reward = learner(TEACHER, update_frequency=20)
+    score_groups(reward, groups(8, 10))
+    kept = reward.state_dict()["trainer"]["network"]["first"]
+    now = kept.clone()
+    score_groups(reward, groups(9, 10))
+    assert torch.equal(kept, now)
+    assert not torch.equal(kept, reward.trainer.network.first)
+
+
+def test_the_order_of_groups_counts_however_long_the_teacher_takes() -> None:
+    def taught(slow: bool) -> NeuralRewardFunction:
+        async def teacher(task: Task, group: Sequence[Trajectory]) -> list[Score]:
+            await asyncio.sleep(0.002 * (int(task.id[-1]) % 4) if slow else 0)
+            return [Score(is_good(attempt)) for attempt in group]
+
+        reward = learner(teacher, update_frequency=20)
+        score_groups(reward, groups(4, 30))
+        return reward
+
+    slow, quick = taught(True), taught(False)
+    assert slow.trainer.replay.kept == quick.trainer.replay.kept
+    assert torch.equal(slow.trainer.network.first, quick.trainer.network.first)
+
+
+def test_a_network_that_breaks_is_replaced_by_the_heuristic_for_the_whole_group(knowing: NeuralRewardFunction) -> None:
+    reward = copy_of(knowing)
+    with torch.no_grad():
+        reward.trainer.network.first[0, 0, 0] = float("nan")
+    (scored,) = score_groups(reward, groups(5, 1))
+    assert [s.flags for s in scored.scores if isinstance(s, Score)] == [("fallback", "neural_failed")] * 4
+    assert scored.totals().tolist() == score_groups(PlainReward(), groups(5, 1))[0].totals().tolist()
+
+
+def test_an_update_that_fails_leaves_the_weights_as_they_were(knowing: NeuralRewardFunction) -> None:
+    reward = copy_of(knowing)
+    huge = Transcript(((False, "q"), (True, "a")))
+    reward.trainer.add_scores([(huge, 1e300), (Transcript(((False, "q"), (True, "b"))), -1e300)])
+    reward.trainer.range = (float("-inf"), float("inf"))
+    before = reward.trainer.network.first.clone()
+    reward.trainer.credit = 5.0
+    reward.trainer.update()
+    assert reward.trainer.failures == 1
+    assert torch.equal(reward.trainer.network.first, before)
+    assert reward.trainer.trusted
+
+
+def test_a_teacher_that_fails_teaches_nothing_and_spoils_nothing() -> None:
+    async def broken(task: Task, group: Sequence[Trajectory]) -> list[Score]:
+        raise RuntimeError("nobody is at home")
+
+    reward = learner(broken)
+    scored = score_groups(reward, groups(0, 30))
+    assert all(isinstance(s, Score) for g in scored for s in g.scores)
+    assert len(reward.trainer.replay) == 0
+    assert reward.metrics()["fallback_share"] == 1.0
+    assert "held_out_accuracy" not in reward.metrics()
+
+
+def test_by_default_it_learns_from_its_heuristic_which_is_asked_once() -> None:
+    asked = []
+
+    async def counting(task: Task, group: Sequence[Trajectory]) -> list[Score]:
+        asked.append(task.id)
+        return [Score(float(len(attempt.meta["text"]))) for attempt in group]
+
+    reward = NeuralRewardFunction(heuristic=counting, trainer=NeuralRewardTrainer(16, 16))
+    score_groups(reward, groups(0, 10))
+    assert len(asked) == 10
+    assert len(reward.trainer.replay) > 20
+    assert reward.trainer.range[1] > 20
+
+
+def test_whatever_is_said_has_a_score(knowing: NeuralRewardFunction) -> None:
+    odd = ["", " \n ", "é 漢字 \ud800 🎉", "x" * 1_000_000, "word " * 200_000, "<|end|>"]
+    (scored,) = score_groups(knowing, [group_of(odd)])
+    assert all(isinstance(s, Score) and not s.flags for s in scored.scores)
+    assert len(Transcript.of([{"role": "assistant", "content": odd[3]}]).turns[0][1]) < LONGEST + 10
+    assert asyncio.run(knowing(Task("t"), [])) == []
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    for wrong in ({"embedding_dim": 33}, {"hidden_dim": 0}, {"learning_rate": -1.0}, {"update_frequency": 0}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            create_neural_reward_function(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="is not a preference"):
+        learner().add_preferences([("only", "two")])  # type: ignore[list-item]

@@ -243,7 +243,8 @@ COUNTERS = ("credit", "updates", "failures", "right", "judged", "loss")
 
 def binomial_tail(right: int, count: int) -> float:
     """The chance of at least `right` heads in `count` tosses of a fair coin."""
-    return sum(math.comb(count, k) for k in range(right, count + 1)) / 2**count
+    ways = sum(math.comb(count, k) for k in range(right, count + 1))
+    return float(ways / (1 << count))
 
 
 def _heads_of(pairs: Sequence[Preference], heads: int) -> Tensor:
@@ -255,7 +256,7 @@ def _heads_of(pairs: Sequence[Preference], heads: int) -> Tensor:
 def _optimizer(network: Opinions, learning_rate: float) -> torch.optim.Optimizer:
     table = network.encoder.words.table.weight
     rest = [parameter for parameter in network.parameters() if parameter is not table]
-    groups = [{"params": rest}, {"params": [table], "lr": TABLE_RATE * learning_rate}]
+    groups: list[dict[str, Any]] = [{"params": rest}, {"params": [table], "lr": TABLE_RATE * learning_rate}]
     return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=DECAY)
 
 

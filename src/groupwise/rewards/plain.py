@@ -1,4 +1,4 @@
-"""A plain score for any reply, for where nothing better is known: what the learned reward stands on until it is believed.
+"""A plain score for any reply, where nothing better is known: the learned reward stands on it until it is believed.
 
 score = mean of
   said        1 if there is a word at all

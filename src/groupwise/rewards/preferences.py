@@ -49,7 +49,8 @@ def preference_of(row: Row) -> Preference:
             (row.get("prompt", ""), row["chosen"], row["rejected"]) if isinstance(row, Mapping) else row
         )
         opening = _messages("user", prompt)
-        return Preference(*(Transcript.of([*opening, *_messages("assistant", said)]) for said in (chosen, rejected)))
+        better, worse = (Transcript.of([*opening, *_messages("assistant", said)]) for said in (chosen, rejected))
+        return Preference(better, worse)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
             f"{row!r:.80} is not a preference", hint="Give (prompt, better, worse) or {prompt, chosen, rejected}."
