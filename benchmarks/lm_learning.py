@@ -93,8 +93,8 @@ def run(cfg: TrainingConfig, build: Callable[[TrainingConfig], Parts], seconds: 
     return {**spent, "curve": curve}
 
 
-def judged(metrics: Any) -> tuple[float, float]:
-    return round(metrics["eval/accuracy"], 4), round(metrics["eval/format"], 4)
+def judged(metrics: Any) -> tuple[float, float | None]:
+    return round(metrics["eval/accuracy"], 4), round(metrics["eval/format"], 4) if "eval/format" in metrics else None
 
 
 def main() -> None:

@@ -31,6 +31,12 @@ _HOMES = {
     "create_value_function": "groupwise.language.value",
     "TrajectoryDataset": "groupwise.language.dataset",
     "AgentConfig": "groupwise.agents.settings",
+    "RulerRewardFunction": "groupwise.rewards.judge",
+    "create_customer_service_ruler": "groupwise.rewards.judge",
+    "create_technical_support_ruler": "groupwise.rewards.judge",
+    "create_sales_ruler": "groupwise.rewards.judge",
+    "create_educational_ruler": "groupwise.rewards.judge",
+    "create_creative_ruler": "groupwise.rewards.judge",
     "ControlModel": "groupwise.control.model",
     "evaluate_policy": "groupwise.control.model",
     "GRPO": "groupwise.control.grpo",
@@ -71,6 +77,14 @@ if TYPE_CHECKING:
     from groupwise.errors import GroupwiseError
     from groupwise.language.dataset import TrajectoryDataset
     from groupwise.language.value import ValueFunction, ValueHead, create_value_function
+    from groupwise.rewards.judge import (
+        RulerRewardFunction,
+        create_creative_ruler,
+        create_customer_service_ruler,
+        create_educational_ruler,
+        create_sales_ruler,
+        create_technical_support_ruler,
+    )
     from groupwise.training.folder import create_run
     from groupwise.training.learner import Learner
     from groupwise.training.session import execute

@@ -23,6 +23,7 @@ relative to its group. Start with `groupwise demo`."""
 
 COMMANDS = {
     "demo": ("groupwise.commands.demo:demo", "Teach a tiny language model to add, with a report to look at."),
+    "rollout": ("groupwise.commands.rollout:rollout", "Look at the groups of a training before it begins."),
     "train": ("groupwise.commands.training:train", "Train from a settings file."),
     "sft": ("groupwise.commands.training:sft", "Teach a language model right answers first, supervised."),
     "resume": ("groupwise.commands.training:resume", "Go on with a run exactly where it stood."),

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from groupwise.agents.chat import ContextFull, Conversation, NotPlainText
+from groupwise.agents.chat import ContextFull, Conversation
+from groupwise.agents.frame import NotPlainText
 from groupwise.agents.settings import AgentConfig
 from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, SamplingParams
@@ -132,16 +133,28 @@ def test_half_a_surrogate_pair_is_a_question_mark(talk: Talk) -> None:
     assert conversation.messages[0]["content"] == "hi?"
 
 
-def test_a_template_that_rewrites_earlier_turns_is_obeyed(language: LanguageModel) -> None:
-    """Qwen's drops a model's thoughts; here all earlier answers become dots."""
+def test_a_template_that_rewrites_earlier_turns_changes_nothing_that_was_said(language: LanguageModel) -> None:
+    """Qwen's drops a model's thoughts, this one marks what was said; the tokens that were sampled are carried on."""
     tokenizer = load_model("tiny").tokenizer
     tokenizer.chat_template = (
-        "{%- for m in messages -%}{{ m.role[0] }}:{{ '...' if m.role == 'assistant' else m.content }};{%- endfor -%}a:"
+        "{%- for m in messages -%}{{ m.role[0] }}:"
+        "{{ m.content if m.role == 'user' else '[said] ' + m.content }};{%- endfor -%}a:"
     )
-    with Conversation(LanguageModel(language.model, tokenizer, "dots"), AgentConfig(max_new_tokens=4)) as conversation:
-        say(conversation, "hi")
+    marker = LanguageModel(language.model, tokenizer, "marker")
+    with Conversation(marker, AgentConfig(max_new_tokens=4)) as conversation:
+        first = say(conversation, "hi")
         say(conversation, "ho")
-        assert conversation._so_far.text.startswith("u:hi;a:...;u:ho;a:")
+        text = tokenizer.decode(conversation._ids, skip_special_tokens=True)
+        assert text.startswith(f"u:hi;a:{first};u:ho;a:")
+
+
+def test_a_template_that_forgets_what_was_said_is_refused(language: LanguageModel) -> None:
+    tokenizer = load_model("tiny").tokenizer
+    tokenizer.chat_template = "{%- for m in messages -%}{{ m.role }};{%- endfor -%}a:"
+    with Conversation(LanguageModel(language.model, tokenizer, "x"), AgentConfig(max_new_tokens=4)) as conversation:
+        say(conversation, "hi")
+        with pytest.raises(ConfigError, match="leaves out what the model said"):
+            say(conversation, "ho")
 
 
 def test_a_model_that_cannot_converse_says_so(language: LanguageModel) -> None:
@@ -152,6 +165,6 @@ def test_a_model_that_cannot_converse_says_so(language: LanguageModel) -> None:
     strict.chat_template = "{{ raise_exception('System role not supported') }}"
     with (
         Conversation(LanguageModel(language.model, strict, "x"), AgentConfig(system_prompt="s")) as conversation,
-        pytest.raises(ConfigError, match="refuses system then user: System role not supported"),
+        pytest.raises(ConfigError, match="refuses messages of system, user: System role not supported"),
     ):
         say(conversation, "hi")

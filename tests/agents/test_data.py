@@ -16,13 +16,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from groupwise.agents.checks import last_number
 from groupwise.agents.data import DataProblems, find_data, split
 from groupwise.agents.finding import find_problems
 from groupwise.agents.problems import Problem
 from groupwise.agents.rows import LONGEST_LINE
 from groupwise.config import TaskSettings
 from groupwise.errors import ConfigError, ContractError
+from groupwise.rewards.correctness import last_number
 from groupwise.types import Score
 
 ROWS = [{"prompt": f"{n}+{n}", "answer": str(2 * n), "level": n % 3} for n in range(60)]

@@ -124,8 +124,8 @@ def test_a_wrong_name_is_answered_with_the_right_one(settings, field, message, h
         ({"environment": ""}, "task.environment = '' must be text of at least one character"),
         ({"environment": "\ud800"}, "must be text of valid Unicode characters"),
         ({"options": 3}, "task.options = 3 must be a table of plain values"),
-        ({"options": {"a": [1]}}, "a table of plain values, but 'a' is [1]"),
-        ({"options": {"a": None}}, "a table of plain values, but 'a' is None"),
+        ({"options": {"a": [[1]]}}, "a table of plain values and lists of them, but 'a' has [1]"),
+        ({"options": {"a": None}}, "a table of plain values and lists of them, but 'a' has None"),
         ({"options": {"a": math.nan}}, "a table of finite values, but 'a' is nan"),
         ({"options": {1: 1}}, "a table whose names are texts"),
     ],
@@ -139,6 +139,12 @@ def test_a_wrong_value_is_quoted_with_its_limit(settings, message):
 def test_the_hint_of_a_wrong_value_says_what_the_setting_means_or_what_was_meant():
     assert error_of({"learning_rate": -1}).hint.startswith("learning_rate: step size")
     assert error_of({"loss_type": "drgrpo"}).hint == "did you mean 'dr_grpo'?"
+
+
+def test_a_name_that_is_longer_outside_its_section_is_known_in_both_forms():
+    assert error_of({"reward": {"nam": "sales"}}).hint == "did you mean reward.name?"
+    assert error_of({"reward_nam": "sales"}).hint == "did you mean reward.name?"
+    assert "reward.name is given twice" in error_of({"reward": {"name": "a"}, "reward_name": "b"}).message
 
 
 def test_a_long_value_is_cut_short():

@@ -64,6 +64,9 @@ def test_the_free_table_is_added_to():
     assert cfg.options == {"gravity": 9.8, "wind": 1.5, "name": "a b", "deep.name": True}
     assert config({"options": {"gravity": 9.8}}, "options.wind=1").options == {"gravity": 9.8, "wind": 1}
     assert config(file, "task.options={wind=1}").options == {"wind": 1}
+    assert config({"reward": {"options": {"a": 1}}}, "reward_options.b=[1, 2]").reward_options == {"a": 1, "b": (1, 2)}
+    assert config({"reward_options": {"a": 1}}, "reward.options.b=2", "reward.name=12").reward.name == "12"
+    assert config({"reward": {"reward_name": "a"}}, "reward_name=b").reward_name == "b"
     assert file == {"task": {"options": {"gravity": 9.8}}}
 
 

@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "config.md"
 
 def schema_of(name: str) -> dict:
     schema = config_schema()["properties"]
-    return schema[SETTINGS[name].section]["properties"][name]
+    return schema[SETTINGS[name].section]["properties"][SETTINGS[name].name]
 
 
 def test_the_schema_has_every_setting_nested_and_flat():
@@ -46,7 +46,9 @@ def test_the_schema_states_types_bounds_and_choices():
     assert schema_of("dual_clip")["type"] == ["number", "null"]
     assert schema_of("importance_level")["enum"] == ["token", "sequence", None]
     assert schema_of("report_to")["items"]["enum"] == ["tensorboard", "wandb"]
-    assert schema_of("options")["additionalProperties"] == {"type": ["string", "number", "boolean"]}
+    plain, several = schema_of("options")["additionalProperties"]["anyOf"]
+    assert plain == {"type": ["string", "number", "boolean"]}
+    assert several == {"type": "array", "items": plain}
     assert re.search(schema_of("run_name")["pattern"], "a-1")
     assert not re.search(schema_of("run_name")["pattern"], "a/b")
 
@@ -78,7 +80,8 @@ def test_the_command_prints_the_page():
 def test_the_page_has_a_row_for_every_setting_and_a_line_for_every_rule():
     page = reference_page()
     for setting in SETTINGS.values():
-        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{setting.name}` |")]
+        called = f"`{setting.name}`" + (f" (flat: `{setting.flat}`)" if setting.flat != setting.name else "")
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| {called} |")]
         assert row.count(" | ") == 4
         assert setting.meaning in row
     assert all(f"- {rule.__doc__}\n" in page for rule in RULES)

@@ -2,10 +2,12 @@
 
 import copy
 import dataclasses
+import json
 import os
 import pickle
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +32,22 @@ def test_flat_nested_dotted_and_section_forms_are_the_same_configuration():
 
 
 def test_names_are_unique_over_all_sections():
-    declared = [setting.name for section in SECTIONS.values() for setting in settings_of(section)]
+    declared = [setting.flat for section in SECTIONS.values() for setting in settings_of(section)]
     names = [*declared, *SECTIONS, "profile"]
     assert len(names) == len(set(names))
     assert not set(declared) & set(dir(TrainingConfig))
+
+
+def test_a_name_that_says_too_little_alone_is_longer_outside_its_section():
+    cfg = TrainingConfig(reward={"name": "sales", "options": {"weight": 0.5, "expected_responses": ["a", "b"]}})
+    assert cfg.reward.name == cfg.reward_name == "sales"
+    assert cfg.reward_options["expected_responses"] == ("a", "b")
+    assert cfg == TrainingConfig(reward_name="sales", reward_options=cfg.reward.options)
+    assert cfg == TrainingConfig.from_dict(json.loads(json.dumps(cfg.to_dict())))
+    assert cfg.replace(reward={"name": None}).reward.options == cfg.reward.options
+    assert cfg.to_dict()["reward"]["options"]["expected_responses"] == ["a", "b"]
+    assert tomllib.loads(cfg.to_toml())["reward"]["name"] == "sales"
+    assert hash(cfg) != hash(cfg.replace(reward_name="creative"))
 
 
 def test_the_sections_of_the_class_are_the_sections_there_are():

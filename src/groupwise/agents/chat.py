@@ -1,23 +1,26 @@
 """A conversation with a language model: messages in, text out as it is made.
 
-The tokens of an answer are carried on as they were sampled; only what the chat template puts after them is made from
-text. Where a template rewrites earlier turns (some drop a model's thoughts), the conversation is read anew.
+The tokens of an answer are carried on as they were sampled; only what others say is made from text (`agents.frame`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
 
-from groupwise.agents.completions import special_tokens
+from groupwise.agents.environment import Reply
+from groupwise.agents.frame import Frame
 from groupwise.agents.settings import AgentConfig
 from groupwise.agents.streaming import TextStream
-from groupwise.errors import ConfigError, ContractError
-from groupwise.language.engine import EndOfText, Engine, Sampled
+from groupwise.agents.toolbox import Outcome, Toolbox, ToolResult
+from groupwise.errors import ContractError
+from groupwise.event_loop import EventLoop
+from groupwise.language.engine import EndOfText, Engine
 from groupwise.language.loading import LanguageModel
+from groupwise.types import Message
 
 SESSION = "conversation"
 
@@ -26,12 +29,6 @@ class ContextFull(ContractError):
     """The conversation no longer fits the model."""
 
     code = "context_full"
-
-
-class NotPlainText(ContractError):
-    """A message that would change the frame of the conversation."""
-
-    code = "not_plain_text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +45,6 @@ class Answer:
         return self.tokens / self.seconds if self.seconds > 0 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A conversation, or the beginning of one, as text and as the tokens of that text."""
-
-    text: str = ""
-    ids: list[int] = field(default_factory=list, repr=False)
-
-    def followed_by(self, sampled: Sampled, tokenizer: Any) -> Script:
-        raw = tokenizer.decode(sampled.ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return Script(self.text + raw, [*self.ids, *sampled.ids.tolist()])
-
-
 class Conversation:
     """One conversation in an engine of its own. Use it in a `with` block: it runs a thread.
 
@@ -67,15 +52,19 @@ class Conversation:
       language: the model and its tokenizer, which must have a chat template.
       config: what it is told first, and how it samples.
       seed: answer n is sampled with seed + n, so that a conversation can be had again.
+      toolbox: tools the model may call; their results are fed back to it before it answers.
+      max_rounds: how often in a row it may call them.
     """
 
-    def __init__(self, language: LanguageModel, config: AgentConfig, seed: int = 0) -> None:
-        if not language.tokenizer.chat_template:
-            raise ConfigError(
-                f"the tokenizer of '{language.name}' has no chat template, so the model cannot hold a conversation",
-                hint="Give it one (tokenizer.chat_template = …) and save it again, or take a model trained to chat.",
-            )
+    def __init__(
+        self, language: LanguageModel, config: AgentConfig, seed: int = 0, toolbox: Toolbox | None = None,
+        max_rounds: int = 8,
+    ) -> None:  # fmt: skip
+        self.frame = Frame(language.tokenizer, f"'{language.name}'")
         self.tokenizer, self.config, self.seed = language.tokenizer, config, seed
+        self.toolbox, self.max_rounds = toolbox, max_rounds
+        self._held = self.frame.call_format().begins if toolbox else ()
+        self._loop = EventLoop("tools")
         self.reset()
         self.engine = Engine(language.model, language.tokenizer, slots=1).start()
 
@@ -83,73 +72,91 @@ class Conversation:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._loop.close()
         self.engine.close()
 
     def reset(self) -> None:
         """Forget everything but the system prompt."""
         system = self.config.system_prompt
-        self.messages = [{"role": "system", "content": self._plain(system)}] if system else []
+        self.messages: list[Message] = [self.frame.plain({"role": "system", "content": system})] if system else []
         self.answers: list[Answer] = []
-        self._so_far = Script()
+        self._unread: list[Message] = []  # what tools answered, until the model has gone on
+        self._ids: list[int] = []
+        self._ended = True
 
     def reply(self, message: str) -> Generator[str]:
-        """The answer's text, piece by piece; afterwards it is `answers[-1]` and part of the conversation.
+        """The answer's words, piece by piece; afterwards it is `answers[-1]` and part of the conversation.
 
         Closing the iterator, or Ctrl-C while it waits, ends the answer where it is: it then counts as cancelled.
         """
-        messages = [*self.messages, {"role": "user", "content": self._plain(message)}]
-        prompt = self._prompt(messages)
-        stream = TextStream(self.tokenizer, self.config.stop)
+        with closing(self.events(message)) as events:
+            yield from (event for event in events if isinstance(event, str))
+
+    def events(self, message: str) -> Generator[str | Reply | ToolResult]:
+        """The same with what tools do: every turn that calls some, once it is said, and then what came of each call."""
+        heard: list[Message] = [{"role": "user", "content": message}]
+        for left in reversed(range(self.max_rounds + 1)):
+            reply = yield from self._say(heard)
+            if self.toolbox is None or not reply.written:
+                return
+            yield reply
+            results = self._run(self.toolbox, reply) if left else [self._refusal(reply)]
+            self._unread = [result.as_message() for result in results]
+            yield from results
+            heard = []
+
+    def _run(self, toolbox: Toolbox, reply: Reply) -> list[ToolResult]:
+        """What comes of the calls; where a person will not wait for it, the model is told so when it goes on."""
+        stopped = {"role": "tool", "tool_call_id": reply.written[0].id, "content": "error: the person stopped it"}
+        self._unread = [stopped]
+        return self._loop.run(toolbox.run(reply.calls, reply.broken))
+
+    def _refusal(self, reply: Reply) -> ToolResult:
+        problem = f"error: no more than {self.max_rounds} rounds of calls in one answer"
+        return ToolResult(reply.written[0], Outcome.TOO_MANY, problem)
+
+    def _say(self, new: list[Message]) -> Generator[str, None, Reply]:
+        """One turn of the model, after all that it has not read yet. Calls are held back: they are no words."""
+        heard = [self.frame.plain(message) for message in (*self._unread, *new)]
+        prompt = self._prompt(heard)
+        stream = TextStream(self.tokenizer, self.config.stop, self._held)
         tokens: SimpleQueue[int | None] = SimpleQueue()
         seed = self.seed + len(self.answers)
         began = time.perf_counter()
         future = self.engine.submit(
-            prompt.ids, self.config.sampling_params(), seed, SESSION, lambda token, _: tokens.put(token)
+            prompt, self.config.sampling_params(), seed, SESSION, lambda token, _: tokens.put(token)
         )
         future.add_done_callback(lambda _: tokens.put(None))
         try:
             while (token := tokens.get()) is not None:
                 if piece := stream.feed(token):
                     yield piece
-            if rest := stream.finish():
-                yield rest
         finally:
             self.engine.cancel(future)  # nothing happens to one that is done
-            sampled = future.result()
+            sampled, rest = future.result(), stream.finish()
+            whole = self.toolbox is not None and sampled.end != "cancelled"
+            reply = self.frame.reply(sampled, len(self.answers)) if whole else Reply(stream.text)
             answer = Answer(stream.text, len(sampled), sampled.end, time.perf_counter() - began)
-            self.messages = [*messages, {"role": "assistant", "content": answer.text}]
+            self.messages = [*self.messages, *heard, {**reply.as_message(), "content": answer.text}]
             self.answers.append(answer)
-            self._so_far = prompt.followed_by(sampled, self.tokenizer)
+            self._unread = []
+            self._ids = [*prompt, *sampled.ids.tolist()]
+            self._ended = self.frame.ended(sampled)
+        if rest and not reply.written:
+            yield rest
+        return reply
 
-    def _plain(self, text: str) -> str:
-        """The text, with question marks for what is no character; a special token written out in it is refused."""
-        token = next((token for token in special_tokens(self.tokenizer) if token in text), None)
-        if token is not None:
-            raise NotPlainText(
-                f"the text holds {token!r}, which is a special token of the model", hint="Write it otherwise."
-            )
-        return text.encode("utf8", "replace").decode()
-
-    def _prompt(self, messages: list[dict[str, str]]) -> Script:
+    def _prompt(self, heard: list[Message]) -> list[int]:
         """The conversation up to the model's turn, if it leaves room for an answer."""
-        text = self._render(messages, add_generation_prompt=True)
-        known = self._so_far if text.startswith(self._so_far.text) else Script()
-        ids = [*known.ids, *self.tokenizer.encode(text[len(known.text) :], add_special_tokens=False)]
+        if self._ids:
+            new = self.frame.following(heard, self._ended)
+        else:
+            new = self.frame.opening([*self.messages, *heard], self.toolbox.schemas if self.toolbox else ())
+        ids = [*self._ids, *new]
         limit = self.engine.max_length
         if len(ids) >= limit:
             raise ContextFull(
                 f"the conversation would have {len(ids)} tokens, and the model takes {limit} with its answer",
                 hint="/reset starts over." if self.answers else "Send a shorter message.",
             )
-        return Script(text, ids)
-
-    def _render(self, messages: list[dict[str, str]], **options: Any) -> str:
-        try:
-            text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, **options) if messages else ""
-        except Exception as error:  # a template is a program and raises what it likes
-            roles = " then ".join(message["role"] for message in messages[:2])
-            raise ConfigError(
-                f"the chat template refuses {roles}: {str(error).strip() or type(error).__name__}",
-                hint="Leave the system prompt out." if self.config.system_prompt else "",
-            ) from error
-        return text
+        return ids

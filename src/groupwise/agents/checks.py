@@ -9,7 +9,6 @@ import re
 import runpy
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from decimal import Decimal, InvalidOperation
 from numbers import Real
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,11 +16,8 @@ from typing import Any, Protocol
 
 from groupwise.agents.problems import Problem
 from groupwise.errors import ConfigError, ContractError
+from groupwise.rewards.correctness import last_number
 from groupwise.types import Score
-
-SIGN = r"(?:(?<![^\W_])[-+\u2212])?"  # behind a letter or a digit it is a hyphen, or takes something away
-WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
-NUMBER = re.compile(rf"{SIGN}(?:{WHOLE}(?:\.[0-9]+)?|(?<![0-9])\.[0-9]+)(?:[eE][-+]?[0-9]{{1,6}})?")
 
 
 def answer_in(text: str, pattern: str) -> str | None:
@@ -32,15 +28,6 @@ def answer_in(text: str, pattern: str) -> str | None:
     if not found:
         return None
     return (found[-1].group(1 if found[-1].re.groups else 0) or "").strip()
-
-
-def last_number(text: str) -> Decimal | None:
-    """The last number in the text; 1,000 and 1000.0 are the same, 1,2 are two numbers, and so are 3-4."""
-    found = NUMBER.findall(text)
-    try:
-        return Decimal(found[-1].replace(",", "").replace("\u2212", "-")) if found else None
-    except InvalidOperation:
-        return None
 
 
 class Check(Protocol):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from groupwise.agents.frame import special_tokens
 from groupwise.agents.problems import Problem, Problems
 from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
@@ -137,12 +138,6 @@ def _framed(tokenizer: Any, problem: Problem) -> Sequence[int]:
             field="task.environment",
         ) from error
     return framed["input_ids"]  # type: ignore[no-any-return]
-
-
-def special_tokens(tokenizer: Any) -> list[str]:
-    """The tokens that frame a text. Written out inside one, they would be encoded as the frame itself."""
-    added = (token.content for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special)
-    return sorted({*added, *tokenizer.all_special_tokens})
 
 
 def insist_on_plain_text(problem: Problem, special: Sequence[str], demonstration: str = "") -> None:

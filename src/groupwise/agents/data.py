@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.agents.checks import Check, answer_in, find_check
-from groupwise.agents.problems import Message, Problem
+from groupwise.agents.problems import Problem
 from groupwise.agents.rows import Row, read_rows, read_splits, refused
 from groupwise.errors import ConfigError
-from groupwise.types import Score
+from groupwise.types import Message, Score
 
 ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 COLUMN = re.compile(r"\{(\w+)\}")

@@ -53,24 +53,7 @@ class Examination:
         sampled = self.engine.generate([(ids, 0) for ids in self.prompts], self.greedy)
         graded = self._grade(sampled)
         self.shown = [shown for group in graded[:SHOWN] for shown in _samples(group)]
-        outcomes = [group.scores[0] for group in graded]
-        scores = [outcome for outcome in outcomes if isinstance(outcome, Score)]
-        if not scores:
-            raise next(_error(outcome) for outcome in outcomes if isinstance(outcome, Failed))
-        totals = np.array([score.total for score in scores])
-        metrics = {
-            "eval/reward_mean": float(totals.mean()),
-            "eval/reward_std": float(totals.std()),
-            "eval/length_mean": float(np.mean([len(answer.ids) for answer in sampled])),
-            "eval/attempts": float(len(sampled)),
-        }
-        right = [is_correct(score) for score in scores]
-        if None not in right:
-            metrics["eval/accuracy"] = sum(map(bool, right)) / len(right)
-        if len(scores) < len(sampled):
-            metrics["eval/failed_share"] = 1 - len(scores) / len(sampled)
-        if all("format" in score.parts for score in scores):
-            metrics["eval/format"] = float(np.mean([score.parts["format"] for score in scores]))
+        metrics = summary(graded, [len(answer.ids) for answer in sampled])
         return {**metrics, **(self._pass_rates() if self.samples > 1 else {})}
 
     def _pass_rates(self) -> dict[str, float]:
@@ -99,6 +82,29 @@ class Examination:
 
     def _grade(self, answers: Sequence[Sampled]) -> list[ScoredGroup]:
         return self.scorer.score(self.reward, as_groups(self.tokenizer, self.tasks, self.prompts, answers))
+
+
+def summary(graded: Sequence[ScoredGroup], lengths: Sequence[int]) -> dict[str, float]:
+    """What is told of attempts at held-out tasks, one each; those that failed are left out and counted."""
+    outcomes = [group.scores[0] for group in graded]
+    scores = [outcome for outcome in outcomes if isinstance(outcome, Score)]
+    if not scores:
+        raise next(_error(outcome) for outcome in outcomes if isinstance(outcome, Failed))
+    totals = np.array([score.total for score in scores])
+    metrics = {
+        "eval/reward_mean": float(totals.mean()),
+        "eval/reward_std": float(totals.std()),
+        "eval/length_mean": float(np.mean(lengths)),
+        "eval/attempts": float(len(outcomes)),
+    }
+    right = [is_correct(score) for score in scores]
+    if None not in right:
+        metrics["eval/accuracy"] = sum(map(bool, right)) / len(right)
+    if len(scores) < len(outcomes):
+        metrics["eval/failed_share"] = 1 - len(scores) / len(outcomes)
+    if all("format" in score.parts for score in scores):
+        metrics["eval/format"] = float(np.mean([score.parts["format"] for score in scores]))
+    return metrics
 
 
 def _samples(graded: ScoredGroup) -> Iterator[Sample]:

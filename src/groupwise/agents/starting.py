@@ -31,7 +31,7 @@ from groupwise.training.storage import whole_folder, write_atomic
 
 logger = logging.getLogger(__name__)
 
-LANGUAGE_PRODUCTS = ("language", "warm-start")
+LANGUAGE_PRODUCTS = ("language", "agent", "warm-start")
 KEPT, RECORD, ORIGIN = "start", "start.json", "origin.json"
 
 

@@ -11,12 +11,13 @@ BROKEN = "�"  # what a tokenizer writes for a letter of which tokens are still
 class TextStream:
     """Gives out the text of growing tokens as soon as it is certain.
 
-    What might be the beginning of a stop string is held back until it is one, and then dropped, or is none.
+    What might be the beginning of a stop string is held back until it is one, and then dropped, or is none. From a mark
+    in `held` on (a newline in it may be the text's own beginning), everything is held back to the end.
     """
 
-    def __init__(self, tokenizer: Any, stop: Sequence[str] = ()) -> None:
+    def __init__(self, tokenizer: Any, stop: Sequence[str] = (), held: Sequence[str] = ()) -> None:
         self.tokenizer = tokenizer
-        self.stop = tuple(stop)
+        self.stop, self.held = tuple(stop), tuple(held)
         self.text = ""
         self._ids: list[int] = []
 
@@ -39,9 +40,11 @@ class TextStream:
     def _certain(self, text: str) -> int:
         """How much of `text` no later token can change or make part of a stop string."""
         end = len(text.rstrip(BROKEN))
-        longest = max((len(stop) for stop in self.stop), default=1)
+        marks = [place for mark in self.held if (place := f"\n{text}".find(mark)) >= 0]
+        end = min([end, *(max(0, place - 1) for place in marks)])
+        longest = max((len(text) for text in (*self.stop, *self.held)), default=1)
         for start in range(max(0, end - longest + 1), end):
-            if any(stop.startswith(text[start:end]) for stop in self.stop):
+            if any(some.startswith(text[start:end]) for some in (*self.stop, *self.held)):
                 return start
         return end
 

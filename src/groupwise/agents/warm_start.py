@@ -7,36 +7,48 @@ their reward is the probability that the model gives to a token of the right ans
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from groupwise.agents.completions import insist_on_plain_text, insist_on_room, prompt_ids, special_tokens
+from groupwise.agents.agent_product import AgentExamination
+from groupwise.agents.completions import insist_on_plain_text, insist_on_room, prompt_ids
 from groupwise.agents.data import DataProblems
+from groupwise.agents.demonstrations import demonstration_of, demonstration_row
+from groupwise.agents.environment import Scenarios
 from groupwise.agents.evaluation import greedy_evaluation
 from groupwise.agents.finding import find_problems
+from groupwise.agents.frame import Frame, special_tokens
 from groupwise.agents.problems import Problem, Problems
 from groupwise.agents.product import check_listed, load_language
+from groupwise.agents.scenarios import find_scenarios, names_scenarios
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
+from groupwise.event_loop import EventLoop
 from groupwise.language.engine import Engine
 from groupwise.language.policy import LanguagePolicy
+from groupwise.rewards.environment import EnvironmentReward
 from groupwise.rewards.scoring import Scorer
 from groupwise.training.estimate import padded
 from groupwise.training.session import Parts
-from groupwise.types import Batch, Policy
+from groupwise.types import Array, Batch, Policy, Task
+
+Row = tuple[Array, Array]
 
 
 def check(cfg: TrainingConfig) -> None:
+    if names_scenarios(cfg.task):
+        scenarios = find_scenarios(cfg.task)
+        demonstration_of(scenarios, scenarios.training(cfg.run.seed, 0))
+        return
     problems = find_problems(cfg.task)
     for problem in _listed(problems) or [problems.training(cfg.run.seed, 0)]:
         problems.demonstration(problem)
 
 
 def build(cfg: TrainingConfig) -> Parts:
-    problems = find_problems(cfg.task)
     language = load_language(cfg)
     if language.tokenizer.eos_token_id is None:
         raise ConfigError(
@@ -46,11 +58,27 @@ def build(cfg: TrainingConfig) -> Parts:
         )
     policy = LanguagePolicy(language.model, seed=cfg.run.seed)
     engine = Engine(language.model, language.tokenizer)
-    check_listed(problems, language.tokenizer, engine.max_length)
-    source = Demonstrations(cfg, problems, language.tokenizer, policy, engine)
-    source.check()
-    examination = greedy_evaluation(cfg, problems, engine, language.tokenizer, source.scorer)
+    make = _of_scenarios if names_scenarios(cfg.task) else _of_problems
+    source, examination = make(cfg, language.tokenizer, policy, engine)
     return Parts(policy, source, examination, lambda: examination.shown)
+
+
+def _of_problems(cfg: TrainingConfig, tokenizer: Any, policy: LanguagePolicy, engine: Engine) -> tuple[Any, Any]:
+    problems = find_problems(cfg.task)
+    check_listed(problems, tokenizer, engine.max_length)
+    answers = Answers(problems, tokenizer, engine.max_length)
+    answers.check()
+    source = Demonstrations(cfg, lambda n: answers.row(problems.training(cfg.run.seed, n)), policy, engine)
+    return source, greedy_evaluation(cfg, problems, engine, tokenizer, source.scorer)
+
+
+def _of_scenarios(cfg: TrainingConfig, tokenizer: Any, policy: LanguagePolicy, engine: Engine) -> tuple[Any, Any]:
+    scenarios, frame = find_scenarios(cfg.task), Frame(tokenizer)
+    talks = Talks(scenarios, frame, engine.max_length)
+    source = Demonstrations(
+        cfg, lambda n: talks.row(scenarios.training(cfg.run.seed, n), n), policy, engine, close=talks.loop.close
+    )
+    return source, AgentExamination(cfg, scenarios, engine, frame, EnvironmentReward(), source.scorer, talks.loop)
 
 
 def _listed(problems: Problems) -> Sequence[Problem]:
@@ -58,13 +86,66 @@ def _listed(problems: Problems) -> Sequence[Problem]:
     return problems.train if isinstance(problems, DataProblems) else []
 
 
+class Answers:
+    """Problems with their right answers, as tokens and which of them are the answer's."""
+
+    def __init__(self, problems: Problems, tokenizer: Any, limit: int) -> None:
+        self.problems, self.tokenizer, self.limit = problems, tokenizer, limit
+        self.special = special_tokens(tokenizer)
+
+    def row(self, problem: Problem) -> Row:
+        prompt = prompt_ids(self.tokenizer, problem, self.limit)
+        shown = self.problems.demonstration(problem)
+        insist_on_plain_text(problem, self.special, shown)
+        answer = [*self.tokenizer.encode(shown, add_special_tokens=False), self.tokenizer.eos_token_id]
+        insist_on_room(problem, len(prompt) + len(answer), self.limit)
+        return np.array(prompt + answer), np.arange(len(prompt) + len(answer)) >= len(prompt)
+
+    def check(self) -> None:
+        """Refuse demonstrations that cannot be learned from before the run starts. A token is a byte at least."""
+        for problem in _listed(self.problems):
+            shown = self.problems.demonstration(problem)
+            insist_on_plain_text(problem, self.special, shown)
+            if len(problem.text.encode()) + len(shown.encode()) >= self.limit // 2:
+                self.row(problem)
+
+
+class Talks:
+    """Scenarios with conversations that show how it is done, as tokens and which of them are the model's."""
+
+    def __init__(self, scenarios: Scenarios, frame: Frame, limit: int) -> None:
+        self.scenarios, self.frame, self.limit = scenarios, frame, limit
+        self.loop = EventLoop("demonstrations")
+
+    def row(self, scenario: Any, number: int) -> Row:
+        task = Task(f"{self.scenarios.name}/{number}", scenario, number)
+        ids, own = self.loop.run(self._shown(task))
+        if len(ids) > self.limit:
+            raise ConfigError(
+                f"the demonstration of {task.id} has {len(ids)} tokens, and the model's context is {self.limit}",
+                hint="Shorten it, or choose a model with a longer context.",
+                field="task.environment",
+            )
+        return ids, own
+
+    async def _shown(self, task: Task) -> Row:
+        environment = self.scenarios.make()
+        try:
+            observation = await environment.reset(task)
+            return demonstration_row(self.frame, observation, demonstration_of(self.scenarios, task.payload))
+        finally:
+            if hasattr(environment, "close"):
+                await environment.close()
+
+
 class Demonstrations:
-    """Batches of right answers; `rollout.tasks_per_step` of them each."""
+    """Batches of what is to be imitated; `rollout.tasks_per_step` of them each, made from their numbers."""
 
     def __init__(
-        self, cfg: TrainingConfig, problems: Problems, tokenizer: Any, policy: LanguagePolicy, engine: Engine
-    ) -> None:
-        self.cfg, self.problems, self.tokenizer, self.policy, self.engine = cfg, problems, tokenizer, policy, engine
+        self, cfg: TrainingConfig, row: Callable[[int], Row], policy: LanguagePolicy, engine: Engine,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self.cfg, self.row, self.policy, self.engine, self.also_close = cfg, row, policy, engine, close
         self.scorer = Scorer(timeout=cfg.rollout.reward_timeout)
         self.cursor = 0
 
@@ -72,7 +153,7 @@ class Demonstrations:
         size = self.cfg.rollout.tasks_per_step
         numbers = range(self.cursor, self.cursor + size)
         self.cursor += size
-        rows = [self._row(self.problems.training(self.cfg.run.seed, n)) for n in numbers]
+        rows = [self.row(number) for number in numbers]
         mask = padded([row >= 0 for row, _ in rows], np.bool_) & padded([own for _, own in rows], np.bool_)
         inputs = {
             "input_ids": padded([row for row, _ in rows], np.int64),
@@ -89,24 +170,6 @@ class Demonstrations:
             samples=tokens, attempts=size,
         )  # fmt: skip
 
-    def check(self) -> None:
-        """Refuse demonstrations that cannot be learned from before the run starts. A token is a byte at least."""
-        special = special_tokens(self.tokenizer)
-        for problem in _listed(self.problems):
-            shown = self.problems.demonstration(problem)
-            insist_on_plain_text(problem, special, shown)
-            if len(problem.text.encode()) + len(shown.encode()) >= self.engine.max_length // 2:
-                self._row(problem)
-
-    def _row(self, problem: Problem) -> tuple[Any, Any]:
-        """The tokens of prompt and answer, and which of them are the answer's."""
-        prompt = prompt_ids(self.tokenizer, problem, self.engine.max_length)
-        shown = self.problems.demonstration(problem)
-        insist_on_plain_text(problem, special_tokens(self.tokenizer), shown)
-        answer = [*self.tokenizer.encode(shown, add_special_tokens=False), self.tokenizer.eos_token_id]
-        insist_on_room(problem, len(prompt) + len(answer), self.engine.max_length)
-        return np.array(prompt + answer), np.arange(len(prompt) + len(answer)) >= len(prompt)
-
     def publish(self, policy: Policy) -> None:
         self.engine.load(self.policy.model, policy.version)
 
@@ -117,5 +180,6 @@ class Demonstrations:
         self.cursor = state["cursor"]
 
     def close(self) -> None:
+        self.also_close()
         self.engine.close()
         self.scorer.close()

@@ -12,19 +12,27 @@ from typing import Annotated, Any
 
 import torch
 from cyclopts import Parameter
+from rich.console import Console
+from rich.text import Text
 
-from groupwise.agents.chat import Answer, ContextFull, Conversation, NotPlainText
+from groupwise.agents.chat import Answer, ContextFull, Conversation
+from groupwise.agents.environment import BrokenCall, Reply, ToolCall
+from groupwise.agents.frame import NotPlainText
 from groupwise.agents.settings import SAMPLING, AgentConfig
 from groupwise.agents.starting import find_start, language_config, load_run
+from groupwise.agents.tool_files import find_tools
+from groupwise.agents.toolbox import Toolbox, ToolResult
 from groupwise.commands.options import RUNS, Common, RunsDir, answer
 from groupwise.errors import ConfigError, RunNotFound
 from groupwise.language.loading import LanguageModel, load_model, prepare
+from groupwise.reporting.text import printable
 from groupwise.training.folder import find_run, run_folders
 
 HELP = """/reset  start over
 /exit   leave (Ctrl-D too)
 /help   this
 Ctrl-C  end the answer; at the prompt, leave"""
+SHOWN_CALLS = 16
 CUT = {
     "length": "cut off after {tokens} tokens; --max-new-tokens allows more",
     "context": "cut off: the model takes no more than {limit} tokens; /reset starts over",
@@ -41,12 +49,17 @@ def chat(
     max_new_tokens: Annotated[int | None, Parameter(help="Longest answer; the run's own if not given.")] = None,
     stop: Annotated[tuple[str, ...], Parameter(negative=(), help="A text that ends an answer.")] = (),
     seed: Annotated[int, Parameter(help="The same seed and messages give the same answers.")] = 0,
+    tools: Annotated[
+        str | None, Parameter(help="Tools it may call: FILE.py with @tool functions, or module:name.")
+    ] = None,
+    max_rounds: Annotated[int, Parameter(help="How often in a row it may call them before it answers.")] = 8,
     runs_dir: RunsDir = Path(RUNS),
     common: Common = Common(),
 ) -> None:
     """Talk to the policy of a run, or to a model.
 
-    In a terminal it is a conversation. Otherwise every line of the input is a message, and is answered.
+    In a terminal it is a conversation. Otherwise every line of the input is a message, and is answered. With tools, the
+    model may call them, and reads what comes of it, before it answers.
     """
     if greedy and temperature:
         raise ConfigError(f"--greedy and --temperature {temperature} contradict each other", hint="Give one of them.")
@@ -55,11 +68,14 @@ def chat(
         "stop": stop or None,
     }  # fmt: skip
     given = {name: value for name, value in chosen.items() if value is not None}
+    if max_rounds < 1:
+        raise ConfigError(f"--max-rounds {max_rounds} leaves no round for tools", hint="Give 1 or more.")
+    toolbox = Toolbox(find_tools(tools)) if tools else None
     language, own = find_partner(run, str(runs_dir))
     config = AgentConfig(**{**own, **given})
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # bytes that are not text do not end a conversation
-    with Conversation(language, config, seed) as conversation:
+    with Conversation(language, config, seed, toolbox, max_rounds) as conversation:
         if common.json or not sys.stdin.isatty():
             answer_lines(conversation, json=common.json)
         else:
@@ -91,16 +107,20 @@ def answer_lines(conversation: Conversation, *, json: bool) -> None:
         if line == "/reset":
             conversation.reset()
             continue
+        results: list[ToolResult] = []
         try:
-            for piece in conversation.reply(line):
-                if not json:
-                    print(piece, end="", flush=True)
+            for event in conversation.events(line):
+                if isinstance(event, ToolResult):
+                    results.append(event)
+                elif isinstance(event, str) and not json:
+                    print(event, end="", flush=True)
         except NotPlainText as error:
             print(f"{error.message}. {error.hint}", file=sys.stderr)
             answer(error.as_dict()) if json else print(flush=True)
             continue
         if json:
-            answer(facts(conversation.answers[-1]))
+            called = {"calls": [*map(call_facts, results)]} if conversation.toolbox else {}
+            answer({**facts(conversation.answers[-1]), **called})
         else:
             print(flush=True)
 
@@ -147,21 +167,52 @@ def turn(conversation: Conversation, line: str) -> None:
 def show_answer(conversation: Conversation, message: str) -> None:
     """The answer as it is made. Ctrl-C ends it; a second one, before it has ended, is passed on."""
     answered = len(conversation.answers)
-    pieces = conversation.reply(message)
+    events = conversation.events(message)
     try:
-        for piece in pieces:
-            print(piece, end="", flush=True)
+        for event in events:
+            show_event(event)
     except (ContextFull, NotPlainText) as error:
         print(f"{error.message}. {error.hint}")
         return
     except KeyboardInterrupt:
-        pieces.close()
+        events.close()
         if len(conversation.answers) == answered:
             raise
     print()
     last = conversation.answers[-1]
     if last.end in CUT:
         print(f"({CUT[last.end].format(tokens=last.tokens, limit=conversation.engine.max_length)})")
+
+
+def show_event(event: str | Reply | ToolResult) -> None:
+    """Words as they come; a line for every call, and one for what came of it."""
+    if isinstance(event, str):
+        print(event, end="", flush=True)
+    elif isinstance(event, Reply):
+        print()
+        for call in event.written[:SHOWN_CALLS]:
+            show_line("→", "cyan", spoken(call))
+    else:
+        colour = "green" if event.ok else "red"
+        show_line("←", colour, f"{event.content}" if event.ok else f"{event.outcome}: {event.content}")
+
+
+def show_line(mark: str, colour: str, text: str) -> None:
+    line = Text.assemble((f"  {mark} ", f"bold {colour}"), (printable(text), "dim"))
+    Console().print(line, overflow="ellipsis", no_wrap=True)
+
+
+def spoken(call: ToolCall | BrokenCall) -> str:
+    """A call as Python would write it."""
+    if isinstance(call, BrokenCall):
+        return call.text
+    return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
+
+
+def call_facts(result: ToolResult) -> dict[str, Any]:
+    call = result.call
+    asked = {"name": call.name, "arguments": call.arguments} if isinstance(call, ToolCall) else {"text": call.text}
+    return {**asked, "outcome": result.outcome, "content": result.content, "seconds": round(result.seconds, 4)}
 
 
 def facts(last: Answer) -> dict[str, Any]:

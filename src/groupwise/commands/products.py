@@ -13,6 +13,7 @@ PRODUCTS = {
     "control": "groupwise.control.product",
     "ppo": "groupwise.control.ppo",
     "language": "groupwise.agents.product",
+    "agent": "groupwise.agents.agent_product",
     "warm-start": "groupwise.agents.warm_start",
 }
 

@@ -145,7 +145,7 @@ def _name(element: Any) -> str:
 
 def _content(element: Any) -> Any:
     name = _name(element)
-    if name == "options":
+    if name in ("options", "reward_options"):
         # A free table knows no types, so its values are read as overrides are.
         return {key: _option(item) for key, item in _children(element).items()}
     if name in SECTIONS or name == XML_LEARNING or len(element):

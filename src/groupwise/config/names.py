@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from groupwise.config.finding import Finding, quoted
-from groupwise.config.sections import SECTIONS, SETTINGS, Section
+from groupwise.config.sections import SECTIONS, SETTINGS, Section, setting_in
 
 PROFILE = "profile"
 
@@ -40,14 +40,14 @@ def collect(given: Mapping[Any, Any]) -> tuple[dict[str, Any], list[Finding]]:
     values: dict[str, Any] = {}
     findings: list[Finding] = []
     for section, name, value in _entries(given, findings):
-        declared = SETTINGS.get(name) if isinstance(name, str) else None
-        if declared is None or section not in ("", declared.section):
+        declared = setting_in(section, name)
+        if declared is None:
             findings.append(_unknown(section, name))
-        elif name in values:
-            twice = f"{declared.path} is given twice, as {quoted(values[name])} and as {quoted(value)}"
+        elif declared.flat in values:
+            twice = f"{declared.path} is given twice, as {quoted(values[declared.flat])} and as {quoted(value)}"
             findings.append(Finding(declared.path, twice, "keep one; flat and nested forms are the same setting"))
         else:
-            values[name] = value
+            values[declared.flat] = value
     return values, findings
 
 
@@ -110,9 +110,10 @@ def _nearest(section: str, name: str) -> str:
 
 
 def _closest(name: str, section: str = "") -> Any:
-    names = [known for known, declared in SETTINGS.items() if section in ("", declared.section)]
+    declared = [known for known in SETTINGS.values() if section in ("", known.section)]
+    names = {known.name if section else known.flat: known for known in declared}
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return SETTINGS[near[0]] if near else None
+    return names[near[0]] if near else None
 
 
 def _nearest_section(section: str, name: str = "") -> str:

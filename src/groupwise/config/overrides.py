@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from groupwise.config.sections import SECTIONS, SETTINGS, Section
+from groupwise.config.sections import SECTIONS, SETTINGS, Section, setting_in
 from groupwise.errors import ConfigError
 
 
@@ -40,7 +40,7 @@ def _open(value: Any) -> Any:
 
 def _assign(result: dict[str, Any], path: Sequence[str], text: str) -> None:
     if path[0] in SETTINGS:
-        path = [SETTINGS[path[0]].section, *path]
+        path = [SETTINGS[path[0]].section, SETTINGS[path[0]].name, *path[1:]]
     value = parse_value(text)
     section = path[0]
     if section not in SECTIONS or (len(path) == 1 and not isinstance(value, Mapping)):
@@ -49,14 +49,15 @@ def _assign(result: dict[str, Any], path: Sequence[str], text: str) -> None:
         for name, item in value.items():
             _set(result, section, name, item)
     elif len(path) == 2:
-        _set(result, section, path[1], _unless_text(path[1], value, text))
+        _set(result, section, path[1], _unless_text(section, path[1], value, text))
     else:
         _set_option(result, section, path[1], ".".join(path[2:]), value)
 
 
-def _unless_text(name: str, value: Any, text: str) -> Any:
+def _unless_text(section: str, name: str, value: Any, text: str) -> Any:
     """A setting that is a text keeps what was typed: `run_name=12` is the name "12"."""
-    is_text = name in SETTINGS and SETTINGS[name].kind is str and not SETTINGS[name].many
+    declared = setting_in(section, name)
+    is_text = declared is not None and declared.kind is str and not declared.many
     return text if is_text and value is not None and not isinstance(value, str) else value
 
 
@@ -76,9 +77,12 @@ def _set_option(result: dict[str, Any], section: str, name: str, key: str, value
 
 def _take(result: dict[str, Any], section: str, name: str) -> Any:
     """Remove a setting in whatever form it was given, and return what it was."""
-    if name in SETTINGS and SETTINGS[name].section == section:
-        for form in (name, f"{section}.{name}"):
+    declared = setting_in(section, name)
+    held = result.get(section)
+    if declared is not None:
+        for form in (declared.flat, f"{section}.{declared.flat}", f"{section}.{declared.name}"):
             if form in result:
                 return result.pop(form)
-    held = result.get(section)
+        if isinstance(held, dict) and declared.flat in held:
+            return held.pop(declared.flat)
     return held.pop(name, None) if isinstance(held, dict) else None

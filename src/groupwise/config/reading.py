@@ -17,7 +17,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from groupwise.config.finding import Finding, quoted
-from groupwise.config.setting import Options, Scalar, Setting
+from groupwise.config.setting import Option, Options, Scalar, Setting
 
 INTEGER_LIMIT = 2**63 - 1
 
@@ -133,7 +133,11 @@ def encodable(text: str) -> str:
 def _table(value: Any) -> Options | None:
     if not isinstance(value, Mapping):
         return None
-    return Options({_option_name(key): _scalar(key, item) for key, item in value.items()})
+    return Options({_option_name(key): _option(key, item) for key, item in value.items()})
+
+
+def _option(key: Any, value: Any) -> Option:
+    return tuple(_scalar(key, member) for member in value) if isinstance(value, list | tuple) else _scalar(key, value)
 
 
 def _option_name(key: Any) -> str:
@@ -150,7 +154,7 @@ def _scalar(key: Any, value: Any) -> Scalar:
         return encodable(str.__str__(value))
     number = _whole(value) if isinstance(value, Integral) else _number(value)
     if number is None:
-        raise Refused(f"a table of plain values, but {quoted(key)} is {quoted(value)}")
+        raise Refused(f"a table of plain values and lists of them, but {quoted(key)} has {quoted(value)}")
     if not math.isfinite(number):
         raise Refused(f"a table of finite values, but {quoted(key)} is {quoted(value)}")
     return number

@@ -15,7 +15,7 @@ _INTRODUCTION = """\
 <!-- Written by `python -m groupwise.config > docs/reference/config.md`. -->
 
 `TrainingConfig` holds every setting of a run. A setting has one name, unique over all sections, and may be
-given flat or inside its section:
+given flat or inside its section (where a few are shorter: `reward.name` is `reward_name` when flat):
 
 ```python
 from groupwise.config import TrainingConfig, TrainingProfile, load_config
@@ -60,7 +60,8 @@ def _row(declared: Setting) -> str:
     kind = _kind(declared)
     default = "null" if declared.default is None else toml_value(declared.default)
     limits = ", ".join(f"`{choice}`" for choice in declared.choices) or declared.bounds
-    cells = (f"`{declared.name}`", kind, f"`{default}`", limits, declared.meaning)
+    flat = f" (flat: `{declared.flat}`)" if declared.flat != declared.name else ""
+    cells = (f"`{declared.name}`{flat}", kind, f"`{default}`", limits, declared.meaning)
     return f"| {' | '.join(cells)} |\n"
 
 

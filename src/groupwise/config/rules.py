@@ -115,7 +115,9 @@ def dynamic_sampling_looks_inside_groups(dynamic_sampling: bool, estimator: str,
 
 def compares_inside_groups(estimator: str, baseline_type: str) -> bool:
     """Whether a group whose attempts all score the same teaches nothing."""
-    return estimator == "group_rtg" or (estimator == "outcome" and baseline_type not in ("global_mean", "none"))
+    if estimator == "group_rtg":
+        return True
+    return estimator in ("outcome", "turns") and baseline_type not in ("global_mean", "none")
 
 
 def needs_critic(estimator: str) -> bool:

@@ -34,7 +34,7 @@ def config_schema() -> dict[str, Any]:
             "additionalProperties": False,
         }
     for name, declared in SETTINGS.items():
-        properties[name] = {"$ref": f"#/properties/{declared.section}/properties/{name}"}
+        properties[name] = {"$ref": f"#/properties/{declared.section}/properties/{declared.name}"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Groupwise configuration",
@@ -70,5 +70,6 @@ def _one(declared: Setting) -> dict[str, Any]:
     elif declared.kind is str:
         schema |= {"pattern": f"^(?:{limits.pattern})$"} if limits.pattern else {"minLength": 1}
     elif declared.kind is Mapping:
-        schema["additionalProperties"] = {"type": ["string", "number", "boolean"]}
+        plain = {"type": ["string", "number", "boolean"]}
+        schema["additionalProperties"] = {"anyOf": [plain, {"type": "array", "items": plain}]}
     return schema

@@ -1,4 +1,4 @@
-"""Every setting, declared once: type, default, limits and meaning. Names are unique over all sections.
+"""Every setting, declared once: type, default, limits and meaning. Flat names are unique over all sections.
 
 Annotations here are read at run time, so this module does not postpone their evaluation.
 """
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from groupwise.config.finding import raise_findings
 from groupwise.config.reading import read
-from groupwise.config.setting import Options, Scalar, Setting, section_name, setting, settings_of
+from groupwise.config.setting import Option, Options, Setting, section_name, setting, settings_of
 
 SEED_LIMIT = 2**32 - 1
 
@@ -72,7 +72,7 @@ class TaskSettings(Section):
     product: str = setting("control", "product that runs the task")
     environment: str = setting("CartPole-v1", "environment, verifiable task, data file or folder; see docs/data.md")
     max_episode_steps: int | None = setting(None, "steps after which an attempt is cut off", ge=1)
-    options: Mapping[str, Scalar] = setting(Options(), "further plain values for the product, passed through")
+    options: Mapping[str, Option] = setting(Options(), "further plain values for the product, passed through")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -107,7 +107,13 @@ class RolloutSettings(Section):
     replay_size: int = setting(0, "past groups kept to learn from again; 0 keeps none", ge=0)
     replay_groups: int = setting(0, "past groups added to the fresh ones of each iteration", ge=0)
     replay_max_age: int = setting(8, "versions of the policy after which a past group is dropped", ge=1)
-    max_conversation_turns: int = setting(20, "turns after which a conversation is cut off", ge=1)
+    max_conversation_turns: int = setting(20, "the model's turns after which a conversation is cut off", ge=1)
+    conversations_in_flight: int = setting(
+        64, "conversations held at once; more than run in the engine wait on tools", ge=1
+    )
+    turn_timeout: float | None = setting(
+        60.0, "seconds an environment may take over one turn before the attempt counts as failed; null waits", gt=0
+    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -153,12 +159,25 @@ class LanguageSettings(Section):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class RewardSettings(Section):
+    """What attempts in words are worth, in place of what their task or environment pays. See docs/rewards.md."""
+
+    name: str | None = setting(
+        None, "a reward we know, or your own as python:FILE.py:NAME; null is the task's own", flat="reward_name"
+    )
+    options: Mapping[str, Option] = setting(
+        Options(), "arguments of that reward: numbers, texts, lists", flat="reward_options"
+    )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class AdvantageSettings(Section):
     """How rewards become advantages."""
 
-    estimator: Literal["outcome", "group_rtg", "gae", "group_gae"] = setting(
+    estimator: Literal["outcome", "group_rtg", "turns", "gae", "group_gae"] = setting(
         "outcome",
-        "credit: one per attempt, return-to-go against the group, GAE with a critic, or GAE with one scaled per task",
+        "credit: one per attempt, return-to-go against the group, by turns of a conversation (gamma per turn), GAE "
+        "with a critic, or GAE with one scaled per task",
     )
     baseline_type: Literal["group_mean", "group_median", "leave_one_out", "global_mean", "none"] = setting(
         "group_mean", "what an attempt is compared with"
@@ -331,6 +350,7 @@ SECTIONS: Mapping[str, type[Section]] = {
         PolicySettings,
         SamplingSettings,
         LanguageSettings,
+        RewardSettings,
         AdvantageSettings,
         LossSettings,
         OptimSettings,
@@ -341,5 +361,14 @@ SECTIONS: Mapping[str, type[Section]] = {
     )
 }
 SETTINGS: Mapping[str, Setting] = {
-    declared.name: declared for section in SECTIONS.values() for declared in settings_of(section)
+    declared.flat: declared for section in SECTIONS.values() for declared in settings_of(section)
 }
+"""Every setting by its flat name, which is unique."""
+
+
+def setting_in(section: str, name: object) -> Setting | None:
+    """The setting of a name: in a section, or flat where the section is ""."""
+    if not section:
+        return SETTINGS.get(name) if isinstance(name, str) else None
+    there = settings_of(SECTIONS[section]) if section in SECTIONS else ()
+    return next((declared for declared in there if name in (declared.name, declared.flat)), None)

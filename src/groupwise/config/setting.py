@@ -6,17 +6,18 @@ from types import NoneType
 from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 Scalar: TypeAlias = str | int | float | bool
+Option: TypeAlias = Scalar | tuple[Scalar, ...]
 
 
-class Options(Mapping[str, Scalar]):
+class Options(Mapping[str, Option]):
     """A mapping that cannot be changed, so that a configuration can be hashed, shared and pickled."""
 
     __slots__ = ("_items",)
 
-    def __init__(self, items: Mapping[str, Scalar] | None = None) -> None:
+    def __init__(self, items: Mapping[str, Option] | None = None) -> None:
         self._items = dict(items or {})
 
-    def __getitem__(self, key: str) -> Scalar:
+    def __getitem__(self, key: str) -> Option:
         return self._items[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -64,10 +65,14 @@ def _given(bounds: Mapping[str, float | None]) -> list[tuple[str, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A declared setting. `kind` is bool, int, float, str or Mapping; `many` makes it a list of those."""
+    """A declared setting. `kind` is bool, int, float, str or Mapping; `many` makes it a list of those.
+
+    `name` is what it is called in its section, and `flat` outside of it: the same, unless that would be too general.
+    """
 
     section: str
     name: str
+    flat: str
     kind: type
     many: bool
     nullable: bool
@@ -106,7 +111,7 @@ _NOUNS: Mapping[type, tuple[str, str]] = {
     int: ("a whole number", "whole numbers"),
     float: ("a number", "numbers"),
     str: ("text", "texts"),
-    Mapping: ("a table of plain values", "tables"),
+    Mapping: ("a table of plain values and lists", "tables"),
 }
 
 
@@ -120,10 +125,15 @@ def setting(
     lt: float | None = None,
     pattern: str = "",
     shape: str = "",
+    flat: str = "",
 ) -> Any:
-    """Declare a setting in a section; `shape` says in words what the regular expression `pattern` demands."""
+    """Declare a setting in a section.
+
+    `shape` says in words what the regular expression `pattern` demands; `flat` is what the setting is called outside of
+    its section, where its name would say too little.
+    """
     limits = Limits(ge, gt, le, lt, pattern, shape)
-    return field(default=default, metadata={"meaning": meaning, "limits": limits})
+    return field(default=default, metadata={"meaning": meaning, "limits": limits, "flat": flat})
 
 
 def settings_of(section: type[Any]) -> tuple[Setting, ...]:
@@ -131,7 +141,15 @@ def settings_of(section: type[Any]) -> tuple[Setting, ...]:
     if section not in _DECLARED:
         name = section_name(section)
         _DECLARED[section] = tuple(
-            Setting(name, f.name, *_kind(f.type), f.metadata["limits"], f.default, f.metadata["meaning"])
+            Setting(
+                name,
+                f.name,
+                f.metadata["flat"] or f.name,
+                *_kind(f.type),
+                f.metadata["limits"],
+                f.default,
+                f.metadata["meaning"],
+            )
             for f in fields(section)
         )
     return _DECLARED[section]

@@ -21,6 +21,7 @@ from groupwise.config.sections import (
     MemorySettings,
     OptimSettings,
     PolicySettings,
+    RewardSettings,
     RolloutSettings,
     RunSettings,
     SamplingSettings,
@@ -48,6 +49,7 @@ class TrainingConfig:
     policy: PolicySettings
     sampling: SamplingSettings
     language: LanguageSettings
+    reward: RewardSettings
     advantage: AdvantageSettings
     loss: LossSettings
     optim: OptimSettings
@@ -60,7 +62,7 @@ class TrainingConfig:
         values, findings = resolve(settings)
         raise_findings(findings)
         for name, section in SECTIONS.items():
-            own = {declared.name: values[declared.name] for declared in settings_of(section)}
+            own = {declared.name: values[declared.flat] for declared in settings_of(section)}
             object.__setattr__(self, name, section(**own))
 
     def __getattr__(self, name: str) -> Any:
@@ -71,7 +73,7 @@ class TrainingConfig:
             near = difflib.get_close_matches(name, [*SETTINGS, *SECTIONS], n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise AttributeError(f"TrainingConfig has no setting {name!r}{hint}")
-        return getattr(getattr(self, declared.section), name)
+        return getattr(getattr(self, declared.section), declared.name)
 
     @classmethod
     def from_profile(cls, profile: TrainingProfile | str, **overrides: Any) -> Self:
@@ -128,7 +130,7 @@ def plain(value: Any) -> Any:
     """The value in types that JSON has."""
     if isinstance(value, tuple):
         return list(value)
-    return dict(value) if isinstance(value, Options) else value
+    return {key: plain(item) for key, item in value.items()} if isinstance(value, Options) else value
 
 
 def _profile(name: Any) -> tuple[Mapping[str, Any], list[Finding]]:

@@ -2,11 +2,13 @@
 
 advantages   rewards of groups → advantages
 returns      rewards over time → returns, GAE, return-to-go beside the group
+turns        rewards of a conversation → advantages of its turns
 losses       log-probabilities and advantages → the policy loss; made of `rules` and `surrogates`
 masks        which tokens a loss acts on
 divergence   KL to a reference and its coefficient, the entropy bonus
 values       the critic's loss
 scaling      measurements → comparable scores
+objectives   several objectives of an attempt → one
 grouping     which trajectories belong together; made of `kmeans` and `mixture`
 weighting    what a group weighs in the loss
 tokens       logits → log-probabilities and entropies of tokens
@@ -29,6 +31,7 @@ from groupwise.core.rules import LOSSES, LossRule, loss_denominator, loss_rule
 from groupwise.core.scaling import mean_square_by_level, reference_score, zscore
 from groupwise.core.surrogates import ImportanceLevel, importance_ratio
 from groupwise.core.tokens import token_entropy, token_logp
+from groupwise.core.turns import turn_advantages, turn_numbers
 from groupwise.core.values import explained_variance, value_loss
 from groupwise.core.weighting import Weighting, group_sizes, make_weighting
 
@@ -72,6 +75,8 @@ __all__ = [
     "token_entropy",
     "token_logp",
     "top_entropy_mask",
+    "turn_advantages",
+    "turn_numbers",
     "value_loss",
     "zero_spread_groups",
     "zscore",

@@ -32,6 +32,11 @@ class SharedPrompts:
     group: Tensor
     start: Tensor
 
+    @property
+    def tokens(self) -> int:
+        """How many go through the model."""
+        return self.prompts.numel() + self.rests.numel()
+
     def hidden(self, decoder: Any) -> Tensor:
         """The hidden states of the rests, [B, R, H]."""
         longest, device = self.prompts.shape[1], self.start.device
@@ -58,7 +63,7 @@ class SharedPrompts:
 
 
 def share_prompts(layout: Layout, most: float | None = None) -> SharedPrompts | None:
-    """The rows of a layout with common prompts taken together; None where more than `most` tokens would be left.
+    """The rows of a layout with common prompts, or beginnings, taken together; None where more than `most` are left.
 
     All before a row's first action is its prompt, but for the last token: what follows it is wanted. Unless given,
     `most` is where sharing begins to pay.
@@ -69,15 +74,29 @@ def share_prompts(layout: Layout, most: float | None = None) -> SharedPrompts | 
     start = start.masked_fill(start == width, 0)  # a row without actions needs nothing
     last = start.scatter_reduce(0, layout.rows, layout.before, "amax")
     longest, rest = int(start.max()), int((last - start).max()) + 1
+    beginning = share_beginning(layout, int(start.min()), most)
     if longest == 0 or longest + rows * rest > most:
-        return None
+        return beginning
     place = torch.arange(longest, device=start.device) - (longest - start)[:, None]
     table = layout.ids.gather(1, place.clamp(min=0)).masked_fill(place < 0, -1)
     prompts, group = torch.unique(table, dim=0, return_inverse=True)
-    if prompts.numel() + rows * rest > most:
-        return None
+    if prompts.numel() + rows * rest > min(most, beginning.tokens if beginning is not None else most):
+        return beginning
     columns = (start[:, None] + torch.arange(rest, device=start.device)).clamp(max=width - 1)
     return SharedPrompts(prompts.clamp(min=0), layout.ids.gather(1, columns), group, start)
+
+
+def share_beginning(layout: Layout, longest: int, most: float) -> SharedPrompts | None:
+    """Rows whose prompts differ may still begin alike, with a list of tools, say: that beginning taken together."""
+    same = (layout.ids[:, :longest] == layout.ids[:1, :longest]).all(0)
+    common = int(same.long().cumprod(0).sum())
+    rests = layout.ids[:, common:]
+    if common == 0 or common + rests.numel() > most:
+        return None
+    rows = len(layout.ids)
+    return SharedPrompts(
+        layout.ids[:1, :common], rests, layout.rows.new_zeros(rows), layout.rows.new_full((rows,), common)
+    )
 
 
 def worthwhile(layout: Layout) -> float:

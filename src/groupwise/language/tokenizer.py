@@ -16,15 +16,29 @@ ROLES = tuple(f"<|{role}|>" for role in ("system", "user", "assistant", "tool"))
 SPECIALS = (PAD, UNKNOWN, BEGIN, END, *ROLES)
 CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
 
-# The generation marks tell which tokens are the assistant's own (apply_chat_template's assistant mask).
+# The generation marks tell which tokens are the assistant's own (apply_chat_template's assistant mask). Tools are
+# listed by name and arguments in a system turn of their own; a call is a line `@name {"argument": value}`.
 CHAT_TEMPLATE = (
+    "{%- if tools -%}"
+    "{{- '<|system|>' -}}"
+    "{%- for tool in tools -%}"
+    "{{- '@' + tool.function.name + ' ' + (tool.function.parameters.properties | list | join(' ')) -}}"
+    "{{- '' if loop.last else '\\n' -}}"
+    "{%- endfor -%}"
+    "{{- '<|end|>' -}}"
+    "{%- endif -%}"
     "{%- for message in messages -%}"
     "{%- if message['role'] not in ['system', 'user', 'assistant', 'tool'] -%}"
     "{{- raise_exception('there is no role ' + message['role'] + ', only system, user, assistant and tool') -}}"
     "{%- endif -%}"
     "{{- '<|' + message['role'] + '|>' -}}"
     "{%- if message['role'] == 'assistant' -%}"
-    "{%- generation -%}{{- (message['content'] or '') + '<|end|>' -}}{%- endgeneration -%}"
+    "{%- generation -%}"
+    "{{- message['content'] or '' -}}"
+    "{%- for call in (message.tool_calls or []) if not message['content'] -%}"
+    "{{- '@' + call.function.name + ' ' + (call.function.arguments | tojson) + ('' if loop.last else '\\n') -}}"
+    "{%- endfor -%}"
+    "{{- '<|end|>' -}}{%- endgeneration -%}"
     "{%- else -%}{{- (message['content'] or '') + '<|end|>' -}}{%- endif -%}"
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"

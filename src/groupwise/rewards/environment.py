@@ -18,4 +18,5 @@ class EnvironmentReward:
 
 def _score(trajectory: Trajectory) -> Score:
     total = float(np.sum(trajectory.rewards, dtype=np.float64))
-    return Score(total, {"environment": total}, rewards=trajectory.rewards)
+    parts = trajectory.meta.get("parts", {})
+    return Score(total, {"environment": total, **parts}, rewards=trajectory.rewards)

@@ -30,5 +30,10 @@ class WithFallback:
             scores = (await score_group(self.reward, attempts)).scores
             if not any(isinstance(score, Failed) for score in scores):
                 return scores
-        scores = (await score_group(self.fallback, attempts)).scores
-        return [s if isinstance(s, Failed) else replace(s, flags=(*s.flags, FLAG)) for s in scores]
+        return await stand_in(self.fallback, attempts, FLAG)
+
+
+async def stand_in(fallback: Reward, group: Group, flag: str) -> Sequence[Score | Failed]:
+    """The scores of a reward that stands in for another, each with a flag that says so."""
+    scores = (await score_group(fallback, group)).scores
+    return [s if isinstance(s, Failed) else replace(s, flags=(*s.flags, flag)) for s in scores]

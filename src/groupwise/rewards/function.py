@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from groupwise.rewards.scoring import per_attempt
-from groupwise.types import Failed, Message, Reward, Score, Task, Trajectory
+import numpy as np
+
+from groupwise.rewards.scoring import is_async, per_attempt
+from groupwise.types import End, Failed, Message, Reward, Score, Task, Trajectory
 
 
 def turns_of(attempt: Trajectory) -> list[Message]:
@@ -18,6 +19,15 @@ def turns_of(attempt: Trajectory) -> list[Message]:
     prompt = meta.get("prompt", "")
     asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     return [*asked, {"role": "assistant", "content": meta.get("text", "")}]
+
+
+def attempt_of(turns: Sequence[Message]) -> Trajectory:
+    """A conversation as an attempt, for scoring it outside of a run: it has no tokens."""
+    none = np.zeros(0)
+    return Trajectory(
+        "conversation", "conversation", "conversation", none, none, none > 0, none, none, none, End.FINISHED, True,
+        meta={"messages": tuple(turns)},
+    )  # fmt: skip
 
 
 class RewardFunction:
@@ -43,7 +53,7 @@ class RewardFunction:
 
 
 def as_reward(given: Reward | Callable[[Sequence[Message]], Any]) -> Reward:
-    """A reward from what a user has: a `RewardFunction`, an async function of a group, or a function of turns."""
-    if isinstance(given, RewardFunction) or inspect.iscoroutinefunction(given):
+    """A reward from what a user has: a `RewardFunction`, an async reward of a group, or a function of turns."""
+    if isinstance(given, RewardFunction) or is_async(given):
         return given  # type: ignore[return-value]
     return per_attempt(lambda _, attempt: given(turns_of(attempt)))  # type: ignore[call-arg, arg-type, return-value]

@@ -23,6 +23,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from groupwise.errors import GroupwiseError
+from groupwise.event_loop import EventLoop, contained
 from groupwise.types import Failed, Failure, Group, Reward, Score, ScoredGroup, Task, Trajectory
 
 Grade: TypeAlias = "float | Score | Failed"
@@ -66,72 +67,27 @@ class Scorer:
 
     def __init__(self, timeout: float | None = None) -> None:
         self.timeout = timeout
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop = EventLoop("scorer")
 
     def score(self, reward: Reward, groups: Sequence[Group]) -> list[ScoredGroup]:
         """The scores of every group; an interrupt of the waiting thread cancels those still at work."""
-        work = asyncio.run_coroutine_threadsafe(self._score_all(reward, groups), self._running_loop())
-        try:
-            return work.result()
-        except _Stopped as stopped:
-            raise stopped.error from None
-        except BaseException:
-            work.cancel()
-            raise
+        return self._loop.run(self._score_all(reward, groups))
 
     async def _score_all(self, reward: Reward, groups: Sequence[Group]) -> list[ScoredGroup]:
         """Side by side; code that is not async is not asked for two groups at once."""
-        if isinstance(reward, PerAttempt) or not _is_async(reward):
-            return [await _contained(score_group(reward, group, self.timeout)) for group in groups]
-        return await asyncio.gather(*(_contained(score_group(reward, group, self.timeout)) for group in groups))
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            context = contextvars.copy_context()
-            self._thread = threading.Thread(
-                target=context.run, args=(self._loop.run_forever,), name="scorer", daemon=True
-            )
-            self._thread.start()
-        return self._loop
+        if isinstance(reward, PerAttempt) or not is_async(reward):
+            return [await contained(score_group(reward, group, self.timeout)) for group in groups]
+        return await asyncio.gather(*(contained(score_group(reward, group, self.timeout)) for group in groups))
 
     def close(self) -> None:
         """End the loop and its thread; what is still being scored is cancelled."""
-        if self._loop is None or self._thread is None:
-            return
-        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
         self._loop.close()
-        self._loop = self._thread = None
 
     def __enter__(self) -> Scorer:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-class _Stopped(BaseException):
-    """A wish to stop the program, on its way out of an event loop that it would otherwise tear down."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-async def _contained(work: Awaitable[T]) -> T:
-    try:
-        return await work
-    except (KeyboardInterrupt, SystemExit) as error:
-        raise _Stopped(error) from None
-
-
-async def _cancel_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
 
 
 def per_attempt(score: Callable[[Task, Trajectory], Grade | Awaitable[Grade]]) -> Reward:
@@ -150,14 +106,14 @@ class PerAttempt:
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> list[Score | Failed]:
         answers: list[Any] = await _in_thread(lambda: [_called(self.score, task, attempt) for attempt in group])
         if any(map(inspect.isawaitable, answers)):
-            answers = await asyncio.gather(*(_contained(_settled(self.score, answer)) for answer in answers))
+            answers = await asyncio.gather(*(contained(_settled(self.score, answer)) for answer in answers))
         return answers
 
 
 async def _in_time(reward: Reward, task: Task, members: Sequence[Trajectory], timeout: float | None) -> Any:
     try:
         async with asyncio.timeout(timeout):
-            if _is_async(reward):
+            if is_async(reward):
                 return await _settled(reward, _called(reward, task, members))
             return await _settled(reward, await _in_thread(lambda: _called(reward, task, members)))
     except TimeoutError:
@@ -207,7 +163,8 @@ async def _in_thread(work: Callable[[], T]) -> T:
     return await done
 
 
-def _is_async(reward: object) -> bool:
+def is_async(reward: object) -> bool:
+    """Whether calling it gives something to await."""
     return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(getattr(reward, "__call__", None))  # noqa: B004
 
 

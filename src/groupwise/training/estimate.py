@@ -18,6 +18,7 @@ from groupwise.core import (
     group_advantages,
     group_return_to_go,
     mean_square_by_level,
+    turn_advantages,
 )
 from groupwise.training.value_scales import ValueScales
 from groupwise.types import Array, Score, ScoredGroup, Trajectory
@@ -118,7 +119,7 @@ class Critic:
 
 
 def estimate_advantages(attempts: Attempts, cfg: AdvantageSettings, critic: Critic | Values | None = None) -> Estimate:
-    """Advantages of every action by `cfg.estimator`: `outcome`, `group_rtg`, `gae` or `group_gae`."""
+    """Advantages of every action by `cfg.estimator`."""
     if not attempts.members:
         return Estimate(attempts.rewards)
     if critic is not None and not isinstance(critic, Critic):
@@ -142,6 +143,13 @@ def _group_rtg(attempts: Attempts, cfg: AdvantageSettings, critic: Critic | None
     """Return-to-go against the mean of the other members still alive at that step; then scaled by RMS."""
     rewards = clipped(attempts.rewards, cfg)
     advantages = group_return_to_go(rewards, attempts.mask, cfg.gamma, group_ids=attempts.group)
+    return Estimate(scaled(advantages, attempts, cfg))
+
+
+def _turns(attempts: Attempts, cfg: AdvantageSettings, critic: Critic | None) -> Estimate:
+    """Every turn of a conversation by what it and later ones earned beyond the group; then scaled by RMS."""
+    rewards = clipped(attempts.rewards, cfg)
+    advantages = turn_advantages(rewards, attempts.mask, attempts.group, cfg.gamma, baseline=cfg.baseline_type)
     return Estimate(scaled(advantages, attempts, cfg))
 
 
@@ -188,7 +196,9 @@ def last_actions(mask: Tensor) -> Tensor:
     return mask & (later == 1)
 
 
-ESTIMATORS = {"outcome": _outcome, "group_rtg": _group_rtg, "gae": _gae, "group_gae": _group_gae}
+ESTIMATORS = {
+    "outcome": _outcome, "group_rtg": _group_rtg, "turns": _turns, "gae": _gae, "group_gae": _group_gae,
+}  # fmt: skip
 
 
 def scale_of(cfg: AdvantageSettings) -> Scale:

@@ -79,6 +79,18 @@ class Learner:
             "optim/kl_coef": self.kl_coef,
         }
 
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """The terms of the loss over a whole batch at once, with their graph, and nothing learned.
+
+        A batch without a row to learn from has a loss of 0.
+        """
+        if batch.rows == 0:
+            return {"loss/total": sum((p.sum() * 0.0 for p in self.actor), torch.zeros((), device=self.device))}
+        check_batch(batch)
+        tokens = max(1.0, float(batch.mask.sum()))
+        step = OptimiserStep(batch.map(lambda tensor: tensor.to(self.device)), batch.denominator, tokens, tokens)
+        return self._loss_terms(step.batch, self._evaluate(step.batch), step)
+
     def take_hints(self) -> tuple[Hint, ...]:
         """What a person should know of the updates since the last call."""
         return self.micro_batches.take_hints()

@@ -14,6 +14,7 @@ from groupwise.config import TrainingConfig
 from groupwise.core import loss_denominator, overlong_mask
 from groupwise.errors import NoSignalError
 from groupwise.rewards.scoring import Scorer
+from groupwise.rewards.statistics import PartStatistics
 from groupwise.training.batches import acting_rows, row_ends
 from groupwise.training.drawing import Drawn, can_teach, draw_groups
 from groupwise.training.estimate import Attempts, Critic, Estimate, Values, estimate_advantages, scored_attempts
@@ -107,18 +108,25 @@ class GroupSource:
         self.scorer = Scorer(timeout=cfg.rollout.reward_timeout)
         self.replay = Replay(cfg.rollout, cfg.run.seed)
         self.micro_batches = MicroBatches(cfg, "asking the reference")
+        self.parts = PartStatistics()
         self.silent_steps = 0
 
     def next(self) -> Batch:
         clock = _Clock()
         drawn = draw_groups(lambda count: self._draw(count, clock), self.cfg.rollout, self.cfg.advantage)
+        batch = self.compare(drawn)
+        clock.lap("advantage")
+        return replace(batch, timing=clock.laps)
+
+    def compare(self, drawn: Drawn) -> Batch:
+        """The batch of groups that were drawn and scored."""
         self._insist_on_scores(drawn.all)
+        self.parts.see(drawn.all)
         replayed = self._replay(drawn)
         attempts = self.groups.assign(scored_attempts((*drawn.kept, *replayed.groups)))
         estimate = self._without_cut_offs(attempts, estimate_advantages(attempts, self.cfg.advantage, self.critic))
         weights = self.groups.weigh(attempts)
         batch = self._with_reference(self._without_idle_rows(self._batch(attempts, estimate, weights)))
-        clock.lap("advantage")
         return replace(
             batch,
             metrics={
@@ -126,11 +134,10 @@ class GroupSource:
                 **self.groups.metrics(attempts, estimate, weights),
                 **self._extra_metrics(drawn, replayed),
             },
-            timing=clock.laps,
             samples=sum(m.actions_taken for s in drawn.all for m in s.group.members),
             attempts=sum(len(s.group.members) for s in drawn.all),
             records=group_records(drawn, attempts, estimate),
-            hints=self.micro_batches.take_hints(),
+            hints=(*self.micro_batches.take_hints(), *self.parts.hints(), *_offered(self.reward, "hints", ())),
         )
 
     def _draw(self, count: int, clock: _Clock) -> Sequence[ScoredGroup]:
@@ -148,11 +155,11 @@ class GroupSource:
         return replayed
 
     def _extra_metrics(self, drawn: Drawn, replayed: Replayed) -> dict[str, float | None]:
-        """What only runs that ask for it report."""
+        """What only runs that ask for it report, and rewards that have something to say of themselves."""
         rollout = self.cfg.rollout
         resampling = drawn.metrics() if rollout.dynamic_sampling else {}
         replay = replayed.metrics(len(drawn.kept)) if rollout.replay_groups else {}
-        return {**resampling, **replay}
+        return {**resampling, **replay, **self.parts.metrics(), **_offered(self.reward, "metrics", {})}
 
     def publish(self, policy: Policy) -> None:
         """Rollouts use the learner's own policy: nothing has to travel."""
@@ -227,6 +234,7 @@ class GroupSource:
             "tasks": self.tasks.state_dict(),
             "rollout": self.rollout.state_dict(),
             "reward": self.reward.state_dict() if hasattr(self.reward, "state_dict") else None,
+            "parts": self.parts.state_dict(),
             "replay": self.replay.state_dict(),
             "groups": self.groups.state_dict(),
             "value_scales": None if self.critic is None else self.critic.scales.state_dict(),
@@ -239,6 +247,8 @@ class GroupSource:
         self.rollout.load_state_dict(state["rollout"])
         if hasattr(self.reward, "load_state_dict"):
             self.reward.load_state_dict(state["reward"])
+        if "parts" in state:
+            self.parts.load_state_dict(state["parts"])
         if "replay" in state:
             self.replay.load_state_dict(state["replay"])
         if "groups" in state:
@@ -248,6 +258,12 @@ class GroupSource:
         if "micro_batches" in state:
             self.micro_batches.load_state_dict(state["micro_batches"])
         self.silent_steps = state["silent_steps"]
+
+
+def _offered(reward: Reward, method: str, otherwise: Any) -> Any:
+    """What a reward tells by a method that it need not have."""
+    offered = getattr(reward, method, None)
+    return offered() if callable(offered) else otherwise
 
 
 def _by_step(weights: Tensor | None, mask: Tensor) -> Tensor | None:

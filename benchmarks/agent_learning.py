@@ -1,0 +1,147 @@
+"""Does a language model learn to use tools from scores: GRPO, a placebo, and more of the warm start, judged greedily.
+
+    python benchmarks/agent_learning.py --seeds 101 102 103 --json
+
+Per seed, from one warm start (`orders_sft.toml`: conversations right in form, with tools chosen blindly): GRPO by
+`orders.toml`; the same with the scores shuffled inside every group, so that nothing can be learned from them; and more
+of the warm start for as much processor time as GRPO took. All are judged on the same held-out scenarios, whose order
+numbers and customers never occur in training, answered greedily. Then the same for sums of reasoning-gym, with right
+answers as demonstrations (`chain_sum_sft.toml`, `chain_sum.toml`). One thread each. Claims: mean success before and
+after, the share of well-formed conversations before, and the gains of the other arms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+from lm_learning import Shuffled, replace_target, run
+from record import print_result
+
+from groupwise.agents import agent_product, warm_start
+from groupwise.commands.demo import SETTINGS
+from groupwise.config import TrainingConfig, load_config
+from groupwise.training.session import Parts
+
+TASKS = ("orders", "chain_sum")
+ARMS = ("grpo", "placebo", "sft")
+
+
+def placebo(cfg: TrainingConfig) -> Parts:
+    parts = agent_product.build(cfg)
+    source: Any = parts.source
+    source.reward = Shuffled(source.reward, cfg.run.seed)
+    return parts
+
+
+def warm(job: tuple[str, int, str, Sequence[str]]) -> dict[str, Any]:
+    task, seed, folder, changes = job
+    cfg = load_config(SETTINGS / f"{task}_sft.toml", [*_common(seed, folder), f"run.run_name={task}-{seed}", *changes])
+    return run(cfg, warm_start.build)
+
+
+def arm(job: tuple[str, int, str, str, float | None, Sequence[str]]) -> dict[str, Any]:
+    """One arm from the warm start of its seed; supervised ones stop after so much processor time."""
+    task, seed, folder, name, seconds, changes = job
+    start = [*_common(seed, folder), f"policy.model_name={folder}/{task}-{seed}"]
+    grpo = load_config(SETTINGS / f"{task}.toml", [*start, *changes])
+    if name != "sft":
+        build: Callable[[TrainingConfig], Parts] = placebo if name == "placebo" else agent_product.build
+        return run(grpo, build)
+    judged = {name: getattr(grpo.run, name) for name in ("eval_episodes", "eval_seed")}
+    more = replace_target(load_config(SETTINGS / f"{task}_sft.toml", start)).replace(
+        num_episodes=100_000, eval_steps=100_000, save_steps=100_000, **judged
+    )
+    return run(more, warm_start.build, seconds=seconds)
+
+
+def _common(seed: int, folder: str) -> list[str]:
+    return [f"run.seed={seed}", f"run.output_dir={folder}", "run.group_log_steps=0"]
+
+
+def run_task(task: str, seeds: Sequence[int], arms: Sequence[str], processes: int, changes: Any) -> list[Any]:
+    spawn = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(processes, mp_context=spawn) as pool:
+        started = list(pool.map(warm, [(task, seed, folder, changes["warm"]) for seed in seeds]))
+        first = [name for name in arms if name != "sft"]
+        jobs = [(task, seed, folder, name, None, changes["grpo"]) for name in first for seed in seeds]
+        found = dict(zip([(job[3], job[1]) for job in jobs], pool.map(arm, jobs), strict=True))
+        if "sft" in arms:
+            more = [(task, seed, folder, "sft", found["grpo", seed]["cpu_seconds"], ()) for seed in seeds]
+            found |= dict(zip([("sft", seed) for seed in seeds], pool.map(arm, more), strict=True))
+    return [
+        {"task": task, "seed": seed, "warm_start": begun, **{name: found[name, seed] for name in arms}}
+        for seed, begun in zip(seeds, started, strict=True)
+    ]
+
+
+def claims_of(task: str, found: Sequence[Any], arms: Sequence[str]) -> dict[str, float]:
+    before, after = np.array([_ends(r["grpo"]["curve"]) for r in found]).T
+    name = "tool_success" if task == "orders" else task
+    gains = {
+        arm: float(np.mean([last - first for first, last in (_ends(r[arm]["curve"]) for r in found)]))
+        for arm in arms
+        if arm != "grpo"
+    }
+    placebo_name = "placebo_gain" if task == "orders" else f"{task}_placebo_gain"
+    sft_name = "sft_gain" if task == "orders" else f"{task}_sft_gain"
+    cpu = [r["warm_start"]["cpu_seconds"] + r["grpo"]["cpu_seconds"] for r in found]
+    wall = [r["warm_start"]["seconds"] + r["grpo"]["seconds"] for r in found]
+    return {
+        f"{name}_before": float(before.mean()),
+        f"{name}_after": float(after.mean()),
+        f"{name}_worst_gain": float((after - before).min()),
+        f"{name}_format_before": float(np.mean([r["grpo"]["curve"][0][2] or 0.0 for r in found])),
+        **({placebo_name: gains["placebo"]} if "placebo" in gains else {}),
+        **({sft_name: gains["sft"]} if "sft" in gains else {}),
+        f"{name}_cpu_seconds": float(np.mean(cpu)),
+        f"{name}_seconds": float(np.mean(wall)),
+    }
+
+
+def _ends(curve: Any) -> tuple[float, float]:
+    return curve[0][1], curve[-1][1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102, 103])
+    parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
+    parser.add_argument("--arms", nargs="+", default=ARMS, choices=ARMS)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--warm", nargs="*", default=[], help="changes of the warm start's settings")
+    parser.add_argument("--set", nargs="*", default=[], help="changes of GRPO's settings")
+    parser.add_argument("--json", action="store_true", help="print only the JSON object")
+    options = parser.parse_args()
+    changes = {"warm": options.warm, "grpo": options.set}
+    raw: dict[str, Any] = {}
+    claims: dict[str, float] = {}
+    began = time.perf_counter()
+    for task in options.tasks:
+        raw[task] = run_task(task, options.seeds, options.arms, options.processes, changes)
+        claims |= claims_of(task, raw[task], options.arms)
+        if not options.json:
+            show(raw[task], options.arms)
+            print({name: round(value, 3) for name, value in claims.items()}, flush=True)
+    claims["all_seconds"] = time.perf_counter() - began
+    missing = {task: "not asked for" for task in TASKS if task not in options.tasks}
+    print_result("agent_learning", claims, seeds=options.seeds, raw=raw, not_run=missing)
+
+
+def show(found: Sequence[Any], arms: Sequence[str]) -> None:
+    for r in found:
+        print(f"{r['task']}, seed {r['seed']}")
+        for name in ("warm_start", *arms):
+            spent = f"{r[name]['cpu_seconds']:.0f} s of processor, {r[name]['seconds']:.0f} s, {r[name]['steps']} steps"
+            course = " ".join(f"{step}:{right:.3f}/{form or 0:.2f}" for step, right, form in r[name]["curve"])
+            print(f"  {name:10} {spent}: {course}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

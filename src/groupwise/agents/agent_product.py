@@ -1,0 +1,123 @@
+"""The agent product: conversations with an environment, ready for the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from groupwise.agents.completions import prefix_values
+from groupwise.agents.conversations import Conversations, Limits, conversation_tasks
+from groupwise.agents.environment import Scenarios
+from groupwise.agents.evaluation import summary
+from groupwise.agents.frame import Frame
+from groupwise.agents.own_rollout import who_holds
+from groupwise.agents.problems import is_correct
+from groupwise.agents.product import LanguageSource, load_language, sampling
+from groupwise.agents.scenarios import find_scenarios
+from groupwise.config import TrainingConfig
+from groupwise.config.rules import needs_critic
+from groupwise.event_loop import EventLoop
+from groupwise.language.engine import Engine
+from groupwise.language.loading import LanguageModel
+from groupwise.language.policy import LanguagePolicy
+from groupwise.rewards.environment import EnvironmentReward
+from groupwise.rewards.scoring import Scorer
+from groupwise.training.session import Parts
+from groupwise.training.source import NumberedTasks
+from groupwise.types import Policy, Reward, Sample, Score, ScoredGroup, Task
+
+SHOWN, LONGEST = 8, 2000
+
+
+def check(cfg: TrainingConfig) -> None:
+    find_scenarios(cfg.task)
+
+
+def build(
+    cfg: TrainingConfig,
+    reward: Reward | None = None,
+    scenarios: Scenarios | None = None,
+    language: LanguageModel | None = None,
+) -> Parts:
+    """Everything a run of conversations needs; what is given replaces what the settings name."""
+    scenarios = scenarios or find_scenarios(cfg.task)
+    language = language or load_language(cfg)
+    critic = needs_critic(cfg.advantage.estimator)
+    policy = LanguagePolicy(
+        language.model,
+        temperature=cfg.sampling.temperature,
+        critic=critic,
+        reference=cfg.policy.use_reference_model,
+        seed=cfg.run.seed,
+    )
+    engine = Engine(language.model, language.tokenizer, slots=cfg.rollout.conversations_in_flight)
+    frame = Frame(language.tokenizer, f"'{language.name}'")
+    kind, make, collate = who_holds(scenarios, critic)
+    talk = kind(
+        engine, frame, make, sampling(cfg),
+        group_size=cfg.rollout.num_generations, seed=cfg.run.seed, limits=limits(cfg),
+    )  # fmt: skip
+    reward = reward or EnvironmentReward()
+    source = AgentSource(
+        cfg,
+        tasks=NumberedTasks(conversation_tasks(scenarios, cfg.run.seed)),
+        rollout=talk,
+        reward=reward,
+        collate=collate,
+        values=prefix_values(policy) if critic else None,
+        reference=policy.reference_logp if cfg.policy.use_reference_model else None,
+    )
+    source.engine = engine
+    examination = AgentExamination(cfg, scenarios, engine, frame, reward, source.scorer, talk.loop)
+    return Parts(policy, source, examination, lambda: examination.shown)
+
+
+def limits(cfg: TrainingConfig) -> Limits:
+    rollout = cfg.rollout
+    return Limits(rollout.max_conversation_turns, rollout.conversations_in_flight, rollout.turn_timeout)
+
+
+class AgentSource(LanguageSource):
+    """A language source whose rollout has an event loop to end."""
+
+    rollout: Conversations
+
+    def close(self) -> None:
+        self.rollout.close()
+        super().close()
+
+
+class AgentExamination:
+    """A fixed set of held-out scenarios, every conversation held once and greedily with the weights of now.
+
+    One that fails is left out and counted in `eval/failed_share`.
+    """
+
+    def __init__(
+        self, cfg: TrainingConfig, scenarios: Scenarios, engine: Engine, frame: Frame, reward: Reward, scorer: Scorer,
+        loop: EventLoop,
+    ) -> None:  # fmt: skip
+        held_out = scenarios.held_out(cfg.run.eval_seed, cfg.run.eval_episodes)
+        self.tasks = [Task(f"{scenarios.name}/held out {n}", scenario, n) for n, scenario in enumerate(held_out)]
+        kind, make, _ = who_holds(scenarios)
+        self.talk = kind(
+            engine, frame, make, sampling(cfg, temperature=0.0),
+            group_size=1, seed=cfg.run.eval_seed, limits=limits(cfg), loop=loop,
+        )  # fmt: skip
+        self.reward, self.scorer = reward, scorer
+        self.shown: list[Sample] = []
+
+    def __call__(self, policy: Policy) -> Mapping[str, float]:
+        graded = self.scorer.score(self.reward, self.talk.collect(self.tasks))
+        self.shown = [shown for group in graded if (shown := _sample(group)) is not None][:SHOWN]
+        attempts = [group.group.members[0] for group in graded]
+        turns = sum(attempt.meta["turns"] for attempt in attempts) / len(attempts)
+        return {**summary(graded, [attempt.actions_taken for attempt in attempts]), "eval/turns_mean": turns}
+
+
+def _sample(graded: ScoredGroup) -> Sample | None:
+    (attempt,), (score,) = graded.group.members, graded.scores
+    if not isinstance(score, Score):
+        return None
+    expected = str(getattr(graded.group.task.payload, "answer", ""))
+    prompt, text, answer = (said[:LONGEST] for said in (attempt.meta["prompt"], attempt.meta["text"], expected))
+    return Sample(prompt, text, answer, score.total, is_correct(score))

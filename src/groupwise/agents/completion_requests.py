@@ -1,0 +1,143 @@
+"""A chat-completions request, read and checked: what is not understood is refused by name, never ignored unseen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from groupwise.errors import ContractError
+from groupwise.language.engine import SamplingParams
+from groupwise.types import Message
+
+NUMBERS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+LIMITS = ("max_completion_tokens", "max_tokens")
+UNDERSTOOD = {"model", "messages", "tools", "stream", "stream_options", "n", "stop", "seed", *NUMBERS, *LIMITS}
+NO_EFFECT = {
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "parallel_tool_calls",
+}
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "logprobs": (False,),
+    "logit_bias": ({},),
+    "response_format": ({"type": "text"},),
+    "tool_choice": ("auto",),
+}
+MOST_ANSWERS = 64
+
+
+class RequestError(ContractError):
+    """A request that cannot be answered; `field` is the parameter at fault."""
+
+    code = "invalid_request_error"
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """What is asked for: how many answers to which messages, sampled how, and whether piece by piece."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Mapping[str, Any], ...]
+    params: SamplingParams
+    count: int
+    seed: int | None
+    stream: bool
+    stream_usage: bool
+
+
+def read_request(body: bytes, usual: SamplingParams) -> CompletionRequest:
+    """The request; what it leaves open is as in `usual`."""
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        raise RequestError("the body is no JSON") from None
+    if not isinstance(given, dict):
+        raise RequestError("the body is no JSON object")
+    given = {name: value for name, value in given.items() if value is not None}
+    for name, value in given.items():
+        if name not in UNDERSTOOD and name not in NO_EFFECT and value not in NEUTRAL.get(name, ()):
+            raise RequestError(f"{name} = {json.dumps(value):.80} is not supported by this server", field=name)
+    stream = bool(given.get("stream", False))
+    count = _whole(given, "n", 1, 1, 1 if stream else MOST_ANSWERS)
+    return CompletionRequest(
+        messages=tuple(map(_message, _objects(given, "messages"))),
+        tools=_objects(given, "tools") if given.get("tools") else (),
+        params=_params(given, usual),
+        count=count,
+        seed=_whole(given, "seed", None, -(1 << 63), (1 << 63) - 1),
+        stream=stream,
+        stream_usage=bool((given.get("stream_options") or {}).get("include_usage", False)),
+    )
+
+
+def _params(given: Mapping[str, Any], usual: SamplingParams) -> SamplingParams:
+    changes: dict[str, Any] = {name: _number(given, name) for name in NUMBERS if name in given}
+    changes |= {"top_k": int(changes["top_k"])} if "top_k" in changes else {}
+    limit = next((name for name in LIMITS if name in given), None)
+    if limit is not None:
+        changes["max_new_tokens"] = _whole(given, limit, 1, 1, 1 << 31)
+    if "stop" in given:
+        stop = given["stop"] if isinstance(given["stop"], list) else [given["stop"]]
+        if not all(isinstance(text, str) and text for text in stop):
+            raise RequestError(f"stop is {given['stop']!r:.80}, not a text or a list of texts", field="stop")
+        changes["stop"] = tuple(stop)
+    return replace(usual, **changes)
+
+
+def _objects(given: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], ...]:
+    found = given.get(name)
+    if not isinstance(found, list) or not found or not all(isinstance(item, dict) for item in found):
+        raise RequestError(f"{name} is {found!r:.80}, not a list of at least one object", field=name)
+    return tuple(found)
+
+
+def _message(given: Mapping[str, Any]) -> Message:
+    """A message as chat templates want it: content is text, the arguments of calls are objects."""
+    message = {name: value for name, value in given.items() if value is not None}
+    content = message.get("content")
+    if isinstance(content, list):
+        message["content"] = "".join(_text_part(part) for part in content)
+    if message.get("role") == "developer":
+        message["role"] = "system"
+    if "tool_calls" in message:
+        message["tool_calls"] = [_call(call) for call in _objects(message, "tool_calls")]
+    return message
+
+
+def _text_part(part: Any) -> str:
+    if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+        raise RequestError(f"a message holds {part!r:.80}; only text can be read here", field="messages")
+    return str(part["text"])
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call.get("function")
+    try:
+        function = {"name": function["name"], "arguments": function["arguments"]}  # type: ignore[index]
+        if isinstance(function["arguments"], str):
+            function["arguments"] = json.loads(function["arguments"])
+    except (TypeError, KeyError, ValueError, RecursionError):
+        raise RequestError(f"a call of a tool cannot be read: {call!r:.120}", field="messages") from None
+    return {"id": call.get("id"), "type": "function", "function": function}
+
+
+def _number(given: Mapping[str, Any], name: str) -> float:
+    value = given[name]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RequestError(f"{name} is {value!r:.80}, not a number", field=name)
+    return float(value)
+
+
+def _whole(given: Mapping[str, Any], name: str, default: Any, least: int, most: int) -> Any:
+    value = given.get(name, default)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most):
+        raise RequestError(f"{name} is {value!r:.80}, not a whole number from {least} to {most}", field=name)
+    return value

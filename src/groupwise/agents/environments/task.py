@@ -1,0 +1,91 @@
+"""`TaskEnvironment`: a goal in words, and a function that checks whether it is reached.
+
+    def check(task, messages):                       # the task's table; the conversation so far
+        said = messages[-1]["content"]
+        return Score(1.0) if said == task["answer"] else "Not yet: look again."
+
+    environment = TaskEnvironment([{"goal": "What is 2 + 2?", "answer": "4"}, …], check, max_turns=3)
+
+The checker's word is final: a number or a `Score` ends the conversation, a text is said to the model, and it goes on.
+It may be asynchronous; an ordinary function runs in a thread and holds up nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from groupwise.agents.environment import Observation, Reply, Transition
+from groupwise.agents.environments.listed import Listed
+from groupwise.errors import ConfigError, ContractError
+from groupwise.types import End, Message, Score, Task
+
+Checker = Callable[[Mapping[str, Any], Sequence[Message]], Any]
+
+
+class TaskEnvironment(Listed[Mapping[str, Any]]):
+    """Tasks are tables with a `goal`, perhaps a `system` message and a `demonstration`, and what the checker needs.
+
+    Like `ConversationEnvironment` it is both the scenarios of a run and one conversation.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Mapping[str, Any]],
+        checker: Checker,
+        max_turns: int = 1,
+        *,
+        held_out: Sequence[Mapping[str, Any]] | None = None,
+        name: str = "task",
+    ) -> None:
+        if max_turns < 1:
+            raise ConfigError(f"max_turns is {max_turns} and must be at least 1", field="max_turns")
+        for number, task in enumerate((*tasks, *(held_out or ()))):
+            goal = task.get("goal") if isinstance(task, Mapping) else None
+            if not isinstance(goal, str) or not goal.strip():
+                raise ConfigError(f"task {number} has no goal: {task!r:.60}", hint='Like {"goal": "What is 2 + 2?"}.')
+        super().__init__(tasks, held_out)
+        self.checker, self.max_turns, self.name = checker, max_turns, name
+
+    def make(self) -> TaskEnvironment:
+        fresh = object.__new__(type(self))
+        fresh.__dict__.update(self.__dict__)
+        return fresh
+
+    def demonstration(self, task: Mapping[str, Any]) -> tuple[Message, ...]:
+        if not isinstance(task.get("demonstration"), str):
+            raise ConfigError(f"the task {task['goal'][:40]!r} has no demonstration to imitate", hint="Give it one.")
+        return ({"role": "assistant", "content": task["demonstration"]},)
+
+    async def reset(self, task: Task) -> Observation:
+        self.task = task.payload if isinstance(task.payload, Mapping) else self.training(0, task.seed)
+        self.turns = 0
+        told = [{"role": "system", "content": self.task["system"]}] if self.task.get("system") else []
+        self.messages: list[Message] = [*told, {"role": "user", "content": self.task["goal"]}]
+        return Observation(tuple(self.messages))
+
+    async def step(self, reply: Reply) -> Transition:
+        self.turns += 1
+        self.messages.append(reply.as_message())
+        verdict = await self._verdict()
+        if isinstance(verdict, Score):
+            return Transition((), verdict.total, End.TRUNCATED if reply.cut else End.FINISHED, verdict.parts)
+        said: Message = {"role": "user", "content": verdict}
+        self.messages.append(said)
+        return Transition((said,), end=End.TURN_LIMIT if self.turns >= self.max_turns else None)
+
+    async def _verdict(self) -> Score | str:
+        task, messages = self.task, tuple(self.messages)
+        if inspect.iscoroutinefunction(self.checker):
+            verdict = await self.checker(task, messages)
+        else:
+            verdict = await asyncio.to_thread(self.checker, task, messages)
+        if isinstance(verdict, Score | str):
+            return verdict
+        if isinstance(verdict, bool | int | float):
+            return Score(float(verdict))
+        raise ContractError(
+            f"the checker returned {verdict!r:.60}", hint="Return a number or a Score to end, or a text to go on."
+        )

@@ -1,0 +1,108 @@
+"""Games of TextArena for one player: `task.environment = "textarena:GuessTheNumber-v0"`.
+
+A scenario is the seed of a game: even ones are trained on, odd ones judged on. `task.options` go to the game. The model
+sees what is new since its last move; the game's own reward comes at its end.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from groupwise.agents.environment import Observation, Reply, Transition
+from groupwise.errors import ConfigError, ContractError, MissingExtra
+from groupwise.types import End, Task
+
+PREFIX = "textarena:"
+RAW = "-raw"  # the variant that tells what is new, and not the whole game again
+
+
+class TextArena:
+    """The scenarios of one game."""
+
+    def __init__(self, game: str, **options: Any) -> None:
+        self.game, self.name, self.options = game, f"{PREFIX}{game}", options
+        self.library = _library(self.name)
+        known = self.library.envs.registration.ENV_REGISTRY
+        if game + RAW not in known:
+            near = difflib.get_close_matches(game, [name for name in known if name + RAW in known], 1)
+            hint = f"Did you mean {PREFIX + near[0]!r}?" if near else "Its games are listed at textarena.ai."
+            raise ConfigError(f"TextArena has no game {game!r}", hint=hint, field="task.environment")
+        try:
+            self.new_game(0)
+        except Exception as error:  # a game is a program and refuses as it likes
+            raise ConfigError(
+                f"{self.name!r} cannot be played alone with {options}: {error}",
+                hint="Choose a game for one player.",
+                field="task.environment",
+            ) from error
+
+    def training(self, seed: int, number: int) -> int:
+        return 2 * random.Random(f"{seed}/{number}").getrandbits(30)
+
+    def held_out(self, seed: int, count: int) -> list[int]:
+        rng = random.Random(seed)
+        return [2 * rng.getrandbits(30) + 1 for _ in range(count)]
+
+    def make(self) -> Game:
+        return Game(self)
+
+    def new_game(self, seed: int) -> Any:
+        game = self.library.make(self.game + RAW, **self.options)
+        game.reset(num_players=1, seed=seed)
+        return game
+
+
+class Game:
+    """One game. It draws from the global random state, which is its own while it is its turn."""
+
+    def __init__(self, scenarios: TextArena) -> None:
+        self.scenarios = scenarios
+        self.chance: Any = None
+
+    async def reset(self, task: Task) -> Observation:
+        seed = task.payload if isinstance(task.payload, int) else task.seed
+        self.chance = random.Random(seed).getstate()
+        with self._own_chance():
+            self.game = self.scenarios.new_game(seed)
+            return Observation(({"role": "user", "content": self._news()},))
+
+    async def step(self, reply: Reply) -> Transition:
+        with self._own_chance():
+            over, _ = self.game.step(reply.content)
+            if not over:
+                return Transition(({"role": "user", "content": self._news()},))
+            rewards, told = self.game.close()
+        if not rewards:
+            raise ContractError(f"{self.scenarios.name} ended without a reward")
+        reward = float(rewards[0])
+        invalid = float(bool(told[0].get("invalid_move")))
+        return Transition((), reward, End.FINISHED, {"correct": float(reward >= 1.0), "format": 1.0 - invalid})
+
+    def _news(self) -> str:
+        _, seen = self.game.get_observation()
+        return "\n".join(str(text).strip() for sender, text, *_ in seen if sender != 0) or "Go on."
+
+    @contextmanager
+    def _own_chance(self) -> Iterator[None]:
+        before = random.getstate()
+        random.setstate(self.chance)
+        try:
+            yield
+        finally:
+            self.chance = random.getstate()
+            random.setstate(before)
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module("textarena")
+    except ImportError as error:
+        raise MissingExtra(
+            f"task.environment = {name!r} needs TextArena, which cannot be imported: {error}",
+            hint="pip install 'groupwise[textarena]'",
+        ) from error

@@ -1,0 +1,100 @@
+"""`groupwise rollout`: look at the groups of a training before it begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from groupwise.commands.options import Common, Overrides, answer
+from groupwise.commands.products import builder, check_product
+from groupwise.config import load_config
+from groupwise.training.randomness import seed_everything
+from groupwise.training.rehearsal import Rehearsal, rehearse
+from groupwise.types import Score
+
+LONGEST = 1500
+
+
+def rollout(
+    config: Path,
+    *,
+    tasks: Annotated[int, Parameter(validator=Number(gte=1), help="How many groups to make.")] = 8,
+    show: Annotated[int, Parameter(validator=Number(gte=0), help="How many attempts to show in words.")] = 2,
+    set_: Overrides = (),
+    common: Common = Common(),
+) -> None:
+    """Make and score groups as a training would, without learning: is there anything to learn from?
+
+    Parameters
+    ----------
+    config
+        The settings file, the one that `groupwise train` is to have.
+    """
+    cfg = load_config(config, set_)
+    check_product(cfg)
+    seed_everything(cfg.run.seed)
+    torch.set_num_threads(cfg.run.threads or torch.get_num_threads())
+    parts = builder(cfg.task.product)(cfg)
+    try:
+        with Console(stderr=True).status(f"{tasks} groups of {cfg.rollout.num_generations} attempts"):
+            found = rehearse(parts.source, parts.policy, tasks)
+    finally:
+        parts.source.close()
+    if common.json:
+        answer({**found.as_dict(), "cautions": found.cautions()})
+    else:
+        _print(Console(), found, show)
+
+
+def _print(console: Console, found: Rehearsal, show: int) -> None:
+    told = found.as_dict()
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_row("groups", f"{told['groups']} of {told['attempts'] // told['groups']} attempts")
+    table.add_row("without signal", _share(told["zero_signal_share"]))
+    table.add_row("cut off", _share(told["truncated_share"]))
+    table.add_row("failed", _share(told["failed_share"]))
+    table.add_row("endings", ", ".join(f"{name} {count}" for name, count in told["endings"].items()))
+    table.add_row("reward", _range(told["reward"]))
+    if told["reward_spread_in_groups"] is not None:
+        table.add_row("spread inside groups", f"{told['reward_spread_in_groups']:.3g}")
+    for name, values in told["parts"].items():
+        table.add_row(f"  {name}", _range(values))
+    if told["turns"]:
+        table.add_row("turns", _range(told["turns"]))
+    table.add_row("actions or tokens", _range(told["actions"]))
+    table.add_row("time", f"{told['rollout_seconds']:.2f} s to make, {told['score_seconds']:.2f} s to score")
+    table.add_row("speed", f"{told['actions_per_second']:,.0f} actions or tokens a second")
+    console.print(table)
+    for shown in _attempts(found, show):
+        console.print(shown)
+    for caution in found.cautions():
+        console.print(Text(f"! {caution}", style="yellow"))
+
+
+def _attempts(found: Rehearsal, show: int) -> list[Text]:
+    """The best and the worst of the first groups that have words to show."""
+    texts: list[Text] = []
+    for group in found.groups:
+        scored = [(s.total, m) for s, m in zip(group.scores, group.group.members, strict=True) if isinstance(s, Score)]
+        spoken = sorted((pair for pair in scored if "text" in pair[1].meta), key=lambda pair: -pair[0])
+        for total, member in spoken[:1] + spoken[-1:] if len(spoken) > 1 else spoken:
+            head = Text(f"\n{member.id}  reward {total:.3g}  ended {member.end}\n", style="bold")
+            texts.append(head + Text(f"{member.meta['prompt']}\n", style="dim") + Text(member.meta["text"][:LONGEST]))
+    return texts[:show]
+
+
+def _share(value: float | None) -> str:
+    return "unknown: nothing was scored" if value is None else f"{value:.0%}"
+
+
+def _range(values: dict[str, Any] | None) -> str:
+    if values is None:
+        return "none"
+    return f"{values['mean']:.3g} ± {values['std']:.2g}, from {values['min']:.3g} to {values['max']:.3g}"

@@ -1,0 +1,111 @@
+"""Conversations through the one loop: a run that learns, resumes, and says what is wrong with its settings."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.agents import agent_product
+from groupwise.agents.environment import Observation, Reply, Transition
+from groupwise.config import TrainingConfig
+from groupwise.errors import ConfigError
+from groupwise.training.folder import create_run
+from groupwise.training.session import execute
+from groupwise.types import End, Event, Task
+
+FILE = """
+from groupwise.agents.environment import Observation, Transition
+from groupwise.types import End
+
+class Polite:
+    async def reset(self, task):
+        return Observation(({"role": "user", "content": "hi"},))
+    async def step(self, reply):
+        return Transition((), float("a" in reply.content), End.FINISHED)
+
+class Scenarios:
+    name = "polite"
+    def __init__(self, eagerness=1): self.eagerness = eagerness
+    def training(self, seed, number): return number
+    def held_out(self, seed, count): return list(range(-count, 0))
+    def make(self): return Polite()
+"""
+
+
+class Letters:
+    """Two turns; each earns the share of the letter asked for among what was said."""
+
+    name = "letters"
+
+    def training(self, seed: int, number: int) -> str:
+        return random.Random(f"{seed}/{number}").choice("ab")
+
+    def held_out(self, seed: int, count: int) -> Sequence[str]:
+        return ["a", "b"] * (count // 2)
+
+    def make(self) -> Letters:
+        return Letters()
+
+    async def reset(self, task: Task) -> Observation:
+        self.letter, self.left = task.payload, 2
+        return Observation(({"role": "user", "content": self.letter},))
+
+    async def step(self, reply: Reply) -> Transition:
+        self.left -= 1
+        share = reply.content.count(self.letter) / max(1, len(reply.content))
+        end = End.FINISHED if self.left == 0 else None
+        return Transition(({"role": "user", "content": self.letter},), share / 2, end, {"letters": share / 2})
+
+
+def config(tmp_path: Path, **changes: Any) -> TrainingConfig:
+    return TrainingConfig(**{
+        "product": "agent", "environment": "letters", "model_name": "tiny", "output_dir": str(tmp_path),
+        "max_new_tokens": 4, "num_generations": 8, "tasks_per_step": 4, "learning_rate": 2e-3, "num_episodes": 25,
+        "lr_scheduler_type": "constant", "warmup_ratio": 0.0, "per_device_train_batch_size": 32,
+        "gradient_accumulation_steps": 1, "eval_steps": 25, "eval_episodes": 4, "threads": 1, "save_steps": 10,
+        **changes,
+    })  # fmt: skip
+
+
+def run(cfg: TrainingConfig, **given: Any) -> list[Event]:
+    return list(execute(create_run(cfg), lambda settings: agent_product.build(settings, **given), cfg))
+
+
+@pytest.mark.parametrize("estimator", ["outcome", "turns"])
+def test_scores_of_conversations_teach(tmp_path: Path, estimator: str) -> None:
+    events = run(config(tmp_path, estimator=estimator), scenarios=Letters())
+    rewards = [event.data["metrics"]["reward/mean"] for event in events if event.type == "step"]
+    assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.1
+    last = [event for event in events if event.type == "eval"][-1].data
+    assert last["metrics"]["eval/turns_mean"] == 2
+    assert "reward/part/letters" in [e for e in events if e.type == "step"][-1].data["metrics"]
+
+
+def test_scenarios_of_ones_own_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FILE)
+    name = f"python:{tmp_path / 'mine.py'}:Scenarios"
+    events = run(config(tmp_path, environment=name, num_episodes=1, options={"eagerness": 2}))
+    assert events[-1].type == "end"
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "said"),
+    [
+        ("lettres", {}, "is no conversation"),
+        ("python:nowhere.py:X", {}, "there is no file nowhere.py"),
+        ("python:mine.py", {}, "does not say where to look"),
+        ("python:MINE:Nothing", {}, "there is no 'Nothing'"),
+        ("python:MINE:Polite", {}, "has no name, training, held_out, make"),
+        ("python:MINE:Scenarios", {"speed": 1}, "do not fit"),
+        ("python:no.such.module:X", {}, "cannot be imported"),
+    ],
+)
+def test_what_is_no_scenario_is_refused(tmp_path: Path, environment: str, options: Any, said: str) -> None:
+    (tmp_path / "mine.py").write_text(FILE)
+    environment = environment.replace("MINE", str(tmp_path / "mine.py"))
+    with pytest.raises(ConfigError, match=said):
+        agent_product.check(config(tmp_path, environment=environment, options=options))

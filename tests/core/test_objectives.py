@@ -1,0 +1,164 @@
+"""Several objectives as one: constants worked out by hand, and what holds for all of them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from groupwise.core import objectives
+from groupwise.core.objectives import COMBINATIONS, exclusive_volumes, non_dominated_fronts, pareto
+
+TWO = [[0.8, 0.2], [0.4, 0.6]]
+FLOATS = st.floats(0, 1, width=32)
+TABLES = st.tuples(st.integers(1, 6), st.integers(1, 4)).flatmap(
+    lambda shape: arrays(np.float64, shape, elements=FLOATS)
+)
+
+
+def weights_for(table):
+    return np.arange(1, table.shape[1] + 1, dtype=float)
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("weighted_sum", [3 * 0.8 + 0.2, 3 * 0.4 + 0.6]),
+        ("weighted_average", [0.65, 0.45]),
+        ("geometric_mean", [(0.8**3 * 0.2) ** 0.25, (0.4**3 * 0.6) ** 0.25]),
+        # Shortfalls times shares 3/4 and 1/4: (0.15, 0.2) and (0.45, 0.1); the worst there is, 0.75 + 0.05.
+        ("chebyshev", [1 - (0.2 + 0.05 * 0.35) / 0.8, 1 - (0.45 + 0.05 * 0.55) / 0.8]),
+        # One front of two, each covering as much alone.
+        ("pareto", [0.25, 0.25]),
+        ("normalize_then_sum", [0.5, -0.5]),
+    ],
+)
+def test_each_combination_gives_the_numbers_worked_out_by_hand(method, expected):
+    assert COMBINATIONS[method](TWO, [3.0, 1.0]).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_an_objective_near_zero_drags_the_geometric_mean_down_but_not_out_of_sight():
+    assert objectives.geometric_mean([[0.0, 0.81], [0.0, 0.49]], [1, 1]).tolist() == pytest.approx([0.09, 0.07])
+    assert objectives.geometric_mean([[0.0, 0.9]], [0, 2]).tolist() == pytest.approx([0.9])
+    with pytest.raises(ValueError, match="at least 0, and one is -0.5"):
+        objectives.geometric_mean([[-0.5, 0.9]], [1, 1])
+
+
+def test_chebyshev_reaches_the_hollow_of_a_trade_off_that_no_weighted_sum_prefers():
+    scores, equal = [[1.0, 0.0], [0.45, 0.45], [0.0, 1.0]], [1.0, 1.0]
+    assert int(objectives.chebyshev(scores, equal).argmax()) == 1
+    for share in np.linspace(0.01, 0.99, 99):
+        assert int(objectives.weighted_sum(scores, [share, 1 - share]).argmax()) != 1
+
+
+def test_fronts_are_peeled_one_after_another():
+    scores = [[1, 0], [0, 1], [0.5, 0.5], [0.4, 0.5], [0.3, 0.3], [0.5, 0.5]]
+    assert non_dominated_fronts(scores).tolist() == [0, 0, 0, 1, 2, 0]
+
+
+def test_the_share_of_a_front_is_what_only_that_attempt_covers():
+    # With the margin of 0.1 the points are (1.1, 0.1), (0.1, 1.1) and (0.6, 0.6), which cover alone
+    # 0.5 x 0.1, 0.1 x 0.5 and 0.5 x 0.5: shares of 1/7, 1/7 and 5/7.
+    assert pareto([[1, 0], [0, 1], [0.5, 0.5]], [1, 1]).tolist() == pytest.approx([1 / 14, 1 / 14, 5 / 14])
+
+
+def test_a_front_below_scores_less_and_equal_attempts_score_the_same():
+    best, twin, below = pareto([[1, 1], [1, 1], [0, 0]], [1, 1]).tolist()
+    assert (best, twin, below) == (0.5, 0.5, 0.25)
+    assert pareto([[0.3, 0.7]] * 4, [1, 1]).tolist() == [0.0] * 4
+
+
+def brute_volume(points):
+    """Inclusion and exclusion over all subsets: the union of the boxes."""
+    total = 0.0
+    for size in range(1, len(points) + 1):
+        for chosen in itertools.combinations(points, size):
+            total += (-1) ** (size + 1) * math.prod(np.min(chosen, axis=0))
+    return total
+
+
+@pytest.mark.parametrize(("count", "dimensions"), [(2, 1), (5, 2), (6, 3), (7, 4)])
+def test_exclusive_volumes_are_the_union_with_a_point_less_the_union_without(count, dimensions):
+    points = np.random.default_rng(count).uniform(0.05, 1.1, (count, dimensions))
+    whole = brute_volume(list(points))
+    expected = [whole - brute_volume([p for m, p in enumerate(points) if m != n]) for n in range(count)]
+    assert exclusive_volumes(points).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_too_many_cells_are_counted_instead_closely_and_the_same_every_time(monkeypatch):
+    points = np.random.default_rng(3).uniform(0.1, 1.1, (12, 4))
+    exact = exclusive_volumes(points)
+    monkeypatch.setattr(objectives, "MOST_CELLS", 10)
+    counted = exclusive_volumes(points)
+    assert np.abs(counted - exact).max() < 0.005
+    assert counted.tolist() == exclusive_volumes(points).tolist()
+
+
+@pytest.mark.parametrize("method", ["weighted_sum", "weighted_average", "geometric_mean", "chebyshev"])
+@given(table=TABLES, row=st.integers(0, 5), column=st.integers(0, 3), gain=st.floats(0, 1, width=32))
+@settings(max_examples=40)
+def test_doing_better_in_one_objective_never_lowers_the_total(method, table, row, column, gain):
+    row, column = row % table.shape[0], column % table.shape[1]
+    better = table.copy()
+    better[row, column] = min(1.0, better[row, column] + gain)
+    combine, weights = COMBINATIONS[method], weights_for(table)
+    before, after = combine(table, weights), combine(better, weights)
+    assert after[row] >= before[row] - 1e-12
+    assert np.delete(after, row).tolist() == np.delete(before, row).tolist()
+
+
+@pytest.mark.parametrize("method", ["weighted_average", "geometric_mean", "chebyshev", "pareto"])
+@given(table=TABLES)
+@settings(max_examples=40)
+def test_totals_of_scores_between_0_and_1_lie_there_too(method, table):
+    totals = COMBINATIONS[method](table, weights_for(table))
+    assert (totals >= -1e-12).all()
+    assert (totals <= 1 + 1e-12).all()
+
+
+@pytest.mark.parametrize("method", COMBINATIONS)
+@given(table=TABLES, order=st.randoms(use_true_random=False))
+@settings(max_examples=40)
+def test_the_order_of_a_group_does_not_matter(method, table, order):
+    rows = list(range(len(table)))
+    order.shuffle(rows)
+    combine, weights = COMBINATIONS[method], weights_for(table)
+    assert combine(table[rows], weights) == pytest.approx(combine(table, weights)[rows], abs=1e-9)
+
+
+@given(table=TABLES)
+@settings(max_examples=60)
+def test_whoever_dominates_scores_more_under_pareto(table):
+    totals = pareto(table, weights_for(table))
+    for a, b in itertools.permutations(range(len(table)), 2):
+        if (table[a] >= table[b]).all() and (table[a] > table[b]).any():
+            assert totals[a] > totals[b]
+
+
+@given(table=TABLES, shift=st.floats(-5, 5), scale=st.floats(0.1, 10))
+@settings(max_examples=40)
+def test_normalised_objectives_forget_their_units(table, shift, scale):
+    combine, weights = COMBINATIONS["normalize_then_sum"], weights_for(table)
+    flat = np.ptp(table, axis=0) < 1e-4  # what is nearly flat may count as flat in other units
+    table = np.where(flat, 0.5, table)
+    assert combine(table * scale + shift, weights) == pytest.approx(combine(table, weights), abs=1e-6)
+
+
+def test_an_objective_without_spread_counts_nothing_once_normalised():
+    assert COMBINATIONS["normalize_then_sum"]([[0.3, 1.0], [0.3, 0.0]], [1, 1]).tolist() == [0.5, -0.5]
+    assert COMBINATIONS["normalize_then_sum"]([[0.3], [0.3]], [1]).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("method", COMBINATIONS)
+@pytest.mark.parametrize(
+    ("scores", "weights"),
+    [([[0.5]], [-1]), ([[0.5]], [0]), ([[0.5]], [math.nan]), ([[0.5]], [1, 2]), ([[math.nan]], [1]), ([], [])],
+)
+def test_weights_and_scores_that_mean_nothing_are_refused(method, scores, weights):
+    with pytest.raises(ValueError, match="weights|scores"):
+        COMBINATIONS[method](scores, weights)
