@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from groupwise.errors import ConfigError
+from groupwise.rewards.heuristic import HeuristicReward
 from groupwise.rewards.neural import NeuralRewardFunction, create_neural_reward_function
 from groupwise.rewards.neural_trainer import NeuralRewardTrainer
-from groupwise.rewards.plain import PlainReward
 from groupwise.rewards.scoring import per_attempt, score_groups
 from groupwise.rewards.transcripts import LONGEST, Transcript
 from groupwise.training.checkpoint import plain_state
-from groupwise.types import End, Failed, Group, Reward, Score, Task, Trajectory
+from groupwise.types import End, Group, Reward, Score, Task, Trajectory
 
 FILLING = ("the", "box", "came", "by", "post", "with", "a", "note", "and", "one", "more", "part", "in", "blue", "paper")
 SMALL: Any = {"embedding_dim": 32, "hidden_dim": 32, "learning_rate": 3e-3}
@@ -107,7 +107,7 @@ def test_it_learns_the_order_of_words_from_preferences_and_is_then_believed(know
     assert knowing.trainer.trusted
     (scored,) = score_groups(knowing, groups(5, 1))
     assert all(isinstance(s, Score) and not s.flags and 0 < s.total < 1 for s in scored.scores)
-    assert all(isinstance(s, Score) and s.parts["uncertainty"] > 0 for s in scored.scores)
+    assert all(isinstance(s, Score) and 0 < s.parts["certainty"] < 1 for s in scored.scores)
 
 
 def test_from_shuffled_preferences_it_learns_nothing_and_is_not_believed() -> None:
@@ -120,9 +120,9 @@ def test_from_shuffled_preferences_it_learns_nothing_and_is_not_believed() -> No
 
 def test_what_is_not_believed_is_scored_by_the_heuristic() -> None:
     texts = ["", "Parts are on their way to you today.", "yes yes yes yes"]
-    (expected,), (scored,) = (score_groups(reward, [group_of(texts)]) for reward in (PlainReward(), learner()))
+    (expected,), (scored,) = (score_groups(reward, [group_of(texts)]) for reward in (HeuristicReward(), learner()))
     assert scored.totals().tolist() == expected.totals().tolist()
-    assert expected.totals()[1] > expected.totals()[2] > expected.totals()[0] == 0
+    assert len(set(expected.totals())) == 3
 
 
 def test_the_hundredth_evaluation_brings_the_update() -> None:
@@ -138,33 +138,31 @@ def test_the_hundredth_evaluation_brings_the_update() -> None:
         name for name, value in reward.trainer.network.state_dict().items() if not torch.equal(before[name], value)
     ]
     assert len(changed) == len(before)
-    assert reward.metrics()["loss"] < 2
+    assert reward.metrics()["neural/loss"] < 2
 
 
 def test_it_learns_from_a_teacher_while_it_is_used() -> None:
     reward = learner(TEACHER)
-    flags = [s.flags for g in score_groups(reward, groups(3, 250)) for s in g.scores if isinstance(s, Score)]
+    flags = [s.flags for g in score_groups(reward, groups(3, 150)) for s in g.scores if isinstance(s, Score)]
     assert flags[0] == ("fallback", "neural_unproven")
     assert flags[-1] == ()
     assert accuracy(reward.trainer, preferences(77, 200)) > 0.85
     found = reward.metrics()
-    assert found["held_out_accuracy"] > 0.8
-    assert found["replay_size"] > 300
-    assert 0 < found["fallback_share"] < 1
-    assert found["uncertainty"] > 0
-    assert found["trusted"] == 1
+    assert found["neural/held_out_accuracy"] > 0.8
+    assert found["neural/replay_size"] > 200
+    assert 0 < found["neural/fallback_share"] < 1
+    assert found["neural/uncertainty"] > 0
+    assert found["neural/trusted"] == 1
 
 
 def test_conversations_that_stand_alone_teach_too() -> None:
     reward = learner(per_attempt(lambda _, a: is_good(member(0, a.meta["messages"][-1]["content"]))))
 
-    async def evaluate(count: int) -> list[Score | Failed]:
-        rng = random.Random(0)
-        asked = {"role": "user", "content": "what now?"}
-        said = [{"role": "assistant", "content": reply(rng)[0]} for _ in range(count)]
-        return [await reward.compute_reward([asked, one]) for one in said]
-
-    assert len(asyncio.run(evaluate(100))) == 100
+    rng = random.Random(0)
+    for _ in range(100):
+        assert reward.trainer.updates == 0
+        said = {"role": "assistant", "content": reply(rng)[0]}
+        assert 0 <= reward.compute_reward([{"role": "user", "content": "what now?"}, said]).total <= 1
     assert reward.trainer.updates == 1
     assert len(reward.trainer.replay) > 20
     assert len(reward.trainer.held_out) > 2
@@ -213,7 +211,7 @@ def test_a_network_that_breaks_is_replaced_by_the_heuristic_for_the_whole_group(
         reward.trainer.network.first[0, 0, 0] = float("nan")
     (scored,) = score_groups(reward, groups(5, 1))
     assert [s.flags for s in scored.scores if isinstance(s, Score)] == [("fallback", "neural_failed")] * 4
-    assert scored.totals().tolist() == score_groups(PlainReward(), groups(5, 1))[0].totals().tolist()
+    assert scored.totals().tolist() == score_groups(HeuristicReward(), groups(5, 1))[0].totals().tolist()
 
 
 def test_an_update_that_fails_leaves_the_weights_as_they_were(knowing: NeuralRewardFunction) -> None:
@@ -237,8 +235,8 @@ def test_a_teacher_that_fails_teaches_nothing_and_spoils_nothing() -> None:
     scored = score_groups(reward, groups(0, 30))
     assert all(isinstance(s, Score) for g in scored for s in g.scores)
     assert len(reward.trainer.replay) == 0
-    assert reward.metrics()["fallback_share"] == 1.0
-    assert "held_out_accuracy" not in reward.metrics()
+    assert reward.metrics()["neural/fallback_share"] == 1.0
+    assert "neural/held_out_accuracy" not in reward.metrics()
 
 
 def test_by_default_it_learns_from_its_heuristic_which_is_asked_once() -> None:

@@ -16,15 +16,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, ContractError
 from groupwise.rewards.fallback import FLAG
-from groupwise.rewards.function import RewardFunction, turns_of
+from groupwise.rewards.function import RewardFunction, attempt_of, turns_of
+from groupwise.rewards.heuristic import HeuristicReward
 from groupwise.rewards.neural_trainer import NeuralRewardTrainer
-from groupwise.rewards.plain import PlainReward
 from groupwise.rewards.preferences import Row
-from groupwise.rewards.scoring import score_group
+from groupwise.rewards.scoring import score_group, score_groups
 from groupwise.rewards.transcripts import Transcript
-from groupwise.types import End, Failed, Group, Message, Reward, Score, Task, Trajectory
+from groupwise.types import Failed, Group, Message, Reward, Score, Task, Trajectory
 
 logger = logging.getLogger(__name__)
 UNPROVEN, BROKEN = "neural_unproven", "neural_failed"
@@ -32,7 +32,7 @@ RECENT = 1000
 
 
 class NeuralRewardFunction(RewardFunction):
-    """Scores in (0, 1), with the heads' disagreement as the part `uncertainty`.
+    """Scores in (0, 1); the part `certainty` is 1 less the heads' disagreement.
 
     `teacher` scores every group that is evaluated, and is learned from; None learns from given preferences alone.
     `heuristic` scores in its place while it is not believed. An update follows every `update_frequency`-th evaluation
@@ -55,7 +55,7 @@ class NeuralRewardFunction(RewardFunction):
             raise ConfigError(f"update_frequency = {update_frequency} must be at least 1", hint="Its default is 100.")
         self.trainer = trainer or NeuralRewardTrainer()
         self.update_frequency = update_frequency
-        self.heuristic: Reward = heuristic or PlainReward()
+        self.heuristic: Reward = heuristic or HeuristicReward()
         self.teacher: Reward | None = self.heuristic if teacher == "heuristic" else teacher
         self.evaluations = 0
         self.recent: deque[tuple[float, bool]] = deque(maxlen=RECENT)
@@ -65,9 +65,13 @@ class NeuralRewardFunction(RewardFunction):
         """Preferences that somebody has: (prompt, better, worse), or rows with prompt, chosen and rejected."""
         self.trainer.add_preferences(pairs)
 
-    async def compute_reward(self, turns: Sequence[Message]) -> Score | Failed:
+    def compute_reward(self, turns: Sequence[Message]) -> Score:
         """One conversation that stands alone. It counts as an evaluation like any other."""
-        (score,) = await self.score_group(Task("alone"), [_attempt(turns)])
+        attempt = attempt_of(turns)
+        (scored,) = score_groups(self, [Group(attempt.group_id, Task(attempt.task_id), (attempt,))])
+        (score,) = scored.scores
+        if isinstance(score, Failed):
+            raise ContractError(score.failure.message, hint=score.failure.hint)
         return score
 
     async def score_group(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
@@ -95,9 +99,7 @@ class NeuralRewardFunction(RewardFunction):
             logger.warning("the learned reward cannot score: %s: %s", type(error).__name__, error)
             return None
         self.recent.extend((doubt, False) for doubt in doubts)
-        return [
-            Score(total, {self.name: total, "uncertainty": doubt}) for total, doubt in zip(totals, doubts, strict=True)
-        ]
+        return [Score(total, {"certainty": 1 - doubt}) for total, doubt in zip(totals, doubts, strict=True)]
 
     async def _fallen_back(self, group: Group, taught: Sequence[Score | Failed]) -> list[Score | Failed]:
         """The heuristic's scores, for the whole group, with flags that say so and why."""
@@ -122,7 +124,7 @@ class NeuralRewardFunction(RewardFunction):
             found["uncertainty"] = float(np.mean(doubts))
         if self.recent:
             found["fallback_share"] = float(np.mean([fallback for _, fallback in self.recent]))
-        return {**found, "evaluations": float(self.evaluations)}
+        return {f"neural/{name}": value for name, value in found.items()}
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -179,12 +181,3 @@ class _Turns:
 
 def _transcript(attempt: Trajectory) -> Transcript:
     return Transcript.of(turns_of(attempt))
-
-
-def _attempt(turns: Sequence[Message]) -> Trajectory:
-    """A conversation without its tokens."""
-    none = np.zeros(0)
-    return Trajectory(
-        "alone", "alone", "alone", none, none, none.astype(bool), none, none.astype(int), none, End.FINISHED, True,
-        meta={"messages": tuple(turns)},
-    )  # fmt: skip

@@ -37,6 +37,7 @@ def pieces(word: str) -> tuple[int, ...]:
     return tuple(zlib.crc32(part.encode("utf8", "backslashreplace")) % BUCKETS for part in parts)
 
 
+@lru_cache(maxsize=8192)
 def words_of(transcript: Transcript) -> list[tuple[bool, str]]:
     """Every word and who said it; of very long conversations the first and the last. Nobody is without a word."""
     said = [(own, word) for own, text in transcript.turns for word in WORD.findall(text.lower())]
@@ -57,10 +58,11 @@ class WordVectors(nn.Module):
     def forward(self, batch: Sequence[Transcript]) -> tuple[Tensor, Tensor, Tensor]:
         """Vectors, which places hold a word, and which of these the policy said."""
         said = [words_of(transcript) for transcript in batch]
+        longest = max(map(len, said))
         numbers: dict[str, int] = {}
-        rows = [torch.tensor([numbers.setdefault(word, len(numbers)) for _, word in words]) for words in said]
-        own = nn.utils.rnn.pad_sequence([torch.tensor([o for o, _ in words]) for words in said], batch_first=True)
-        place = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1)
+        rows = [[numbers.setdefault(word, len(numbers)) for _, word in words] for words in said]
+        place = torch.tensor([row + [-1] * (longest - len(row)) for row in rows])
+        own = torch.tensor([[own for own, _ in words] + [False] * (longest - len(words)) for words in said])
         parts = [pieces(word) for word in numbers]
         starts = torch.tensor([0, *(len(part) for part in parts)]).cumsum(0)[:-1]
         known = self.table(torch.tensor([row for part in parts for row in part]), starts)

@@ -13,6 +13,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -249,8 +250,13 @@ def binomial_tail(right: int, count: int) -> float:
 
 def _heads_of(pairs: Sequence[Preference], heads: int) -> Tensor:
     """[heads, pairs]: 1 where a head learns from a pair, three times in four."""
-    marks = [mark(pair.better.turns, pair.worse.turns) for pair in pairs]
-    return torch.tensor([[float(mark(m, head) % 4 > 0) for m in marks] for head in range(heads)])
+    return torch.tensor([_pupils(pair, heads) for pair in pairs]).T
+
+
+@lru_cache(maxsize=8192)
+def _pupils(pair: Preference, heads: int) -> tuple[float, ...]:
+    number = mark(pair.better.turns, pair.worse.turns)
+    return tuple(float(mark(number, head) % 4 > 0) for head in range(heads))
 
 
 def _optimizer(network: Opinions, learning_rate: float) -> torch.optim.Optimizer:
