@@ -5,8 +5,9 @@
 The task is `repair_desk.py`. Per seed: a reward is trained on 3,000 preferences, 15% of them the wrong way round, and
 judged on clean pairs in phrases it has never met. Then the tiny language model, warm-started on replies of every
 quality, is trained by GRPO against that reward alone; the true reward only watches. Beside it a placebo: a reward of
-the same make that has learned nothing and is believed regardless. One thread each. Judged greedily on held-out prompts,
-before and after; every step tells the learned and the true reward of the same attempts.
+the same make that has learned nothing and is believed regardless. One thread each. Judged on
+held-out prompts before and after, by replies drawn as in training and by greedy ones; every step tells the learned and
+the true reward of the same attempts.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import random
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +30,21 @@ from record import print_result
 from repair_desk import FAULTS, LEARNED, SHORT, TESTED, Phrases, ask, grade, reply
 
 from groupwise.agents import product, warm_start
+from groupwise.agents.completions import Completions
+from groupwise.agents.finding import find_problems
 from groupwise.config import TrainingConfig
 from groupwise.rewards.neural import NeuralRewardFunction
 from groupwise.rewards.neural_trainer import NeuralRewardTrainer
 from groupwise.rewards.preferences import preference_of
 from groupwise.training.folder import create_run
-from groupwise.training.session import execute
-from groupwise.types import Score, Task, Trajectory
+from groupwise.training.session import Parts, execute
+from groupwise.types import Policy, Score, Task, Trajectory
 
+KEPT = ("sampled", "reward_mean", "right", "safe", "polite", "fluent")
 PAIRS, FLIPPED, TEST_PAIRS = 3000, 0.15, 1000
-STEPS = {"warm": 100, "grpo": 60}
+STEPS = {"warm": 80, "grpo": 30}
+SAMPLES = 4
+ARMS, JUDGED = ("grpo", "placebo"), ("pair_accuracy", "length_only_accuracy", "doubt_finds_errors")
 COMMON: dict[str, Any] = {
     "model_name": "tiny", "threads": 1, "max_new_tokens": 56, "lr_scheduler_type": "constant", "warmup_ratio": 0.0,
     "adam_beta2": 0.99, "gradient_accumulation_steps": 1, "group_log_steps": 0, "save_steps": 1000,
@@ -145,15 +152,42 @@ def run_seed(seed: int) -> dict[str, Any]:
 
 
 def run(settings: dict[str, Any], reward: NeuralRewardFunction | None = None) -> dict[str, Any]:
+    """Runs it, and tells the true reward at its ends and the course of both rewards between."""
     cfg = TrainingConfig.from_dict({**settings, "eval_steps": settings["num_episodes"]})
     watched = None if reward is None else Watched(reward)
-    build = warm_start.build if watched is None else lambda cfg: product.build(cfg, reward=watched)
     clock, evals = time.process_time(), []
+    build = warm_start.build if watched is None else lambda cfg: with_samples(product.build(cfg, reward=watched), cfg)
     for event in execute(create_run(cfg), build):
         if event.type == "eval":
-            evals.append(round(event.data["metrics"]["eval/reward_mean"], 4))
+            found = event.data["metrics"]
+            evals.append({name: round(found[f"eval/{name}"], 4) for name in KEPT if f"eval/{name}" in found})
     course = [] if watched is None else watched.course(cfg.training.num_episodes)
-    return {"true_greedy": evals, "course": course, "cpu_seconds": time.process_time() - clock}
+    return {"evals": evals, "course": course, "cpu_seconds": time.process_time() - clock}
+
+
+def with_samples(parts: Parts, cfg: TrainingConfig) -> Parts:
+    """Parts whose evaluation also draws replies as in training."""
+    source: Any = parts.source
+    greedily = parts.evaluate
+    assert greedily is not None
+    problems = find_problems(cfg.task).held_out(cfg.run.eval_seed, cfg.run.eval_episodes)
+    rollout = with_size(source.rollout)
+
+    def evaluate(policy: Policy) -> dict[str, float]:
+        groups = rollout.collect([Task(f"judged/{n}", problem, 10**9 + n) for n, problem in enumerate(problems)])
+        true = [grade(m.meta["text"], g.task.payload.columns["fault"]) for g in groups for m in g.members]
+        parts_of = {name: [score.parts[name] for score in true] for name in true[0].parts}
+        return {
+            **greedily(policy),
+            "eval/sampled": float(np.mean([score.total for score in true])),
+            **{f"eval/{name}": float(np.mean(values)) for name, values in parts_of.items()},
+        }
+
+    return replace(parts, evaluate=evaluate)
+
+
+def with_size(rollout: Completions) -> Completions:
+    return Completions(rollout.engine, rollout.tokenizer, rollout.params, SAMPLES, rollout.seed)
 
 
 def interval(values: Sequence[float]) -> list[float]:
@@ -173,19 +207,24 @@ def main() -> None:
     options = parser.parse_args()
     with multiprocessing.get_context("spawn").Pool(min(options.processes, len(options.seeds))) as pool:
         found = pool.map(run_seed, options.seeds, chunksize=1)
+    ends = {arm: np.array([[r[arm]["evals"][n]["sampled"] for n in (0, -1)] for r in found]) for arm in ARMS}
+    greedy = np.array([[r["grpo"]["evals"][n]["reward_mean"] for n in (0, -1)] for r in found])
+    learned = np.array([[r["grpo"]["course"][n][0] for n in (0, -1)] for r in found])
     per_seed = {
-        "pair_accuracy": [r["pair_accuracy"] for r in found],
-        "length_only_accuracy": [r["length_only_accuracy"] for r in found],
-        "true_reward_before": [r["grpo"]["true_greedy"][0] for r in found],
-        "true_reward_after": [r["grpo"]["true_greedy"][-1] for r in found],
-        "true_gain": [r["grpo"]["true_greedy"][-1] - r["grpo"]["true_greedy"][0] for r in found],
-        "placebo_gain": [r["placebo"]["true_greedy"][-1] - r["placebo"]["true_greedy"][0] for r in found],
-        "doubt_finds_errors": [r["doubt_finds_errors"] for r in found],
+        **{name: [r[name] for r in found] for name in JUDGED},
+        "true_reward_before": ends["grpo"][:, 0],
+        "true_reward_after": ends["grpo"][:, 1],
+        "true_gain": ends["grpo"][:, 1] - ends["grpo"][:, 0],
+        "placebo_gain": ends["placebo"][:, 1] - ends["placebo"][:, 0],
+        "greedy_before": greedy[:, 0],
+        "greedy_after": greedy[:, 1],
+        "learned_reward_before": learned[:, 0],
+        "learned_reward_after": learned[:, 1],
     }
     if not options.json:
         for r in found:
-            ends = [r[arm]["course"][place] for arm in ("grpo", "placebo") for place in (0, -1)]
-            print(f"seed {r['seed']}: learned, true and fluent, first and last step of GRPO and placebo: {ends}")
+            course = [r[arm]["course"][place] for arm in ARMS for place in (0, -1)]
+            print(f"seed {r['seed']}: learned, true and fluent, first and last step of GRPO and placebo: {course}")
     print_result(
         "neural_reward",
         {name: float(np.mean(values)) for name, values in per_seed.items()},
