@@ -31,6 +31,9 @@ _HOMES = {
     "create_value_function": "groupwise.language.value",
     "TrajectoryDataset": "groupwise.language.dataset",
     "AgentConfig": "groupwise.agents.settings",
+    "NeuralRewardFunction": "groupwise.rewards.neural",
+    "create_neural_reward_function": "groupwise.rewards.neural",
+    "NeuralRewardTrainer": "groupwise.rewards.neural_trainer",
     "RulerRewardFunction": "groupwise.rewards.judge",
     "create_customer_service_ruler": "groupwise.rewards.judge",
     "create_technical_support_ruler": "groupwise.rewards.judge",
@@ -85,6 +88,8 @@ if TYPE_CHECKING:
         create_sales_ruler,
         create_technical_support_ruler,
     )
+    from groupwise.rewards.neural import NeuralRewardFunction, create_neural_reward_function
+    from groupwise.rewards.neural_trainer import NeuralRewardTrainer
     from groupwise.training.folder import create_run
     from groupwise.training.learner import Learner
     from groupwise.training.session import execute

@@ -143,5 +143,5 @@ def test_the_xml_threshold_switches_early_stopping_on(xml_file: Path) -> None:
 def test_a_name_listed_as_not_yet_is_nowhere_to_be_found() -> None:
     names = [m.name for m in pkgutil.walk_packages(groupwise.__path__, "groupwise.") if "__main__" not in m.name]
     arrived = {name for module in map(importlib.import_module, names) for name in NOT_YET if name in vars(module)}
-    assert len(NOT_YET) > 30
+    assert len(NOT_YET) > 10
     assert not arrived, f"{arrived} arrived: move them in docs/migration.md to what is here, with their calls"
