@@ -13,11 +13,13 @@ after, the share of well-formed conversations before, and the gains of the other
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,44 +42,66 @@ def placebo(cfg: TrainingConfig) -> Parts:
     return parts
 
 
-def warm(job: tuple[str, int, str, Sequence[str]]) -> dict[str, Any]:
-    task, seed, folder, changes = job
-    cfg = load_config(SETTINGS / f"{task}_sft.toml", [*_common(seed, folder), f"run.run_name={task}-{seed}", *changes])
+def warm(job: Job) -> dict[str, Any]:
+    cfg = load_config(SETTINGS / f"{job.task}_sft.toml", [*_common(job), f"run.run_name={job.start}", *job.changes])
     return run(cfg, warm_start.build)
 
 
-def arm(job: tuple[str, int, str, str, float | None, Sequence[str]]) -> dict[str, Any]:
-    """One arm from the warm start of its seed; supervised ones stop after so much processor time."""
-    task, seed, folder, name, seconds, changes = job
-    start = [*_common(seed, folder), f"policy.model_name={folder}/{task}-{seed}"]
-    grpo = load_config(SETTINGS / f"{task}.toml", [*start, *changes])
-    if name != "sft":
-        build: Callable[[TrainingConfig], Parts] = placebo if name == "placebo" else agent_product.build
+def arm(job: Job) -> dict[str, Any]:
+    """One arm from the warm start of its seed; the supervised one stops after so much processor time."""
+    start = [*_common(job), f"policy.model_name={job.folder}/{job.start}"]
+    grpo = load_config(SETTINGS / f"{job.task}.toml", [*start, *job.changes])
+    if job.arm != "sft":
+        build: Callable[[TrainingConfig], Parts] = placebo if job.arm == "placebo" else agent_product.build
         return run(grpo, build)
     judged = {name: getattr(grpo.run, name) for name in ("eval_episodes", "eval_seed")}
-    more = replace_target(load_config(SETTINGS / f"{task}_sft.toml", start)).replace(
+    more = replace_target(load_config(SETTINGS / f"{job.task}_sft.toml", start)).replace(
         num_episodes=100_000, eval_steps=100_000, save_steps=100_000, **judged
     )
-    return run(more, warm_start.build, seconds=seconds)
+    return run(more, warm_start.build, seconds=job.seconds)
 
 
-def _common(seed: int, folder: str) -> list[str]:
-    return [f"run.seed={seed}", f"run.output_dir={folder}", "run.group_log_steps=0"]
+@dataclass(frozen=True)
+class Job:
+    task: str
+    seed: int
+    folder: str
+    arm: str
+    changes: tuple[str, ...] = ()
+    seconds: float | None = None
+
+    @property
+    def start(self) -> str:
+        return f"{self.task}-warm-{self.seed}"
 
 
-def run_task(task: str, seeds: Sequence[int], arms: Sequence[str], processes: int, changes: Any) -> list[Any]:
+def done(job: Job) -> dict[str, Any]:
+    """The outcome of a job, from its folder if it was done before."""
+    record = Path(job.folder) / f"{job.task}-{job.arm}-{job.seed}.json"
+    if not record.is_file():
+        found = warm(job) if job.arm == "warm" else arm(job)
+        record.write_text(json.dumps(found))
+    outcome: dict[str, Any] = json.loads(record.read_text())
+    return outcome
+
+
+def _common(job: Job) -> list[str]:
+    return [f"run.seed={job.seed}", f"run.output_dir={job.folder}", "run.group_log_steps=0"]
+
+
+def run_task(task: str, options: argparse.Namespace, folder: str) -> list[Any]:
     spawn = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(processes, mp_context=spawn) as pool:
-        started = list(pool.map(warm, [(task, seed, folder, changes["warm"]) for seed in seeds]))
-        first = [name for name in arms if name != "sft"]
-        jobs = [(task, seed, folder, name, None, changes["grpo"]) for name in first for seed in seeds]
-        found = dict(zip([(job[3], job[1]) for job in jobs], pool.map(arm, jobs), strict=True))
-        if "sft" in arms:
-            more = [(task, seed, folder, "sft", found["grpo", seed]["cpu_seconds"], ()) for seed in seeds]
-            found |= dict(zip([("sft", seed) for seed in seeds], pool.map(arm, more), strict=True))
+    with ProcessPoolExecutor(options.processes, mp_context=spawn) as pool:
+        started = list(pool.map(done, [Job(task, s, folder, "warm", tuple(options.warm)) for s in options.seeds]))
+        learning = [name for name in options.arms if name != "sft"]
+        jobs = [Job(task, s, folder, name, tuple(options.set)) for name in learning for s in options.seeds]
+        found = {(job.arm, job.seed): outcome for job, outcome in zip(jobs, pool.map(done, jobs), strict=True)}
+        if "sft" in options.arms:
+            more = [Job(task, s, folder, "sft", (), found["grpo", s]["cpu_seconds"]) for s in options.seeds]
+            found |= {("sft", job.seed): outcome for job, outcome in zip(more, pool.map(done, more), strict=True)}
     return [
-        {"task": task, "seed": seed, "warm_start": begun, **{name: found[name, seed] for name in arms}}
-        for seed, begun in zip(seeds, started, strict=True)
+        {"task": task, "seed": seed, "warm_start": begun, **{name: found[name, seed] for name in options.arms}}
+        for seed, begun in zip(options.seeds, started, strict=True)
     ]
 
 
@@ -118,19 +142,20 @@ def main() -> None:
     parser.add_argument("--warm", nargs="*", default=[], help="changes of the warm start's settings")
     parser.add_argument("--set", nargs="*", default=[], help="changes of GRPO's settings")
     parser.add_argument("--json", action="store_true", help="print only the JSON object")
+    parser.add_argument("--folder", help="keep what is done here, and go on from it another time")
     options = parser.parse_args()
-    changes = {"warm": options.warm, "grpo": options.set}
     raw: dict[str, Any] = {}
     claims: dict[str, float] = {}
-    began = time.perf_counter()
-    for task in options.tasks:
-        raw[task] = run_task(task, options.seeds, options.arms, options.processes, changes)
-        claims |= claims_of(task, raw[task], options.arms)
-        if not options.json:
-            show(raw[task], options.arms)
-            print({name: round(value, 3) for name, value in claims.items()}, flush=True)
-    claims["all_seconds"] = time.perf_counter() - began
+    with tempfile.TemporaryDirectory() as passing:
+        folder = options.folder or passing
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for task in options.tasks:
+            raw[task] = run_task(task, options, folder)
+            claims |= claims_of(task, raw[task], options.arms)
+            if not options.json:
+                show(raw[task], options.arms)
     missing = {task: "not asked for" for task in TASKS if task not in options.tasks}
+    missing |= {name: "not asked for" for name in ARMS if name not in options.arms}
     print_result("agent_learning", claims, seeds=options.seeds, raw=raw, not_run=missing)
 
 

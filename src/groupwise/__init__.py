@@ -34,6 +34,17 @@ _HOMES = {
     "NeuralRewardFunction": "groupwise.rewards.neural",
     "create_neural_reward_function": "groupwise.rewards.neural",
     "NeuralRewardTrainer": "groupwise.rewards.neural_trainer",
+    "Agent": "groupwise.agents.agent",
+    "MultiTurnAgent": "groupwise.agents.multiturn",
+    "RewardFunction": "groupwise.rewards.function",
+    "LengthRewardComponent": "groupwise.rewards.components",
+    "KeywordRewardComponent": "groupwise.rewards.components",
+    "MultiObjectiveRewardFunction": "groupwise.rewards.combining",
+    "create_customer_service_reward": "groupwise.rewards.presets",
+    "create_technical_support_reward": "groupwise.rewards.presets",
+    "create_sales_reward": "groupwise.rewards.presets",
+    "create_educational_reward": "groupwise.rewards.presets",
+    "create_creative_reward": "groupwise.rewards.presets",
     "RulerRewardFunction": "groupwise.rewards.judge",
     "create_customer_service_ruler": "groupwise.rewards.judge",
     "create_technical_support_ruler": "groupwise.rewards.judge",
@@ -58,6 +69,8 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
+    from groupwise.agents.agent import Agent
+    from groupwise.agents.multiturn import MultiTurnAgent
     from groupwise.agents.settings import AgentConfig
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
     from groupwise.control.analysis import GRPOvsPPOAnalyzer
@@ -80,6 +93,9 @@ if TYPE_CHECKING:
     from groupwise.errors import GroupwiseError
     from groupwise.language.dataset import TrajectoryDataset
     from groupwise.language.value import ValueFunction, ValueHead, create_value_function
+    from groupwise.rewards.combining import MultiObjectiveRewardFunction
+    from groupwise.rewards.components import KeywordRewardComponent, LengthRewardComponent
+    from groupwise.rewards.function import RewardFunction
     from groupwise.rewards.judge import (
         RulerRewardFunction,
         create_creative_ruler,
@@ -90,6 +106,13 @@ if TYPE_CHECKING:
     )
     from groupwise.rewards.neural import NeuralRewardFunction, create_neural_reward_function
     from groupwise.rewards.neural_trainer import NeuralRewardTrainer
+    from groupwise.rewards.presets import (
+        create_creative_reward,
+        create_customer_service_reward,
+        create_educational_reward,
+        create_sales_reward,
+        create_technical_support_reward,
+    )
     from groupwise.training.folder import create_run
     from groupwise.training.learner import Learner
     from groupwise.training.session import execute

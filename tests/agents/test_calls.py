@@ -157,11 +157,11 @@ HUGE = {
 
 @pytest.mark.parametrize("text", HUGE.values(), ids=HUGE)
 def test_a_megabyte_of_anything_is_read_at_once(text: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     for form in FORMATS:
         reply = read_reply(text, form, 0)
         assert len(reply.calls) + len(reply.broken) <= 1000
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0
 
 
 def test_a_model_without_tools_calls_none() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from groupwise.agents.chat import ContextFull, Conversation
+from groupwise.agents.chat import Conversation
+from groupwise.agents.compression import ContextFull
 from groupwise.agents.frame import NotPlainText
 from groupwise.agents.settings import AgentConfig
 from groupwise.errors import ConfigError
@@ -33,7 +34,7 @@ def talk(language: LanguageModel) -> Iterator[Talk]:
 
     yield start
     for conversation in made:
-        conversation.engine.close()
+        conversation.close()
 
 
 def say(conversation: Conversation, message: str) -> str:
@@ -102,19 +103,36 @@ def test_reset_keeps_the_system_prompt_only(talk: Talk) -> None:
     assert say(conversation, "hi") == first
 
 
-def test_a_full_context_is_said_with_both_numbers_and_harms_nothing(talk: Talk) -> None:
+def test_a_conversation_that_is_nearly_full_is_compressed_and_goes_on(talk: Talk) -> None:
+    conversation = talk(temperature=0.0, system_prompt="be brief")
+    say(conversation, "The code is 4711. " + "x" * 1900)
+    assert not conversation.answers[-1].compressed
+    say(conversation, "y" * 200)
+    last = conversation.answers[-1]
+    assert last.compressed
+    assert len(last.context.ids) <= 2048
+    shown = conversation.agent.tokenizer.decode(last.context.ids)
+    assert shown.startswith("<|system|>be brief<|end|>")
+    assert "4711" in shown
+    assert f"<|user|>{'y' * 200}<|end|>" in shown
+    assert "x" * 1900 in conversation.messages[1]["content"], "the conversation itself is whole"
+    say(conversation, "z")
+    assert not conversation.answers[-1].compressed, "the tokens of the compressed one are carried on"
+
+
+def test_a_message_that_does_not_fit_alone_is_said_with_both_numbers_and_harms_nothing(talk: Talk) -> None:
     conversation = talk(temperature=0.0)
-    say(conversation, "x" * 1970)
-    before = list(conversation.messages)
-    with pytest.raises(ContextFull, match=r"would have 2\d\d\d tokens, and the model takes 2048 with its answer") as e:
-        say(conversation, "x" * 200)
-    assert e.value.hint == "/reset starts over."
-    assert conversation.messages == before
-    say(conversation, "y" * 50)
-    assert conversation.answers[-1].end == "context"
-    with pytest.raises(ContextFull) as e:
-        say(talk(), "x" * 3000)
+    say(conversation, "hi")
+    before = conversation.messages
+    with pytest.raises(
+        ContextFull, match=r"would have 30\d\d tokens .*, and the model takes 2048 with its answer"
+    ) as e:
+        say(conversation, "x" * 3000)
     assert e.value.hint == "Send a shorter message."
+    assert conversation.messages == before
+    assert conversation.agent.store.load(conversation.context.conversation_id).messages == tuple(before)
+    say(conversation, "x" * 2030)
+    assert conversation.answers[-1].end in ("length", "context")
 
 
 def test_a_special_token_in_a_message_is_refused_and_harms_nothing(talk: Talk) -> None:
@@ -144,7 +162,7 @@ def test_a_template_that_rewrites_earlier_turns_changes_nothing_that_was_said(la
     with Conversation(marker, AgentConfig(max_new_tokens=4)) as conversation:
         first = say(conversation, "hi")
         say(conversation, "ho")
-        text = tokenizer.decode(conversation._ids, skip_special_tokens=True)
+        text = tokenizer.decode(conversation.context.ids, skip_special_tokens=True)
         assert text.startswith(f"u:hi;a:{first};u:ho;a:")
 
 
@@ -165,6 +183,6 @@ def test_a_model_that_cannot_converse_says_so(language: LanguageModel) -> None:
     strict.chat_template = "{{ raise_exception('System role not supported') }}"
     with (
         Conversation(LanguageModel(language.model, strict, "x"), AgentConfig(system_prompt="s")) as conversation,
-        pytest.raises(ConfigError, match="refuses messages of system, user: System role not supported"),
+        pytest.raises(ConfigError, match="refuses messages of user: System role not supported"),
     ):
         say(conversation, "hi")

@@ -124,10 +124,11 @@ def test_every_line_is_answered_with_one_object(settings: Path, say: Say) -> Non
         "chat", "tiny", "--max-new-tokens", "6", given="hello\n\n  \nand?\n/reset\nhello\n/exit\nno\n"
     )
     assert (status, len(answers)) == (0, 3)
-    assert answers[0].keys() == {"text", "tokens", "end", "seconds", "tokens_per_second"}
+    assert {"text", "tokens", "end", "seconds", "tokens_per_second", "conversation_id"} <= answers[0].keys()
     assert answers[0]["text"] == answers[2]["text"] != answers[1]["text"]
     assert answers[0]["tokens"] <= 6
-    assert say("chat", "tiny", "--max-new-tokens", "6", "--seed", "1", given="hello\n")[1] != answers[:1]
+    (other,) = say("chat", "tiny", "--max-new-tokens", "6", "--seed", "1", given="hello\n")[1]
+    assert other["text"] != answers[0]["text"]
     assert say("chat", "tiny", given="")[:2] == (0, [])
 
 
@@ -143,6 +144,9 @@ MISTAKES = [
     (["chat", "tiny", "--greedy", "--temperature", "0.5"], 2, "--greedy and --temperature 0.5 contradict each other"),
     (["chat", "tiny", "--temperature", "-1"], 2, "agent.temperature = -1.0 must be >= 0"),
     (["chat", "tiny", "--max-new-tokens", "0"], 2, "agent.max_new_tokens = 0 must be >= 1"),
+    (["chat", "tiny", "--strategy", "sale"], 2, "there is no strategy 'sale'; known are customer_service"),
+    (["chat", "tiny", "--conversation", "a"], 2, "--conversation a names one of a store"),
+    (["chat", "tiny", "--store", "{settings}"], 2, "is no sound SQLite file"),
     (["chat", "./nowhere"], 2, "there is no model folder './nowhere'"),
     (["chat", "latest"], 1, "no run 'latest'"),
     (["chat", "cartpole-2"], 1, "Did you mean 'cartpole-1'?"),
@@ -227,12 +231,24 @@ def test_a_conversation_with_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_full_context_is_told_and_the_conversation_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = iter(["x" * 1990, "x" * 90, "/reset", "hi", "/exit"])
+    lines = iter(["x" * 1990, "x" * 90, "x" * 3000, "hi", "/exit"])
     monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
     with Conversation(load_model("tiny@17"), AgentConfig(max_new_tokens=5)) as conversation:
         talk(conversation, "tiny@17")
-        assert len(conversation.answers) == 1
-    assert "and the model takes 2048 with its answer. /reset starts over." in capsys.readouterr().out
+        assert len(conversation.answers) == 3
+    told = capsys.readouterr()
+    assert told.out.count("(earlier turns no longer fit and were shortened for the model)") == 1
+    assert "and the model takes 2048 with its answer. Send a shorter message." in told.out
+    assert not told.err
+
+
+def test_a_kept_conversation_goes_on_where_it_stood(settings: Path, say: Say) -> None:
+    words = ("chat", "tiny", "--max-new-tokens", "4", "--store", "talks.db", "--conversation", "mine")
+    first, second = say(*words, "--strategy", "sales", given="Hello\nWe need a help desk.\n")[1]
+    assert (first["state"]["stage"], second["state"]["stage"]) == ("opening", "needs")
+    (third,) = say(*words, given="Which plan do you recommend?\n")[1]
+    assert (third["conversation_id"], third["turn"], third["strategy"]) == ("mine", 3, "sales")
+    assert third["state"]["stage"] == "proposal"
 
 
 def test_chat_goes_on_after_lines_that_are_no_text() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from groupwise.cli import COMMANDS, CONFIG_COMMANDS
+from groupwise.config import TrainingConfig
+from groupwise.rewards.finding import KNOWN
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -35,6 +38,19 @@ def test_the_python_of_the_readme_runs(
 def test_the_python_of_the_page_on_groups_runs() -> None:
     for block in blocks(ROOT / "docs" / "grouping.md", "python"):
         exec(compile(block, "grouping.md", "exec"), {"__name__": "grouping"})  # noqa: S102
+
+
+def test_the_python_of_the_page_on_rewards_runs_from_top_to_bottom() -> None:
+    names = {"__name__": "rewards"}
+    for block in blocks(ROOT / "docs" / "rewards.md", "python"):
+        exec(compile(block, "rewards.md", "exec"), names)  # noqa: S102
+
+
+def test_the_page_on_rewards_names_every_reward_there_is_and_its_settings_can_be_read() -> None:
+    page = (ROOT / "docs" / "rewards.md").read_text("utf8")
+    assert [name for name in KNOWN if f"`{name}`" not in page and f'"{name}"' not in page] == []
+    for block in blocks(ROOT / "docs" / "rewards.md", "toml"):
+        assert TrainingConfig.from_dict(tomllib.loads(block)).reward.name in KNOWN
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

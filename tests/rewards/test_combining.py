@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from groupwise.core.objectives import COMBINATIONS
-from groupwise.errors import ConfigError, ContractError
+from groupwise.errors import ConfigError, ContractError, MissingExtra
 from groupwise.rewards.combining import MultiObjectiveRewardFunction, absolute
 from groupwise.rewards.components import KeywordRewardComponent, LengthRewardComponent
 from groupwise.rewards.fallback import WithFallback
@@ -280,3 +280,18 @@ def test_seed_4_example_6_runs_as_it_is_printed(scored):
     )  # fmt: skip
     good, poor = scored(reward, GOOD["customer_service"], "no")
     assert 1.0 >= good.total > 0.8 > 0.3 > poor.total >= 0.0
+
+
+def test_seed_4_a_judge_and_rules_of_thumb_go_together_and_a_judge_that_is_away_is_flagged(scored):
+    judge = pytest.importorskip("groupwise.rewards.judge")
+    try:
+        ruler = judge.RulerRewardFunction(weight=0.4, base_url="http://127.0.0.1:9/v1", api_key="none", retries=0)
+    except MissingExtra as missing:
+        pytest.skip(missing.hint)
+    reward = MultiObjectiveRewardFunction([ruler, MultiObjectiveRewardFunction(weight=0.3)])
+    for score in scored(reward, GOOD["customer_service"], "no"):
+        assert score.flags == (judge.FLAG,)
+        assert {"ruler_general", "multi_objective", "multi_objective.coherence"} <= set(score.parts)
+    assert reward.metrics()["judge/fallback_share"] == 1.0
+    assert [hint.code for hint in reward.hints()] == ["judge_fallback"]
+    ruler.close()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,20 @@ import numpy as np
 import pytest
 import torch
 
+from groupwise.control import product as control
 from groupwise.errors import ConfigError
+from groupwise.rewards.combining import MultiObjectiveRewardFunction
+from groupwise.rewards.environment import EnvironmentReward
+from groupwise.rewards.finding import make_reward
 from groupwise.rewards.heuristic import HeuristicReward
 from groupwise.rewards.neural import NeuralRewardFunction, create_neural_reward_function
 from groupwise.rewards.neural_trainer import NeuralRewardTrainer
 from groupwise.rewards.scoring import per_attempt, score_groups
 from groupwise.rewards.transcripts import LONGEST, Transcript
 from groupwise.training.checkpoint import plain_state
-from groupwise.types import End, Group, Reward, Score, Task, Trajectory
+from groupwise.training.folder import create_run
+from groupwise.training.session import execute
+from groupwise.types import End, Failed, Group, Reward, Score, Task, Trajectory
 
 FILLING = ("the", "box", "came", "by", "post", "with", "a", "note", "and", "one", "more", "part", "in", "blue", "paper")
 SMALL: Any = {"embedding_dim": 32, "hidden_dim": 32, "learning_rate": 3e-3}
@@ -72,7 +80,7 @@ def is_good(attempt: Trajectory) -> float:
 TEACHER = per_attempt(lambda _, attempt: is_good(attempt))
 
 
-def learner(teacher: Reward | None = None, seed: int = 0, **changes: Any) -> NeuralRewardFunction:
+def learner(teacher: Reward | str | None = None, seed: int = 0, **changes: Any) -> NeuralRewardFunction:
     settings = {**SMALL, "teacher": teacher, "seed": seed, **changes}
     return create_neural_reward_function(**settings)
 
@@ -180,6 +188,34 @@ def test_a_resumed_reward_goes_on_bit_for_bit(tmp_path: Path) -> None:
     assert whole.trainer.updates == 14
 
 
+class Spoken(NeuralRewardFunction):
+    """The reward of a cart's run, told in words."""
+
+    async def score_group(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
+        pushed = [" ".join("left" if push else "right" for push in attempt.actions[:12]) for attempt in group]
+        told = [replace(a, meta={"prompt": task.id, "text": text}) for a, text in zip(group, pushed, strict=True)]
+        return await super().score_group(task, told)
+
+
+def test_a_run_that_was_broken_off_learns_the_same_reward(
+    small_config: Callable[..., Any], numbers: Callable[[Path], dict[str, Any]]
+) -> None:
+    def build(cfg: Any) -> Any:
+        trainer = NeuralRewardTrainer(16, 16, 1e-3)
+        return control.build(cfg, reward=Spoken(trainer=trainer, heuristic=EnvironmentReward(), update_frequency=12))
+
+    whole, broken = (create_run(small_config(run_name=name, max_episode_steps=30)) for name in ("whole", "broken"))
+    finished = list(execute(whole, build))
+    for event in execute(broken, build):
+        if event.type == "step" and event.step == 5:
+            break
+    list(execute(broken, build))
+    assert numbers(whole) == numbers(broken)
+    last = [event.data["metrics"] for event in finished if event.type == "step"][-1]
+    assert last["neural/updates"] == 4
+    assert last["neural/loss"] > 0
+
+
 def test_a_state_that_is_kept_does_not_change_when_learning_goes_on() -> None:
     reward = learner(TEACHER, update_frequency=20)
     score_groups(reward, groups(8, 10))
@@ -251,6 +287,25 @@ def test_by_default_it_learns_from_its_heuristic_which_is_asked_once() -> None:
     assert len(asked) == 10
     assert len(reward.trainer.replay) > 20
     assert reward.trainer.range[1] > 20
+
+
+def test_settings_can_name_it_its_teacher_and_a_file_of_preferences(tmp_path: Path) -> None:
+    file = tmp_path / "preferences.jsonl"
+    rows = [{"prompt": q, "chosen": a, "rejected": b} for q, a, b in preferences(0, 50)]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    reward: Any = make_reward("neural", {**SMALL, "teacher": "customer_service", "preferences": str(file)})
+    assert isinstance(reward.teacher, MultiObjectiveRewardFunction)
+    assert len(reward.trainer.replay) + len(reward.trainer.held_out) > 40
+    assert learner("none").teacher is None
+    with pytest.raises(ConfigError, match="is no file of preferences"):
+        learner("none", preferences=str(tmp_path / "nowhere.jsonl"))
+
+
+def test_it_is_a_component_like_any_other(knowing: NeuralRewardFunction) -> None:
+    both = MultiObjectiveRewardFunction([knowing, HeuristicReward(weight=0.5, name="rough")])
+    (scored,) = score_groups(both, groups(5, 1))
+    assert all(isinstance(s, Score) and {"neural", "rough", "neural.certainty"} <= {*s.parts} for s in scored.scores)
+    assert both.metrics()["neural/trusted"] == 1.0
 
 
 def test_whatever_is_said_has_a_score(knowing: NeuralRewardFunction) -> None:

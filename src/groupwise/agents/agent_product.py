@@ -19,7 +19,9 @@ from groupwise.event_loop import EventLoop
 from groupwise.language.engine import Engine
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
+from groupwise.rewards.combining import absolute
 from groupwise.rewards.environment import EnvironmentReward
+from groupwise.rewards.finding import find_reward
 from groupwise.rewards.scoring import Scorer
 from groupwise.training.session import Parts
 from groupwise.training.source import NumberedTasks
@@ -30,6 +32,7 @@ SHOWN, LONGEST = 8, 2000
 
 def check(cfg: TrainingConfig) -> None:
     find_scenarios(cfg.task)
+    find_reward(cfg.reward)
 
 
 def build(
@@ -56,7 +59,7 @@ def build(
         engine, frame, make, sampling(cfg),
         group_size=cfg.rollout.num_generations, seed=cfg.run.seed, limits=limits(cfg),
     )  # fmt: skip
-    reward = reward or EnvironmentReward()
+    reward = reward or find_reward(cfg.reward) or EnvironmentReward()
     source = AgentSource(
         cfg,
         tasks=NumberedTasks(conversation_tasks(scenarios, cfg.run.seed)),
@@ -67,7 +70,7 @@ def build(
         reference=policy.reference_logp if cfg.policy.use_reference_model else None,
     )
     source.engine = engine
-    examination = AgentExamination(cfg, scenarios, engine, frame, reward, source.scorer, talk.loop)
+    examination = AgentExamination(cfg, scenarios, engine, frame, absolute(reward), source.scorer, talk.loop)
     return Parts(policy, source, examination, lambda: examination.shown)
 
 

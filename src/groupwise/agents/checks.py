@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 import re
-import runpy
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from numbers import Real
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Protocol
 
 from groupwise.agents.problems import Problem
 from groupwise.errors import ConfigError, ContractError
 from groupwise.rewards.correctness import last_number
+from groupwise.rewards.user_code import load_module
 from groupwise.types import Score
 
 
@@ -58,10 +54,25 @@ class TextCheck:
         return Score(correct, {"correct": correct, "format": float(answer is not None)})
 
 
-CHECKS: Mapping[str, TextCheck] = {
+class NoCheck:
+    """For rows without right answers, of which `reward.name` says what they are worth."""
+
+    needs_answer = False
+
+    def refuses(self, answer: str) -> str:
+        return ""
+
+    def __call__(self, problem: Problem, text: str, finished: bool, pattern: str) -> Score:
+        raise ContractError(
+            "task.options.check = 'none' leaves nothing to tell right from wrong by", hint="Set reward.name."
+        )
+
+
+CHECKS: Mapping[str, Check] = {
     "exact": TextCheck(lambda answer, right: answer == right),
     "number": TextCheck(lambda answer, right: last_number(answer) == last_number(right), numeric=True),
     "contains": TextCheck(lambda answer, right: right in answer),
+    "none": NoCheck(),
 }
 
 
@@ -126,24 +137,10 @@ def find_check(name: str, columns: Iterable[str]) -> Check:
     module, colon, function = name.rpartition(":")
     if not colon or not module or not function.isidentifier():
         raise _refused(name, "is not a check", f"One of {', '.join(CHECKS)}, or your own as module:function.")
-    found = getattr(_module(name, module), function, None)
+    found = getattr(load_module(module, lambda fault: _refused(name, fault)), function, None)
     if not callable(found):
         raise _refused(name, f"names no function: {module} has no {function!r}")
     return FunctionCheck(name, found, columns)
-
-
-def _module(reference: str, module: str) -> Any:
-    """A module by name, also from the present folder, or by the path of its file."""
-    try:
-        if module.endswith(".py"):
-            return SimpleNamespace(**runpy.run_path(module))
-        sys.path.insert(0, str(Path.cwd()))
-        try:
-            return importlib.import_module(module)
-        finally:
-            sys.path.pop(0)
-    except (Exception, SystemExit) as error:
-        raise _refused(reference, f"cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def _parameters(reference: str, function: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -14,18 +14,24 @@ from groupwise.config import TrainingConfig
 from groupwise.errors import ContractError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.rewards.scoring import Scorer, per_attempt
-from groupwise.types import Failed, Policy, Sample, Score, ScoredGroup, Task
+from groupwise.types import Failed, Policy, Reward, Sample, Score, ScoredGroup, Task
 
 SHOWN, LONGEST = 8, 2000
 
 
 def greedy_evaluation(
-    cfg: TrainingConfig, problems: Problems, engine: Engine, tokenizer: Any, scorer: Scorer
+    cfg: TrainingConfig,
+    problems: Problems,
+    engine: Engine,
+    tokenizer: Any,
+    scorer: Scorer,
+    reward: Reward | None = None,
 ) -> Examination:
     """The evaluation of a run: its held-out problems, the engine that answers them, and who grades the answers."""
     return Examination(
         problems, problems.held_out(cfg.run.eval_seed, cfg.run.eval_episodes), engine, tokenizer, scorer,
         drawn=SamplingParams(**dict(cfg.sampling.items())), samples=cfg.run.eval_samples, seed=cfg.run.eval_seed,
+        reward=reward,
     )  # fmt: skip
 
 
@@ -34,17 +40,17 @@ class Examination:
 
     With `samples` above 1, every problem is also answered that often as in training, for pass@k. An answer that its
     grade fails on, or takes longer over than the scorer waits, is left out and counted in `eval/failed_share`. `shown`
-    are the first few greedy answers of the last time.
+    are the first few greedy answers of the last time. `reward` replaces the problems' own grade.
     """
 
     def __init__(
         self, problems: Problems, held_out: Sequence[Problem], engine: Engine, tokenizer: Any, scorer: Scorer, *,
-        drawn: SamplingParams, samples: int = 1, seed: int = 0,
+        drawn: SamplingParams, samples: int = 1, seed: int = 0, reward: Reward | None = None,
     ) -> None:  # fmt: skip
         self.engine, self.tokenizer, self.scorer = engine, tokenizer, scorer
         self.tasks = [Task(f"{problems.name}/held out {n}", problem, n) for n, problem in enumerate(held_out)]
         self.prompts = [prompt_ids(tokenizer, problem, engine.max_length) for problem in held_out]
-        self.reward = per_attempt(grader(problems))
+        self.reward = reward or per_attempt(grader(problems))
         self.greedy = SamplingParams(max_new_tokens=drawn.max_new_tokens, temperature=0.0)
         self.drawn, self.samples, self.seed = drawn, samples, seed
         self.shown: list[Sample] = []

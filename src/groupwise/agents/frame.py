@@ -168,7 +168,7 @@ class Frame:
         return text
 
     def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False))
+        return list(self.tokenizer.encode(text, add_special_tokens=False, verbose=False))
 
 
 def stand_ins(said: Sequence[Message]) -> Iterator[Message]:

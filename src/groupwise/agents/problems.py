@@ -74,7 +74,12 @@ class Problems(Protocol):
 
 
 def is_correct(score: Score) -> bool | None:
-    """Whether an answer is right: as its score says, or else if it earned all of 1; None for a total beyond 0 to 1."""
-    if "correct" in score.parts:
-        return score.parts["correct"] >= 1.0
-    return score.total >= 1.0 if 0.0 <= score.total <= 1.0 else None
+    """Whether an answer is right: as a part `correct` of its score says, or else if it earned all of 1.
+
+    None where nothing tells: a total beyond 0 to 1, or one that several rewards were combined into.
+    """
+    said = [value for name, value in score.parts.items() if name.rpartition(".")[2] == "correct"]
+    if said:
+        return min(said) >= 1.0
+    combined = len(score.parts) > 1 and "environment" not in score.parts
+    return score.total >= 1.0 if 0.0 <= score.total <= 1.0 and not combined else None

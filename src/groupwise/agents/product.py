@@ -23,6 +23,8 @@ from groupwise.config.rules import needs_critic
 from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
+from groupwise.rewards.combining import absolute
+from groupwise.rewards.finding import find_reward
 from groupwise.rewards.scoring import per_attempt
 from groupwise.training.session import Parts
 from groupwise.training.source import GroupSource
@@ -31,11 +33,16 @@ from groupwise.types import Policy, Reward
 
 def check(cfg: TrainingConfig) -> None:
     find_problems(cfg.task)
+    find_reward(cfg.reward)
 
 
 def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
-    """Everything a language run needs, made from its settings; `reward` replaces the task's own grade."""
+    """Everything a language run needs, made from its settings.
+
+    What `cfg.reward` names replaces the task's own grade, in evaluation too; `reward` replaces both in training.
+    """
     problems = find_problems(cfg.task)
+    grade = find_reward(cfg.reward) or per_attempt(grader(problems))
     language = load_language(cfg)
     critic = needs_critic(cfg.advantage.estimator)
     policy = LanguagePolicy(
@@ -51,13 +58,13 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
         cfg,
         tasks=training_problems(problems, cfg.run.seed),
         rollout=Completions(engine, language.tokenizer, sampling(cfg), cfg.rollout.num_generations, cfg.run.seed),
-        reward=reward or per_attempt(grader(problems)),
+        reward=reward or grade,
         collate=rows_of_tokens,
         values=prefix_values(policy) if critic else None,
         reference=policy.reference_logp if cfg.policy.use_reference_model else None,
     )
     source.engine = engine
-    examination = greedy_evaluation(cfg, problems, engine, language.tokenizer, source.scorer)
+    examination = greedy_evaluation(cfg, problems, engine, language.tokenizer, source.scorer, absolute(grade))
     return Parts(policy, source, examination, lambda: examination.shown)
 
 

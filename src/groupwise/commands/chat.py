@@ -15,15 +15,17 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from groupwise.agents.chat import Answer, ContextFull, Conversation
+from groupwise.agents.chat import Conversation
 from groupwise.agents.environment import BrokenCall, Reply, ToolCall
 from groupwise.agents.frame import NotPlainText
 from groupwise.agents.settings import SAMPLING, AgentConfig
 from groupwise.agents.starting import find_start, language_config, load_run
+from groupwise.agents.strategies import find_strategy
 from groupwise.agents.tool_files import find_tools
 from groupwise.agents.toolbox import Toolbox, ToolResult
+from groupwise.agents.turn import Response
 from groupwise.commands.options import RUNS, Common, RunsDir, answer
-from groupwise.errors import ConfigError, RunNotFound
+from groupwise.errors import ConfigError, ContractError, RunNotFound
 from groupwise.language.loading import LanguageModel, load_model, prepare
 from groupwise.reporting.text import printable
 from groupwise.training.folder import find_run, run_folders
@@ -53,6 +55,9 @@ def chat(
         str | None, Parameter(help="Tools it may call: FILE.py with @tool functions, or module:name.")
     ] = None,
     max_rounds: Annotated[int, Parameter(help="How often in a row it may call them before it answers.")] = 8,
+    strategy: Annotated[str | None, Parameter(help="How it is led: sales, educational and others.")] = None,
+    store: Annotated[Path | None, Parameter(help="A file that keeps conversations; made if it is not there.")] = None,
+    conversation: Annotated[str | None, Parameter(help="Its name in the store: go on with it, or begin it.")] = None,
     runs_dir: RunsDir = Path(RUNS),
     common: Common = Common(),
 ) -> None:
@@ -63,6 +68,10 @@ def chat(
     """
     if greedy and temperature:
         raise ConfigError(f"--greedy and --temperature {temperature} contradict each other", hint="Give one of them.")
+    if conversation is not None and store is None:
+        raise ConfigError(f"--conversation {conversation} names one of a store", hint="Say which: --store FILE.")
+    if strategy is not None:
+        find_strategy(strategy)
     chosen: dict[str, Any] = {
         "system_prompt": system, "temperature": 0.0 if greedy else temperature, "max_new_tokens": max_new_tokens,
         "stop": stop or None,
@@ -75,11 +84,15 @@ def chat(
     config = AgentConfig(**{**own, **given})
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # bytes that are not text do not end a conversation
-    with Conversation(language, config, seed, toolbox, max_rounds) as conversation:
+    with Conversation(
+        language, config, seed, toolbox, max_rounds, strategy=strategy, store=store, conversation_id=conversation
+    ) as held:
         if common.json or not sys.stdin.isatty():
-            answer_lines(conversation, json=common.json)
+            answer_lines(held, json=common.json)
         else:
-            talk(conversation, run)
+            talk(held, run)
+        if store is not None and not common.json:
+            print(f"conversation {held.context.conversation_id} is kept in {store}", file=sys.stderr)
 
 
 def find_partner(name: str, runs_dir: str) -> tuple[LanguageModel, dict[str, Any]]:
@@ -171,7 +184,7 @@ def show_answer(conversation: Conversation, message: str) -> None:
     try:
         for event in events:
             show_event(event)
-    except (ContextFull, NotPlainText) as error:
+    except ContractError as error:
         print(f"{error.message}. {error.hint}")
         return
     except KeyboardInterrupt:
@@ -180,6 +193,8 @@ def show_answer(conversation: Conversation, message: str) -> None:
             raise
     print()
     last = conversation.answers[-1]
+    if last.compressed:
+        print("(earlier turns no longer fit and were shortened for the model)")
     if last.end in CUT:
         print(f"({CUT[last.end].format(tokens=last.tokens, limit=conversation.engine.max_length)})")
 
@@ -215,8 +230,5 @@ def call_facts(result: ToolResult) -> dict[str, Any]:
     return {**asked, "outcome": result.outcome, "content": result.content, "seconds": round(result.seconds, 4)}
 
 
-def facts(last: Answer) -> dict[str, Any]:
-    return {
-        "text": last.text, "tokens": last.tokens, "end": last.end, "seconds": round(last.seconds, 4),
-        "tokens_per_second": round(last.tokens_per_second, 1),
-    }  # fmt: skip
+def facts(last: Response) -> dict[str, Any]:
+    return {"text": last.text, **last.metadata}

@@ -12,16 +12,19 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from groupwise.errors import ConfigError, ContractError
+from groupwise.event_loop import contained
 from groupwise.rewards.fallback import FLAG
+from groupwise.rewards.finding import make_reward
 from groupwise.rewards.function import RewardFunction, attempt_of, turns_of
 from groupwise.rewards.heuristic import HeuristicReward
 from groupwise.rewards.neural_trainer import NeuralRewardTrainer
-from groupwise.rewards.preferences import Row
+from groupwise.rewards.preferences import Row, read_preferences
 from groupwise.rewards.scoring import score_group, score_groups
 from groupwise.rewards.transcripts import Transcript
 from groupwise.types import Failed, Group, Message, Reward, Score, Task, Trajectory
@@ -29,12 +32,14 @@ from groupwise.types import Failed, Group, Message, Reward, Score, Task, Traject
 logger = logging.getLogger(__name__)
 UNPROVEN, BROKEN = "neural_unproven", "neural_failed"
 RECENT = 1000
+HEURISTIC, NOBODY = "heuristic", "none"
 
 
 class NeuralRewardFunction(RewardFunction):
     """Scores in (0, 1); the part `certainty` is 1 less the heads' disagreement.
 
-    `teacher` scores every group that is evaluated, and is learned from; None learns from given preferences alone.
+    `teacher` scores every group that is evaluated, and is learned from: a reward, or the name of one as in the settings
+    (`reward.name`); None, or "none", learns from given preferences alone.
     `heuristic` scores in its place while it is not believed. An update follows every `update_frequency`-th evaluation
     of an attempt. Groups count in the order in which they arrive, however long the teacher takes over each, so that
     the same run learns the same.
@@ -47,7 +52,7 @@ class NeuralRewardFunction(RewardFunction):
         *,
         trainer: NeuralRewardTrainer | None = None,
         update_frequency: int = 100,
-        teacher: Reward | Literal["heuristic"] | None = "heuristic",
+        teacher: Reward | str | None = HEURISTIC,
         heuristic: Reward | None = None,
     ) -> None:
         super().__init__(weight, name)
@@ -56,10 +61,17 @@ class NeuralRewardFunction(RewardFunction):
         self.trainer = trainer or NeuralRewardTrainer()
         self.update_frequency = update_frequency
         self.heuristic: Reward = heuristic or HeuristicReward()
-        self.teacher: Reward | None = self.heuristic if teacher == "heuristic" else teacher
+        self.teacher = self._found(teacher)
         self.evaluations = 0
         self.recent: deque[tuple[float, bool]] = deque(maxlen=RECENT)
         self._turns = _Turns()
+
+    def _found(self, teacher: Reward | str | None) -> Reward | None:
+        if teacher == HEURISTIC:
+            return self.heuristic
+        if isinstance(teacher, str):
+            return None if teacher == NOBODY else make_reward(teacher)
+        return teacher
 
     def add_preferences(self, pairs: Iterable[Row]) -> None:
         """Preferences that somebody has: (prompt, better, worse), or rows with prompt, chosen and rejected."""
@@ -76,7 +88,9 @@ class NeuralRewardFunction(RewardFunction):
 
     async def score_group(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
         attempts = Group(group[0].group_id if group else "", task, tuple(group))
-        lesson = asyncio.ensure_future(self._taught(attempts))  # teachers of several groups may be asked at once
+        lesson = asyncio.ensure_future(
+            contained(self._taught(attempts))
+        )  # teachers of several groups may be asked at once
         try:
             async with self._turns.lock():
                 taught = await lesson
@@ -154,12 +168,15 @@ def create_neural_reward_function(
     weight: float = 1.0,
     update_frequency: int = 100,
     *,
-    teacher: Reward | Literal["heuristic"] | None = "heuristic",
+    teacher: Reward | str | None = HEURISTIC,
     heuristic: Reward | None = None,
+    preferences: str | None = None,
     seed: int = 0,
 ) -> NeuralRewardFunction:
-    """A learned reward with a fresh network."""
+    """A learned reward with a fresh network; `preferences` is a file of them to begin with."""
     trainer = NeuralRewardTrainer(embedding_dim, hidden_dim, learning_rate, seed=seed)
+    if preferences is not None:
+        trainer.add_preferences(read_preferences(Path(preferences)))
     return NeuralRewardFunction(
         weight, trainer=trainer, update_frequency=update_frequency, teacher=teacher, heuristic=heuristic
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -54,6 +56,17 @@ def preference_of(row: Row) -> Preference:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
             f"{row!r:.80} is not a preference", hint="Give (prompt, better, worse) or {prompt, chosen, rejected}."
+        ) from error
+
+
+def read_preferences(path: Path) -> list[Preference]:
+    """The rows of a file of JSON lines."""
+    try:
+        lines = path.read_text("utf8").splitlines()
+        return [preference_of(json.loads(line)) for line in lines if line.strip()]
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path} is no file of preferences: {error}", hint='A line is {"prompt", "chosen", …}.'
         ) from error
 
 

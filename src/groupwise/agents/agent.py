@@ -1,0 +1,144 @@
+"""An agent: a language model with its engine, that answers a prompt."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from groupwise.agents.compression import ContextFull
+from groupwise.agents.frame import Frame
+from groupwise.agents.settings import SAMPLING, AgentConfig
+from groupwise.agents.starting import load_start
+from groupwise.config import TrainingConfig
+from groupwise.errors import ContractError
+from groupwise.language.engine import Engine, SamplingParams
+from groupwise.language.loading import LanguageModel
+from groupwise.types import Message
+
+
+class NotInitialized(ContractError):
+    code = "not_initialized"
+
+
+class Agent:
+    """A language model that answers. `initialize` loads it and starts its engine; `close`, or `async with`, ends it.
+
+    Args:
+      config: an `AgentConfig`, its fields in a mapping, or the name of a model.
+      language: a model that is loaded already; otherwise `initialize` loads the one that the settings name.
+      slots: answers that are made at once; more wait.
+    """
+
+    def __init__(
+        self, config: AgentConfig | Mapping[str, Any] | str, *, language: LanguageModel | None = None, slots: int = 32
+    ) -> None:
+        self.config = _as_config(config)
+        self.slots = slots
+        self._given = language
+        self._parts: tuple[LanguageModel, Engine, Frame | None] | None = None
+        self._answered = 0
+
+    async def initialize(self) -> Self:
+        """Load the model, unless it is there already."""
+        if self._parts is None:
+            self.use(await asyncio.to_thread(self._load) if self._given is None else self._given)
+        return self
+
+    def _load(self) -> LanguageModel:
+        """The model that the settings name; how it samples does not matter here, and may be greedy."""
+        settings = self.config.training_settings()
+        return load_start(TrainingConfig(**{name: value for name, value in settings.items() if name not in SAMPLING}))
+
+    def use(self, language: LanguageModel) -> None:
+        """Answer with this model from now on; what the one before is saying ends here."""
+        frame = Frame(language.tokenizer, f"'{language.name}'") if language.tokenizer.chat_template else None
+        if self._parts is not None:
+            self._parts[1].close()
+        engine = Engine(language.model, language.tokenizer, slots=self.slots).start()
+        self._parts = language, engine, frame
+
+    async def close(self) -> None:
+        """End all answers and free the engine. The model stays with whoever else has it."""
+        if self._parts is not None:
+            await asyncio.to_thread(self._parts[1].close)
+            self._parts = None
+
+    async def __aenter__(self) -> Self:
+        return await self.initialize()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def language(self) -> LanguageModel:
+        """The model with its tokenizer and name, as trainers take it."""
+        return self._ready()[0]
+
+    @property
+    def model(self) -> Any:
+        return self.language.model
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.language.tokenizer
+
+    @property
+    def engine(self) -> Engine:
+        return self._ready()[1]
+
+    @property
+    def frame(self) -> Frame:
+        """The model's chat format; a model without one cannot converse, and this says so."""
+        return self._ready()[2] or Frame(self.tokenizer, f"'{self.language.name}'")
+
+    async def generate_response(self, prompt: str | Sequence[Message], *, seed: int | None = None) -> str:
+        """The answer to a prompt, or to a list of messages. Without a `seed`, answer n is sampled with n.
+
+        A model without a chat template goes on with the text itself.
+        """
+        if self._ready()[2] is None and isinstance(prompt, str):
+            ids = list(self.tokenizer.encode((self.config.system_prompt or "") + prompt))
+        else:
+            ids = self.frame.opening(self._opening(prompt))
+        if seed is None:
+            seed, self._answered = self._answered, self._answered + 1
+        return await self._say(ids, self.config.sampling_params(), seed)
+
+    def _opening(self, prompt: str | Sequence[Message]) -> list[Message]:
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        system = self.config.system_prompt
+        told = (
+            [{"role": "system", "content": system}] if system and messages and messages[0]["role"] != "system" else []
+        )
+        return [*told, *messages]
+
+    async def _say(self, ids: Sequence[int], params: SamplingParams, seed: int) -> str:
+        limit = self.engine.max_length
+        if not 1 <= len(ids) < limit:
+            raise ContextFull(
+                f"the prompt has {len(ids)} tokens, and the model takes 1 to {limit - 1} before its answer",
+                hint="Send a shorter prompt." if ids else "Send a prompt that is not empty.",
+            )
+        future = self.engine.submit(ids, params, seed)
+        try:
+            sampled = await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            self.engine.cancel(future)
+            raise
+        text: str = self.tokenizer.decode(sampled.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text[: min([len(text), *(place for stop in params.stop if (place := text.find(stop)) >= 0)])]
+
+    def _ready(self) -> tuple[LanguageModel, Engine, Frame | None]:
+        if self._parts is None:
+            raise NotInitialized(
+                f"the agent has no model yet: {self.config.model_name!r} is not loaded",
+                hint="Call `await agent.initialize()` first.",
+            )
+        return self._parts
+
+
+def _as_config(config: AgentConfig | Mapping[str, Any] | str) -> AgentConfig:
+    if isinstance(config, AgentConfig):
+        return config
+    return AgentConfig(model_name=config) if isinstance(config, str) else AgentConfig(**config)

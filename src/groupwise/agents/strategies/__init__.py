@@ -1,0 +1,36 @@
+"""Strategies: how a conversation of a kind is led, as a small state that every turn moves on.
+
+A strategy is a frozen dataclass: what it has understood so far. `advance(state, message) -> state` takes a turn of
+either side in, `guidance(state) -> str` tells the model what that asks of its next turn. Both are pure.
+
+    @strategy("waiter")
+    @dataclass(frozen=True, slots=True)
+    class Waiter:
+        ordered: bool = False
+
+        def advance(self, message: Message) -> Waiter:
+            return replace(self, ordered=self.ordered or "please" in message["content"])
+
+        def guidance(self) -> str:
+            return "Confirm the order." if self.ordered else "Ask what it may be."
+"""
+
+from groupwise.agents.strategies.customer_service import CustomerService
+from groupwise.agents.strategies.educational import Educational
+from groupwise.agents.strategies.registry import (
+    DOMAINS,
+    Strategy,
+    UnknownStrategy,
+    find_strategy,
+    known_strategies,
+    report,
+    restore,
+    strategy,
+)
+from groupwise.agents.strategies.sales import Sales
+from groupwise.agents.strategies.technical_support import TechnicalSupport
+
+__all__ = [
+    "DOMAINS", "CustomerService", "Educational", "Sales", "Strategy", "TechnicalSupport", "UnknownStrategy",
+    "find_strategy", "known_strategies", "report", "restore", "strategy",
+]  # fmt: skip

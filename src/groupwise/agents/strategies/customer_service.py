@@ -1,0 +1,175 @@
+"""Customer service: the issue, how the customer feels, what was promised, and whether it is settled."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from groupwise.agents.strategies.registry import strategy
+from groupwise.agents.strategies.signals import Signal, listed, noted, sentences, words_of
+from groupwise.types import Message
+
+Status = Literal["listening", "working", "checking", "resolved", "escalated"]
+Mood = Literal["angry", "upset", "calm", "pleased"]
+
+ISSUES = {
+    "refund": Signal(r"refund\w* | money back | reimburse\w* | charged? back", denied=False),
+    "damaged item": Signal("damaged | broken | defective | cracked | faulty | torn", denied=False),
+    "wrong item": Signal("wrong (?:item|size|colou?r|order|product) | not what i ordered", denied=False),
+    "cancellation": Signal(r"cancel\w* | unsubscribe", denied=False),
+    "billing": Signal(
+        r"""
+            charged (?:twice|wrongly|again) | double charge\w* | invoice | bill(?:ed|ing)? | overcharged
+        """,
+        denied=False,
+    ),
+    "return or exchange": Signal(
+        """
+            return (?:it|this|them|the|my) | exchange | send (?:it|this|them) back
+        """,
+        denied=False,
+    ),
+    "delivery": Signal(
+        r"""
+            (?:not|never|\w+n't|yet to) (?:\w+ )?(?:arriv\w+|receiv\w+|come) | deliver\w* | late | delay\w* | track\w* |
+            shipp?\w* | package | parcel | where is | where's | lost
+        """,
+        denied=False,
+    ),
+    "account": Signal("account | password | log ?in | locked out | sign in", denied=False),
+    "order": Signal("my order | an order | order (?:number|no)", denied=False),
+}
+REFERENCE = re.compile(r"(?:#\s?|\border (?:number |no\.? |id )?#?)([A-Z]{0,4}-?\d{3,})", re.IGNORECASE)
+BAD = Signal(
+    r"""
+        angry | furious | terrible | awful | unacceptable | ridiculous | worst | disappointed | disappointing |
+        annoy\w+ | frustrat\w+ | upset | hate | useless | scam | rude | sick of | fed up | waste | still waiting |
+        not (?:happy|acceptable|good enough|satisfied) | never again | disgrace\w* | joke
+    """,
+    denied=False,
+)
+GOOD = Signal(
+    """
+        thanks? | thank you | great | perfect | wonderful | appreciate | happy | awesome | excellent | lovely |
+        helpful
+    """
+)
+SETTLED = Signal(
+    """
+        that(?:'s| is| was) all | (?:all|it's|that's|is) (?:sorted|settled|solved|resolved|fixed) |
+        that (?:solves|solved|helps|works) | problem solved | nothing else |
+        (?:got|received) (?:it|the refund|my money) | no,? (?:thanks|thank you|that's it|that's all)
+    """
+)
+REOPENS = Signal(
+    r"""
+        still | again | not (?:solved|resolved|fixed|yet) | \w+n't (?:work|solve|help|arrive)\w* | but
+    """,
+    denied=False,
+)
+PERSON = Signal(
+    """
+        manager | supervisor | (?:real|actual) (?:person|human) | a human | complaint | lawyer
+    """,
+    denied=False,
+)
+PROMISE = Signal("i(?:'ll| will| am going to|'m going to) | we(?:'ll| will) | let me")
+OFFERS_MORE = Signal(
+    """
+        anything else | does that (?:help|solve|work) | is (?:that|everything) (?:all right|ok|okay)
+    """
+)
+
+ASKS: dict[Status, str] = {
+    "listening": "Find out what the matter is: greet, and ask for it and the order number, one question at once.",
+    "working": "Say in one sentence what you understood, then what you do about it now.",
+    "checking": "Ask whether the matter is settled, and wait for the answer.",
+    "resolved": "The matter is settled: thank the customer and close; do not open anything new.",
+    "escalated": "Hand over to a person: say who will answer and by when, and sum up the matter for them.",
+}
+TONE: dict[Mood, str] = {
+    "angry": "The customer is angry: apologise first, plainly and once, and do not explain the company.",
+    "upset": "The customer is upset: acknowledge that before anything else.",
+    "calm": "Be friendly and to the point.",
+    "pleased": "The customer is pleased: be warm and brief.",
+}
+
+
+@strategy("customer_service")
+@dataclass(frozen=True, slots=True)
+class CustomerService:
+    """listening → working → checking → resolved or escalated; what comes up again is worked on again.
+
+    `sentiment` from -1 to 1 is a running mean over the customer's messages, and `mood` its name.
+    """
+
+    status: Status = "listening"
+    issue: str = ""
+    references: tuple[str, ...] = ()
+    sentiment: float = 0.0
+    mood: Mood = "calm"
+    promised: tuple[str, ...] = ()
+    complaints: int = 0
+
+    def advance(self, message: Message) -> CustomerService:
+        text = words_of(message)
+        if message["role"] == "user":
+            return self._heard(text)
+        return self._said(text) if message["role"] == "assistant" else self
+
+    def _heard(self, text: str) -> CustomerService:
+        issue = next((name for name, signal in ISSUES.items() if signal.within(text)), "")
+        vague = not issue or (issue in ("order", "delivery") and self.issue not in ("", "order"))
+        feeling = _feeling(text)
+        new = replace(
+            self,
+            issue=self.issue if vague else issue,
+            references=noted(self.references, *REFERENCE.findall(text)),
+            complaints=self.complaints + (feeling < 0),
+        )._feels(feeling)
+        return replace(new, status=new._status(text))
+
+    def _status(self, text: str) -> Status:
+        if self.status == "escalated" or PERSON.within(text) or (self.mood == "angry" and self.complaints >= 3):
+            return "escalated"
+        known, reopened = bool(self.issue), REOPENS.within(text)
+        thanked = GOOD.within(text) and self.status == "checking"
+        if known and not reopened and (SETTLED.within(text) or thanked):
+            return "resolved"
+        if self.status == "resolved" and not reopened and not any(s.within(text) for s in ISSUES.values()):
+            return "resolved"
+        return "working" if known else "listening"
+
+    def _said(self, text: str) -> CustomerService:
+        promises = [s for s in sentences(text) if PROMISE.within(s) and not s.endswith("?")]
+        checking = self.status == "working" and OFFERS_MORE.within(text)
+        return replace(self, promised=noted(self.promised, *promises), status="checking" if checking else self.status)
+
+    def _feels(self, feeling: float) -> CustomerService:
+        sentiment = round(0.5 * self.sentiment + 0.5 * feeling, 3)
+        mood: Mood = (
+            "angry" if sentiment <= -0.6 else "upset" if sentiment < -0.15 else "calm" if sentiment < 0.3 else "pleased"
+        )
+        return replace(self, sentiment=sentiment, mood=mood)
+
+    def guidance(self) -> str:
+        about = f" about: {self.issue}" if self.issue else ""
+        number = f" ({', '.join(self.references)})" if self.references else ""
+        return " ".join([
+            f"You are in customer service{about}{number}.",
+            TONE[self.mood],
+            ASKS[self.status],
+            *listed("You have promised, so keep to it", self.promised),
+        ])  # fmt: skip
+
+
+def _feeling(text: str) -> float:
+    """From -1 to 1: kind words less unkind ones; shouting makes unkind ones count double."""
+    loud = text.count("!") >= 2 or any(word.isupper() and len(word) > 3 for word in re.findall(r"[A-Za-z]+", text))
+    score = (
+        0.5 * GOOD.count(text)
+        - (1.0 if loud else 0.7) * BAD.count(text)
+        - (0.4 if loud and not GOOD.within(text) else 0.0)
+    )
+    return min(1.0, max(-1.0, score))

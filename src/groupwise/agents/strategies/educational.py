@@ -1,0 +1,141 @@
+"""Educational: how far the learner is, estimated from answers, and how to explain accordingly."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from groupwise.agents.strategies.registry import strategy
+from groupwise.agents.strategies.signals import Signal, words_of
+from groupwise.types import Message
+
+Level = Literal["beginner", "intermediate", "advanced"]
+Mode = Literal["explain", "check", "simplify", "extend"]
+
+CONFUSED = Signal(
+    r"""
+        (?:don't|do not|didn't|can't) (?:really |quite )?(?:understand|get|follow|see) | confus\w+ | i'm lost |
+        no idea | makes no sense | what does (?:that|this|it) mean | too (?:hard|fast|difficult|complicated) |
+        not (?:clear|sure) | i don't know | explain (?:it |that )?(?:again|more simply)
+    """,
+    denied=False,
+)
+UNDERSTOOD = Signal(
+    """
+        i see | got it | (?:that )?makes sense | i understand | now i get it | clear now | aha | easy
+    """
+)
+NEWCOMER = Signal(
+    r"""
+        (?:complete |total |absolute )?beginner | new to (?:this|\w+) | never (?:learned|learnt|studied|heard|did) |
+        first time | from scratch
+    """,
+    denied=False,
+)
+VERSED = Signal(
+    r"""
+        (?:i )?already know | i(?:'ve| have) studied | (?:phd|degree|graduate|professor|engineer) |
+        i(?:'m| am) familiar | formal(?:ly)? | rigorous(?:ly)? | prove | proof | derive |
+        derivation | in general | edge cases? | complexity
+    """
+)
+RIGHT = Signal(
+    """
+        correct | exactly | that's right | well done | you got it | right! | perfect | good job | yes,
+    """
+)
+WRONG = Signal(
+    """
+        incorrect | not (?:quite|right|correct|exactly) | wrong | almost | close,? but | try again | mistake
+    """,
+    denied=False,
+)
+TOPIC = re.compile(
+    r"(?:learn|teach me|explain|understand|help me with|about|what (?:is|are)|how (?:do|does)) (?:me )?(?:about |to )?"
+    r"(?P<topic>[\w' -]{3,60}?)(?: work\w*)?[.?!,]*(?:$|\n|[.?!,] )",
+    re.IGNORECASE,
+)
+
+HOW: dict[Level, str] = {
+    "beginner": "Use everyday words and one concrete example; no jargon and no formula without explaining it.",
+    "intermediate": "Use the proper terms, each tied to what the learner knows, and one worked example.",
+    "advanced": "Be exact and brief: definitions, the general case, why it holds and where it fails.",
+}
+ASKS: dict[Mode, str] = {
+    "explain": "Explain one idea, then ask one short question that shows whether it was understood.",
+    "check": "The learner has answered: say first whether it is right and why, before anything new.",
+    "simplify": "The learner is lost: go one step back and explain it another way, in smaller steps.",
+    "extend": "The learner has this: praise briefly and go on to something harder.",
+}
+
+
+@strategy("educational")
+@dataclass(frozen=True, slots=True)
+class Educational:
+    """`ability` from 0 to 1 is raised by right answers and lowered by wrong ones and confusion; `level` names it."""
+
+    topic: str = ""
+    ability: float = 0.45
+    level: Level = "intermediate"
+    mode: Mode = "explain"
+    asked: bool = False
+    answered: bool = False
+    right: int = 0
+    wrong: int = 0
+    streak: int = 0
+
+    def advance(self, message: Message) -> Educational:
+        text = words_of(message)
+        if message["role"] == "user":
+            return self._heard(text)
+        return self._said(text) if message["role"] == "assistant" else self
+
+    def _heard(self, text: str) -> Educational:
+        found = TOPIC.search(text)
+        new = self if self.topic or not found else replace(self, topic=found["topic"].strip().lower())
+        if NEWCOMER.within(text):
+            return replace(new, mode="explain", asked=False)._at(min(self.ability, 0.2))
+        if CONFUSED.within(text):
+            return replace(new, mode="simplify", asked=False, answered=False, streak=min(0, self.streak) - 1)._moved(
+                -0.15
+            )
+        if VERSED.within(text):
+            return replace(new, mode="explain", asked=False)._at(max(self.ability, 0.6))._moved(0.1)
+        if UNDERSTOOD.within(text):
+            return replace(new, mode="extend")._moved(0.05)
+        answered = self.asked and not text.rstrip().endswith("?")
+        return replace(new, mode="check" if answered else "explain", answered=answered, asked=False)
+
+    def _said(self, text: str) -> Educational:
+        """The tutor's verdict on an answer counts; a question it ends with awaits one."""
+        asked = text.rstrip().endswith("?")
+        new = replace(self, asked=asked, answered=False)
+        if not self.answered:
+            return new
+        if WRONG.within(text):
+            streak = min(0, self.streak) - 1
+            mode: Mode = "simplify" if streak <= -2 else "explain"
+            return replace(new, wrong=self.wrong + 1, streak=streak, mode=mode)._moved(-0.12)
+        if RIGHT.within(text):
+            streak = max(0, self.streak) + 1
+            mode = "extend" if streak >= 2 else "explain"
+            return replace(new, right=self.right + 1, streak=streak, mode=mode)._moved(0.12)
+        return new
+
+    def _moved(self, by: float) -> Educational:
+        return self._at(self.ability + by)
+
+    def _at(self, ability: float) -> Educational:
+        ability = round(min(1.0, max(0.0, ability)), 3)
+        level: Level = "beginner" if ability < 0.35 else "intermediate" if ability < 0.65 else "advanced"
+        return replace(self, ability=ability, level=level)
+
+    def guidance(self) -> str:
+        about = f" {self.topic}" if self.topic else ""
+        return " ".join([
+            f"You are teaching{about}; the learner seems to be at the level: {self.level}.",
+            HOW[self.level],
+            ASKS[self.mode],
+            *([f"So far {self.right} answers right, {self.wrong} wrong."] if self.right + self.wrong else []),
+        ])  # fmt: skip

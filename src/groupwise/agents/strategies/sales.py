@@ -1,0 +1,142 @@
+"""Sales: the stages of a sale, moved on by what the customer means."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from groupwise.agents.strategies.registry import strategy
+from groupwise.agents.strategies.signals import Signal, listed, noted, sentences, words_of
+from groupwise.types import Message
+
+Stage = Literal["opening", "needs", "proposal", "objection", "close"]
+Outcome = Literal["open", "won", "lost"]
+
+# In order of what weighs most: a message that objects and asks is an objection.
+INTENTS = {
+    "refuse": Signal(
+        """
+            not interested | no,? thanks?(?: you)? | stop (?:calling|writing|asking) | we decided against | leave it |
+            went with (?:another|someone else|a competitor)
+        """,
+        denied=False,
+    ),
+    "object": Signal(
+        r"""
+            too (?:expensive|much|high|complicated|long|late|big|risky) | expensive | not (?:so |really )?sure |
+            can(?:'t|not) afford | over (?:our |my )?budget | think about it | already (?:have|use|using) |
+            competitors? | cheaper | worried | concern(?:s|ed)? | hesitat\w+ | risky | but (?:we|i|it|that)
+        """,
+        denied=False,
+    ),
+    "buy": Signal(
+        """
+            i'll take (?:it|them|one|two|that) | we'll take (?:it|them|one|two|that) | sign (?:me|us) up |
+            let's do (?:it|that) | let's go ahead | (?:want|like|ready) to (?:buy|order|sign|subscribe|start) |
+            where do (?:i|we) sign | send (?:me|us) the (?:contract|invoice) | we have a deal |
+            place (?:the|an) order
+        """
+    ),
+    "ask": Signal(
+        r"""
+            how much | (?:what|which) (?:do|does|would|is|are|plan|model|one|can)\b[^.!?\n]{0,80}\? | prices? | costs? |
+            recommend | tell me (?:more )?about | (?:does|do|can|could) (?:it|you|they) | features? | demo
+        """,
+        denied=False,
+    ),
+    "need": Signal(
+        """
+            (?:i|we) (?:really |also |just )?(?:need|want|require|must have) | looking for | searching for |
+            (?:i'm|we're|i am|we are) (?:trying|hoping|struggling) |
+            (?:my|our) (?:problem|team|company|goal|current) | budget | (?:people|users|employees|seats)
+        """
+    ),
+    "agree": Signal(
+        """
+            yes | yeah | sure | ok(?:ay)? | sounds (?:good|great|fair|reasonable) | makes sense | that works |
+            perfect | great | fair enough | deal | i like (?:it|that)
+        """
+    ),
+}  # fmt: skip
+
+NEXT: dict[Stage, dict[str, Stage]] = {
+    "opening": {"need": "needs", "ask": "needs", "object": "needs", "buy": "close"},
+    "needs": {"ask": "proposal", "object": "objection", "buy": "close"},
+    "proposal": {"need": "needs", "object": "objection", "agree": "close", "buy": "close"},
+    "objection": {"agree": "close", "buy": "close", "ask": "proposal", "need": "proposal"},
+    "close": {"object": "objection", "ask": "proposal"},
+}
+OFFER = Signal(
+    r"""
+        i(?:'d| would)? (?:recommend|suggest) | our \w+ plan | we offer | would suit you | fits? your
+    """
+)
+BUDGET = re.compile(r"(?:[$€£]\s?\d[\d,.]*\s?k?|\d[\d,.]*\s?(?:dollars|euros|pounds|usd|eur))", re.IGNORECASE)
+
+ASKS: dict[Stage, str] = {
+    "opening": "Greet the customer briefly and ask one open question about what they want to achieve.",
+    "needs": "Find out what they need before you offer anything: ask about use, size and budget, one question at once.",
+    "proposal": "Offer the one option that fits the needs below, and say what it does for each of them.",
+    "objection": "Take the newest objection seriously: repeat it, answer it with a fact, ask whether that settles it.",
+    "close": "Agree on the next step: say what happens, when, and what you need from them. Offer nothing new.",
+}
+ENDED = {
+    "won": "The customer has agreed to buy. Thank them, confirm what was agreed, and do not sell any further.",
+    "lost": "The customer has said no. Accept it politely in one sentence and do not try again.",
+}
+
+
+@strategy("sales")
+@dataclass(frozen=True, slots=True)
+class Sales:
+    """opening → needs → proposal → objection → close, and whether it was won or lost."""
+
+    stage: Stage = "opening"
+    outcome: Outcome = "open"
+    intent: str = ""
+    needs: tuple[str, ...] = ()
+    objections: tuple[str, ...] = ()
+    budget: str = ""
+
+    def advance(self, message: Message) -> Sales:
+        text = words_of(message)
+        if message["role"] == "assistant":
+            offered = self.stage == "needs" and self.needs and OFFER.within(text)
+            return replace(self, stage="proposal") if offered else self
+        return self._heard(text) if message["role"] == "user" else self
+
+    def _heard(self, text: str) -> Sales:
+        intent = next((name for name, signal in INTENTS.items() if signal.within(text)), "")
+        if not intent:
+            return replace(self, intent="")
+        needs = [s for s in sentences(text) if INTENTS["need"].within(s) and not INTENTS["object"].within(s)]
+        objections = [s for s in sentences(text) if INTENTS["object"].within(s)]
+        money = BUDGET.search(text)
+        return replace(
+            self,
+            stage=NEXT[self.stage].get(intent, self.stage),
+            outcome=self._outcome(intent),
+            intent=intent,
+            needs=noted(self.needs, *needs),
+            objections=noted(self.objections, *objections),
+            budget=money.group().strip() if money and "budget" in text.lower() else self.budget,
+        )
+
+    def _outcome(self, intent: str) -> Outcome:
+        """Buying wins, refusing loses, and agreeing to the closing question wins; anything else opens it again."""
+        if intent == "refuse":
+            return "lost"
+        if intent == "buy" or (intent == "agree" and (self.stage == "close" or self.outcome == "won")):
+            return "won"
+        return "open"
+
+    def guidance(self) -> str:
+        asked = ENDED.get(self.outcome, ASKS[self.stage])
+        return " ".join([
+            f"You are selling; the sale is at the stage: {self.stage}.",
+            asked,
+            *listed("What they need", self.needs),
+            *([f"Their budget: {self.budget}."] if self.budget else []),
+            *listed("What they objected", self.objections),
+        ])  # fmt: skip

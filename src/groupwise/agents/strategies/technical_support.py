@@ -1,0 +1,152 @@
+"""Technical support: what is wrong, what was tried, and what to do next, one step after another."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from groupwise.agents.strategies.registry import strategy
+from groupwise.agents.strategies.signals import Signal, clipped, listed, noted, sentences, words_of
+from groupwise.types import Message
+
+Status = Literal["gathering", "trying", "resolved", "escalated"]
+NextStep = Literal["ask_symptoms", "ask_details", "suggest_step", "await_result", "confirm_fix", "hand_over"]
+PATIENCE = 3  # steps that may fail before a person takes over
+
+PROBLEM = Signal(
+    r"""
+        \w+(?:n't| not) (?:\w+ )?(?:work|start|load|open|connect|print|turn on|boot|respond)\w* |
+        won't \w+ | can(?:'t|not) \w+ | errors? | crash\w* | fail(?:s|ed|ing|ure)? | freez\w+ | frozen | slow |
+        blank | black screen | broken | stuck | timed? out | keeps \w+ing | problem | issue | blinks? | drops? |
+        disconnect(?:s|ed|ing)
+    """,
+    denied=False,
+)
+CODE = re.compile(r"\b(?:0x[0-9a-fA-F]{2,}|[A-Z]{1,5}[-_]?\d{2,}|(?:error|code) (?:code )?#?\d{2,})\b")
+ATTEMPT = Signal(
+    "i(?:'ve| have)? (?:already |also )?"
+    "(?:tried|restarted|rebooted|reinstalled|updated|checked|reset|replaced|unplugged|cleared)"
+)
+WORKED = Signal(
+    """
+        (?:it |that |everything )?works? (?:now|again|fine) | (?:it'?s |that |it )?(?:is )?(?:fixed|solved|resolved) |
+        that (?:did it|helped|worked|was it) | it worked | back online | no more errors? | problem (?:is )?gone |
+        working (?:now|again)
+    """
+)
+STILL = Signal(
+    """
+        still | same (?:error|problem|thing|issue|result) |
+        (?:didn't|did not|doesn't|does not) (?:help|work|change|fix) | no (?:luck|change|difference|success|effect) |
+        not (?:working|fixed|solved) | nothing (?:happens|changed|happened)
+    """,
+    denied=False,
+)
+AGAIN = Signal("again | (?:is|it's|came|come) back | returned | once more", denied=False)
+PERSON = Signal(
+    r"""
+        (?:talk|speak) to (?:a|an|the|some)\s?\w+ | real person | human | technician | supervisor | manager
+    """
+)
+VERBS = (
+    "try|restart|reboot|check|open|update|reinstall|unplug|plug|clear|reset|run|press|go to|make sure|turn|disconnect|"
+    "connect|remove|replace|install|disable|enable|close|hold|log|delete|download|switch|verify"
+)
+STEP = re.compile(
+    r"^(?:\d+[.)]\s*|[-*]\s*)?"
+    r"(?:(?:first|next|now|then),? |please |could you |can you |let's |i suggest (?:that )?you )*"
+    rf"(?P<step>(?:{VERBS})\b[^.!?\n]*)",
+    re.IGNORECASE,
+)
+
+ASKS: dict[NextStep, str] = {
+    "ask_symptoms": "Ask what exactly happens and what the user expected.",
+    "ask_details": "Ask for the exact error message, the device and its version before you suggest anything.",
+    "suggest_step": "Suggest exactly one new step, the likeliest first, and ask for its result.",
+    "await_result": "Wait for the result of the step below; ask for it, and suggest nothing else meanwhile.",
+    "confirm_fix": "It works again: say what the cause probably was and how to keep it from coming back.",
+    "hand_over": "Hand over to a technician: sum up symptoms and what was tried, so that nobody has to ask again.",
+}
+
+
+@strategy("technical_support")
+@dataclass(frozen=True, slots=True)
+class TechnicalSupport:
+    """gathering → trying → resolved or escalated; a fault that comes back is tried again."""
+
+    status: Status = "gathering"
+    next_step: NextStep = "ask_symptoms"
+    symptoms: tuple[str, ...] = ()
+    error_codes: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
+    suggested: str = ""
+    failed: int = 0
+    asked_details: bool = False
+
+    def advance(self, message: Message) -> TechnicalSupport:
+        text = words_of(message)
+        if message["role"] == "user":
+            return self._heard(text)._planned()
+        return self._said(text)._planned() if message["role"] == "assistant" else self
+
+    def _heard(self, text: str) -> TechnicalSupport:
+        """What the user reports: a result of the step suggested, things tried before, symptoms."""
+        if PERSON.within(text):
+            return replace(self, status="escalated")
+        worked, still = WORKED.within(text), STILL.within(text)
+        noticed = self._noticed(text, symptoms=not worked or still)
+        if worked and not still and (self.symptoms or self.suggested):
+            done = noted(noticed.tried, self.suggested)
+            return replace(noticed, status="resolved", tried=done, suggested="")
+        if self.suggested and (still or PROBLEM.within(text)):
+            failed = self.failed + 1
+            status: Status = "escalated" if failed >= PATIENCE else "trying"
+            tried = noted(noticed.tried, f"{self.suggested} (did not help)")
+            return replace(noticed, status=status, failed=failed, tried=tried, suggested="")
+        if self.status == "resolved" and (still or AGAIN.within(text) or PROBLEM.within(text)):
+            return replace(noticed, status="trying")
+        return noticed
+
+    def _noticed(self, text: str, *, symptoms: bool) -> TechnicalSupport:
+        parts = sentences(text)
+        tried = [s for s in parts if ATTEMPT.within(s)]
+        wrong = [s for s in parts if s not in tried and (PROBLEM.within(s) or CODE.search(s))] if symptoms else []
+        return replace(
+            self,
+            symptoms=noted(self.symptoms, *wrong),
+            tried=noted(self.tried, *tried),
+            error_codes=noted(self.error_codes, *CODE.findall(text)),
+        )
+
+    def _said(self, text: str) -> TechnicalSupport:
+        """The step that the answer suggests, or that it asked for details."""
+        found = next((match for sentence in sentences(text) if (match := STEP.match(sentence))), None)
+        if found is None:
+            return replace(self, asked_details=self.asked_details or "?" in text)
+        if self.status in ("resolved", "escalated"):
+            return self
+        return replace(self, status="trying", suggested=clipped(found["step"].strip()))
+
+    def _planned(self) -> TechnicalSupport:
+        return replace(self, next_step=self._next())
+
+    def _next(self) -> NextStep:
+        if self.status in ("resolved", "escalated"):
+            return "confirm_fix" if self.status == "resolved" else "hand_over"
+        if self.suggested:
+            return "await_result"
+        if not self.symptoms:
+            return "ask_symptoms"
+        known = self.error_codes or self.tried or self.asked_details or len(self.symptoms) > 1
+        return "suggest_step" if known else "ask_details"
+
+    def guidance(self) -> str:
+        return " ".join([
+            f"You are solving a technical fault; it is {self.status}.",
+            ASKS[self.next_step],
+            *listed("Symptoms", self.symptoms),
+            *listed("Error codes", self.error_codes),
+            *listed("Already tried, do not suggest again", self.tried),
+            *([f"Step under way: {self.suggested}."] if self.suggested else []),
+        ])  # fmt: skip

@@ -1,0 +1,77 @@
+"""A reward in a real run: its parts, correlations and alarms reach the log, and what was seen survives a resume."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from groupwise.config import TrainingConfig
+from groupwise.control import product as control
+from groupwise.rewards.function import RewardFunction
+from groupwise.training.folder import create_run
+from groupwise.training.session import Parts, execute
+from groupwise.types import Hint, Score
+
+
+def metrics_of(events: list[Any], kind: str) -> dict[str, Any]:
+    return next(dict(event.data["metrics"]) for event in reversed(events) if event.type == kind)
+
+
+class Gamed(RewardFunction):
+    """Pays ever more for one thing and less for another, as a policy that games would make it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = 0
+
+    async def score_group(self, task: Any, group: Any) -> list[Score]:
+        self.step += 1
+        noise = np.random.default_rng(self.step).normal(size=len(group))
+        drift = 0.02 * self.step + 0.1 * noise
+        return [Score(0.5 + 0.3 * d, {"flattery": 0.2 + d, "substance": 0.9 - 0.5 * d}) for d in drift.tolist()]
+
+    def metrics(self) -> dict[str, float]:
+        return {"gamed/step": float(self.step)}
+
+    def hints(self) -> tuple[Hint, ...]:
+        return (Hint("gamed_said", "the reward has a word to say", ""),) if self.step == 2 else ()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self.step}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.step = state["step"]
+
+
+def build(cfg: TrainingConfig) -> Parts:
+    return control.build(cfg, reward=Gamed())
+
+
+def hints_of(path: Path) -> list[tuple[int, str]]:
+    lines = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
+    found = [(line["step"], line["data"]["code"]) for line in lines if line["type"] == "hint"]
+    return [(step, code) for step, code in found if code in ("part_gamed", "gamed_said")]
+
+
+def test_an_alarm_is_a_hint_of_the_run_and_comes_at_the_same_step_after_a_resume(
+    small_config: Callable[..., TrainingConfig], numbers: Callable[[Path], dict[str, Any]]
+) -> None:
+    settings = {
+        "num_episodes": 41, "max_episode_steps": 3, "tasks_per_step": 1, "num_epochs": 1, "eval_steps": 0,
+        "save_steps": 30, "group_log_steps": 0, "estimator": "outcome", "advantage_scale": "group_std",
+    }  # fmt: skip
+    whole, broken = (create_run(small_config(run_name=name, **settings)) for name in ("whole", "broken"))
+    events = list(execute(whole, build))
+    for event in execute(broken, build):
+        if event.type == "step" and event.step == 31:
+            break
+    list(execute(broken, build))
+    assert hints_of(whole) == hints_of(broken) == [(2, "gamed_said"), (40, "part_gamed")]
+    assert numbers(whole) == numbers(broken)
+    assert metrics_of(events, "step")["gamed/step"] == 41
+    assert metrics_of(events, "step")["reward/correlation/flattery~substance"] == pytest.approx(-1.0)
