@@ -42,7 +42,7 @@ from groupwise.types import Policy, Score, Task, Trajectory
 
 KEPT = ("sampled", "reward_mean", "right", "safe", "polite", "fluent")
 PAIRS, FLIPPED, TEST_PAIRS = 3000, 0.15, 1000
-STEPS = {"warm": 80, "grpo": 30}
+STEPS = {"warm": 70, "grpo": 24}
 SAMPLES = 4
 ARMS, JUDGED = ("grpo", "placebo"), ("pair_accuracy", "length_only_accuracy", "doubt_finds_errors")
 COMMON: dict[str, Any] = {
