@@ -78,6 +78,15 @@ def test_pairs_of_a_group_are_those_whose_scores_differ_and_a_test_counts_no_tex
     assert len(counted) == len(set(counted)) >= 4
 
 
+def test_a_policy_that_repeats_itself_gives_no_more_evidence() -> None:
+    trainer = NeuralRewardTrainer(16, 16)
+    group = [(said("q", f"text {n}"), float(n)) for n in range(100)]
+    for _ in range(20):
+        trainer.add_scores(group)
+    judged = [s for pair in trainer.held_out for s in (pair.better, pair.worse)]
+    assert 4 < len(judged) == len(set(judged)) < 40
+
+
 def test_what_is_predicted_badly_is_drawn_often_and_weighs_less() -> None:
     replay = PrioritisedReplay(alpha=1.0, beta=1.0)
     for number in range(100):
@@ -97,6 +106,7 @@ def test_the_oldest_preference_makes_room() -> None:
     for number in range(5):
         replay.add(numbered(number))
     assert replay.kept == [numbered(3), numbered(4), numbered(2)]
+    assert NeuralRewardTrainer(16, 16, replay=PrioritisedReplay(capacity=3)).replay.capacity == 3
     again = PrioritisedReplay(capacity=3)
     again.load_state_dict(replay.state_dict())
     again.add(numbered(5))

@@ -58,7 +58,7 @@ class NeuralRewardTrainer:
             raise ConfigError(f"embedding_dim = {embedding_dim} is odd", hint="Half of it reads in each direction.")
         self.network = Opinions(embedding_dim, hidden_dim, heads, seed)
         self.optimizer = _optimizer(self.network, learning_rate)
-        self.replay = replay or PrioritisedReplay()
+        self.replay = PrioritisedReplay() if replay is None else replay
         self.held_out: deque[Preference] = deque(maxlen=HELD_OUT)
         self.split = Split()
         self.alone: dict[bool, Scored] = {}
@@ -97,12 +97,18 @@ class NeuralRewardTrainer:
     def _add(self, held_out: bool, pairs: Sequence[Preference]) -> None:
         for pair in pairs:
             if held_out:
-                self.held_out.append(pair)
+                self._keep_to_judge(pair)
                 continue
             self.replay.add(pair)
             self.credit += PASSES / BATCH
             if pair.scores is not None:
                 self.range = (min(self.range[0], pair.scores[1]), max(self.range[1], pair.scores[0]))
+
+    def _keep_to_judge(self, pair: Preference) -> None:
+        """Successes are counted as if independent, so no conversation is in two of the pairs."""
+        known = {said for kept in self.held_out for said in (kept.better, kept.worse)}
+        if pair.better not in known and pair.worse not in known:
+            self.held_out.append(pair)
 
     # Learning.
 
@@ -126,7 +132,7 @@ class NeuralRewardTrainer:
             losses = [self._step() for _ in range(steps)]
             self.loss = sum(losses) / len(losses) if losses else self.loss
             self._judge()
-        except Exception as error:
+        except Exception as error:  # the boundary: whatever fails in here must not end a run
             logger.warning("the learned reward keeps its weights: %s: %s", type(error).__name__, error)
             self.network.load_state_dict(before[0])
             self.optimizer.load_state_dict(before[1])
