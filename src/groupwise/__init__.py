@@ -31,6 +31,9 @@ _HOMES = {
     "create_value_function": "groupwise.language.value",
     "TrajectoryDataset": "groupwise.language.dataset",
     "AgentConfig": "groupwise.agents.settings",
+    "NeuralRewardFunction": "groupwise.rewards.neural",
+    "create_neural_reward_function": "groupwise.rewards.neural",
+    "NeuralRewardTrainer": "groupwise.rewards.neural_trainer",
     "Agent": "groupwise.agents.agent",
     "MultiTurnAgent": "groupwise.agents.multiturn",
     "ConversationEnvironment": "groupwise.agents.environments.conversation",
@@ -111,6 +114,8 @@ if TYPE_CHECKING:
         create_sales_ruler,
         create_technical_support_ruler,
     )
+    from groupwise.rewards.neural import NeuralRewardFunction, create_neural_reward_function
+    from groupwise.rewards.neural_trainer import NeuralRewardTrainer
     from groupwise.rewards.presets import (
         create_creative_reward,
         create_customer_service_reward,
