@@ -344,13 +344,16 @@ def test_a_long_conversation_always_fits_and_keeps_its_beginning(talker: Any, su
             name = (await agent.start_conversation("ann")).conversation_id
             compressed = 0
             for turn in range(8):
-                response = await agent.generate_multiturn_response(name, f"Message {turn}: " + "words and more " * 24)
+                text = f"Message {turn}: " + "words and more " * 24 if turn else "We need a desk."
+                response = await agent.generate_multiturn_response(name, text, "sales")
                 compressed += response.compressed
                 assert len(response.context.ids) <= agent.engine.max_length
-            assert 1 <= compressed <= 3, "not at every turn"
+            assert 1 <= compressed <= 4, "not at every turn"
             shown = agent.tokenizer.decode(response.context.ids)
-            assert shown.startswith("<|system|>be brief<|end|><|user|>Message 0: words")
+            assert shown.startswith("<|system|>be brief")
+            assert "<|user|>We need a desk.<|end|>" in shown
             assert "earlier messages" in shown
+            assert "at the stage: needs" in shown, "what the strategy asks for is not what is left out"
             assert "Message 7" in shown
             assert response.context.turns == 8
 
@@ -478,37 +481,34 @@ def test_a_model_that_never_stops_calling_is_stopped(talker: Any) -> None:
     run(ask())
 
 
-def template(first: bool, later: bool) -> Any:
+REFUSED, LEFT_OUT = "{{ raise_exception('no system here') }}", ""
+SHOWN = "{{ m.role[0] }}:{{ m.content }};"
+
+
+def shape_of(first: str, later: str) -> Shape:
+    """Of a template that treats a system message at the beginning, and one further on, in these ways."""
     tokenizer = load_model("tiny").tokenizer
-    refuse = "{{ raise_exception('no system here') }}"
     tokenizer.chat_template = (
-        "{%- for m in messages -%}{%- if m.role == 'system' -%}"
-        f"{{%- if loop.first -%}}{'' if first else refuse}{{%- else -%}}{'' if later else refuse}{{%- endif -%}}"
-        "{%- endif -%}{{ m.role[0] }}:{{ m.content }};{%- endfor -%}a:"
-    )
-    return tokenizer
+        "{%- for m in messages -%}{%- if m.role == 'system' and loop.first -%}" + first
+        + "{%- elif m.role == 'system' -%}" + later + "{%- else -%}" + SHOWN + "{%- endif -%}{%- endfor -%}a:"
+    )  # fmt: skip
+    return Shape(Frame(tokenizer))
 
 
 @pytest.mark.parametrize(
     ("first", "later", "wanted"),
     [
-        (True, True, ["system s\n\nt", "user u\n\nv", "assistant a", "system n", "user w"]),
-        (True, False, ["system s\n\nt", "user u\n\nv", "assistant a", "user n\n\nw"]),
-        (False, False, ["user s\n\nt\n\nu\n\nv", "assistant a", "user n\n\nw"]),
+        (SHOWN, SHOWN, ["system s\n\nt", "user u\n\nv", "assistant a", "system n", "user w"]),
+        (SHOWN, REFUSED, ["system s\n\nt", "user u\n\nv", "assistant a", "user n\n\nw"]),
+        (SHOWN, LEFT_OUT, ["system s\n\nt", "user u\n\nv", "assistant a", "user n\n\nw"]),
+        (REFUSED, REFUSED, ["user s\n\nt\n\nu\n\nv", "assistant a", "user n\n\nw"]),
+        (LEFT_OUT, LEFT_OUT, ["user s\n\nt\n\nu\n\nv", "assistant a", "user n\n\nw"]),
     ],
 )
-def test_messages_take_the_shape_that_a_template_allows(first: bool, later: bool, wanted: list[str]) -> None:
-    shape = Shape(Frame(template(first, later)))
-    said = [
-        ("system", "s"),
-        ("system", "t"),
-        ("user", "u"),
-        ("user", "v"),
-        ("assistant", "a"),
-        ("system", "n"),
-        ("user", "w"),
-    ]
-    fitted = shape.fit([{"role": role, "content": content} for role, content in said], opening=True)
+def test_messages_take_the_shape_that_a_template_allows(first: str, later: str, wanted: list[str]) -> None:
+    said = ["system s", "system t", "user u", "user v", "assistant a", "system n", "user w"]
+    messages = [dict(zip(("role", "content"), text.split(), strict=True)) for text in said]
+    fitted = shape_of(first, later).fit(messages, opening=True)
     assert [f"{m['role']} {m['content']}" for m in fitted] == wanted
 
 

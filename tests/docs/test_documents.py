@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from groupwise.agents.strategies import registry
 from groupwise.cli import COMMANDS, CONFIG_COMMANDS
 from groupwise.config import TrainingConfig
 from groupwise.rewards.finding import KNOWN
@@ -40,6 +44,12 @@ def test_the_python_of_the_page_on_groups_runs() -> None:
         exec(compile(block, "grouping.md", "exec"), {"__name__": "grouping"})  # noqa: S102
 
 
+def test_the_python_of_the_page_on_conversations_runs() -> None:
+    names = {"__name__": "conversations"}
+    for block in blocks(ROOT / "docs" / "conversations.md", "python"):
+        exec(compile(block, "conversations.md", "exec"), names)  # noqa: S102
+
+
 def test_the_python_of_the_page_on_tools_runs(capsys: pytest.CaptureFixture[str]) -> None:
     names = {"__name__": "tools"}
     for block in blocks(ROOT / "docs" / "tools.md", "python"):
@@ -47,6 +57,29 @@ def test_the_python_of_the_page_on_tools_runs(capsys: pytest.CaptureFixture[str]
     assert [line.split(" | ")[0] for line in capsys.readouterr().out.splitlines()] == [
         "['amount', 'source']", "ok", "bad_arguments", "unknown_tool", "raised",
     ]  # fmt: skip
+
+
+def test_the_python_of_the_page_on_agents_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One block after the other, as in a notebook: `await` stands by itself."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_known", dict(registry._known))
+    names: dict[str, Any] = {"__name__": "agents"}
+
+    async def run() -> None:
+        for block in blocks(ROOT / "docs" / "agents.md", "python"):
+            code = compile(block, "agents.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+            if (waiting := eval(code, names)) is not None:  # noqa: S307
+                await waiting
+
+    asyncio.run(run())
+    out = capsys.readouterr().out
+    for shown in (
+        "8 different answers", "2 delivery ['4711']", "objection - That is too expensive.", "educational",
+        "{'ordered': True}", "61 messages became 12", "(1,)",
+    ):  # fmt: skip
+        assert shown in out
 
 
 def test_the_python_of_the_page_on_rewards_runs_from_top_to_bottom() -> None:

@@ -27,6 +27,7 @@ Block: TypeAlias = tuple[Message, ...]
 """A message and the results of the tools it called: they stay or go together."""
 
 SUMMARY = "summary"
+ASKING = ("system", "user")  # the roles that a turn begins with
 LETTERS_PER_TOKEN = 16  # no text needs fewer tokens than this, near enough; it spares counting what cannot fit
 LONGEST_SENTENCE = 300
 WORD, SENTENCE = re.compile(r"\w+"), re.compile(r"(?<=[.!?])\s+|\n+")
@@ -69,8 +70,8 @@ async def compress(
       budget: tokens, as `count` counts them.
       count: how many tokens some messages have.
       summarise: writes the summary; without one, sentences are picked. One that fails is reported and replaced.
-      first, recent: turns kept word for word at either end, fewer where they do not fit. A turn is a user's message
-        and all up to the next.
+      first, recent: turns kept word for word at either end, fewer where they do not fit. A turn is a user's message,
+        with what the system says before it, and all up to the next.
 
     A single turn too long for the budget is shortened, with a mark that says by how much; `ContextFull` if even that
     does not help.
@@ -115,36 +116,36 @@ def _plans(messages: Sequence[Message], first: int, recent: int) -> Iterator[Pla
 
     The strictest keeps no more than the newest question.
     """
-    blocks = blocks_of(messages)
+    before = tuple(block for block in blocks_of(messages) if block[0].get("name") == SUMMARY)
+    blocks = [block for block in blocks_of(messages) if block not in before]
     opening = next((n for n, block in enumerate(blocks) if block[0]["role"] != "system"), len(blocks))
-    head = tuple(block for block in blocks[:opening] if block[0].get("name") != SUMMARY)
-    before = tuple(block for block in blocks[:opening] if block[0].get("name") == SUMMARY)
+    head = tuple(blocks[:opening])
     turns = _turns(blocks[opening:])
     for most in range(min(recent, len(turns)), 0, -1):
         start = min(first, len(turns) - most)
         middle = [block for turn in turns[start : len(turns) - most] for block in turn]
         begun = tuple(block for turn in turns[:start] for block in turn)
-        newest = tuple(block for turn in turns[len(turns) - most :] for block in turn)
-        yield Plan((*head, *begun), newest, (*before, *middle))
+        recently = tuple(block for turn in turns[len(turns) - most :] for block in turn)
+        yield Plan((*head, *begun), recently, (*before, *middle))
     if not turns:
         yield from [Plan(head, (), before)] * 2
         return
     earlier = (*before, *(block for turn in turns[:-1] for block in turn))
-    *said, last = turns[-1]
-    for dropped in range(len(said) or 1):
-        asked, rest = said[:1], said[1:]
-        yield Plan(head, (*asked, *rest[dropped:], last), (*earlier, *rest[:dropped]))
-    asked, rest = (said[:1], [*said[1:], last]) if said and last[0]["role"] != "user" else ([last], said)
-    yield Plan(head, tuple(asked), (*earlier, *rest))
+    answered = next((n for n, block in enumerate(turns[-1]) if block[0]["role"] not in ASKING), len(turns[-1]))
+    asked, rest = turns[-1][:answered], turns[-1][answered:]
+    for dropped in range(len(rest) or 1):
+        yield Plan(head, (*asked, *rest[dropped:]), (*earlier, *rest[:dropped]))
+    newest = asked[-1:] or rest[-1:]
+    yield Plan(head, tuple(newest), (*earlier, *(block for block in turns[-1] if block is not newest[0])))
 
 
 def _turns(blocks: Sequence[Block]) -> list[list[Block]]:
-    """A turn begins with a user's message; messages of a user in a row are one turn."""
+    """A turn begins with what a user says, or what the system says before that, once somebody else has spoken."""
     turns: list[list[Block]] = []
     before = ""
     for block in blocks:
         role = block[0]["role"]
-        if not turns or (role == "user" and before != "user"):
+        if not turns or (role in ASKING and before not in ASKING):
             turns.append([])
         turns[-1].append(block)
         before = role

@@ -112,7 +112,7 @@ class MultiTurnAgent(Agent):
         super().use(language)
         if self.toolbox is not None:
             self.frame.call_format()
-        self._shape = Shape(self.frame)
+        self._shape = Shape(self.frame, self._schemas)
         known = [sorted(self.tokenizer.get_vocab().items()), str(self.tokenizer.chat_template), list(self._schemas)]
         self.frame_mark = hashlib.sha256(json.dumps(known, default=str).encode()).hexdigest()[:16]
 

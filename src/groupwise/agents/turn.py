@@ -159,9 +159,10 @@ class Turn:
                 ended=agent.frame.ended(sampled), frame=agent.frame_mark, draws=context.draws + 1,
             ))  # fmt: skip
         except ConversationBusy as error:
-            message = f"{error.message}; what the user said is part of it, this answer is not"
-            raise ConversationBusy(message, hint="Load it and go on from there.") from None
-        self.text, self.end, self.answered = said.text, sampled.end, True
+            told = f"{error.message}; what the user said is part of it, this answer is not"
+            raise ConversationBusy(told, hint="Load it and go on from there.") from None
+        self.text = said.text.removesuffix(said.rest) if reply.written else said.text
+        self.end, self.answered = sampled.end, True
         self.tokens, self.seconds = self.tokens + len(sampled), self.seconds + said.seconds
         return reply
 

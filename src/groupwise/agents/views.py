@@ -6,7 +6,7 @@ database, a `summary` of earlier turns. Each has its kind as `name`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from groupwise.agents.compression import shorten
@@ -16,6 +16,7 @@ from groupwise.types import Message
 
 GUIDANCE, EXAMPLES = "guidance", "examples"
 NOT_RUN = "error: it was not run"
+PROBE = "as the system says"
 
 
 def note(kind: str, content: str, **more: Any) -> Message:
@@ -64,13 +65,16 @@ def unanswered_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
 class Shape:
     """How a chat template takes system messages: anywhere, only first, or not at all; found by trying.
 
-    Where it does not take one, its text is put in front of the next user's message.
+    Some refuse them and some leave them out without a word, and some have another template for tools. Where one is not
+    taken, its text is put in front of the next user's message.
     """
 
-    def __init__(self, frame: Frame) -> None:
-        said, asked = {"role": "system", "content": "s"}, {"role": "user", "content": "u"}
-        self.first = _takes(lambda: frame.opening([said, asked]))
-        self.later = self.first and _takes(lambda: frame.following([said, asked], True))
+    def __init__(self, frame: Frame, tools: Sequence[Mapping[str, Any]] = ()) -> None:
+        said, asked = {"role": "system", "content": PROBE}, {"role": "user", "content": "u"}
+        before = [asked, {"role": "assistant", "content": "a"}]
+        self.first = _shows(frame, lambda: frame.opening([said, asked], tools))
+        begun = _shows(frame, lambda: frame.opening([*before, said, asked], tools))
+        self.later = self.first and begun and _shows(frame, lambda: frame.following([said, asked], True))
 
     def fit(self, messages: Sequence[Message], *, opening: bool) -> list[Message]:
         """The messages in that shape; system messages in a row are one, and so are those of a user."""
@@ -90,12 +94,11 @@ class Shape:
         return fitted
 
 
-def _takes(render: Callable[[], object]) -> bool:
+def _shows(frame: Frame, render: Callable[[], list[int]]) -> bool:
     try:
-        render()
+        return PROBE in frame.tokenizer.decode(render())
     except ConfigError:
         return False
-    return True
 
 
 def as_example(messages: Sequence[Message], limit: int = 2000) -> str:
