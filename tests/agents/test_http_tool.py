@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from groupwise.agents.environment import ToolCall
-from groupwise.agents.http_tool import HttpTool, Rules, in_url, is_public
+from groupwise.agents.http_tool import HttpTool, Request, Rules, in_url, is_public
 from groupwise.agents.json_schema import annotation
 from groupwise.agents.toolbox import Toolbox, ToolResult
 from groupwise.agents.tools import BadArguments, ToolError
@@ -217,6 +217,14 @@ def test_redirects_keep_to_the_rules(base: str) -> None:
     assert (kept["method"], kept["body"]) == ("POST", '{"open": true, "number": "1"}')
     aside = json.loads(call(make(f"{base}/aside", allowed_hosts=("localhost",))).content)
     assert aside["key"] is None, "the headers stay with the host they are for"
+
+
+def test_a_redirect_does_not_leave_encryption() -> None:
+    request = Request("GET", "https://h/a", {"X-Key": "k"})
+    assert request.redirected(302, "/b").headers == {"X-Key": "k"}
+    assert request.redirected(302, "https://h:444/b").headers == {}
+    with pytest.raises(ToolError, match="without encryption"):
+        request.redirected(302, "http://h/b")
 
 
 def test_a_private_address_is_refused_unless_allowed(base: str) -> None:

@@ -35,3 +35,4 @@ def test_closing_ends_even_work_that_will_not_be_cancelled(stubborn: bool, monke
     loop.close()
     assert time.monotonic() - began < 0.5
     assert left[0].done() is not stubborn
+    left[0]._log_destroy_pending = False
