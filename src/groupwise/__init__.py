@@ -31,8 +31,17 @@ _HOMES = {
     "create_value_function": "groupwise.language.value",
     "TrajectoryDataset": "groupwise.language.dataset",
     "AgentConfig": "groupwise.agents.settings",
+    "NeuralRewardFunction": "groupwise.rewards.neural",
+    "create_neural_reward_function": "groupwise.rewards.neural",
+    "NeuralRewardTrainer": "groupwise.rewards.neural_trainer",
     "Agent": "groupwise.agents.agent",
     "MultiTurnAgent": "groupwise.agents.multiturn",
+    "ConversationEnvironment": "groupwise.agents.environments.conversation",
+    "TaskEnvironment": "groupwise.agents.environments.task",
+    "GRPOTrainer": "groupwise.agents.trainer",
+    "MultiTurnGRPOTrainer": "groupwise.agents.trainer",
+    "train": "groupwise.agents.trainer",
+    "train_with_trl_grpo": "groupwise.agents.trl_bridge",
     "RewardFunction": "groupwise.rewards.function",
     "LengthRewardComponent": "groupwise.rewards.components",
     "KeywordRewardComponent": "groupwise.rewards.components",
@@ -67,8 +76,12 @@ __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
     from groupwise.agents.agent import Agent
+    from groupwise.agents.environments.conversation import ConversationEnvironment
+    from groupwise.agents.environments.task import TaskEnvironment
     from groupwise.agents.multiturn import MultiTurnAgent
     from groupwise.agents.settings import AgentConfig
+    from groupwise.agents.trainer import GRPOTrainer, MultiTurnGRPOTrainer, train
+    from groupwise.agents.trl_bridge import train_with_trl_grpo
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
     from groupwise.control.analysis import GRPOvsPPOAnalyzer
     from groupwise.control.grpo import (
@@ -101,6 +114,8 @@ if TYPE_CHECKING:
         create_sales_ruler,
         create_technical_support_ruler,
     )
+    from groupwise.rewards.neural import NeuralRewardFunction, create_neural_reward_function
+    from groupwise.rewards.neural_trainer import NeuralRewardTrainer
     from groupwise.rewards.presets import (
         create_creative_reward,
         create_customer_service_reward,

@@ -80,8 +80,7 @@ async def _cancel_others() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
-    done = (
-        (await asyncio.wait(others, timeout=PATIENCE))[0] if others else ()
-    )  # some may not let themselves be cancelled
+    # Some may not let themselves be cancelled.
+    done = (await asyncio.wait(others, timeout=PATIENCE))[0] if others else ()
     for task in done:
         task.cancelled() or task.exception()

@@ -85,6 +85,18 @@ def test_scores_of_conversations_teach(tmp_path: Path, estimator: str) -> None:
     assert "reward/part/letters" in [e for e in events if e.type == "step"][-1].data["metrics"]
 
 
+def test_a_reward_of_the_settings_takes_the_place_of_the_environments_own(tmp_path: Path) -> None:
+    reward = {"name": "customer_service", "options": {"normalization_method": "pareto"}}
+    cfg = config(tmp_path, reward=reward, num_episodes=1, tasks_per_step=1, eval_steps=1, eval_episodes=2)
+    events = run(cfg, scenarios=Letters())
+    step, evaluation = ([e for e in events if e.type == kind][-1].data["metrics"] for kind in ("step", "eval"))
+    assert {"reward/part/empathy", "reward/part/average"} <= set(step)
+    assert "reward/part/environment" not in step
+    assert "eval/accuracy" not in evaluation
+    with pytest.raises(ConfigError, match="Did you mean 'sales'"):
+        agent_product.check(config(tmp_path, environment="orders", reward_name="sale"))
+
+
 def test_scenarios_of_ones_own_come_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FILE)
     name = f"python:{tmp_path / 'mine.py'}:Scenarios"

@@ -39,6 +39,7 @@ def read(form: str, text: str) -> Reply:
         ("object", f' <|python_tag|>{ONE}; {TWO}', [A, B]),
         ("object", f"{ONE}\n{TWO}\n", [A, B]),
         ("object", '{"answer": 42}', []),
+        ("object", '{"name": "Ada", "age": 36}', []),
         ("object", f"The call would be {ONE}", []),
         ("list", f"[TOOL_CALLS] [{ONE}, {TWO}]", [A, B]),
         ("list", f"So: [TOOL_CALLS][{ONE}]", [A]),

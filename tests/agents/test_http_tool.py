@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -126,7 +126,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     stop.clear()
 
 
-def call(tool: HttpTool, **arguments: Any) -> ToolResult:
+def call(tool: HttpTool, /, **arguments: Any) -> ToolResult:
     (result,) = asyncio.run(Toolbox([tool]).run([ToolCall("c", tool.name, arguments)]))
     return result
 
@@ -197,12 +197,17 @@ def test_nobody_there_and_nowhere_are_said() -> None:
 
 
 def test_a_connection_that_drips_is_ended_soon_after_its_call(base: str) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     call(make(f"{base}/drip", timeout=0.05))
-    deadline = time.monotonic() + 3
-    while threading.active_count() > before + 1 and time.monotonic() < deadline:  # the server's own thread goes on
-        time.sleep(0.02)
-    assert threading.active_count() <= before + 1
+    (own,) = (thread for thread in set(threading.enumerate()) - before if thread.name == "tool")
+    own.join(3)
+    assert not own.is_alive()
+
+
+def test_any_name_can_be_a_parameter(base: str) -> None:
+    names = {"self": {"type": "string"}, "arguments": {"type": "string"}}
+    told = json.loads(call(make(f"{base}/echo", parameters={"properties": names}), self="a", arguments="b").content)
+    assert told["path"] == "/echo?self=a&arguments=b"
 
 
 def test_redirects_keep_to_the_rules(base: str) -> None:
@@ -217,8 +222,6 @@ def test_redirects_keep_to_the_rules(base: str) -> None:
 def test_a_private_address_is_refused_unless_allowed(base: str) -> None:
     result = call(make(f"{base}/echo", allow_private=False))
     assert result.content == "error: the host '127.0.0.1' is on a private network, which is not allowed"
-    from urllib.parse import urlsplit
-
     with pytest.raises(ToolError, match="private network"):
         Rules(("localhost",), False, 1.0, 1).addresses(urlsplit("http://localhost/"))
 
@@ -271,6 +274,17 @@ def test_an_argument_cannot_climb_out_of_its_place(value: str) -> None:
         ({"url": "http://h/", "parameters": {"properties": {"x": {"type": "date"}}}}, r"orders\.x has the type 'date'"),
         ({"url": "http://h/", "parameters": {"properties": {"x": {"not": {}}}}}, r"orders\.x has 'not'"),
         ({"url": "http://h/", "parameters": {"required": ["x"]}}, "requires 'x', which is none"),
+        ({"url": "http://h/", "parameters": {"properties": [1]}}, r"has the properties \[1\], not an object"),
+        ({"url": "http://h/", "parameters": {"properties": {"x": {"enum": []}}}}, r"has the values \[\]"),
+        ({"url": "http://h/", "parameters": {"properties": {"x": {"enum": [1.5]}}}}, r"has the values \[1.5\]"),
+        (
+            {"url": "http://h/", "parameters": {"properties": {"x": {"type": "string", "pattern": "("}}}},
+            "orders has a parameter of a type that JSON cannot carry",
+        ),
+        (
+            {"url": "http://h/", "parameters": {"properties": {"x": {"type": "boolean", "minLength": 2}}}},
+            "has 'minLength', which means nothing here",
+        ),
     ],
 )
 def test_a_tool_that_cannot_work_is_refused(options: dict[str, Any], said: str) -> None:
@@ -287,6 +301,7 @@ def test_a_tool_that_cannot_work_is_refused(options: dict[str, Any], said: str) 
         ({"type": "integer", "minimum": 0, "exclusiveMaximum": 3}, [0, 2], [-1, 3, "1", 1.5, True]),
         ({"type": "number"}, [1, 1.5], ["1", None]),
         ({"type": ["string", "null"]}, ["a", None], [1]),
+        ({"type": ["string", "integer"], "maxLength": 1, "minimum": 5}, ["a", 50], ["aa", 4]),
         ({"enum": ["a", 1]}, ["a", 1], ["b", 2]),
         ({"const": "a"}, ["a"], ["b"]),
         ({"anyOf": [{"type": "integer"}, {"type": "boolean"}]}, [1, True], ["1"]),

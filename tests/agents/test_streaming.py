@@ -72,3 +72,20 @@ def test_no_part_of_a_stop_string_is_ever_shown(text: str, stop: tuple[str, ...]
     assert "".join(given) == shown
     for end in range(len(given)):
         assert shown.startswith("".join(given[:end]))
+
+
+@pytest.mark.parametrize(
+    ("text", "held", "shown"),
+    [
+        ("see <tool_call>{}", ("<tool_call>",), "see "),
+        ("a < b <tool> c", ("<tool_call>",), "a < b <tool> c"),
+        ("@add {}", ("\n@",), ""),
+        ("so\n@add {}", ("\n@",), "so"),
+        ("me@home\nyes", ("\n@",), "me@home\nyes"),
+    ],
+)
+def test_from_a_mark_on_text_is_held_back_to_the_end(text: str, held: tuple[str, ...], shown: str) -> None:
+    stream = TextStream(CHARACTERS, held=held)
+    given = [stream.feed(token) for token in CHARACTERS.encode(text, add_special_tokens=False)]
+    assert "".join(given) == shown
+    assert shown + stream.finish() == text == stream.text

@@ -70,7 +70,11 @@ def broken(how: str) -> Any:
 
 
 @tool
-async def exits() -> None:
+async def exits(how: str = "exit") -> None:
+    if how == "cancel":
+        raise asyncio.CancelledError
+    if how == "interrupt":
+        raise KeyboardInterrupt
     sys.exit(3)
 
 
@@ -116,6 +120,8 @@ def run(calls: list[tuple[str, dict[str, Any]]], **options: Any) -> list[ToolRes
         ("broken", {"how": "stop"}, "raised", "error: StopIteration: no more"),
         ("broken", {"how": "coroutine"}, "raised", "it returned a coroutine"),
         ("exits", {}, "raised", "error: SystemExit: 3"),
+        ("exits", {"how": "cancel"}, "raised", "error: CancelledError"),
+        ("exits", {"how": "interrupt"}, "raised", "error: KeyboardInterrupt"),
     ],
 )
 def test_every_outcome_has_a_name_and_tells_the_model_what_was_wrong(

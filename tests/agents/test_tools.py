@@ -158,6 +158,17 @@ def test_a_method_is_a_tool_of_its_object() -> None:
     assert list(first.add.schema["function"]["parameters"]["properties"]) == ["coins"]
 
 
+def test_a_static_method_is_a_tool_too() -> None:
+    class Till:
+        @tool
+        @staticmethod
+        def change(coins: int) -> int:
+            return coins // 2
+
+    assert Till.change(coins=4) == Till().change(coins=4) == 2
+    assert list(Till.change.arguments.schema["properties"]) == ["coins"]
+
+
 def test_what_runs_in_a_thread_is_told_from_what_is_awaited() -> None:
     async def slow(x: int = 0) -> int:
         return x

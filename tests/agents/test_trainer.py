@@ -13,6 +13,7 @@ from groupwise.agents.settings import AgentConfig
 from groupwise.agents.trainer import GRPOTrainer, MultiTurnGRPOTrainer, train
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
+from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.loading import LanguageModel, load_model
 from groupwise.types import Event, Message
 from tests.agents.test_agent_product import Letters
@@ -26,6 +27,9 @@ class SomeAgent:
 
     async def initialize(self) -> None:
         self.language: LanguageModel = load_model("tiny")
+
+    def use(self, language: LanguageModel) -> None:
+        self.language = language
 
 
 def settings(tmp_path: Path, **changes: Any) -> TrainingConfig:
@@ -101,3 +105,26 @@ def test_the_kl_term_needs_and_uses_a_reference(tmp_path: Path) -> None:
     assert found["gap"] > 0
     with pytest.raises(ConfigError, match="needs a reference model"):
         asyncio.run(losses())
+
+
+def test_an_engine_that_was_told_nothing_notices_what_was_learned(tmp_path: Path) -> None:
+    """An agent goes on talking with an engine of its own while, or after, its model is trained."""
+
+    async def answers() -> tuple[list[int], list[int], list[int]]:
+        agent = SomeAgent()
+        trainer = GRPOTrainer(agent, Letters(), count_a, settings(tmp_path, learning_rate=0.05))
+        await trainer.initialize()
+        model, tokenizer = agent.language.model, agent.language.tokenizer
+        params, prompt = SamplingParams(max_new_tokens=8, temperature=0.0), tokenizer.encode("hello")
+        with Engine(model, tokenizer) as engine:
+            before = engine.generate([(prompt, 0)], params)[0].ids.tolist()
+            await trainer.training_step(await trainer.generate_trajectories())
+            after = engine.generate([(prompt, 0)], params)[0].ids.tolist()
+        with Engine(model, tokenizer) as fresh:
+            right = fresh.generate([(prompt, 0)], params)[0].ids.tolist()
+        trainer.close()
+        return before, after, right
+
+    before, after, right = asyncio.run(answers())
+    assert before != right
+    assert after == right

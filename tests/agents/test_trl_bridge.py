@@ -29,6 +29,9 @@ class LoraAgent:
     async def initialize(self) -> None:
         self.language: LanguageModel = load_model("tiny", lora=Lora(4, 8.0))
 
+    def use(self, language: LanguageModel) -> None:
+        self.language = language
+
 
 class OneAnswer(Letters):
     name = "one answer"

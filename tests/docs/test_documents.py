@@ -44,6 +44,21 @@ def test_the_python_of_the_page_on_groups_runs() -> None:
         exec(compile(block, "grouping.md", "exec"), {"__name__": "grouping"})  # noqa: S102
 
 
+def test_the_python_of_the_page_on_conversations_runs() -> None:
+    names = {"__name__": "conversations"}
+    for block in blocks(ROOT / "docs" / "conversations.md", "python"):
+        exec(compile(block, "conversations.md", "exec"), names)  # noqa: S102
+
+
+def test_the_python_of_the_page_on_tools_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    names = {"__name__": "tools"}
+    for block in blocks(ROOT / "docs" / "tools.md", "python"):
+        exec(compile(block, "tools.md", "exec"), names)  # noqa: S102
+    assert [line.split(" | ")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "['amount', 'source']", "ok", "bad_arguments", "unknown_tool", "raised",
+    ]  # fmt: skip
+
+
 def test_the_python_of_the_page_on_agents_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import inspect
 import pkgutil
 import re
 from collections.abc import Callable
@@ -54,9 +56,21 @@ def xml_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def trainer_words(tmp_path: Path) -> dict[str, Any]:
+    """An agent with something to learn, and settings that make it short."""
+    scenarios = [{"topic": "refund", "context": "Order delayed"}, {"topic": "shipping", "context": "Track package"}]
+    short = {"output_dir": str(tmp_path), "num_generations": 2, "max_new_tokens": 4, "eval_steps": 0, "threads": 1}
+    return {
+        "agent": groupwise.MultiTurnAgent(groupwise.AgentConfig(model_name="tiny")), "scenarios": scenarios,
+        "env": groupwise.ConversationEnvironment(scenarios, max_turns=1), "short": short,
+        "config_of_run": TrainingConfig(num_episodes=1, **short),
+        "reward_fn": groupwise.create_customer_service_reward(),
+    }  # fmt: skip
+
+
 @pytest.fixture
 def words(
-    small_config: Callable[..., TrainingConfig], tiny_language: ModuleType, finished_analyzer: Any
+    small_config: Callable[..., TrainingConfig], tiny_language: ModuleType, finished_analyzer: Any, tmp_path: Path
 ) -> dict[str, Any]:
     """What the calls on the page take for granted: a model, a policy, a batch and a few tensors."""
     torch.manual_seed(0)
@@ -71,7 +85,7 @@ def words(
         "response_mask": torch.arange(6).expand(4, 6) >= 2, "group_ids": torch.tensor([0, 0, 1, 1]),
         "rewards": torch.tensor([1.0, 0.0, 1.0, 3.0]), "advantages": torch.tensor([1.0, -1.0, -1.0, 1.0]),
         "tokenizer": character_tokenizer(), "config": groupwise.AgentConfig(model_name="tiny"),
-        "dialogue_db": DialogueDatabase(),
+        "dialogue_db": DialogueDatabase(), **trainer_words(tmp_path),
         "trajectories": [{"problem": "2+2=?", "workflow_codes": ["4", "5"], "rewards": [1.0, 0.0], "problem_id": 0}],
         "rollouts": [
             SimpleNamespace(obs=np.full((n, 4), n), actions=np.arange(n) % 2, rewards=np.ones(n)) for n in range(2, 8)
@@ -94,7 +108,8 @@ def test_every_call_answers(words: dict[str, Any], xml_file: Path, call: str, mo
     monkeypatch.chdir(xml_file.parent)
     named = {name: getattr(importlib.import_module(module), name) for module, _, name in HERE}
     try:
-        assert eval(call, {**words, **named}) is not None  # noqa: S307
+        answer = eval(call, {**words, **named})  # noqa: S307
+        assert (asyncio.run(answer) if inspect.iscoroutine(answer) else answer) is not None
     except MissingExtra as missing:
         pytest.skip(missing.hint)
 

@@ -138,7 +138,7 @@ def test_a_group_of_none_has_no_scores():
 
 
 def test_for_evaluation_methods_that_compare_become_an_average_all_the_way_down(scored):
-    inner = MultiObjectiveRewardFunction([Fixed(), Backwards()], "pareto", name="in")
+    inner = MultiObjectiveRewardFunction([Fixed(), Backwards()], "normalize_then_sum", name="in")
     reward = MultiObjectiveRewardFunction([inner, Fixed(weight=3.0)], "normalize_then_sum")
     assert scored(reward, "0.2")[0].total == 0.0
     (alone,) = scored(absolute(reward), "0.2")

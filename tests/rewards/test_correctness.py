@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.errors import ConfigError
-from groupwise.rewards.algebra import Algebra, NotCompared
+from groupwise.rewards.algebra import NotCompared
 from groupwise.rewards.correctness import ExactReward, NumericReward, SymbolicReward, answer_in
 from groupwise.rewards.expressions import LONGEST, Unreadable, read_expression, same_expression
 from groupwise.types import Failed
@@ -159,10 +159,8 @@ def test_an_expression_without_end_costs_its_time_limit_and_the_next_one_is_judg
     assert symbolic.algebra.same("x+x", "2x", 5.0)
 
 
-def test_a_process_that_died_is_started_again():
-    algebra = Algebra()
-    assert algebra.same("1", "1.0", 5.0)
-    algebra._process.kill()
-    algebra._process.wait()
-    assert not algebra.same("1", "2", 5.0)
-    algebra.close()
+def test_a_process_that_died_is_started_again(symbolic):
+    assert symbolic.algebra.same("1", "1.0", 5.0)
+    symbolic.algebra._process.kill()
+    symbolic.algebra._process.wait()
+    assert not symbolic.algebra.same("1", "2", 5.0)

@@ -58,20 +58,18 @@ def hints_of(path: Path) -> list[tuple[int, str]]:
     return [(step, code) for step, code in found if code in ("part_gamed", "gamed_said")]
 
 
-def test_an_alarm_is_a_hint_of_the_run_and_comes_at_the_same_step_after_a_resume(
-    small_config: Callable[..., TrainingConfig], numbers: Callable[[Path], dict[str, Any]]
+def test_an_alarm_is_a_hint_of_the_run_and_a_resume_in_the_middle_does_not_delay_it(
+    small_config: Callable[..., TrainingConfig],
 ) -> None:
     settings = {
         "num_episodes": 41, "max_episode_steps": 3, "tasks_per_step": 1, "num_epochs": 1, "eval_steps": 0,
-        "save_steps": 30, "group_log_steps": 0, "estimator": "outcome", "advantage_scale": "group_std",
+        "save_steps": 20, "group_log_steps": 0, "estimator": "outcome", "advantage_scale": "group_std",
     }  # fmt: skip
-    whole, broken = (create_run(small_config(run_name=name, **settings)) for name in ("whole", "broken"))
-    events = list(execute(whole, build))
-    for event in execute(broken, build):
-        if event.type == "step" and event.step == 31:
+    path = create_run(small_config(**settings))
+    for event in execute(path, build):
+        if event.type == "step" and event.step == 22:
             break
-    list(execute(broken, build))
-    assert hints_of(whole) == hints_of(broken) == [(2, "gamed_said"), (40, "part_gamed")]
-    assert numbers(whole) == numbers(broken)
+    events = list(execute(path, build))
+    assert hints_of(path) == [(2, "gamed_said"), (40, "part_gamed")]
     assert metrics_of(events, "step")["gamed/step"] == 41
     assert metrics_of(events, "step")["reward/correlation/flattery~substance"] == pytest.approx(-1.0)

@@ -113,6 +113,25 @@ def test_parts_may_come_and_go_and_only_so_many_are_followed():
     assert len(statistics.parts) == MOST_PARTS
 
 
+def test_parts_of_a_reward_that_stands_in_for_another_do_not_hide_each_other():
+    """A judge's fallback has parts of its own: each group tells of the parts it has."""
+    statistics = PartStatistics()
+    judged = group(Score(1.0, {"a": 0.0, "b": 1.0}), Score(1.0, {"a": 1.0, "b": 0.0}))
+    stood_in = group(Score(1.0, {"c": 0.0, "d": 0.0}), Score(1.0, {"c": 1.0, "d": 1.0}))
+    for _ in range(2):
+        statistics.see([judged, stood_in])
+    assert statistics.correlations() == pytest.approx({("a", "b"): -1.0, ("c", "d"): 1.0})
+
+
+@pytest.mark.filterwarnings("error")
+def test_parts_beyond_all_measure_do_no_harm():
+    statistics = PartStatistics()
+    for _ in range(WINDOW + 1):
+        statistics.see([group(*(Score(1.0, {"a": a, "b": 0.5}) for a in (1e308, -1e308, math.inf, math.nan, 0.0)))])
+        assert all(map(math.isfinite, statistics.metrics().values()))
+        assert statistics.hints() == ()
+
+
 def test_trends_are_least_squares_worked_out_by_hand():
     # 0, 1, 2, 3, 5: slope 1.2 and residuals 0.2, 0, -0.2, -0.4, 0.4, so se = sqrt(0.4 / 3 / 10).
     change, t = trends(np.array([[0.0, 1, 7], [1, 1, 8], [2, 1, np.nan], [3, 1, 8], [5, 1, 9]]))

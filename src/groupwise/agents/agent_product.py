@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from groupwise.agents.completions import prefix_values
 from groupwise.agents.conversations import Conversations, Limits, conversation_tasks
 from groupwise.agents.environment import Scenarios
+from groupwise.agents.environment_checker import check_conversation_environment
 from groupwise.agents.evaluation import summary
 from groupwise.agents.frame import Frame
-from groupwise.agents.own_rollout import who_holds
+from groupwise.agents.own_rollout import RolloutScenarios, who_holds
 from groupwise.agents.problems import is_correct
 from groupwise.agents.product import LanguageSource, load_language, sampling
 from groupwise.agents.scenarios import find_scenarios
@@ -25,9 +26,9 @@ from groupwise.rewards.finding import find_reward
 from groupwise.rewards.scoring import Scorer
 from groupwise.training.session import Parts
 from groupwise.training.source import NumberedTasks
-from groupwise.types import Policy, Reward, Sample, Score, ScoredGroup, Task
+from groupwise.types import Failure, Policy, Reward, Sample, Score, ScoredGroup, Task
 
-SHOWN, LONGEST = 8, 2000
+SHOWN, LONGEST, CHECKED = 8, 2000, 4
 
 
 def check(cfg: TrainingConfig) -> None:
@@ -71,7 +72,15 @@ def build(
     )
     source.engine = engine
     examination = AgentExamination(cfg, scenarios, engine, frame, absolute(reward), source.scorer, talk.loop)
-    return Parts(policy, source, examination, lambda: examination.shown)
+    return Parts(policy, source, examination, lambda: examination.shown, inspect=lambda: inspected(scenarios, frame))
+
+
+def inspected(scenarios: Scenarios, frame: Frame) -> list[Failure]:
+    """Promises that the environment breaks, found by holding a few conversations with scripted replies."""
+    if isinstance(scenarios, RolloutScenarios):
+        return []
+    tasks = [Task(f"{scenarios.name}/{number}", scenarios.training(0, number), number) for number in range(CHECKED)]
+    return check_conversation_environment(scenarios.make, tasks, frame=frame)
 
 
 def limits(cfg: TrainingConfig) -> Limits:

@@ -143,7 +143,7 @@ def _bare(text: str) -> Iterator[str]:
     """Llama 3: the whole turn is {"name": …, "parameters": {…}}, several behind each other; or behind a mark."""
     _, marked, rest = text.partition("<|python_tag|>")
     said = rest if marked else text.strip()
-    if marked or (said.startswith("{") and '"name"' in said):
+    if marked or (said.startswith("{") and '"name"' in said and (PARAMETERS.search(said) or said[-1] != "}")):
         yield from _values(said, BARE_BETWEEN)
 
 
@@ -171,13 +171,14 @@ def _line(raw: str) -> tuple[Any, Any]:
     return name, _json(arguments) if arguments.strip() else {}
 
 
+PARAMETERS = re.compile(r'"(parameters|arguments)"\s*:')
 LINE = re.compile(r"^@(.*)$", re.MULTILINE)
 BARE_BETWEEN = re.compile(r"[\s;]*")
 LIST_BETWEEN = re.compile(r"[\s,\[\]]*")
 
 FORMATS = (
     CallFormat(
-        "tagged", re.compile(r'<tool_call>\s*\{"name":\s*"probe"'), _tagged, _named_object, ("<tool_call>",),
+        "tagged", re.compile(r'<tool_call>\s*\{[^<]*"name":\s*"probe"'), _tagged, _named_object, ("<tool_call>",),
         ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
     ),
     CallFormat(

@@ -56,12 +56,12 @@ class HttpTool(Tool):
         allowed_hosts: Sequence[str] = (), allow_private: bool = False, max_bytes: int = 100_000,
     ) -> None:  # fmt: skip
         schema = {"type": "object", "properties": {}, **(parameters or {})}
+        arguments = TypedArguments(name, fields(schema, f"the schema of {name}"), schema)
         defaults = {key: inner["default"] for key, inner in schema["properties"].items() if "default" in inner}
         hosts = (_host_of(name, url, schema), *map(str.lower, allowed_hosts))
         rules = Rules(hosts, allow_private, timeout + GRACE, max_bytes)
         endpoint = Endpoint(name, url, _method(name, method), defaults, dict(headers or {}), rules)
         endpoint.secrets()  # missing ones are said now
-        arguments = TypedArguments(name, fields(schema, f"the schema of {name}"), schema)
         super().__init__(name, description, arguments, endpoint.call, timeout)
 
 
@@ -186,7 +186,7 @@ class Endpoint:
     headers: Mapping[str, str] = field(repr=False)
     rules: Rules
 
-    def call(self, **arguments: Any) -> str:
+    def call(self, /, **arguments: Any) -> str:
         secrets = self.secrets()
         try:
             return hidden(self._answer({**self.defaults, **arguments}, secrets), secrets)
@@ -247,7 +247,7 @@ def as_query(value: Any) -> Any:
 def hidden(text: str, secrets: Mapping[str, str]) -> str:
     """The text without the secrets, as they are or as a URL or JSON would write them."""
     for name, value in secrets.items():
-        for form in {value, quote(value, safe=""), quote_plus(value), json.dumps(value)[1:-1]}:
+        for form in (value, quote(value, safe=""), quote_plus(value), json.dumps(value)[1:-1]):
             text = text.replace(form, f"[{name}]")
     return text
 

@@ -36,6 +36,8 @@ from groupwise.training.estimate import Attempts, padded
 from groupwise.training.source import Collate, Rows
 from groupwise.types import End, Failure, Message, Score, Task, Trajectory
 
+SPEAK = "Await client.chat.completions.create(messages=…), with messages that fit the model's context."
+
 
 class RolloutScenarios(Listed[Any]):
     """What an agent of one's own is trained on: the function, and the tasks it is given one by one."""
@@ -122,9 +124,10 @@ class OwnAttempt:
 
     async def hold(self) -> Trajectory:
         end, error, score = await self._ending()
-        if not self.segments and error is None:
-            error = Failure("rollout", "contract", "the rollout ended without a call", "Ask client.chat.completions.")
-        return self._trajectory(end if error is None else End.ENV_ERROR, error, score)
+        spoken = [segment for segment in self.segments if any(segment.transcript.mask)]
+        if not spoken and error is None:
+            end, error = End.ENV_ERROR, Failure("rollout", "contract", f"the model never spoke ({end})", SPEAK)
+        return self._trajectory(spoken, end, error, score)
 
     async def _ending(self) -> tuple[End, Failure | None, Score]:
         nothing = Score(0.0)
@@ -191,8 +194,7 @@ class OwnAttempt:
         segment.known = messages
         return segment
 
-    def _trajectory(self, end: End, error: Failure | None, score: Score) -> Trajectory:
-        spoken = [segment for segment in self.segments if any(segment.transcript.mask)]
+    def _trajectory(self, spoken: Sequence[Segment], end: End, error: Failure | None, score: Score) -> Trajectory:
         whole = Transcript()
         for segment in spoken:
             for name in ("ids", "mask", "logp", "versions", "rewards"):
@@ -205,8 +207,6 @@ class OwnAttempt:
             "messages": tuple(said), "prompt": as_text(said[:first]), "text": as_text(said[first:]),
             "parts": dict(score.parts), "turns": self.turns, "segments": len(spoken),
         }  # fmt: skip
-        if error is None and not spoken:
-            error = Failure("rollout", "contract", "the model never spoke", "Ask client.chat.completions.")
         attempt = whole.attempt(self.task, self.number, end, error, meta)
         numbers = [np.full(len(segment.transcript), segment.number, np.int64) for segment in spoken]
         return replace(attempt, obs=np.concatenate(numbers) if numbers else np.zeros(0, np.int64))

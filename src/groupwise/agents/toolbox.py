@@ -160,7 +160,12 @@ def _started(tool: Tool, arguments: Mapping[str, Any]) -> asyncio.Task[tuple[Out
     async def answer() -> tuple[Outcome, str]:
         try:
             return Outcome.OK, as_text(await tool.run(**arguments))
-        except (Exception, SystemExit) as error:
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():  # by us
+                raise
+            return _raised(error)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             return _raised(error)
 
     return asyncio.ensure_future(answer())

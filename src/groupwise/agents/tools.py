@@ -23,6 +23,7 @@ from functools import partial
 from typing import Annotated, Any, NotRequired, Protocol, get_type_hints, overload
 
 import pydantic
+import pydantic_core
 from typing_extensions import TypedDict  # Python's own tells pydantic too little before 3.12
 
 from groupwise.errors import ConfigError
@@ -130,7 +131,7 @@ class TypedArguments:
             kind = make_typed_dict("Arguments", fields)
             self._adapter = pydantic.TypeAdapter[dict[str, Any]](pydantic.with_config(CLOSED)(kind))
             self.schema = schema or plain_schema(self._adapter.json_schema())
-        except pydantic.errors.PydanticUserError as error:
+        except (pydantic.errors.PydanticUserError, pydantic_core.SchemaError, TypeError) as error:
             raise _no_json(tool, error) from error
 
     @classmethod
@@ -223,8 +224,8 @@ def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 def _innermost(function: Any) -> Any:
     """The function inside partial applications; of an object that can be called, its method."""
-    while isinstance(function, partial):
-        function = function.func
+    while isinstance(function, partial | staticmethod):
+        function = function.func if isinstance(function, partial) else function.__func__
     return function if inspect.isroutine(function) else type(function).__call__
 
 

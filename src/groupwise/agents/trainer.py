@@ -14,17 +14,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from groupwise.agents.agent_product import AgentSource, build
-from groupwise.agents.environment import Scenarios
+from groupwise.agents.environment import Environment, Observation, Scenarios
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.event_loop import EventLoop
-from groupwise.language.loading import LanguageModel
+from groupwise.language.adapters import Lora, has_adapter
+from groupwise.language.loading import LanguageModel, prepare
 from groupwise.rewards.function import as_reward
 from groupwise.rewards.scoring import score_group
 from groupwise.training.drawing import Drawn
@@ -42,6 +44,7 @@ class Trainable(Protocol):
     @property
     def language(self) -> LanguageModel: ...
     async def initialize(self) -> Any: ...
+    def use(self, language: LanguageModel) -> None: ...
 
 
 class GRPOTrainer:
@@ -78,6 +81,7 @@ class GRPOTrainer:
     async def initialize(self) -> None:
         """Make the agent's model ready, and everything that trains it."""
         await self.agent.initialize()
+        self._adapt()
         self._prepare()
 
     async def train(self) -> Any:
@@ -162,8 +166,17 @@ class GRPOTrainer:
             self._run.close()
         self._parts = self._run = None
 
+    def _adapt(self) -> None:
+        """Give the agent's model the adapter that the settings ask for, unless it has one."""
+        settings = self.cfg.language
+        if settings.lora_rank and not has_adapter(self.agent.language.model):
+            lora = Lora(settings.lora_rank, settings.lora_alpha or 2.0 * settings.lora_rank)
+            self.agent.use(prepare(self.agent.language, device=None, lora=lora, seed=self.cfg.run.seed))
+
     def _build(self, cfg: TrainingConfig) -> Parts:
-        return build(cfg, self.reward, self.environment, self.agent.language)
+        told = getattr(getattr(self.agent, "config", None), "system_prompt", None)
+        scenarios = Told(self.environment, told) if told else self.environment
+        return build(cfg, self.reward, scenarios, self.agent.language)
 
     def _prepare(self) -> None:
         if self._parts is None:
@@ -196,6 +209,27 @@ class GRPOTrainer:
         state = self._position.capture(source, self._learner)
         step = self._position.step
         return self._run.save(step, self._parts.policy.state_dict(), state, self.cfg.run.save_total_limit)
+
+
+class Told:
+    """Scenarios whose conversations begin with what the agent is told, unless they begin with a system message."""
+
+    def __init__(self, scenarios: Scenarios, prompt: str) -> None:
+        self.scenarios, self.prompt, self.name = scenarios, prompt, scenarios.name
+        self.training, self.held_out = scenarios.training, scenarios.held_out
+
+    def make(self) -> Environment:
+        environment = self.scenarios.make()
+        reset = environment.reset
+
+        async def told(task: Task) -> Observation:
+            seen = await reset(task)
+            if seen.messages and seen.messages[0]["role"] == "system":
+                return seen
+            return replace(seen, messages=({"role": "system", "content": self.prompt}, *seen.messages))
+
+        environment.reset = told  # type: ignore[method-assign]
+        return environment
 
 
 class MultiTurnGRPOTrainer(GRPOTrainer):

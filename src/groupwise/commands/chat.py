@@ -181,35 +181,44 @@ def show_answer(conversation: Conversation, message: str) -> None:
     """The answer as it is made. Ctrl-C ends it; a second one, before it has ended, is passed on."""
     answered = len(conversation.answers)
     events = conversation.events(message)
+    stopped = False
     try:
-        for event in events:
-            show_event(event)
+        show_events(events)
     except ContractError as error:
         print(f"{error.message}. {error.hint}")
         return
     except KeyboardInterrupt:
         events.close()
+        stopped = True
         if len(conversation.answers) == answered:
             raise
     print()
     last = conversation.answers[-1]
     if last.compressed:
         print("(earlier turns no longer fit and were shortened for the model)")
-    if last.end in CUT:
-        print(f"({CUT[last.end].format(tokens=last.tokens, limit=conversation.engine.max_length)})")
+    end = "cancelled" if stopped else last.end
+    if end in CUT:
+        print(f"({CUT[end].format(tokens=last.tokens, limit=conversation.engine.max_length)})")
 
 
-def show_event(event: str | Reply | ToolResult) -> None:
+def show_events(events: Iterator[str | Reply | ToolResult]) -> None:
     """Words as they come; a line for every call, and one for what came of it."""
-    if isinstance(event, str):
-        print(event, end="", flush=True)
-    elif isinstance(event, Reply):
-        print()
-        for call in event.written[:SHOWN_CALLS]:
-            show_line("→", "cyan", spoken(call))
-    else:
-        colour = "green" if event.ok else "red"
-        show_line("←", colour, f"{event.content}" if event.ok else f"{event.outcome}: {event.content}")
+    within = False
+    for event in events:
+        if isinstance(event, str):
+            print(event, end="", flush=True)
+            within = not event.endswith("\n")
+            continue
+        if within:
+            print()
+            within = False
+        if isinstance(event, Reply):
+            for call in event.written[:SHOWN_CALLS]:
+                show_line("→", "cyan", spoken(call))
+        elif event.ok:
+            show_line("←", "green", event.content)
+        else:
+            show_line("←", "red", f"{event.outcome}: {event.content}")
 
 
 def show_line(mark: str, colour: str, text: str) -> None:

@@ -32,7 +32,7 @@ from groupwise.training.source import GroupSource, NumberedTasks, Rows, Tasks
 from groupwise.types import Array, Box, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
 
 BEYOND_EVALUATION = 2**32
-IDLE_SECTIONS = ("generation", "memory", "scoring")
+IDLE_SECTIONS = ("reward", "generation", "memory", "scoring")
 IDLE_SETTINGS = ("model_name", "gradient_checkpointing", "max_conversation_turns", "num_envs", "num_steps")
 
 

@@ -39,6 +39,7 @@ KNOWN: Mapping[str, str] = {
     "creative": "presets:create_creative_reward",
     "multi_objective": "finding:create_multi_objective_reward",
     "ruler": "judge:RulerRewardFunction",
+    "neural": "neural:create_neural_reward_function",
     "exact": "correctness:ExactReward",
     "numeric": "correctness:NumericReward",
     "symbolic": "correctness:SymbolicReward",

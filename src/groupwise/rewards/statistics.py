@@ -74,18 +74,17 @@ class PartStatistics:
         self._admit(groups)
         tables = [self._table(group) for group in groups]
         whole = np.concatenate([np.zeros((0, len(self.names))), *tables])
-        for column, name in enumerate(self.names):
-            values = whole[:, column]
-            self.running[name].see(values[np.isfinite(values)])
-        self.steps.append(_step(whole, tables))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for column, name in enumerate(self.names):
+                values = whole[:, column]
+                self.running[name].see(values[np.isfinite(values)])
+            self.steps.append(_step(whole, tables))
 
     def _admit(self, groups: Sequence[ScoredGroup]) -> None:
         """Follow parts that are new, behind the known ones: what was seen before has none of them."""
         found = {name for group in groups for score in group.scores if isinstance(score, Score) for name in score.parts}
-        new = sorted(found - set(self.names))[: max(0, MOST_PARTS + 1 - len(self.names))]
-        if not new and self.names:
-            return
-        self.names = [*(self.names or [TOTAL]), *(name for name in new if name not in (TOTAL, AVERAGE))]
+        self.names = self.names or [TOTAL]
+        self.names += sorted(found - {*self.names, AVERAGE})[: max(0, MOST_PARTS + 1 - len(self.names))]
         self.running |= {name: Running() for name in self.names if name not in self.running}
         self.steps = deque((_widened(step, len(self.names)) for step in self.steps), WINDOW)
 
@@ -115,7 +114,7 @@ class PartStatistics:
         }  # fmt: skip
 
     def correlations(self) -> dict[tuple[str, str], float]:
-        """Between parts, within groups, over the window; pairs without spread are left out."""
+        """Between parts, within groups, over the window; pairs that no group has, or without spread, are left out."""
         if not self.steps:
             return {}
         matrix = _correlation(np.nansum([step.products for step in self.steps], 0))
@@ -123,7 +122,7 @@ class PartStatistics:
             (first, second): float(matrix[n, m])
             for n, first in enumerate(self.names)
             for m, second in enumerate(self.names)
-            if 0 < n < m and np.isfinite(matrix[n, m])
+            if 0 < n < m and np.isfinite(matrix[n, m]) and matrix[n, m] != 0
         }
 
     def gamed(self) -> list[Gamed]:
@@ -177,9 +176,9 @@ def _step(whole: Floats, tables: Sequence[Floats]) -> Step:
     stds = np.sqrt(_divided(np.where(known, np.square(whole - means), 0.0).sum(0), count))
     products = np.zeros((whole.shape[1], whole.shape[1]))
     for table in tables:
-        rows = table[np.isfinite(table).all(1)] if len(table) else table
-        if len(rows) > 1:
-            centred = rows - rows.mean(0)
+        if len(table) > 1:
+            whole_columns = np.isfinite(table).all(0)
+            centred = np.where(whole_columns, table - table.mean(0), 0.0)
             products += centred.T @ centred
     return Step(means, stds, products)
 
@@ -192,7 +191,9 @@ def _widened(step: Step, size: int) -> Step:
 
 
 def _correlation(products: Floats) -> Floats:
-    scale = np.sqrt(np.outer(np.diag(products), np.diag(products)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        scale = np.sqrt(np.outer(np.diag(products), np.diag(products)))
+    scale = np.where(np.isfinite(scale), scale, 0.0)
     return np.where(scale > 1e-18, products / np.where(scale > 1e-18, scale, 1.0), math.nan)
 
 

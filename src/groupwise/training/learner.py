@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 from torch.nn import Parameter
 from torch.nn.utils import clip_grad_norm_
 
@@ -230,6 +231,8 @@ class Learner:
         if sound or self.scaler.is_enabled():
             self.scaler.step(self.optimizer)
         self.scaler.update()
+        # A fused optimiser changes weights without telling: engines that watch their versions would not notice.
+        increment_version([*self.actor, *self.critic])
         self._drop_gradients()
         return {**{k: float(v) for k, v in norms.items()}, "optim/skipped": float(not sound)}
 

@@ -1,0 +1,37 @@
+"""The event loop in a thread ends when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from groupwise.event_loop import EventLoop
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_closing_ends_even_work_that_will_not_be_cancelled(stubborn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupwise.event_loop.PATIENCE", 0.1)
+    release, left = threading.Event(), []
+
+    async def wait() -> None:
+        while not release.is_set():
+            try:
+                await asyncio.sleep(0.02)
+            except asyncio.CancelledError:
+                if not stubborn:
+                    raise
+
+    async def start() -> None:
+        left.append(asyncio.ensure_future(wait()))
+        await asyncio.sleep(0.01)
+
+    loop = EventLoop("test")
+    loop.run(start())
+    began = time.monotonic()
+    threading.Timer(0.6, release.set).start()
+    loop.close()
+    assert time.monotonic() - began < 0.5
+    assert left[0].done() is not stubborn
