@@ -80,6 +80,7 @@ def test_an_answer_that_is_closed_early_ends_there_and_stays_in_the_conversation
     assert answer.end == "cancelled"
     assert 2 <= answer.tokens < 1900
     assert conversation.messages[-1] == {"role": "assistant", "content": shown}
+    assert conversation.agent.tokenizer.decode(conversation._ids).endswith(f"<|assistant|>{shown}")
     assert next(conversation.reply("hi")), "the engine is free for the next answer"
 
 
@@ -162,7 +163,7 @@ def test_a_template_that_rewrites_earlier_turns_changes_nothing_that_was_said(la
     with Conversation(marker, AgentConfig(max_new_tokens=4)) as conversation:
         first = say(conversation, "hi")
         say(conversation, "ho")
-        text = tokenizer.decode(conversation.context.ids, skip_special_tokens=True)
+        text = tokenizer.decode(conversation._ids, skip_special_tokens=True)
         assert text.startswith(f"u:hi;a:{first};u:ho;a:")
 
 

@@ -5,10 +5,10 @@ It is one conversation of a `MultiTurnAgent`, whose event loop runs in a thread.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TypeAlias
 
 from groupwise.agents.environment import Reply
@@ -16,7 +16,7 @@ from groupwise.agents.multiturn import MultiTurnAgent
 from groupwise.agents.settings import AgentConfig
 from groupwise.agents.store import ConversationContext, ConversationNotFound
 from groupwise.agents.toolbox import Toolbox, ToolResult
-from groupwise.agents.turn import Response, Turn
+from groupwise.agents.turn import Response
 from groupwise.event_loop import EventLoop
 from groupwise.language.engine import Engine
 from groupwise.language.loading import LanguageModel
@@ -99,19 +99,21 @@ class Conversation:
     def events(self, message: str) -> Generator[Event]:
         """The same with what tools do: every turn that calls some, once it is said, and then what came of each call."""
         turn = self.agent.stream_multiturn_response(self.context.conversation_id, message, self.strategy)
-        events: SimpleQueue[Event | None] = SimpleQueue()
-        work = self._loop.start(_put_all(turn, events))
-        ended = False
+        busy = asyncio.Lock()  # an interrupt leaves the last step at its clearing up
+
+        async def step() -> Event | None:
+            async with busy:
+                return await anext(turn.events, None)
+
+        async def close() -> None:
+            async with busy:
+                await turn.events.aclose()
+
         try:
-            while (event := events.get()) is not None:
+            while (event := self._loop.run(step())) is not None:
                 yield event
-            ended = True
-            work.result()
         finally:
-            if not ended:
-                work.cancel()
-                while events.get() is not None:
-                    pass
+            self._loop.run(close())
             if turn.answered:
                 self.context = turn.response.context
                 self.answers.append(turn.response)
@@ -123,13 +125,3 @@ class Conversation:
             except ConversationNotFound:
                 pass
         return await self.agent.start_conversation(USER, conversation_id=conversation_id, seed=self.seed)
-
-
-async def _put_all(turn: Turn, events: SimpleQueue[Event | None]) -> None:
-    """What happens in a turn, then None, however it ends."""
-    try:
-        async with turn:
-            async for event in turn.events:
-                events.put(event)
-    finally:
-        events.put(None)

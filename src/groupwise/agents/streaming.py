@@ -21,6 +21,11 @@ class TextStream:
         self.text = ""
         self._ids: list[int] = []
 
+    @property
+    def tokens(self) -> int:
+        """How many tokens it was fed."""
+        return len(self._ids)
+
     def feed(self, token: int) -> str:
         """The text that this token makes certain, perhaps none."""
         self._ids.append(token)

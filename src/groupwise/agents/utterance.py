@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Hashable, Sequence
+from dataclasses import replace
 
 from groupwise.agents.frame import Frame
 from groupwise.agents.streaming import TextStream
@@ -40,9 +41,7 @@ class Utterance:
             loop.call_soon_threadsafe(tokens.put_nowait, token)
 
         began = time.perf_counter()
-        future = self.engine.submit(
-            self.ids, self.params, self.seed, self.session, lambda token, _: tell(token)
-        )  # fmt: skip
+        future = self.engine.submit(self.ids, self.params, self.seed, self.session, lambda token, _: tell(token))
         future.add_done_callback(lambda _: tell(None))
         try:
             while (token := await tokens.get()) is not None:
@@ -51,5 +50,13 @@ class Utterance:
         finally:
             self.rest = self.stream.finish()
             self.engine.cancel(future)  # nothing happens to one that is done
-            self.sampled = await asyncio.shield(asyncio.wrap_future(future))
+            self.sampled = self._heard(await asyncio.shield(asyncio.wrap_future(future)))
             self.seconds = time.perf_counter() - began
+
+    def _heard(self, sampled: Sampled) -> Sampled:
+        """What was sampled, as far as somebody listened: the engine may have been ahead when it was stopped."""
+        n = self.stream.tokens
+        if n == len(sampled):
+            return sampled
+        cut = {name: getattr(sampled, name)[:n] for name in ("ids", "logp", "versions")}
+        return replace(sampled, end="cancelled", **cut)
