@@ -88,6 +88,12 @@ def test_the_python_of_the_page_on_rewards_runs_from_top_to_bottom() -> None:
         exec(compile(block, "rewards.md", "exec"), names)  # noqa: S102
 
 
+def test_the_python_of_the_page_on_the_learned_reward_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    for block in blocks(ROOT / "docs" / "neural_reward.md", "python"):
+        exec(compile(block, "neural_reward.md", "exec"), {"__name__": "neural_reward"})  # noqa: S102
+    assert "('fallback', 'neural_unproven')" in capsys.readouterr().out
+
+
 def test_the_page_on_rewards_names_every_reward_there_is_and_its_settings_can_be_read() -> None:
     page = (ROOT / "docs" / "rewards.md").read_text("utf8")
     assert [name for name in KNOWN if f"`{name}`" not in page and f'"{name}"' not in page] == []
