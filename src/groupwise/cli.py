@@ -36,6 +36,10 @@ COMMANDS = {
         "groupwise.commands.compare:compare",
         "Train several settings from the same seeds, and say which differences may be claimed.",
     ),
+    "paper": (
+        "groupwise.commands.papers:paper",
+        "Repeat a paper's experiment in seconds: does its effect appear?",
+    ),
     "chat": ("groupwise.commands.chat:chat", "Talk to a run's language model."),
     "export": ("groupwise.commands.export:export", "Write a run's language model as a Hugging Face folder."),
     "doctor": (
