@@ -44,7 +44,7 @@ def test_routing_carries_the_task() -> None:
 
 
 def test_a_world_that_returns_is_predicted_at_once() -> None:
-    found = gpmixture.experiment([200, 201], silent)
+    found = gpmixture.experiment([103, 107], silent)  # seeds at which a mixture that does not stick flickers
     assert found.effects["agreement"].value > 0.9
     assert found.effects["tasks_found"].value == pytest.approx(3, abs=0.4)
     assert found.effects["error_vs_one_process"].value < 0.2
