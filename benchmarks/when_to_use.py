@@ -67,11 +67,9 @@ CASES = {
         {"cartpole": 47_500, "cartpole-long": 475, "cartpole-short-reversed": 4.75},
         {"grouped": "usual", "ppo": "scaled"},
     ),
+    # What counts is the last level, the usual mountain car; the levels before it are the way there.
     "curriculum": Case(
-        "curriculum",
-        200_000,
-        dict.fromkeys(("mountain-car-fast", "mountain-car-slower", "mountain-car-slow", "mountain-car-at-rest"), -110),
-        {"grouped": "usual", "ppo": "usual"},
+        "curriculum", 200_000, {"mountain-car-at-rest": -110}, {"grouped": "critic-free", "ppo": "scaled"}
     ),
     "lengths": Case(
         "lengths",
@@ -109,7 +107,8 @@ def entry(name: str, cfg: TrainingConfig) -> Entry:
 def comparison(case: Case, folder: Path, entries: Sequence[Entry], seeds: Sequence[int], jobs: int) -> Comparison:
     with progress_bar() as bar:
         outcome = run_campaign(folder / case.suite, entries, seeds, jobs=jobs, progress=bar)
-    return Comparison(outcome.courses, outcome.failures, case.solved)
+    judged = tuple(course for course in outcome.courses if course.task in case.solved)
+    return Comparison(judged, outcome.failures, case.solved)
 
 
 def worst_difference(found: Comparison) -> Difference:
