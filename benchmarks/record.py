@@ -3,41 +3,15 @@
 from __future__ import annotations
 
 import json
-import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from groupwise.training.machine import describe_machine, source_commit
+from groupwise.reporting.bench import bench_result
 
 
-def print_result(
-    name: str,
-    claims: Mapping[str, Any],
-    *,
-    seeds: Sequence[int] = (),
-    intervals: Mapping[str, Sequence[float]] | None = None,
-    peers: Mapping[str, str] | None = None,
-    raw: Any = None,
-    not_run: Mapping[str, str] | None = None,
-) -> None:
-    machine = describe_machine()
-    result = {
-        "v": 1,
-        "name": name,
-        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
-        "commit": source_commit(),
-        "machine": {
-            "cpus": machine["cpus"],
-            "cpu": platform.processor() or platform.machine(),
-            "python": machine["python"],
-        },
-        "peers": dict(peers or {}),
-        "seeds": list(seeds),
-        "claims": dict(claims),
-        "intervals": dict(intervals or {}),
-        "raw": raw,
-        "not_run": dict(not_run or {}),
-    }
-    print(json.dumps(result))
+def print_result(name: str, claims: Mapping[str, Any], **rest: Any) -> None:
+    """Print `bench_result` with the command of this process."""
+    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    print(json.dumps(bench_result(name, command, claims, **rest)))

@@ -37,6 +37,10 @@ COMMANDS = {
         "groupwise.commands.compare:compare",
         "Train several settings from the same seeds, and say which differences may be claimed.",
     ),
+    "paper": (
+        "groupwise.commands.papers:paper",
+        "Repeat a paper's experiment in seconds: does its effect appear?",
+    ),
     "chat": ("groupwise.commands.chat:chat", "Talk to a run's language model."),
     "export": ("groupwise.commands.export:export", "Write a run's language model as a Hugging Face folder."),
     "doctor": (
@@ -77,7 +81,7 @@ def run(words: Sequence[str]) -> int:
         result = build_app()(words, exit_on_error=False, print_error=False, result_action="return_value")
         return result if isinstance(result, int) else 0
     except CycloptsError as error:
-        complain(GroupwiseError(_sentence(error), hint="`groupwise --help` lists the commands."), words)
+        complain(GroupwiseError(_sentence(error), hint=_where_to_look(words)), words)
         return 2
     except GroupwiseError as error:
         complain(error, words)
@@ -108,6 +112,12 @@ def complain(error: GroupwiseError, words: Sequence[str]) -> None:
     print(f"error: {error.message}", file=sys.stderr)
     if error.hint:
         print(f"       {error.hint}", file=sys.stderr)
+
+
+def _where_to_look(words: Sequence[str]) -> str:
+    if words and words[0] in COMMANDS:
+        return f"`groupwise {words[0]} --help` lists its options."
+    return "`groupwise --help` lists the commands."
 
 
 def _sentence(error: CycloptsError) -> str:

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.config.rules import OUTCOME_STRATEGIES
-from groupwise.core.grouping import STRATEGIES, Adaptive, Summaries, check_baseline, make_grouping, summarise
+from groupwise.core.grouping import STRATEGIES, Adaptive, check_baseline, make_grouping
 from groupwise.core.kmeans import choose_count, kmeans, silhouette, standardised
 from groupwise.core.mixture import DirichletMixture
+from groupwise.core.summaries import Summaries, summarise
 from groupwise.errors import ConfigError
 from groupwise.types import End, Trajectory
 

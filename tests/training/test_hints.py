@@ -128,6 +128,12 @@ def test_totals_are_called_clipped_only_where_totals_are_clipped(estimator: str,
     assert [code for _, code in hints] == [wanted]
 
 
+def test_groups_of_one_are_not_called_hard_tasks() -> None:
+    engine = HintEngine({"rollout": {"num_generations": 1}}, 100)
+    hints = given(cartpole(20, change=SICK["tasks_too_hard"]), engine)
+    assert [code for _, code in hints] == ["group_of_one"]
+
+
 def test_evaluations_that_fall_are_hinted_at_the_evaluation() -> None:
     engine = HintEngine(CONFIG, 100)
     given(cartpole(30), engine)
@@ -137,7 +143,7 @@ def test_evaluations_that_fall_are_hinted_at_the_evaluation() -> None:
 
 
 def test_every_remedy_is_tested_and_names_settings_that_exist() -> None:
-    assert set(REMEDIES) == {*SICK, "rewards_clipped", "evaluation_fell"}
+    assert set(REMEDIES) == {*SICK, "rewards_clipped", "evaluation_fell", "group_of_one"}
     known = {setting.path for setting in SETTINGS.values()}
     named = {name for text in REMEDIES.values() for name in re.findall(r"\b[a-z]+\.[a-z_]+\b", text)}
     assert len(named) > 8

@@ -16,8 +16,9 @@ from groupwise.config import TrainingConfig
 from groupwise.config.rules import OUTCOME_STRATEGIES, needs_critic
 from groupwise.control.policy import MLPPolicy
 from groupwise.control.product import critic_values, refuse_sequence_losses, rows_of_steps
-from groupwise.core.grouping import HISTORY, Adaptive, Summaries, make_grouping, summarise
+from groupwise.core.grouping import HISTORY, Adaptive, make_grouping
 from groupwise.core.kmeans import Ints
+from groupwise.core.summaries import Summaries, summarise
 from groupwise.core.weighting import group_sizes, make_weighting
 from groupwise.errors import ContractError
 from groupwise.rewards.environment import EnvironmentReward

@@ -308,9 +308,9 @@ def unknown(id: str, gym: Any, error: Exception) -> ConfigError:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name most like this one, whatever the case of its letters; "" if none is near."""
-    folded = {candidate.casefold(): candidate for candidate in known}
-    found = difflib.get_close_matches(name.casefold(), folded, 1, 0.5)
+    """The known name most like this one, whatever its version and the case of its letters; "" if none is near."""
+    folded = {_bare(candidate): candidate for candidate in known}
+    found = difflib.get_close_matches(_bare(name), folded, 1, 0.65)
     return folded[found[0]] if found else ""
 
 
@@ -319,6 +319,11 @@ def missing(id: str, gym: Any, error: Exception) -> MissingExtra:
     extra = next((extra for part, extra in EXTRAS.items() if part in module), None)
     hint = f'Install it: pip install "groupwise[{extra}]"' if extra else str(error)
     return MissingExtra(f"{id} needs a package that is not installed: {error}", hint=hint)
+
+
+def _bare(id: str) -> str:
+    name, mark, version = id.rpartition("-v")
+    return (name if mark and version.isdigit() else id).casefold()
 
 
 def _version(id: str) -> int:

@@ -100,7 +100,9 @@ def notes(cfg: TrainingConfig) -> tuple[str, ...]:
     single = [name for name in IDLE_SETTINGS if getattr(cfg, name) != getattr(usual, name)]
     found = [f"{name} has no effect on a control run" for name in (*sections, *single)]
     if cfg.rollout.num_generations == 1 and not needs_critic(cfg.advantage.estimator):
-        found.append("rollout.num_generations = 1: a group of one has nothing to compare with and learns nothing")
+        found.append(
+            "rollout.num_generations = 1: a group of one has nothing to compare with and learns nothing; 8 is usual"
+        )
     return (*found, *group_notes(cfg))
 
 

@@ -10,6 +10,7 @@ values       the critic's loss
 scaling      measurements → comparable scores
 objectives   several objectives of an attempt → one
 grouping     which trajectories belong together; made of `kmeans` and `mixture`
+grouping     which trajectories belong together; made of `summaries`, `kmeans` and `mixture`
 weighting    what a group weighs in the loss
 tokens       logits → log-probabilities and entropies of tokens
 """
@@ -23,12 +24,13 @@ from groupwise.core.advantages import (
     zero_spread_groups,
 )
 from groupwise.core.divergence import KlEstimator, adapt_kl_coefficient, entropy_bonus, kl_estimate
-from groupwise.core.grouping import Grouping, Summaries, check_baseline, make_grouping, summarise
+from groupwise.core.grouping import Grouping, check_baseline, make_grouping
 from groupwise.core.losses import PolicyLoss, compute_grpo_loss, policy_loss
 from groupwise.core.masks import masked_mean, off_policy_mask, overlong_mask, top_entropy_mask
 from groupwise.core.returns import Gae, discounted_returns, gae, group_return_to_go
 from groupwise.core.rules import LOSSES, LossRule, loss_denominator, loss_rule
 from groupwise.core.scaling import mean_square_by_level, reference_score, zscore
+from groupwise.core.summaries import Summaries, summarise
 from groupwise.core.surrogates import ImportanceLevel, importance_ratio
 from groupwise.core.tokens import token_entropy, token_logp
 from groupwise.core.turns import turn_advantages, turn_numbers

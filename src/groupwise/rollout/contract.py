@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from groupwise.errors import ContractError
+from groupwise.errors import ContractError, GroupwiseError
 from groupwise.types import ActionSpace, Array, Box, Discrete, MultiDiscrete, VectorEnvironment
 
 Step: TypeAlias = tuple[Array, Array, Array, Array]
@@ -71,6 +71,19 @@ def random_actions(env: VectorEnvironment, rng: np.random.Generator, count: int)
         return choices
     parts = np.split(chances, np.cumsum(space.counts)[:-1], axis=1)
     return np.stack([np.argmax(part, axis=1) for part in parts], axis=1)
+
+
+def ask(env: VectorEnvironment, method: str, *arguments: Any) -> Any:
+    """What `env.method(...)` answers; what it raises becomes an error that says whose it is."""
+    try:
+        return getattr(env, method)(*arguments)
+    except GroupwiseError:
+        raise
+    except Exception as error:
+        raise ContractError(
+            f"{name_of(env)}.{method} raised {type(error).__name__}: {error}",
+            hint="`groupwise doctor SETTINGS` plays it and names what it breaks; --debug shows where it was raised.",
+        ) from error
 
 
 def check_observations(env: VectorEnvironment, obs: Any, count: int) -> Array:

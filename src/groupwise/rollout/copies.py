@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from groupwise.rollout.contract import action_mask_of, action_space_of
+from groupwise.rollout.contract import action_mask_of, action_space_of, name_of
 from groupwise.types import Array, RestartingEnvironment, VectorEnvironment
 
 
@@ -22,6 +22,7 @@ class Separate:
     def __init__(self, make: Callable[[], VectorEnvironment], first: VectorEnvironment | None = None) -> None:
         self._make = make
         self._members = [first or make()]
+        self.name = name_of(self._members[0])
         self.observation_size = self._members[0].observation_size
         self.action_count = self._members[0].action_count
         self.max_steps = self._members[0].max_steps

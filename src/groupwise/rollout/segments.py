@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from groupwise.errors import ContractError
 from groupwise.rollout import contract
 from groupwise.types import Array, End, RestartingEnvironment, Task
 
@@ -112,24 +113,32 @@ class Copies:
         self.began -= oldest
 
     def _reset(self) -> Array:
-        obs = self.environment.reset([task.seed for task in self.under_way])
+        obs = contract.ask(self.environment, "reset", [task.seed for task in self.under_way])
         return self._seen(obs)
 
     def _seen(self, obs: Array) -> Array:
-        return contract.check_observations(self.environment, obs, self.count).astype(np.float32, copy=False)
+        checked = contract.check_observations(self.environment, obs, self.count)
+        self._insist_on_finite(checked, np.zeros(self.count))
+        return checked.astype(np.float32, copy=False)
 
     def _step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
-        answer = contract.check_step(self.environment, self.environment.step(actions), self.count)
+        answer = contract.check_step(self.environment, contract.ask(self.environment, "step", actions), self.count)
         obs, rewards, terminated, truncated = answer
+        self._insist_on_finite(obs, rewards)
+        self.totals += rewards
+        return obs.astype(np.float32, copy=False), rewards, terminated, truncated
+
+    def _insist_on_finite(self, obs: Array, rewards: Array) -> None:
+        """A copy whose numbers cannot be used would spoil the segments of all: groups leave it out, copies cannot."""
         sound = np.isfinite(obs).all(axis=1) & np.isfinite(rewards)
         if not sound.all():
             copy = int(np.argmin(sound))
-            raise contract.broken(
-                self.environment, "observations and rewards must be finite", [*obs[copy].tolist(), rewards[copy]],
-                "Look for a division by 0 or an overflow in the environment.",
-            )  # fmt: skip
-        self.totals += rewards
-        return obs.astype(np.float32, copy=False), rewards, terminated, truncated
+            shown = ", ".join(f"{number:.3g}" for number in obs[copy][:6]) + ", …" * (obs.shape[1] > 6)
+            raise ContractError(
+                f"{contract.name_of(self.environment)} gave the observation [{shown}] and the "
+                f"reward {rewards[copy]:g}; both must be finite",
+                hint="Look for a division by 0 or an overflow in the environment.",
+            )
 
     def _episode(self, copy: np.intp, terminated: bool) -> Episode:
         end = End.FINISHED if terminated else End.TRUNCATED
@@ -149,7 +158,7 @@ class Copies:
 
     def _restart(self, copies: Array) -> Array:
         self.totals[copies] = 0.0
-        obs = self.environment.restart(copies, [self.under_way[copy].seed for copy in copies])
+        obs = contract.ask(self.environment, "restart", copies, [self.under_way[copy].seed for copy in copies])
         return self._seen(obs)
 
     def state_dict(self) -> dict[str, Any]:

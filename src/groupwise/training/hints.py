@@ -64,6 +64,8 @@ def no_spread(e: Evidence) -> Hint | None:
     share = e.mean("groups/zero_spread_share")
     if share is None or not e.spread_is_missing or e.solved or not e.rewards:
         return None
+    if e.numeric("rollout.num_generations") == 1:
+        return _hint("group_of_one", "A group of one attempt has nothing to compare it with, so nothing is learned.")
     seen = f"In {percent(share)} of the groups every attempt scores the same, for {RECENT} steps now"
     if e.span == 0:
         return _hint("reward_constant", f"{seen}: all attempts of the whole run scored {number(e.reward)}.")
@@ -224,6 +226,7 @@ REMEDIES: Mapping[str, str] = {
         "Check that the reward tells good attempts from bad ones. If it only pays for full success, the "
         "tasks are too hard: start with easier ones or pay for partial success."
     ),
+    "group_of_one": "Set rollout.num_generations to 2 or more; 8 is usual.",
     "rewards_clipped": "Scale the rewards down, raise advantage.reward_clip, or set it to null.",
     "tasks_too_easy": "Use harder tasks, or leave out those the policy already solves.",
     "tasks_too_hard": (

@@ -171,10 +171,12 @@ class GroupSource:
         failures = [s.failure for group in scored for s in group.scores if isinstance(s, Failed)]
         alive = any(not isinstance(s, Failed) for group in scored for s in group.scores)
         self.silent_steps = 0 if alive else self.silent_steps + 1
-        if self.silent_steps >= PATIENCE:
-            first = failures[0]
+        # A run shorter than that must not end as if all were well.
+        if self.silent_steps >= min(PATIENCE, self.cfg.training.num_episodes):
+            first, count = failures[0], self.silent_steps
+            since = f"the last {count} steps" if count > 1 else "the only step"
             raise NoSignalError(
-                f"every attempt of the last {PATIENCE} steps failed: {first.where}: {first.message}",
+                f"every attempt of {since} failed: {first.where}: {first.message}",
                 hint=first.hint or f"Mend the {first.where} and resume the run.",
             )
 

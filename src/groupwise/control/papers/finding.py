@@ -1,0 +1,72 @@
+"""What came of repeating a paper's central experiment in small."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from groupwise.reporting.statistics import Interval, paired_difference
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A paper's claim, whether it appeared, and the numbers: a table for the reader, and one name for each number.
+
+    `effects` decide: each is a number with its 95% interval over seeds, of which there are two or more. `lesson` says
+    what to do with it here.
+    """
+
+    name: str
+    title: str
+    claim: str
+    appeared: bool
+    outcome: str
+    lesson: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    effects: Mapping[str, Interval]
+    seeds: tuple[int, ...]
+    raw: Any
+
+    @property
+    def sentence(self) -> str:
+        """The claim and whether it appeared, in one sentence."""
+        return f"{self.claim}: {'this appeared' if self.appeared else 'this did not appear'}, {self.outcome}."
+
+
+def gain(ours: ArrayLike, theirs: ArrayLike) -> Interval:
+    """Ours minus theirs [seeds], paired by seed: the mean difference with Student's 95% interval."""
+    return paired_difference(_column(ours), _column(theirs)).interval
+
+
+def ratio(ours: ArrayLike, theirs: ArrayLike) -> Interval:
+    """Ours over theirs [seeds], paired by seed: the geometric mean, with the interval of its logarithm."""
+    found = gain(np.log(_column(ours)), np.log(_column(theirs)))
+    return Interval(*(math.exp(number) for number in (found.value, found.low, found.high)))
+
+
+def mean_of(values: Sequence[float]) -> Interval:
+    """The mean over seeds with its interval."""
+    return gain(values, np.zeros(len(values)))
+
+
+def told(interval: Interval, digits: int = 2) -> str:
+    """A number with its interval, in a sentence."""
+    return f"{interval.value:.{digits}f} ({interval.low:.{digits}f} to {interval.high:.{digits}f})"
+
+
+def cell(values: Sequence[float], digits: int = 2) -> str:
+    """A mean over seeds with its interval, in a table."""
+    found = mean_of(values)
+    return f"{found.value:.{digits}f} ({found.low:.{digits}f}..{found.high:.{digits}f})"
+
+
+def _column(values: ArrayLike) -> Any:
+    return np.asarray(values, np.float64).reshape(-1, 1)
