@@ -224,6 +224,7 @@ class Ours:
         from groupwise.language.loading import load_model
         from groupwise.language.policy import LanguagePolicy
         from groupwise.rewards.scoring import per_attempt
+        from groupwise.training.allocator import keep_freed_memory
         from groupwise.training.learner import Learner
         from groupwise.training.source import NumberedTasks
         from groupwise.types import Task
@@ -247,6 +248,7 @@ class Ours:
             collate=rows_of_tokens,
         )
         self.source.engine = self.engine
+        keep_freed_memory()  # as every run does
         self.learner = Learner(self.policy, cfg)
         self.source.publish(self.policy)
         self.next = self.clock.timed("prepare", self.source.next)
