@@ -22,7 +22,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -140,23 +139,15 @@ def summarise(raw: Mapping[str, Any], names: list[str]) -> tuple[dict[str, float
     return {name: claims[name] for name in (*(f for f in first if f in claims), *sorted(claims))}, quartiles
 
 
-@dataclass(frozen=True)
-class Question:
-    """A prompt of random letters: what a task of either side carries."""
+def question(number: int, tokenizer: Any) -> Any:
+    """A problem of as many random letters as make a prompt of 32 tokens with the chat template around them."""
+    from groupwise.agents.problems import Problem
 
-    prompt: str
-
-    @property
-    def messages(self) -> list[dict[str, str]]:
-        return [{"role": "user", "content": self.prompt}]
-
-
-def question(number: int, tokenizer: Any) -> Question:
-    """As many letters as make a prompt of 32 tokens with the chat template around them."""
-    template = tokenizer.apply_chat_template(Question("").messages, add_generation_prompt=True, return_dict=True)
+    empty = [{"role": "user", "content": ""}]
+    template = tokenizer.apply_chat_template(empty, add_generation_prompt=True, return_dict=True)
     count = PROMPT_LENGTH - len(template["input_ids"])
     letters = np.random.default_rng(number).integers(ord("a"), ord("z") + 1, count)
-    return Question("".join(map(chr, letters)))
+    return Problem("".join(map(chr, letters)), answer="")
 
 
 def random_prompts(tokenizer: Any) -> Any:
@@ -233,6 +224,7 @@ class Ours:
         from groupwise.language.loading import load_model
         from groupwise.language.policy import LanguagePolicy
         from groupwise.rewards.scoring import per_attempt
+        from groupwise.training.allocator import keep_freed_memory
         from groupwise.training.learner import Learner
         from groupwise.training.source import NumberedTasks
         from groupwise.types import Task
@@ -256,6 +248,7 @@ class Ours:
             collate=rows_of_tokens,
         )
         self.source.engine = self.engine
+        keep_freed_memory()  # as every run does
         self.learner = Learner(self.policy, cfg)
         self.source.publish(self.policy)
         self.next = self.clock.timed("prepare", self.source.next)

@@ -72,7 +72,7 @@ def test_shared_prompts_leave_values_and_gradients_as_they_are(family: str, leng
     policy._shares_prompts = False
     with tokens_read(model) as whole:
         theirs = values_and_gradients(policy, inputs)
-    assert len(shared) == 2
+    assert len(shared) == (1 if family in ("llama", "qwen3") else 2)  # together, or prompts first
     assert sum(shared) < 0.85 * sum(whole)
     for one, other in zip(ours, theirs, strict=True):
         assert (one - other).abs().max() <= 2e-4 * other.abs().max() + 1e-6
@@ -119,7 +119,8 @@ def test_layers_that_recompute_get_whole_rows(learning: bool) -> None:
     policy = LanguagePolicy(model)
     with tokens_read(model) as read, torch.set_grad_enabled(learning):
         seen = policy.evaluate(inputs)
-    assert len(read) == (1 if learning else 2)
+    whole = inputs["input_ids"][:, 1:].numel()
+    assert sum(read) == whole if learning else sum(read) < 0.85 * whole
     torch.testing.assert_close(seen.logp, wanted, rtol=1e-4, atol=1e-4)
 
 

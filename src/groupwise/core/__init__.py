@@ -9,7 +9,6 @@ divergence   KL to a reference and its coefficient, the entropy bonus
 values       the critic's loss
 scaling      measurements → comparable scores
 objectives   several objectives of an attempt → one
-grouping     which trajectories belong together; made of `kmeans` and `mixture`
 grouping     which trajectories belong together; made of `summaries`, `kmeans` and `mixture`
 weighting    what a group weighs in the loss
 tokens       logits → log-probabilities and entropies of tokens

@@ -21,7 +21,8 @@ from groupwise.errors import ConfigError, ContractError
 from groupwise.language.adapters import has_adapter, without_adapter
 from groupwise.language.head import find_head, full_logprobs
 from groupwise.language.layout import Layout, close_up, lay_out
-from groupwise.language.sharing import can_share, share_prompts
+from groupwise.language.sharing import SharedPrompts, can_share, share_prompts
+from groupwise.language.trunk import find_trunk
 from groupwise.language.value import ValueHead
 from groupwise.types import Evaluation, Tensors
 
@@ -61,6 +62,7 @@ class LanguagePolicy:
         self.value_head = _value_head(model, seed) if critic else None
         self._head = find_head(model, temperature)
         self._shares_prompts = self._head is not None and can_share(self._head.decoder)
+        self._trunk = None if self._head is None else find_trunk(model, self._head.decoder)
         self._reference = _frozen_copy(model, temperature, chunk_bytes) if reference and not self.has_adapter else None
 
     def evaluate(self, inputs: Tensors) -> Evaluation:
@@ -125,8 +127,14 @@ class LanguagePolicy:
         shared = share_prompts(layout) if self._shares_prompts and not self._recomputing_layers() else None
         if shared is not None:
             places = (layout.rows, layout.before - shared.start[layout.rows])
-        hidden = (self._head.hidden(layout.ids) if shared is None else shared.hidden(self._head.decoder))[places]
+        hidden = self._head.hidden(layout.ids) if shared is None else self._read_shared(shared, self._head.decoder)
+        hidden = hidden[places]
         return *self._head.logprobs(hidden, layout.tokens, self.chunk_bytes), hidden
+
+    def _read_shared(self, shared: SharedPrompts, decoder: Any) -> Tensor:
+        if self._trunk is None or torch.is_autocast_enabled("cpu"):
+            return shared.hidden(decoder)
+        return self._trunk.hidden(shared)
 
     def _recomputing_layers(self) -> list[nn.Module]:
         """Layers that make activations anew in the backward pass; these take no keys and values from elsewhere."""

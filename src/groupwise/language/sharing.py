@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,11 +38,15 @@ class SharedPrompts:
         """How many go through the model."""
         return self.prompts.numel() + self.rests.numel()
 
+    def place(self) -> Tensor:
+        """The position of every token of the prompts, [G, P]; below 0 on padding."""
+        longest = self.prompts.shape[1]
+        lengths = self.start.new_zeros(len(self.prompts)).scatter(0, self.group, self.start)
+        return torch.arange(longest, device=self.start.device) - (longest - lengths)[:, None]
+
     def hidden(self, decoder: Any) -> Tensor:
         """The hidden states of the rests, [B, R, H]."""
-        longest, device = self.prompts.shape[1], self.start.device
-        lengths = self.start.new_zeros(len(self.prompts)).scatter(0, self.group, self.start)
-        place = torch.arange(longest, device=device) - (longest - lengths)[:, None]
+        place, device = self.place(), self.start.device
         there = place >= 0
         ragged = not bool(there.all())
         cache = decoder(
@@ -106,11 +111,15 @@ def worthwhile(layout: Layout) -> float:
     return tokens - (saved if layout.ids.device.type == "cpu" else max(saved, LEAST_TOKENS_ON_GPU))
 
 
-@torch.no_grad()
 def can_share(decoder: Any) -> bool:
-    """Whether reading prompts first gives this model's own hidden states: tried on two prompts of three rows."""
-    if not all(name in inspect.signature(decoder.forward).parameters for name in NEEDED):
-        return False
+    """Whether this model's own modules can read prompts first."""
+    known = all(name in inspect.signature(decoder.forward).parameters for name in NEEDED)
+    return known and reads_rightly(decoder, lambda shared: shared.hidden(decoder))
+
+
+@torch.no_grad()
+def reads_rightly(decoder: Any, read: Callable[[SharedPrompts], Tensor]) -> bool:
+    """Whether a way to read prompts first gives the model's own hidden states: tried on two prompts of three rows."""
     device = next(decoder.parameters()).device
     ids = torch.arange(15, device=device).view(3, 5) % 7
     ids[2, :4] = ids[1, :4]
@@ -126,7 +135,7 @@ def can_share(decoder: Any) -> bool:
     assert shared is not None
     wanted = decoder(input_ids=ids, use_cache=False).last_hidden_state[layout.rows, layout.before]
     try:
-        found = shared.hidden(decoder)[layout.rows, layout.before - shared.start[layout.rows]]
+        found = read(shared)[layout.rows, layout.before - shared.start[layout.rows]]
     except (AttributeError, TypeError, ValueError, RuntimeError):  # a cache of another kind
         return False
     tolerance = 1e-3 if wanted.dtype in (torch.float32, torch.float64) else 5e-2

@@ -10,6 +10,7 @@ import torch
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, GroupwiseError, StorageError
+from groupwise.training.allocator import keep_freed_memory
 from groupwise.training.folder import inspect_run, read_config
 from groupwise.training.learner import Learner
 from groupwise.training.loop import Evaluate, Samples, train
@@ -64,6 +65,7 @@ def execute(
         check_device(cfg.policy.device)
         seed_everything(cfg.run.seed)
         torch.set_num_threads(cfg.run.threads or threads)
+        keep_freed_memory()
         parts = build(cfg)
         run.warnings += parts.notes
         learner = Learner(parts.policy, cfg)

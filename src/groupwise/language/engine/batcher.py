@@ -18,6 +18,7 @@ from groupwise.errors import ContractError
 from groupwise.language.engine.cache import Cache
 from groupwise.language.engine.families import Architecture, describe
 from groupwise.language.engine.network import Network, Piece
+from groupwise.language.engine.one_thread import decoder
 from groupwise.language.engine.params import Sampled
 from groupwise.language.engine.prompts import Prompts
 from groupwise.language.engine.request import Outcome, Request
@@ -133,6 +134,7 @@ class Batcher:
     def _take_weights(self) -> None:
         self.fingerprint = Fingerprint(self.model)
         self.network = Network(self.architecture, self.rotary, copy=self.copy)
+        self.decode = decoder(self.network)
 
     def _admit(self) -> None:
         while self.waiting and self.rows.count + len(self.entering) < self.slots:
@@ -160,7 +162,7 @@ class Batcher:
         self.cache.ensure(count, span)
         even = bool(positions.min() == span - 1)
         tokens, at = self._tensor(rows.token[:count]), self._tensor(positions)
-        logits = self.network.decode(tokens, at, self.index[:count], span, even, self.cache)
+        logits = self.decode(tokens, at, self.index[:count], span, even, self.cache)
         rows.length[:count] += 1
         self._choose(logits, slice(0, count))
 

@@ -146,7 +146,7 @@ class Network:
         if self.rotary is not None:
             self.rotary.ensure(cache.length)
         a, count = self.architecture, len(tokens)
-        biases = {window: self._bias(positions, span, even, window) for window in self.windows}
+        biases = {window: self.bias(positions, span, even, window) for window in self.windows}
 
         def attend(index: int, q: Tensor, kv: Tensor) -> Tensor:
             if even:
@@ -245,7 +245,7 @@ class Network:
         seen = place <= place[span.start :, None]
         return seen if window is None else seen & (place > place[span.start :, None] - window)
 
-    def _bias(self, positions: Tensor, span: int, even: bool, window: int | None) -> Tensor | None:
+    def bias(self, positions: Tensor, span: int, even: bool, window: int | None) -> Tensor | None:
         """0 where a row may look, -inf elsewhere, [rows, 1, span]; None where every row may look everywhere."""
         if window is not None and span <= window:
             window = None

@@ -102,6 +102,7 @@ def weight_and_bias(module: Any, inputs: int, like: Tensor) -> tuple[Tensor, Ten
     return _probe(module, inputs, like)
 
 
+@torch.no_grad()
 def _probe(module: nn.Module, inputs: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """What a linear module does, found by feeding it zero and the identity (without dropout)."""
     with at_rest([module]):
