@@ -189,10 +189,16 @@ class OwnAttempt:
             segment.transcript.listen(frame.following(messages[len(segment.known) :], segment.ended))
         else:
             segment = Segment(len(self.segments), written)
-            segment.transcript.listen(frame.opening(messages, tools or ()))
+            segment.transcript.listen(frame.opening([self._heard(message) for message in messages], tools or ()))
             self.segments.append(segment)
         segment.known = messages
         return segment
+
+    def _heard(self, message: Message) -> Message:
+        """What the model said elsewhere, as text: special tokens that it wrote are none here."""
+        if message["role"] != "assistant":
+            return message
+        return {**message, "content": self.setting.frame.defused(message["content"])}
 
     def _trajectory(self, spoken: Sequence[Segment], end: End, error: Failure | None, score: Score) -> Trajectory:
         whole = Transcript()
