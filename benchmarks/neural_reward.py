@@ -195,8 +195,6 @@ def with_size(rollout: Completions) -> Completions:
 
 def interval(values: Sequence[float]) -> list[float]:
     """95%, by Student's t over seeds."""
-    if len(values) < 2:
-        return [math.nan, math.nan]
     t = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571}.get(len(values), 2.5)
     half = t * float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return [float(np.mean(values)) - half, float(np.mean(values)) + half]
@@ -233,7 +231,7 @@ def main() -> None:
         "neural_reward",
         {name: float(np.mean(values)) for name, values in per_seed.items()},
         seeds=options.seeds,
-        intervals={name: interval(values) for name, values in per_seed.items()},
+        intervals={name: interval(values) for name, values in per_seed.items() if len(values) > 1},
         raw=found,
     )
 
