@@ -4,8 +4,9 @@
 
 The task is `repair_desk.py`. Per seed: a reward is trained on 3,000 preferences, 15% of them the wrong way round, and
 judged on clean pairs in phrases it has never met. Then the tiny language model, warm-started on replies of every
-quality, is trained by GRPO against that reward alone; the true reward only watches. Beside it a placebo: a reward of
-the same make that has learned nothing and is believed regardless. One thread each. Judged on
+quality, is trained by GRPO against that reward alone, held to its start by a KL term; the true reward only watches.
+Beside it a placebo, whose reward of the same make has learned nothing and is believed regardless; and the same run
+twice as fast and without the KL term, which shows what a learned reward does not know. One thread each. Judged on
 held-out prompts before and after, by replies drawn as in training and by greedy ones; every step tells the learned and
 the true reward of the same attempts.
 """
@@ -44,7 +45,8 @@ KEPT = ("sampled", "reward_mean", "right", "safe", "polite", "fluent")
 PAIRS, FLIPPED, TEST_PAIRS = 3000, 0.15, 1000
 STEPS = {"warm": 70, "grpo": 24}
 SAMPLES = 4
-ARMS, JUDGED = ("grpo", "placebo"), ("pair_accuracy", "length_only_accuracy", "doubt_finds_errors")
+ANCHOR = {"use_reference_model": True, "beta": 0.1}
+ARMS, JUDGED = ("grpo", "placebo", "unanchored"), ("pair_accuracy", "length_only_accuracy", "doubt_finds_errors")
 COMMON: dict[str, Any] = {
     "model_name": "tiny", "threads": 1, "max_new_tokens": 56, "lr_scheduler_type": "constant", "warmup_ratio": 0.0,
     "adam_beta2": 0.99, "gradient_accumulation_steps": 1, "group_log_steps": 0, "save_steps": 1000,
@@ -145,9 +147,10 @@ def run_seed(seed: int) -> dict[str, Any]:
         warm = {"product": "warm-start", "run_name": "warm", "tasks_per_step": 32, "per_device_train_batch_size": 32}
         found["warm"] = run({**common, **warm, "learning_rate": 1e-3, "num_episodes": STEPS["warm"]})
         grpo = {"product": "language", "tasks_per_step": 12, "num_generations": 8, "per_device_train_batch_size": 96}
-        start = {**common, **grpo, "model_name": f"{folder}/warm", "learning_rate": 2e-4, "num_episodes": STEPS["grpo"]}
-        found["grpo"] = run(start, learned)
-        found["placebo"] = run(start, fresh)
+        start = {**common, **grpo, "model_name": f"{folder}/warm", "learning_rate": 1e-4, "num_episodes": STEPS["grpo"]}
+        found["grpo"] = run({**start, **ANCHOR}, learned)
+        found["placebo"] = run({**start, **ANCHOR}, fresh)
+        found["unanchored"] = run({**start, "learning_rate": 2e-4}, learned)
     return found
 
 
@@ -192,8 +195,6 @@ def with_size(rollout: Completions) -> Completions:
 
 def interval(values: Sequence[float]) -> list[float]:
     """95%, by Student's t over seeds."""
-    if len(values) < 2:
-        return [math.nan, math.nan]
     t = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571}.get(len(values), 2.5)
     half = t * float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return [float(np.mean(values)) - half, float(np.mean(values)) + half]
@@ -215,6 +216,7 @@ def main() -> None:
         "true_reward_before": ends["grpo"][:, 0],
         "true_reward_after": ends["grpo"][:, 1],
         "true_gain": ends["grpo"][:, 1] - ends["grpo"][:, 0],
+        "unanchored_gain": ends["unanchored"][:, 1] - ends["unanchored"][:, 0],
         "placebo_gain": ends["placebo"][:, 1] - ends["placebo"][:, 0],
         "greedy_before": greedy[:, 0],
         "greedy_after": greedy[:, 1],
@@ -224,12 +226,12 @@ def main() -> None:
     if not options.json:
         for r in found:
             course = [r[arm]["course"][place] for arm in ARMS for place in (0, -1)]
-            print(f"seed {r['seed']}: learned, true and fluent, first and last step of GRPO and placebo: {course}")
+            print(f"seed {r['seed']}: learned, true and fluent, first and last step of {ARMS}: {course}")
     print_result(
         "neural_reward",
         {name: float(np.mean(values)) for name, values in per_seed.items()},
         seeds=options.seeds,
-        intervals={name: interval(values) for name, values in per_seed.items()},
+        intervals={name: interval(values) for name, values in per_seed.items() if len(values) > 1},
         raw=found,
     )
 
