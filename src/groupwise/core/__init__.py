@@ -9,6 +9,9 @@ values       the critic's loss
 scaling      measurements → comparable scores
 grouping     which trajectories belong together; made of `summaries`, `kmeans` and `mixture`
 weighting    what a group weighs in the loss
+surgery      gradients of tasks in conflict
+routing      modules put together, task by task
+processes    Gaussian processes, and a mixture of them that tells tasks apart
 tokens       logits → log-probabilities and entropies of tokens
 """
 
