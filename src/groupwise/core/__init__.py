@@ -11,6 +11,9 @@ scaling      measurements → comparable scores
 objectives   several objectives of an attempt → one
 grouping     which trajectories belong together; made of `summaries`, `kmeans` and `mixture`
 weighting    what a group weighs in the loss
+surgery      gradients of tasks in conflict
+routing      modules put together, task by task
+processes    Gaussian processes, and a mixture of them that tells tasks apart
 tokens       logits → log-probabilities and entropies of tokens
 """
 
