@@ -9,7 +9,8 @@ one pass over each batch, one thread. Ours is the real source and learner; TRL's
 
 Each side lives in a process of its own, and the two take turns, so that a busy moment of the machine hits both; the
 first rounds are not counted. Claims are medians, a ratio is the median over rounds of that round's ratio, intervals
-are quartiles. Every step is checked: 2,048 sampled tokens, and weights that moved.
+are quartiles. Every step is checked: 2,048 sampled tokens, and weights that moved. Names with `cpu` are of processor
+time: on a busy machine they say more than the wall clock.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from record import print_result
 
 PROMPTS, SAMPLES, TOKENS, PROMPT_LENGTH = 4, 8, 64, 32
@@ -35,6 +37,7 @@ LEARNING_RATE = 1e-4
 WARM_UP = {"step": 2, "generate": 1}  # rounds that are not counted
 SHAPES = {"8x64": (8, 64), "32x64": (32, 64), "8x256": (8, 256), "8x1024": (8, 1024)}
 SHAPES_ASKED = {name: {"do": "generate", "samples": s, "tokens": t} for name, (s, t) in SHAPES.items()}
+Seconds: TypeAlias = NDArray[np.float64]  # by the wall clock, of processor time
 PEERS = ("torch", "transformers", "trl", "accelerate")
 
 
@@ -118,11 +121,13 @@ def summarise(raw: Mapping[str, Any], names: list[str]) -> tuple[dict[str, float
     for name, answers in steps.items():
         assert all(a["tokens"] == PROMPTS * SAMPLES * TOKENS and a["moved"] > 0 for a in answers)
         for phase in answers[0]["phases"]:
-            series[f"{name}_{phase}_seconds"] = np.array([a["phases"][phase] for a in answers])
+            both = np.array([a["phases"][phase] for a in answers])
+            series[f"{name}_{phase}_seconds"], series[f"{name}_{phase}_cpu_seconds"] = both.T
         series[f"{name}_step_tokens_per_second"] = PROMPTS * SAMPLES * TOKENS / series[f"{name}_step_seconds"]
         for shape, (samples, tokens) in SHAPES.items():
             if seconds := [a["seconds"] for a in raw["shapes"][name][shape]]:
-                series[f"{name}_ms_per_token_{shape}"] = 1000 * np.array(seconds) / (PROMPTS * samples * tokens)
+                wall, cpu = 1000 * np.array(seconds).T / (PROMPTS * samples * tokens)
+                series[f"{name}_ms_per_token_{shape}"], series[f"{name}_cpu_ms_per_token_{shape}"] = wall, cpu
         if f"{name}_ms_per_token_8x1024" in series:
             at = f"{name}_ms_per_token_"
             series[f"{name}_samples_32_vs_8"] = series[at + "32x64"] / series[at + "8x64"]
@@ -132,6 +137,7 @@ def summarise(raw: Mapping[str, Any], names: list[str]) -> tuple[dict[str, float
             "step_vs_trl_generate": "step", "generate_vs_trl": "generate", "update_vs_trl": "update",
         }.items():  # fmt: skip
             series[claim] = series[f"trl_{phase}_seconds"] / series[f"ours_{phase}_seconds"]
+            series[f"cpu_{claim}"] = series[f"trl_{phase}_cpu_seconds"] / series[f"ours_{phase}_cpu_seconds"]
     claims = {name: round(float(np.median(values)), 5) for name, values in series.items()}
     claims |= {f"{name}_peak_mib": round(raw["peak_bytes"][name] / 2**20, 1) for name in names}
     quartiles = {name: np.quantile(values, (0.25, 0.75)).round(5).tolist() for name, values in series.items()}
@@ -160,27 +166,27 @@ def vowels(text: str) -> float:
 
 
 class Clock:
-    """Seconds of wrapped calls, until somebody takes them."""
+    """Seconds of wrapped calls, by the wall clock and of processor time, until somebody takes them."""
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self.spent: dict[str, float] = {}
+        self.spent: dict[str, Seconds] = {}
 
-    def now(self) -> float:
+    def now(self) -> Seconds:
         if self.device == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter()
+        return np.array([time.perf_counter(), time.process_time()])
 
     def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             start = self.now()
             result = function(*args, **kwargs)
-            self.spent[name] = self.spent.get(name, 0.0) + self.now() - start
+            self.spent[name] = self.spent.get(name, np.zeros(2)) + self.now() - start
             return result
 
         return call
 
-    def take(self) -> dict[str, float]:
+    def take(self) -> dict[str, Seconds]:
         spent, self.spent = self.spent, {}
         return spent
 
@@ -271,7 +277,7 @@ class Ours:
         moved = float((weight.detach() - before).abs().max())
         return {"tokens": batch.samples, "moved": moved, "phases": phases(seconds, self.clock.take())}
 
-    def generate(self, samples: int, tokens: int) -> dict[str, float]:
+    def generate(self, samples: int, tokens: int) -> dict[str, list[float]]:
         from groupwise.language.engine import SamplingParams
 
         requests = [(prompt, seed) for prompt in self.prompts for seed in range(samples)]
@@ -279,7 +285,7 @@ class Ours:
         results = self.engine.generate(requests, SamplingParams(max_new_tokens=tokens))
         seconds = self.clock.now() - start
         assert all(len(result) == tokens for result in results)
-        return {"seconds": seconds}
+        return {"seconds": seconds.tolist()}
 
 
 class Trl:
@@ -354,7 +360,7 @@ class Trl:
             return
 
     @torch.no_grad()
-    def generate(self, samples: int, tokens: int) -> dict[str, float]:
+    def generate(self, samples: int, tokens: int) -> dict[str, list[float]]:
         """Transformers' `generate`, as the trainer calls it."""
         ids = self.prompts.repeat_interleave(samples, 0).to(self.model.device)
         self.model.eval()
@@ -366,13 +372,14 @@ class Trl:
         seconds = self.clock.now() - start
         self.model.train()
         assert result.shape[1] == PROMPT_LENGTH + tokens
-        return {"seconds": seconds}
+        return {"seconds": seconds.tolist()}
 
 
-def phases(seconds: float, spent: Mapping[str, float]) -> dict[str, float]:
+def phases(seconds: Seconds, spent: Mapping[str, Seconds]) -> dict[str, list[float]]:
     """The parts of a step: generate, score (with advantages and tensors), update, and the whole."""
     score = spent["prepare"] - spent["generate"]
-    return {"step": seconds, "generate": spent["generate"], "score": score, "update": spent["update"]}
+    parts = {"step": seconds, "generate": spent["generate"], "score": score, "update": spent["update"]}
+    return {name: part.tolist() for name, part in parts.items()}
 
 
 if __name__ == "__main__":
