@@ -176,3 +176,20 @@ def test_asking_the_reference_does_not_disturb_an_engine_at_work(copy_weights: b
     for ours, theirs in zip(results, wanted, strict=True):
         np.testing.assert_array_equal(ours.ids, theirs.ids)
         np.testing.assert_allclose(ours.logp, theirs.logp, atol=1e-5)
+
+
+def test_rows_that_only_begin_alike_share_their_beginning() -> None:
+    """A list of tools before questions that differ: it is read once, and the numbers stay."""
+    inputs = groups(lengths=(24,) * 6, members=1)
+    inputs["input_ids"][:, :18] = inputs["input_ids"][:1, :18]
+    layout = lay_out(inputs)
+    shared = share_prompts(layout)
+    assert shared is not None
+    assert shared.prompts.shape == (1, 18)
+    assert shared.tokens < 0.6 * layout.ids.numel()
+    model = make_model("llama")
+    policy = LanguagePolicy(model)
+    found = values_and_gradients(policy, inputs)
+    policy._shares_prompts = False
+    for one, other in zip(found, values_and_gradients(policy, inputs), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

@@ -33,6 +33,8 @@ EXTRAS = {
     "atari": ("ale_py",),
     "tracking": ("tensorboard", "wandb"),
     "language": ("transformers", "peft"),
+    "reasoning-gym": ("reasoning_gym",),
+    "textarena": ("textarena",),
 }
 MARKS = {"ok": "[green]ok[/green]", "note": "[yellow]note[/yellow]", "fault": "[red]fault[/red]"}
 

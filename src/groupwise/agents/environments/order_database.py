@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from groupwise.agents.tasks import is_held_out
@@ -34,6 +34,10 @@ class Shop:
     customers: tuple[tuple[str, str], ...]
     orders: tuple[tuple[str, str, str], ...]
     items: tuple[tuple[str, str, int, int], ...]
+
+    def with_status(self, order: str, status: str) -> Shop:
+        """The same shop, one of its orders in another status."""
+        return replace(self, orders=tuple((n, who, status if n == order else s) for n, who, s in self.orders))
 
 
 def make_shop(rng: random.Random, *, held_out: bool, customers: int = 3, orders: int = 4) -> Shop:

@@ -43,6 +43,8 @@ KINDS = {
     "refund": ("Refund {}.", "Pay back {}."),
 }
 PLANS = {kind: (kind,) for kind in KINDS} | {"city": ("buyer", "city"), "refund": ("total", "refund")}
+ALLOWS = {"cancel": "open", "refund": "sent"}
+ALLOWED = 0.75  # of what is asked for; were less possible, telling the status would be right too often
 MAX_TURNS = 3
 DEMONSTRATIONS = ("right", "form")
 
@@ -111,6 +113,8 @@ class Orders:
     def _case(self, rng: random.Random, held_out: bool) -> OrderCase:
         shop = make_shop(rng, held_out=held_out)
         kind, order = rng.choice(self.kinds), rng.choice(shop.orders)[0]
+        if kind in ALLOWS and rng.random() < ALLOWED:
+            shop = shop.with_status(order, ALLOWS[kind])
         return OrderCase(kind, rng.choice(KINDS[kind]).format(order), order, shop)
 
 
