@@ -39,9 +39,12 @@ def test_the_python_of_the_readme_runs(
     assert "-1.4142" in out
 
 
-def test_the_python_of_the_page_on_groups_runs() -> None:
-    for block in blocks(ROOT / "docs" / "grouping.md", "python"):
-        exec(compile(block, "grouping.md", "exec"), {"__name__": "grouping"})  # noqa: S102
+@pytest.mark.parametrize("page", ["grouping.md", "papers.md"])
+def test_the_python_of_the_pages_on_control_runs(page: str) -> None:
+    code = blocks(ROOT / "docs" / page, "python")
+    assert code
+    for block in code:
+        exec(compile(block, page, "exec"), {"__name__": page})  # noqa: S102
 
 
 def test_the_python_of_the_page_on_conversations_runs() -> None:
