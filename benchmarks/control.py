@@ -27,6 +27,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,7 +35,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from record import print_result
+from record import kept, print_result
 from rich.progress import track
 
 from groupwise.config import TrainingConfig, load_config
@@ -61,6 +62,7 @@ ZOO: dict[str, dict[str, Any]] = {
 
 
 Job = tuple[str, int, int, Sequence[str]]
+Kept = tuple[str, int, int, Sequence[str], str | None]
 
 
 class Window:
@@ -81,9 +83,10 @@ class Window:
 
     def result(self, steps: int) -> dict[str, Any]:
         at, wall = self.reached or (steps, time.perf_counter() - self.began)
+        cpu = time.process_time() - self.cpu
         return {
             "solved": self.reached is not None, "steps": at, "wall": wall, "steps_per_s": at / wall,
-            "last_training": float(np.mean(self.last)), "cpu_seconds": time.process_time() - self.cpu,
+            "last_training": float(np.mean(self.last)), "cpu_seconds": cpu, "steps_per_cpu_s": steps / cpu,
         }  # fmt: skip
 
 
@@ -167,9 +170,9 @@ def run(job: Job) -> dict[str, Any]:
     return {"arm": arm, "seed": seed, **found}
 
 
-def pair(jobs: list[Job]) -> list[dict[str, Any]]:
+def pair(jobs: list[Kept]) -> list[dict[str, Any]]:
     """All arms of one seed, one after the other."""
-    return [run(job) for job in jobs]
+    return [kept(folder, f"{job[0]}-{job[1]}", partial(run, tuple(job))) for *job, folder in jobs]
 
 
 def iqm(values: Array) -> float:
@@ -206,6 +209,7 @@ def claims_of(found: list[dict[str, Any]], seeds: int) -> tuple[dict[str, Any], 
     ratio("cartpole_ppo_steps_vs_sb3", "cartpole/ppo", "cartpole/sb3", "steps")
     ratio("cartpole_ppo_wall_vs_sb3", "cartpole/ppo", "cartpole/sb3", "wall")
     ratio("lunar_speed_vs_sb3", "lunar/ours", "lunar/sb3", "steps_per_s")
+    ratio("lunar_cpu_speed_vs_sb3", "lunar/ours", "lunar/sb3", "steps_per_cpu_s")
     ratio("lunar_ppo_speed_vs_sb3", "lunar/ppo", "lunar/sb3", "steps_per_s")
     for claim, arm in (("lunar_iqm_difference", "lunar/ours"), ("lunar_ppo_iqm_difference", "lunar/ppo")):
         a, b = column(found, arm, "score"), column(found, "lunar/sb3", "score")
@@ -230,6 +234,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=("cartpole", "lunar"), default=("cartpole", "lunar"))
     parser.add_argument("--arms", nargs="+", choices=("ours", "same_env", "ppo", "sb3"), help="only these")
     parser.add_argument("--set", nargs="+", default=[], help="settings to try on our arms: optim.learning_rate=0.002")
+    parser.add_argument("--folder", help="keeps what is done, so that a campaign can go on another time")
     parser.add_argument("--lunar-steps", type=int, default=500_000)
     parser.add_argument("--json", action="store_true", help="accepted for uniformity: JSON is printed always")
     options = parser.parse_args()
@@ -251,7 +256,7 @@ def main() -> None:
             continue
         for seed in seeds:
             wanted = [who for who in arms[part] if not options.arms or who in options.arms]
-            jobs = [(f"{part}/{who}", seed, budgets[part], options.set) for who in wanted]
+            jobs = [(f"{part}/{who}", seed, budgets[part], options.set, options.folder) for who in wanted]
             blocks.append(jobs if seed % 2 else jobs[::-1])
     with ProcessPoolExecutor(options.jobs) as pool:
         rows = track(pool.map(pair, blocks), "seeds", len(blocks), disable=not sys.stderr.isatty())

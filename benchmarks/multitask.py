@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from record import print_result
+from record import kept, print_result
 from rich.progress import track
 
 from groupwise.config import TrainingConfig, load_config
@@ -149,8 +149,12 @@ def suite_for_sb3(suite: MultiTask, seed: int) -> Any:
     return DummyVecEnv([lambda copy=copy: Monitor(OneTask(copy)) for copy in range(COPIES)])
 
 
-def run(job: tuple[str, int, int, list[str]]) -> dict[str, Any]:
-    arm, seed, budget, tried = job
+def run(job: tuple[str, int, int, list[str], str | None]) -> dict[str, Any]:
+    arm, seed, budget, tried, folder = job
+    return kept(folder, f"{arm}-{seed}", lambda: train(arm, seed, budget, tried))
+
+
+def train(arm: str, seed: int, budget: int, tried: list[str]) -> dict[str, Any]:
     torch.set_num_threads(1)
     if arm in ("grouped", "ppo"):
         found = train_ours("grpo" if arm == "grouped" else "ppo", seed, budget, tried)
@@ -170,6 +174,7 @@ def main() -> None:
     parser.add_argument(
         "--set", nargs="+", default=[], help="settings to try: advantage.gamma=0.99, for Stable-Baselines3 gamma=0.99"
     )
+    parser.add_argument("--folder", help="keeps what is done, so that a campaign can go on another time")
     parser.add_argument("--json", action="store_true", help="accepted for uniformity: JSON is printed always")
     options = parser.parse_args()
     not_run = {}
@@ -177,7 +182,8 @@ def main() -> None:
         missing = [arm for arm in options.arms if arm in ("ppo_vecnormalize", "sb3_ppo")]
         not_run = dict.fromkeys(missing, "pip install 'stable-baselines3==2.9.*'")
     seeds = list(range(options.first, options.first + options.seeds))
-    jobs = [(arm, seed, options.steps, options.set) for seed in seeds for arm in options.arms if arm not in not_run]
+    wanted = [arm for arm in options.arms if arm not in not_run]
+    jobs = [(arm, seed, options.steps, options.set, options.folder) for seed in seeds for arm in wanted]
     with ProcessPoolExecutor(options.jobs) as pool:
         found = list(track(pool.map(run, jobs), "runs", len(jobs), disable=not sys.stderr.isatty()))
     claims: dict[str, Any] = {"of": 3 * len(seeds)}
