@@ -2,7 +2,7 @@
 
     python benchmarks/agent_learning.py --seeds 101 102 103 --json
 
-Per seed, from one warm start (`orders_sft.toml`: conversations right in form, with tools chosen blindly): GRPO by
+Per seed, from one warm start (`orders_sft.toml`: conversations right in form, mostly asking for the status): GRPO by
 `orders.toml`; the same with the scores shuffled inside every group, so that nothing can be learned from them; and more
 of the warm start for as much processor time as GRPO took. All are judged on the same held-out scenarios, whose order
 numbers and customers never occur in training, answered greedily. Then the same for sums of reasoning-gym, with right

@@ -74,14 +74,14 @@ def test_right_demonstrations_earn_everything(kind: str) -> None:
         assert (end.reward, end.end, end.parts["correct"]) == (1.0, End.FINISHED, 1.0)
 
 
-def test_blind_demonstrations_have_the_form_and_little_else() -> None:
+def test_demonstrations_of_the_form_are_right_less_than_half_the_time() -> None:
     scenarios = Orders(demonstrations="form")
     ends = []
     for number in range(60):
         about = scenarios.training(0, number)
         ends.append(talk(about, *[as_reply(m) for m in scenarios.demonstration(about) if m["role"] == "assistant"]))
     assert all(end.parts["format"] == 1.0 for end in ends)
-    assert 0.1 < np.mean([end.parts["correct"] for end in ends]) < 0.4
+    assert 0.2 < np.mean([end.parts["correct"] for end in ends]) < 0.5
 
 
 LOOK, REFUND = ("total", {"order": "4821"}), ("refund", {"order": "4821", "sum": 37})
