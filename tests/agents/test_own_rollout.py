@@ -153,9 +153,27 @@ async def returns_nothing(client: Any, task: Any) -> Any:
     await client.chat.completions.create(messages=[{"role": "user", "content": "hi"}])
 
 
+async def own_timeout(client: Any, task: Any) -> Any:
+    await returns_nothing(client, task)
+    raise TimeoutError("the shop's server")
+
+
+async def cancels(client: Any, task: Any) -> Any:
+    await returns_nothing(client, task)
+    raise asyncio.CancelledError
+
+
+async def scores_in_words(client: Any, task: Any) -> Any:
+    await returns_nothing(client, task)
+    return Score("great")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("rollout", "end", "code"),
     [
+        (own_timeout, End.ENV_ERROR, "raised"),
+        (cancels, End.ENV_ERROR, "raised"),
+        (scores_in_words, End.ENV_ERROR, "contract"),
         (raises, End.ENV_ERROR, "raised"),
         (hangs, End.ENV_ERROR, "timeout"),
         (says_nothing, End.ENV_ERROR, "contract"),
