@@ -160,9 +160,43 @@ class OpensTooLong(Babble):
         return Observation(({"role": "user", "content": "x" * 5000},))
 
 
+class OwnTimeout(Babble):
+    async def step(self, reply: Reply) -> Transition:
+        raise TimeoutError("the shop's server")
+
+
+class Cancels(Babble):
+    async def step(self, reply: Reply) -> Transition:
+        raise asyncio.CancelledError
+
+
+class OpensWithAList(Babble):
+    async def reset(self, task: Task) -> Any:
+        return [{"role": "user", "content": "hi"}]
+
+
+def answering(*given: Any) -> type[Babble]:
+    """An environment whose step returns a transition of these."""
+
+    class Answers(Babble):
+        async def step(self, reply: Reply) -> Transition:
+            return Transition(*given)
+
+    return Answers
+
+
 @pytest.mark.parametrize(
     ("make", "end", "code"),
     [
+        (OwnTimeout, End.ENV_ERROR, "raised"),
+        (Cancels, End.ENV_ERROR, "raised"),
+        (OpensWithAList, End.ENV_ERROR, "contract"),
+        (answering("hello"), End.ENV_ERROR, "contract"),
+        (answering({"role": "user", "content": "hello"}), End.ENV_ERROR, "contract"),
+        (answering(({"content": "hello"},), 1.0, End.FINISHED), End.ENV_ERROR, "contract"),
+        (answering((), "1.0", End.FINISHED), End.ENV_ERROR, "contract"),
+        (answering((), 1.0, "done"), End.ENV_ERROR, "contract"),
+        (answering((), 1.0, "finished"), End.FINISHED, None),
         (Endless, End.TURN_LIMIT, None),
         (Floods, End.TRUNCATED, None),
         (Raises, End.ENV_ERROR, "raised"),
@@ -176,6 +210,12 @@ def test_every_ending_has_a_name(parts: Any, make: Callable[[], Environment], en
     for attempt in group.members:
         assert attempt.end is end
         assert (attempt.error.code if attempt.error else None) == code
+
+
+def test_a_timeout_of_the_environments_own_is_no_limit_of_ours(parts: Any) -> None:
+    (group,) = conversations(parts, OwnTimeout, size=1, seconds=None).collect(tasks(1))
+    assert group.members[0].error is not None
+    assert "the shop's server" in group.members[0].error.message
 
 
 def test_a_slow_environment_does_not_stall_the_others(parts: Any) -> None:

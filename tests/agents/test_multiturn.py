@@ -339,6 +339,16 @@ def test_a_user_without_a_name_is_refused(talker: Any, user_id: Any) -> None:
     run(start())
 
 
+@pytest.mark.parametrize("seed", ["7", 1.5, 2**62])
+def test_a_seed_that_cannot_be_kept_is_refused(talker: Any, seed: Any) -> None:
+    async def start() -> None:
+        async with talker() as agent:
+            with pytest.raises(ContractError, match="must be a whole number"):
+                await agent.start_conversation("ann", seed=seed)
+
+    run(start())
+
+
 @pytest.mark.parametrize("summarise", ["extract", "model"])
 def test_a_long_conversation_always_fits_and_keeps_its_beginning(talker: Any, summarise: str) -> None:
     async def hold() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from groupwise.agents.client import ChatCompletion, plain_message
+from groupwise.agents.client import AssistantMessage, ChatCompletion, Function, FunctionCall, plain_message
 from groupwise.agents.conversations import Limits
 from groupwise.agents.frame import Frame
 from groupwise.agents.own_rollout import OwnRollouts, RolloutScenarios, rows_of_segments
@@ -153,9 +153,27 @@ async def returns_nothing(client: Any, task: Any) -> Any:
     await client.chat.completions.create(messages=[{"role": "user", "content": "hi"}])
 
 
+async def own_timeout(client: Any, task: Any) -> Any:
+    await returns_nothing(client, task)
+    raise TimeoutError("the shop's server")
+
+
+async def cancels(client: Any, task: Any) -> Any:
+    await returns_nothing(client, task)
+    raise asyncio.CancelledError
+
+
+async def scores_in_words(client: Any, task: Any) -> Any:
+    await returns_nothing(client, task)
+    return Score("great")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("rollout", "end", "code"),
     [
+        (own_timeout, End.ENV_ERROR, "raised"),
+        (cancels, End.ENV_ERROR, "raised"),
+        (scores_in_words, End.ENV_ERROR, "contract"),
         (raises, End.ENV_ERROR, "raised"),
         (hangs, End.ENV_ERROR, "timeout"),
         (says_nothing, End.ENV_ERROR, "contract"),
@@ -174,3 +192,18 @@ def test_what_cannot_be_carried_is_refused() -> None:
         RolloutScenarios(lambda client, task: 1.0, [1])
     with pytest.raises(ContractError, match="is no message"):
         plain_message("hello")
+
+
+def test_messages_are_read_as_the_server_reads_them() -> None:
+    """Whoever writes for OpenAI's API finds the same door here: other objects, parts, and JSON in a text."""
+    call = FunctionCall("c1", Function("find", '{"order": 7}'))
+    read = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": {"order": 7}}}
+    said = {"role": "assistant", "content": "", "tool_calls": [read]}
+    assert plain_message(AssistantMessage(None, [call])) == said
+    assert plain_message({"role": "assistant", "content": None, "tool_calls": [call]}) == said
+    parts = [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}]
+    assert plain_message({"role": "developer", "content": parts}) == {"role": "system", "content": "Be brief."}
+    with pytest.raises(ContractError, match="only text can be read"):
+        plain_message({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "…"}}]})
+    with pytest.raises(ContractError, match="a call of a tool cannot be read"):
+        plain_message(AssistantMessage(None, [FunctionCall("c1", Function("find", "{order"))]))

@@ -9,13 +9,18 @@ from typing import Any
 import pytest
 import torch
 
+from groupwise.agents.environment import Observation, Reply, Transition
+from groupwise.agents.multiturn import MultiTurnAgent
+from groupwise.agents.own_rollout import RolloutScenarios
 from groupwise.agents.settings import AgentConfig
+from groupwise.agents.starting import load_run
 from groupwise.agents.trainer import GRPOTrainer, MultiTurnGRPOTrainer, train
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.loading import LanguageModel, load_model
-from groupwise.types import Event, Message
+from groupwise.training.folder import inspect_run
+from groupwise.types import Event, Message, ScoredGroup, Task
 from tests.agents.test_agent_product import Letters
 
 
@@ -128,3 +133,118 @@ def test_an_engine_that_was_told_nothing_notices_what_was_learned(tmp_path: Path
     before, after, right = asyncio.run(answers())
     assert before != right
     assert after == right
+
+
+def test_steps_by_hand_count_and_the_reference_stays_where_it_was(tmp_path: Path) -> None:
+    """Whoever trains on, by hand, by `train` or by `train` again, is held to the model that there was at first."""
+
+    async def divergences() -> tuple[list[int], list[float]]:
+        seen: list[Event] = []
+        cfg = settings(tmp_path, num_episodes=2, use_reference_model=True, beta=0.01, learning_rate=0.01)
+        trainer = GRPOTrainer(SomeAgent(), Letters(), count_a, cfg, on_event=seen.append)
+        await trainer.initialize()
+        await trainer.training_step(await trainer.generate_trajectories())
+        await trainer.train()
+        trainer.cfg = trainer.cfg.replace(num_episodes=3)
+        await trainer.train()
+        steps = [event for event in seen if event.type == "step"]
+        return [event.step for event in steps], [event.data["metrics"]["policy/reference_kl"] for event in steps]
+
+    steps, divergence = asyncio.run(divergences())
+    assert steps == [2, 3]
+    assert min(divergence) > 1e-3
+
+
+def test_an_adapter_of_the_agent_is_part_of_the_run(tmp_path: Path) -> None:
+    """The run can be loaded by itself, whoever asked for the adapter; two ranks are refused."""
+    agent = MultiTurnAgent(AgentConfig(model_name="tiny", lora_rank=2, lora_alpha=6.0))
+    trainer = train(agent, Letters(), reward_fn=count_a, **plain(tmp_path, num_episodes=1))
+    assert trainer.path is not None
+    loaded = load_run(trainer.path).model.state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in agent.model.state_dict().items())
+    with pytest.raises(ConfigError, match="lora_rank = 4, and the agent's model has an adapter of rank 2"):
+        asyncio.run(GRPOTrainer(agent, Letters(), config=settings(tmp_path, lora_rank=4)).initialize())
+    asyncio.run(agent.close())
+
+
+def test_activations_are_recomputed_where_the_settings_say_so(tmp_path: Path) -> None:
+    agent = SomeAgent()
+    trainer = GRPOTrainer(agent, Letters(), config=settings(tmp_path, gradient_checkpointing=True))
+    asyncio.run(trainer.initialize())
+    trainer.close()
+    assert any(getattr(module, "gradient_checkpointing", False) for module in agent.language.model.modules())
+
+
+class Slotted:
+    """An environment that takes no attributes from others."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self) -> None:
+        self.inner = Letters().make()
+
+    async def reset(self, task: Task) -> Observation:
+        return await self.inner.reset(task)
+
+    async def step(self, reply: Reply) -> Transition:
+        return await self.inner.step(reply)
+
+
+class SlottedLetters(Letters):
+    def make(self) -> Any:
+        return Slotted()
+
+
+async def own(client: Any, task: str) -> float:
+    answer = await client.chat.completions.create(model="policy", messages=[{"role": "user", "content": task}])
+    return float(len(answer.choices[0].message.content))
+
+
+@pytest.mark.parametrize(
+    ("environment", "first"),
+    [(Letters(), "system"), (SlottedLetters(), "system"), (RolloutScenarios(own, ["a", "b"]), "user")],
+)
+def test_what_the_agent_is_told_heads_every_conversation_that_is_held_for_it(
+    tmp_path: Path, environment: Any, first: str
+) -> None:
+    async def groups() -> list[ScoredGroup]:
+        agent = SomeAgent()
+        agent.config = AgentConfig(model_name="tiny", system_prompt="Be brief.")
+        trainer = GRPOTrainer(agent, environment, config=settings(tmp_path))
+        await trainer.initialize()
+        try:
+            return await trainer.generate_trajectories()
+        finally:
+            trainer.close()
+
+    for group in asyncio.run(groups()):
+        for attempt in group.group.members:
+            assert attempt.error is None
+            if first == "system":
+                assert attempt.meta["messages"][0] == {"role": "system", "content": "Be brief."}
+
+
+def test_whoever_stops_waiting_ends_the_training_with_a_checkpoint(tmp_path: Path) -> None:
+    async def stopped() -> GRPOTrainer:
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def told(event: Event) -> None:
+            if event.type == "step":
+                loop.call_soon_threadsafe(begun.set)
+
+        cfg = settings(tmp_path, num_episodes=1000, save_steps=1000)
+        trainer = GRPOTrainer(SomeAgent(), Letters(), count_a, cfg, on_event=told)
+        work = asyncio.create_task(trainer.train())
+        await begun.wait()
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        return trainer
+
+    trainer = asyncio.run(stopped())
+    assert trainer.path is not None
+    info = inspect_run(trainer.path)
+    assert info.state == "stopped"
+    assert 1 <= info.step < 20
+    assert any((trainer.path / "checkpoints").iterdir())

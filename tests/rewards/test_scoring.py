@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.errors import ConfigError
+from groupwise.rewards.function import RewardFunction, as_reward, attempt_of
 from groupwise.rewards.scoring import Scorer, per_attempt, score_group, score_groups
 from groupwise.types import End, Failed, Failure, Group, Score, Task, Trajectory
 
@@ -367,3 +368,37 @@ def test_scoring_long_attempts_costs_no_more_than_looking_at_them():
     start = time.perf_counter()
     score_groups(answering([1.0] * 8), groups)
     assert time.perf_counter() - start < 0.1
+
+
+async def words(turns):
+    return float(len(turns[-1]["content"].split()))
+
+
+class Strict(RewardFunction):
+    def compute_reward(self, turns):
+        raise ValueError("no")
+
+
+def strict(turns):
+    raise ValueError("no")
+
+
+def conversation():
+    return Group("g", Task("t"), (attempt_of([{"role": "assistant", "content": "two words"}]),))
+
+
+def test_a_function_of_turns_may_be_async():
+    (graded,) = score_groups(as_reward(words), [conversation()])
+    assert [score.total for score in graded.scores] == [2.0]
+
+
+@pytest.mark.parametrize(("reward", "name"), [(Strict(), "Strict"), (strict, "strict")])
+def test_a_failure_tells_whose_it_is(reward, name):
+    (graded,) = score_groups(as_reward(reward), [conversation()])
+    assert graded.scores[0].failure.message == f"{name} raised ValueError: no"
+
+
+@pytest.mark.parametrize(("reward", "words"), [(Strict, r"Make it first: Strict\(…\)"), (0.5, "a function of turns")])
+def test_what_cannot_score_is_refused_at_once(reward, words):
+    with pytest.raises(ConfigError, match=words):
+        as_reward(reward)

@@ -41,8 +41,12 @@ def build(
     reward: Reward | None = None,
     scenarios: Scenarios | None = None,
     language: LanguageModel | None = None,
+    reference: LanguagePolicy | None = None,
 ) -> Parts:
-    """Everything a run of conversations needs; what is given replaces what the settings name."""
+    """Everything a run of conversations needs; what is given replaces what the settings name.
+
+    `reference` is that of a policy built before, where the model has learned since.
+    """
     scenarios = scenarios or find_scenarios(cfg.task)
     language = language or load_language(cfg)
     critic = needs_critic(cfg.advantage.estimator)
@@ -50,7 +54,7 @@ def build(
         language.model,
         temperature=cfg.sampling.temperature,
         critic=critic,
-        reference=cfg.policy.use_reference_model,
+        reference=(reference or True) if cfg.policy.use_reference_model else False,
         seed=cfg.run.seed,
     )
     engine = Engine(language.model, language.tokenizer, slots=cfg.rollout.conversations_in_flight)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, Protocol
 
+from groupwise.agents.completion_requests import read_message
 from groupwise.agents.environment import Reply
 from groupwise.errors import ContractError
 from groupwise.language.engine import Sampled
@@ -24,23 +25,15 @@ class Completes(Protocol):
 
 def plain_message(message: Any) -> Message:
     """A message as it is compared: a table of role, text, calls with their arguments, and whose result it is."""
-    given = _table(message)
-    content = given.get("content") or ""
-    if isinstance(content, list):
-        content = "".join(str(part.get("text", "")) for part in map(_table, content))
-    plain: dict[str, Any] = {"role": given.get("role"), "content": content}
-    if given.get("tool_calls"):
-        plain["tool_calls"] = [_plain_call(_table(call)) for call in given["tool_calls"]]
-    if given.get("tool_call_id"):
-        plain["tool_call_id"] = given["tool_call_id"]
-    return plain
-
-
-def _plain_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = _table(call["function"])
-    arguments = function["arguments"]
-    arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-    return {"id": call["id"], "type": "function", "function": {"name": function["name"], "arguments": arguments}}
+    given = dict(_table(message))
+    if isinstance(given.get("content"), list):
+        given["content"] = [_table(part) for part in given["content"]]
+    calls = [dict(_table(call)) for call in given.pop("tool_calls", None) or ()]
+    if calls:
+        given["tool_calls"] = [{**call, "function": _table(call.get("function"))} for call in calls]
+    read = read_message(given)
+    kept = {name: read[name] for name in ("tool_calls", "tool_call_id") if read.get(name)}
+    return {"role": read.get("role"), "content": read.get("content") or "", **kept}
 
 
 def _table(thing: Any) -> Mapping[str, Any]:

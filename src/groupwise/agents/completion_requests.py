@@ -68,7 +68,7 @@ def read_request(body: bytes, usual: SamplingParams) -> CompletionRequest:
     stream = bool(given.get("stream", False))
     count = _whole(given, "n", 1, 1, 1 if stream else MOST_ANSWERS)
     return CompletionRequest(
-        messages=tuple(map(_message, _objects(given, "messages"))),
+        messages=tuple(map(read_message, _objects(given, "messages"))),
         tools=_objects(given, "tools") if given.get("tools") else (),
         params=_params(given, usual),
         count=count,
@@ -99,7 +99,7 @@ def _objects(given: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], ..
     return tuple(found)
 
 
-def _message(given: Mapping[str, Any]) -> Message:
+def read_message(given: Mapping[str, Any]) -> Message:
     """A message as chat templates want it: content is text, the arguments of calls are objects."""
     message = {name: value for name, value in given.items() if value is not None}
     content = message.get("content")

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from groupwise.agents.environment import Environment, Scenarios, Transition
-from groupwise.agents.frame import Frame
+from groupwise.agents.environment import Environment, Observation, Scenarios, Transition
+from groupwise.agents.frame import ROLES, Frame
 from groupwise.agents.transcript import Transcript
 from groupwise.errors import ContractError, GroupwiseError
 from groupwise.event_loop import EventLoop, contained
@@ -34,6 +34,13 @@ class Limits:
 
 
 USUAL = Limits()
+A_MESSAGE = f'Give a list of messages like {{"role": "user", "content": "…"}}; roles are {", ".join(ROLES)}.'
+
+
+class TooSlow(ContractError):
+    """The environment took longer over a turn than it may."""
+
+    code = "timeout"
 
 
 class Conversations:
@@ -120,18 +127,17 @@ class Conversation:
             finally:
                 if hasattr(environment, "close"):
                     await environment.close()
-        except TimeoutError:
-            seconds = self.setting.limits.seconds
-            message = f"the environment took longer than {seconds:g} s over one turn"
-            hint = "Raise rollout.turn_timeout, or make the environment faster."
-            return End.ENV_ERROR, Failure("environment", "timeout", message, hint)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if is_cancelled(error):
+                raise
             return End.ENV_ERROR, failure_of(error)
 
     async def _turns(self, environment: Environment) -> End:
         setting, transcript = self.setting, self.transcript
         observation = await self._in_time(environment.reset(self.task))
-        self.messages += observation.messages
+        if not isinstance(observation, Observation):
+            raise ContractError(f"reset returned {observation!r:.80}, not an Observation")
+        self.messages += checked_messages(observation.messages)
         self.opening = len(self.messages)
         transcript.listen(self._fitting(setting.frame.opening(observation.messages, observation.tools)))
         for turn in range(setting.limits.turns):
@@ -142,7 +148,7 @@ class Conversation:
             transition = await self._in_time(environment.step(reply))
             self._take(transition)
             if transition.end is not None:
-                return transition.end
+                return End(transition.end)
             new = setting.frame.following(transition.messages, setting.frame.ended(sampled))
             if sampled.end == "context" or len(transcript) + len(new) >= setting.engine.max_length:
                 return End.TRUNCATED
@@ -151,13 +157,28 @@ class Conversation:
         return End.TURN_LIMIT
 
     async def _in_time(self, work: Awaitable[T]) -> T:
-        async with asyncio.timeout(self.setting.limits.seconds):
-            return await work
+        clock = asyncio.timeout(self.setting.limits.seconds)
+        try:
+            async with clock:
+                return await work
+        except TimeoutError:
+            if not clock.expired():  # it is the environment's own
+                raise
+            raise TooSlow(
+                f"the environment took longer than {self.setting.limits.seconds:g} s over one turn",
+                hint="Raise rollout.turn_timeout, or make the environment faster.",
+            ) from None
 
     def _take(self, transition: Transition) -> None:
         if not isinstance(transition, Transition):
             raise ContractError(f"step returned {transition!r:.80}, not a Transition")
-        self.messages += transition.messages
+        end: Any = transition.end
+        reward: Any = transition.reward
+        if end is not None and end not in list(End):
+            raise ContractError(f"step ended with {end!r:.40}", hint=f"One of End: {', '.join(End)}; None to go on.")
+        if isinstance(reward, str):
+            raise ContractError(f"step paid the text {reward!r:.40}", hint="A reward is a number.")
+        self.messages += checked_messages(transition.messages)
         self.transcript.earn(float(transition.reward))
         for name, value in transition.parts.items():
             self.parts[name] = self.parts.get(name, 0.0) + float(value)
@@ -172,6 +193,16 @@ class Conversation:
         return ids
 
 
+def checked_messages(messages: Any) -> Sequence[Message]:
+    """The messages of an environment, if they are any: a list of tables with a role each."""
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise ContractError(f"the environment's messages are {messages!r:.60}", hint=A_MESSAGE)
+    for message in messages:
+        if not isinstance(message, Mapping) or message.get("role") not in ROLES:
+            raise ContractError(f"a message of the environment is {message!r:.60}", hint=A_MESSAGE)
+    return messages
+
+
 def as_text(messages: Sequence[Message]) -> str:
     """Messages for a reader: one alone is its words, several say who speaks."""
     if len(messages) == 1:
@@ -179,7 +210,13 @@ def as_text(messages: Sequence[Message]) -> str:
     return "\n".join(f"{message['role']}: {message.get('content') or ''}" for message in messages)
 
 
-def failure_of(error: Exception) -> Failure:
+def is_cancelled(error: BaseException) -> bool:
+    """Whether somebody ends the present task; code that raises the same of its own accord has failed."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def failure_of(error: BaseException) -> Failure:
     if isinstance(error, GroupwiseError):
         return Failure("environment", error.code, error.message, error.hint)
     message = f"it raised {type(error).__name__}: {error}"

@@ -45,6 +45,7 @@ from groupwise.language.loading import LanguageModel
 from groupwise.types import Message
 
 LARGEST_MESSAGE = 256 * 1024  # bytes of a user's message
+LARGEST_SEED = 2**62  # what a store can keep, and room to count on
 EXAMPLES_SHOWN = 2
 SUM_UP = "Sum up the conversation below in a few plain sentences. Keep names, numbers, wishes and what was promised."
 
@@ -125,6 +126,8 @@ class MultiTurnAgent(Agent):
         for what, value in (("user_id", user_id), ("conversation_id", name)):
             if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
                 raise ContractError(f"{what} is {value!r:.60}: it must be a line of 1 to 200 characters")
+        if seed is not None and (not isinstance(seed, int) or abs(seed) >= LARGEST_SEED):
+            raise ContractError(f"seed is {seed!r:.60}: it must be a whole number below {LARGEST_SEED:,} in size")
         system = self.config.system_prompt
         own = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7]) if seed is None else seed
         context = ConversationContext(

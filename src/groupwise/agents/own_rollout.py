@@ -26,7 +26,7 @@ import torch
 
 from groupwise.agents.client import Client, message_of, plain_message
 from groupwise.agents.completions import rows_of_tokens
-from groupwise.agents.conversations import Conversations, as_text, failure_of
+from groupwise.agents.conversations import Conversations, as_text, failure_of, is_cancelled
 from groupwise.agents.environment import Reply, Scenarios
 from groupwise.agents.environments.listed import Listed
 from groupwise.agents.transcript import Transcript
@@ -139,16 +139,16 @@ class OwnAttempt:
             return End.TURN_LIMIT, None, nothing
         except ContextFull:
             return End.TRUNCATED, None, nothing
-        except TimeoutError:
+        except (Exception, asyncio.CancelledError) as error:
+            if is_cancelled(error):
+                raise
+            return End.ENV_ERROR, self._failure(error), nothing
+
+    def _failure(self, error: BaseException) -> Failure:
+        if isinstance(error, TimeoutError) and self.clock is not None and self.clock.expired():
             message = f"the rollout took longer than {self.setting.limits.seconds:g} s between two calls of the model"
-            return End.ENV_ERROR, Failure("rollout", "timeout", message, "Raise rollout.turn_timeout."), nothing
-        except Exception as error:
-            failure = failure_of(error)
-            return (
-                End.ENV_ERROR,
-                replace(failure, where="rollout", hint="Run it by hand to see the traceback."),
-                nothing,
-            )
+            return Failure("rollout", "timeout", message, "Raise rollout.turn_timeout.")
+        return replace(failure_of(error), where="rollout", hint="Run it by hand to see the traceback.")
 
     async def complete(self, messages: Sequence[Any], tools: Any, most: int | None) -> tuple[Reply, Sampled, int]:
         """The model's turn after these messages. The clock stands still while it speaks."""
@@ -219,10 +219,9 @@ class OwnAttempt:
 
 
 def _score(outcome: Any) -> Score:
-    if isinstance(outcome, Score):
-        return outcome
-    if isinstance(outcome, bool | int | float | np.number) and np.isfinite(outcome):
-        return Score(float(outcome))
+    score = outcome if isinstance(outcome, Score) else Score(outcome)
+    if isinstance(score.total, bool | int | float | np.number) and np.isfinite(score.total):
+        return replace(score, total=float(score.total))
     raise ContractError(f"the rollout returned {outcome!r:.60}", hint="Return a finite number or a Score.")
 
 

@@ -22,11 +22,13 @@ from torch import Tensor
 
 from groupwise.agents.agent_product import AgentSource, build
 from groupwise.agents.environment import Environment, Observation, Scenarios
+from groupwise.agents.own_rollout import RolloutScenarios
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.event_loop import EventLoop
-from groupwise.language.adapters import Lora, has_adapter
+from groupwise.language.adapters import Lora, lora_of
 from groupwise.language.loading import LanguageModel, prepare
+from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.function import as_reward
 from groupwise.rewards.scoring import score_group
 from groupwise.training.drawing import Drawn
@@ -35,6 +37,7 @@ from groupwise.training.learner import Learner
 from groupwise.training.loop import Position
 from groupwise.training.run import Run
 from groupwise.training.session import Parts, execute
+from groupwise.training.stopping import StopFlag
 from groupwise.types import Event, Message, Reward, ScoredGroup, Task
 
 
@@ -76,6 +79,7 @@ class GRPOTrainer:
         self.path: Path | None = None
         self._parts: Parts | None = None
         self._run: Run | None = None
+        self._reference: LanguagePolicy | None = None
         self._drawn = 0
 
     async def initialize(self) -> None:
@@ -85,19 +89,29 @@ class GRPOTrainer:
         self._prepare()
 
     async def train(self) -> Any:
-        """Train to the end and return the agent. Other tasks of the event loop go on meanwhile."""
+        """Train to the end and return the agent. Other tasks of the event loop go on meanwhile.
+
+        Ctrl-C, or cancelling whoever waits, ends it after the step under way, with a checkpoint to go on from.
+        """
         if self._parts is None:
             await self.initialize()
-        await asyncio.to_thread(self.run)
+        stop = StopFlag()
+        work = asyncio.create_task(asyncio.to_thread(self.run, stop))
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            stop.raised = True
+            await work
+            raise
         return self.agent
 
-    def run(self) -> None:
-        """The same from ordinary code, for an agent that is ready."""
-        if self._run is not None:
+    def run(self, stop: StopFlag | None = None) -> None:
+        """The same from ordinary code, for an agent that is ready; raise `stop` to end it after the step under way."""
+        if self._parts is not None and (self._run is not None or self._position.step):
             self._save()
         self.close()
         self.path = self._folder()
-        for event in execute(self.path, self._build, self.cfg):
+        for event in execute(self.path, self._build, self.cfg, stop):
             if self.on_event is not None:
                 self.on_event(event)
         self._parts = None
@@ -167,16 +181,36 @@ class GRPOTrainer:
         self._parts = self._run = None
 
     def _adapt(self) -> None:
-        """Give the agent's model the adapter that the settings ask for, unless it has one."""
-        settings = self.cfg.language
-        if settings.lora_rank and not has_adapter(self.agent.language.model):
-            lora = Lora(settings.lora_rank, settings.lora_alpha or 2.0 * settings.lora_rank)
-            self.agent.use(prepare(self.agent.language, device=None, lora=lora, seed=self.cfg.run.seed))
+        """Give the agent's model what the settings ask for; an adapter that it has already is written into them."""
+        settings, there = self.cfg.language, lora_of(self.agent.language.model)
+        if there is not None and settings.lora_rank not in (0, there.rank):
+            raise ConfigError(
+                f"language.lora_rank = {settings.lora_rank}, and the agent's model has an adapter of rank {there.rank}",
+                hint="Give the rank to the AgentConfig or to the TrainingConfig, not to both.",
+                field="language.lora_rank",
+            )
+        if there is not None:
+            self.cfg = self.cfg.replace(lora_rank=there.rank, lora_alpha=there.alpha)
+        fresh = there is None and settings.lora_rank > 0
+        language = prepare(
+            self.agent.language,
+            device=None,
+            lora=Lora(settings.lora_rank, settings.lora_alpha or 2.0 * settings.lora_rank) if fresh else None,
+            gradient_checkpointing=self.cfg.policy.gradient_checkpointing,
+            seed=self.cfg.run.seed,
+        )
+        if fresh:
+            self.agent.use(language)
 
     def _build(self, cfg: TrainingConfig) -> Parts:
+        """The parts of a run. Its reference is the model as this trainer first saw it, however often it is built."""
         told = getattr(getattr(self.agent, "config", None), "system_prompt", None)
-        scenarios = Told(self.environment, told) if told else self.environment
-        return build(cfg, self.reward, scenarios, self.agent.language)
+        own = isinstance(self.environment, RolloutScenarios)  # whose agent writes all its messages itself
+        scenarios = Told(self.environment, told) if told and not own else self.environment
+        parts = build(cfg, self.reward, scenarios, self.agent.language, self._reference)
+        assert isinstance(parts.policy, LanguagePolicy)
+        self._reference = parts.policy.reference
+        return parts
 
     def _prepare(self) -> None:
         if self._parts is None:
@@ -219,17 +253,24 @@ class Told:
         self.training, self.held_out = scenarios.training, scenarios.held_out
 
     def make(self) -> Environment:
-        environment = self.scenarios.make()
-        reset = environment.reset
+        return ToldConversation(self.scenarios.make(), self.prompt)
 
-        async def told(task: Task) -> Observation:
-            seen = await reset(task)
-            if seen.messages and seen.messages[0]["role"] == "system":
-                return seen
-            return replace(seen, messages=({"role": "system", "content": self.prompt}, *seen.messages))
 
-        environment.reset = told  # type: ignore[method-assign]
-        return environment
+class ToldConversation:
+    """A conversation with what the agent is told at its head."""
+
+    def __init__(self, environment: Environment, prompt: str) -> None:
+        self.environment, self.prompt, self.step = environment, prompt, environment.step
+
+    async def reset(self, task: Task) -> Observation:
+        seen = await self.environment.reset(task)
+        if seen.messages and seen.messages[0]["role"] == "system":
+            return seen
+        return replace(seen, messages=({"role": "system", "content": self.prompt}, *seen.messages))
+
+    async def close(self) -> None:
+        if hasattr(self.environment, "close"):
+            await self.environment.close()
 
 
 class MultiTurnGRPOTrainer(GRPOTrainer):

@@ -62,6 +62,14 @@ def has_adapter(model: Any) -> bool:
     return hasattr(model, "disable_adapter")
 
 
+def lora_of(model: Any) -> Lora | None:
+    """The settings of the adapter that the model is in, as far as rank and alpha go; None for a plain one."""
+    if not has_adapter(model):
+        return None
+    config = model.peft_config[model.active_adapter]
+    return Lora(config.r, float(config.lora_alpha))
+
+
 def without_adapter(model: Any) -> Any:
     """The model below the adapter as modules of its own over the same tensors: nothing is copied or switched.
 

@@ -35,7 +35,7 @@ class LanguagePolicy:
       temperature: of sampling; logits are divided by it.
       critic: put a value head on the hidden states.
       reference: keep what the KL term needs. With an adapter that is nothing: the model without it is the
-        reference. Otherwise it is a frozen copy of the model as it is now.
+        reference. Otherwise it is a frozen copy of the model as it is now, or the one given.
       seed: of the value head's weights.
       chunk_bytes: how large the logits of a chunk of tokens may be; None for the device's usual.
     """
@@ -46,7 +46,7 @@ class LanguagePolicy:
         *,
         temperature: float = 1.0,
         critic: bool = False,
-        reference: bool = False,
+        reference: bool | LanguagePolicy = False,
         seed: int = 0,
         chunk_bytes: int | None = None,
     ) -> None:
@@ -63,7 +63,9 @@ class LanguagePolicy:
         self._head = find_head(model, temperature)
         self._shares_prompts = self._head is not None and can_share(self._head.decoder)
         self._trunk = None if self._head is None else find_trunk(model, self._head.decoder)
-        self._reference = _frozen_copy(model, temperature, chunk_bytes) if reference and not self.has_adapter else None
+        self.reference = reference if isinstance(reference, LanguagePolicy) else None
+        if reference is True and not self.has_adapter:
+            self.reference = _frozen_copy(model, temperature, chunk_bytes)
 
     def evaluate(self, inputs: Tensors) -> Evaluation:
         """What the model thinks of the tokens of `action_mask`: everything [B, T].
@@ -81,15 +83,15 @@ class LanguagePolicy:
     @torch.no_grad()
     def reference_logp(self, inputs: Tensors) -> Tensor:
         """The reference model's log-probabilities of the same tokens, [B, T]."""
-        if self._reference is None and self.has_adapter:
-            self._reference = LanguagePolicy(
+        if self.reference is None and self.has_adapter:
+            self.reference = LanguagePolicy(
                 without_adapter(self.model), temperature=self.temperature, chunk_bytes=self.chunk_bytes
             )
-        if self._reference is None:
+        if self.reference is None:
             raise ContractError(
                 "this policy keeps no reference model", hint="Make it with LanguagePolicy(..., reference=True)."
             )
-        return self._reference.evaluate(inputs).logp
+        return self.reference.evaluate(inputs).logp
 
     @torch.no_grad()
     def values(self, inputs: Tensors) -> Tensor:

@@ -24,8 +24,8 @@ from typing import Any
 from groupwise.config import RewardSettings
 from groupwise.errors import ConfigError, GroupwiseError
 from groupwise.rewards.combining import MultiObjectiveRewardFunction
-from groupwise.rewards.function import RewardFunction, turns_of
-from groupwise.rewards.scoring import is_async, per_attempt
+from groupwise.rewards.function import RewardFunction, needed, of_turns, parameters
+from groupwise.rewards.scoring import is_async
 from groupwise.rewards.user_code import load_module
 from groupwise.types import Reward
 
@@ -143,14 +143,14 @@ def _made(name: str, given: Any, options: Mapping[str, Any]) -> Reward:
         if options:
             raise _refused(name, "is made already and takes no options", "Name its class, or leave reward.options out.")
         return _insisted(name, given)
-    needed = _needed(given)
-    if needed > 2:
-        raise _refused(name, f"needs {needed} arguments", "A reward takes turns, or a task and its group.")
-    if needed == 0:
+    count = needed(given)
+    if count > 2:
+        raise _refused(name, f"needs {count} arguments", "A reward takes turns, or a task and its group.")
+    if count == 0:
         return _insisted(name, _called(name, given, options))
     _check_options(name, given, options)
     bound = partial(given, **options)
-    reward: Any = bound if needed == 2 else per_attempt(lambda _, attempt: bound(turns_of(attempt)))
+    reward: Any = bound if count == 2 else of_turns(bound, name)
     reward.__qualname__ = name
     return reward  # type: ignore[no-any-return]
 
@@ -175,11 +175,11 @@ def _check_options(name: str, make: Callable[..., Any], options: Mapping[str, An
             hint="Set it in the environment instead.",
             field="reward.options",
         )
-    parameters = _parameters(make)
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+    known = parameters(make)
+    if any(p.kind is p.VAR_KEYWORD for p in known):
         return
-    skipped = 0 if isinstance(make, type) else _needed(make)
-    taken = [p.name for p in parameters[skipped:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    skipped = 0 if isinstance(make, type) else needed(make)
+    taken = [p.name for p in known[skipped:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     unknown = [option for option in options if option not in taken]
     if unknown:
         raise ConfigError(
@@ -194,19 +194,6 @@ def _insisted(name: str, made: Any) -> Reward:
         return made  # type: ignore[no-any-return]
     what = f"{made!r:.60}" if not callable(made) else f"a {type(made).__name__} whose call is not async"
     raise _refused(name, f"gives {what}, which is no reward", "Subclass RewardFunction, or write a function of turns.")
-
-
-def _needed(function: Callable[..., Any]) -> int:
-    """How many arguments must be given by place."""
-    places = [p for p in _parameters(function) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return sum(p.default is p.empty for p in places)
-
-
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except (ValueError, TypeError):
-        return []
 
 
 def _suggestion(name: str) -> str:
