@@ -11,6 +11,7 @@ import sys
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # names of mallopt(3)
 KEPT_BYTES = 1 << 30
+LARGE_BYTES = 32 << 20  # a block from here on is always returned, as glibc's own rule comes to have it
 
 
 def keep_freed_memory() -> None:
@@ -20,4 +21,4 @@ def keep_freed_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(TRIM_THRESHOLD, KEPT_BYTES)
-        mallopt(MMAP_THRESHOLD, KEPT_BYTES)
+        mallopt(MMAP_THRESHOLD, LARGE_BYTES)
