@@ -21,6 +21,7 @@ from groupwise.language.engine import Engine
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.combining import absolute
+from groupwise.rewards.components import known
 from groupwise.rewards.environment import EnvironmentReward
 from groupwise.rewards.finding import find_reward
 from groupwise.rewards.scoring import Scorer
@@ -76,7 +77,17 @@ def build(
     )
     source.engine = engine
     examination = AgentExamination(cfg, scenarios, engine, frame, absolute(reward), source.scorer, talk.loop)
-    return Parts(policy, source, examination, lambda: examination.shown, inspect=lambda: inspected(scenarios, frame))
+    return Parts(
+        policy, source, examination, lambda: examination.shown,
+        inspect=lambda: inspected(scenarios, frame), notes=notes(cfg, scenarios),
+    )  # fmt: skip
+
+
+def notes(cfg: TrainingConfig, scenarios: Scenarios) -> tuple[str, ...]:
+    """What a person should know before it starts."""
+    if not (cfg.run.eval_steps and getattr(scenarios, "shared", False)):
+        return ()
+    return ("there is a single scenario: evaluations judge on what is trained on; give others as held_out",)
 
 
 def inspected(scenarios: Scenarios, frame: Frame) -> list[Failure]:
@@ -134,6 +145,7 @@ def _sample(graded: ScoredGroup) -> Sample | None:
     (attempt,), (score,) = graded.group.members, graded.scores
     if not isinstance(score, Score):
         return None
-    expected = str(getattr(graded.group.task.payload, "answer", ""))
+    given = known(graded.group.task, "answer")
+    expected = "" if given is None else str(given)
     prompt, text, answer = (said[:LONGEST] for said in (attempt.meta["prompt"], attempt.meta["text"], expected))
     return Sample(prompt, text, answer, score.total, is_correct(score))
