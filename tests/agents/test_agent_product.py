@@ -15,7 +15,7 @@ from groupwise.agents.environments.conversation import ConversationEnvironment
 from groupwise.agents.environments.orders import Orders
 from groupwise.agents.environments.task import TaskEnvironment
 from groupwise.config import TrainingConfig
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, ContractError
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute
 from groupwise.types import End, Event, Task
@@ -143,3 +143,22 @@ def test_a_single_scenario_is_judged_on_itself_and_the_run_says_so(tmp_path: Pat
 
     assert any("judge on what is trained on" in message for message in hints("late"))
     assert not any("judge on what is trained on" in message for message in hints("late", "lost"))
+
+
+class NoneToJudgeOn(Letters):
+    def held_out(self, seed: int, count: int) -> Sequence[str]:
+        return []
+
+
+class RunsOut(Letters):
+    def training(self, seed: int, number: int) -> str:
+        return ["a"][number]
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "said"),
+    [(NoneToJudgeOn(), "no held-out scenarios to judge on"), (RunsOut(), r"training\(0, 1\) .* raised IndexError")],
+)
+def test_scenarios_that_run_out_are_named_with_the_remedy(tmp_path: Path, scenarios: Any, said: str) -> None:
+    with pytest.raises(ContractError, match=said):
+        run(config(tmp_path, num_episodes=1, eval_steps=1), scenarios=scenarios)

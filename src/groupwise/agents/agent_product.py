@@ -16,6 +16,7 @@ from groupwise.agents.product import LanguageSource, load_language, sampling
 from groupwise.agents.scenarios import find_scenarios
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
+from groupwise.errors import ContractError
 from groupwise.event_loop import EventLoop
 from groupwise.language.engine import Engine
 from groupwise.language.loading import LanguageModel
@@ -134,6 +135,11 @@ class AgentExamination:
         self.shown: list[Sample] = []
 
     def __call__(self, policy: Policy) -> Mapping[str, float]:
+        if not self.tasks:
+            raise ContractError(
+                "there are no held-out scenarios to judge on",
+                hint="Let held_out(seed, count) give at least one, or train with run.eval_steps = 0.",
+            )
         graded = self.scorer.score(self.reward, self.talk.collect(self.tasks))
         self.shown = [shown for group in graded if (shown := _sample(group)) is not None][:SHOWN]
         attempts = [group.group.members[0] for group in graded]
