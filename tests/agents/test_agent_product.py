@@ -11,8 +11,11 @@ import pytest
 
 from groupwise.agents import agent_product
 from groupwise.agents.environment import Observation, Reply, Transition
+from groupwise.agents.environments.conversation import ConversationEnvironment
+from groupwise.agents.environments.orders import Orders
+from groupwise.agents.environments.task import TaskEnvironment
 from groupwise.config import TrainingConfig
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, ContractError
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute
 from groupwise.types import End, Event, Task
@@ -121,3 +124,41 @@ def test_what_is_no_scenario_is_refused(tmp_path: Path, environment: str, option
     environment = environment.replace("MINE", str(tmp_path / "mine.py"))
     with pytest.raises(ConfigError, match=said):
         agent_product.check(config(tmp_path, environment=environment, options=options))
+
+
+def test_a_run_tells_what_would_have_been_right(tmp_path: Path) -> None:
+    """In the samples of an evaluation, whatever the scenarios are: tables, or objects with an answer."""
+    tables = TaskEnvironment([{"goal": f"{n}+1", "answer": n + 1} for n in range(3)], lambda *_: 0.0)
+    for scenarios in (tables, Orders()):
+        cfg = config(tmp_path, num_episodes=1, tasks_per_step=1, eval_steps=1, eval_episodes=2)
+        evaluation = next(event for event in run(cfg, scenarios=scenarios) if event.type == "eval")
+        assert all(sample["expected"] for sample in evaluation.data["samples"])
+
+
+def test_a_single_scenario_is_judged_on_itself_and_the_run_says_so(tmp_path: Path) -> None:
+    def hints(*contexts: str) -> list[str]:
+        scenarios = ConversationEnvironment([{"topic": "refund", "context": text} for text in contexts], max_turns=1)
+        cfg = config(tmp_path, num_episodes=1, tasks_per_step=1, eval_steps=1)
+        return [event.data["message"] for event in run(cfg, scenarios=scenarios) if event.type == "hint"]
+
+    assert any("judge on what is trained on" in message for message in hints("late"))
+    assert not any("judge on what is trained on" in message for message in hints("late", "lost"))
+
+
+class NoneToJudgeOn(Letters):
+    def held_out(self, seed: int, count: int) -> Sequence[str]:
+        return []
+
+
+class RunsOut(Letters):
+    def training(self, seed: int, number: int) -> str:
+        return ["a"][number]
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "said"),
+    [(NoneToJudgeOn(), "no held-out scenarios to judge on"), (RunsOut(), r"training\(0, 1\) .* raised IndexError")],
+)
+def test_scenarios_that_run_out_are_named_with_the_remedy(tmp_path: Path, scenarios: Any, said: str) -> None:
+    with pytest.raises(ContractError, match=said):
+        run(config(tmp_path, num_episodes=1, eval_steps=1), scenarios=scenarios)

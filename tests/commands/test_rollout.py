@@ -61,3 +61,13 @@ def test_what_has_no_groups_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     path = settings(tmp_path, "ppo", "CartPole-v1")
     assert run(["rollout", path, "--set", "advantage.estimator=gae", "--json"]) == 2
     assert "no groups" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_what_fails_is_told_with_its_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "strict.py").write_text('def strict(turns):\n    raise ValueError("no answer is good enough")\n')
+    path = settings(tmp_path, "agent", "orders")
+    reward = f"reward.name=python:{tmp_path / 'strict.py'}:strict"
+    assert run(["rollout", path, "--tasks", "1", "--set", reward, "--json"]) == 0
+    (caution,) = [c for c in json.loads(capsys.readouterr().out)["cautions"] if "failed" in c]
+    assert "100% of the attempts failed" in caution
+    assert "ValueError: no answer is good enough" in caution

@@ -16,11 +16,13 @@ from groupwise.agents.product import LanguageSource, load_language, sampling
 from groupwise.agents.scenarios import find_scenarios
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
+from groupwise.errors import ContractError
 from groupwise.event_loop import EventLoop
 from groupwise.language.engine import Engine
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.combining import absolute
+from groupwise.rewards.components import known
 from groupwise.rewards.environment import EnvironmentReward
 from groupwise.rewards.finding import find_reward
 from groupwise.rewards.scoring import Scorer
@@ -76,7 +78,17 @@ def build(
     )
     source.engine = engine
     examination = AgentExamination(cfg, scenarios, engine, frame, absolute(reward), source.scorer, talk.loop)
-    return Parts(policy, source, examination, lambda: examination.shown, inspect=lambda: inspected(scenarios, frame))
+    return Parts(
+        policy, source, examination, lambda: examination.shown,
+        inspect=lambda: inspected(scenarios, frame), notes=notes(cfg, scenarios),
+    )  # fmt: skip
+
+
+def notes(cfg: TrainingConfig, scenarios: Scenarios) -> tuple[str, ...]:
+    """What a person should know before it starts."""
+    if not (cfg.run.eval_steps and getattr(scenarios, "shared", False)):
+        return ()
+    return ("there is a single scenario: evaluations judge on what is trained on; give others as held_out",)
 
 
 def inspected(scenarios: Scenarios, frame: Frame) -> list[Failure]:
@@ -123,6 +135,11 @@ class AgentExamination:
         self.shown: list[Sample] = []
 
     def __call__(self, policy: Policy) -> Mapping[str, float]:
+        if not self.tasks:
+            raise ContractError(
+                "there are no held-out scenarios to judge on",
+                hint="Let held_out(seed, count) give at least one, or train with run.eval_steps = 0.",
+            )
         graded = self.scorer.score(self.reward, self.talk.collect(self.tasks))
         self.shown = [shown for group in graded if (shown := _sample(group)) is not None][:SHOWN]
         attempts = [group.group.members[0] for group in graded]
@@ -134,6 +151,7 @@ def _sample(graded: ScoredGroup) -> Sample | None:
     (attempt,), (score,) = graded.group.members, graded.scores
     if not isinstance(score, Score):
         return None
-    expected = str(getattr(graded.group.task.payload, "answer", ""))
+    given = known(graded.group.task, "answer")
+    expected = "" if given is None else str(given)
     prompt, text, answer = (said[:LONGEST] for said in (attempt.meta["prompt"], attempt.meta["text"], expected))
     return Sample(prompt, text, answer, score.total, is_correct(score))

@@ -11,9 +11,9 @@ from groupwise.errors import ContractError
 from groupwise.language.engine import SamplingParams
 from groupwise.types import Message
 
-NUMBERS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
 LIMITS = ("max_completion_tokens", "max_tokens")
-UNDERSTOOD = {"model", "messages", "tools", "stream", "stream_options", "n", "stop", "seed", *NUMBERS, *LIMITS}
+UNDERSTOOD = {"model", "messages", "tools", "stream", "stream_options", "n", "stop", "seed", "top_k", *NUMBERS, *LIMITS}
 NO_EFFECT = {
     "user",
     "metadata",
@@ -65,7 +65,9 @@ def read_request(body: bytes, usual: SamplingParams) -> CompletionRequest:
     for name, value in given.items():
         if name not in UNDERSTOOD and name not in NO_EFFECT and value not in NEUTRAL.get(name, ()):
             raise RequestError(f"{name} = {json.dumps(value):.80} is not supported by this server", field=name)
-    stream = bool(given.get("stream", False))
+    stream, options = bool(given.get("stream", False)), given.get("stream_options", {})
+    if not isinstance(options, dict):
+        raise RequestError(f"stream_options is {options!r:.80}, not an object", field="stream_options")
     count = _whole(given, "n", 1, 1, 1 if stream else MOST_ANSWERS)
     return CompletionRequest(
         messages=tuple(map(read_message, _objects(given, "messages"))),
@@ -74,13 +76,14 @@ def read_request(body: bytes, usual: SamplingParams) -> CompletionRequest:
         count=count,
         seed=_whole(given, "seed", None, -(1 << 63), (1 << 63) - 1),
         stream=stream,
-        stream_usage=bool((given.get("stream_options") or {}).get("include_usage", False)),
+        stream_usage=bool(options.get("include_usage", False)),
     )
 
 
 def _params(given: Mapping[str, Any], usual: SamplingParams) -> SamplingParams:
     changes: dict[str, Any] = {name: _number(given, name) for name in NUMBERS if name in given}
-    changes |= {"top_k": int(changes["top_k"])} if "top_k" in changes else {}
+    if "top_k" in given:
+        changes["top_k"] = _whole(given, "top_k", 0, 0, 1 << 31)
     limit = next((name for name in LIMITS if name in given), None)
     if limit is not None:
         changes["max_new_tokens"] = _whole(given, limit, 1, 1, 1 << 31)

@@ -172,14 +172,15 @@ class Conversation:
     def _take(self, transition: Transition) -> None:
         if not isinstance(transition, Transition):
             raise ContractError(f"step returned {transition!r:.80}, not a Transition")
-        end: Any = transition.end
-        reward: Any = transition.reward
+        end: Any
+        reward: Any
+        end, reward = transition.end, transition.reward
         if end is not None and end not in list(End):
             raise ContractError(f"step ended with {end!r:.40}", hint=f"One of End: {', '.join(End)}; None to go on.")
         if isinstance(reward, str):
             raise ContractError(f"step paid the text {reward!r:.40}", hint="A reward is a number.")
         self.messages += checked_messages(transition.messages)
-        self.transcript.earn(float(transition.reward))
+        self.transcript.earn(float(reward))
         for name, value in transition.parts.items():
             self.parts[name] = self.parts.get(name, 0.0) + float(value)
 
@@ -225,4 +226,16 @@ def failure_of(error: BaseException) -> Failure:
 
 def conversation_tasks(scenarios: Scenarios, seed: int) -> Callable[[int], Task]:
     """Tasks by number, none of them held out."""
-    return lambda number: Task(f"{scenarios.name}/{number}", scenarios.training(seed, number), number)
+
+    def make(number: int) -> Task:
+        try:
+            return Task(f"{scenarios.name}/{number}", scenarios.training(seed, number), number)
+        except GroupwiseError:
+            raise
+        except Exception as error:
+            raise ContractError(
+                f"training({seed}, {number}) of {scenarios.name!r} raised {type(error).__name__}: {error}",
+                hint="It must give a scenario for every number.",
+            ) from error
+
+    return make

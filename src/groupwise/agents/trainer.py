@@ -251,6 +251,7 @@ class Told:
     def __init__(self, scenarios: Scenarios, prompt: str) -> None:
         self.scenarios, self.prompt, self.name = scenarios, prompt, scenarios.name
         self.training, self.held_out = scenarios.training, scenarios.held_out
+        self.shared = getattr(scenarios, "shared", False)
 
     def make(self) -> Environment:
         return ToldConversation(self.scenarios.make(), self.prompt)

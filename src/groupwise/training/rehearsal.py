@@ -63,12 +63,14 @@ class Rehearsal:
     def cautions(self) -> list[str]:
         """What would spoil a training, in words."""
         told = self.as_dict()
+        failed = [s.failure for g in self.groups for s in g.scores if isinstance(s, Failed)]
+        usual = Counter(f"{f.message}. {f.hint}".replace("..", ".") for f in failed).most_common(1) or [("", 0)]
         remedies = {
             "zero_signal_share": "of the groups teach nothing: their attempts score the same. Try harder or easier "
             "tasks, a reward with partial credit, or rollout.dynamic_sampling.",
             "truncated_share": "of the attempts were cut off by a limit. Raise sampling.max_new_tokens, "
             "rollout.max_conversation_turns or task.max_episode_steps.",
-            "failed_share": f"of the attempts failed and would be left out: {', '.join(told['failures'])}.",
+            "failed_share": f"of the attempts failed and would be left out, most often so: {usual[0][0]}",
         }
         return [f"{told[name]:.0%} {words}" for name, words in remedies.items() if (told[name] or 0.0) >= MANY]
 

@@ -59,6 +59,15 @@ class OrderCase:
     order: str
     shop: Shop
 
+    @property
+    def answer(self) -> str:
+        """What the customer should be told."""
+        database = OrderDatabase(self.shop)
+        try:
+            return right_calls(self, database)[-1].fact
+        finally:
+            database.close()
+
 
 @dataclass(frozen=True)
 class Call:
