@@ -6,7 +6,7 @@ place of `puts`. Silent transitions have no label.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from groupwise.workflows.blocks import (
@@ -25,7 +25,10 @@ from groupwise.workflows.blocks import (
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One step of a net: bit masks over its places; `label` is empty for a silent one."""
+    """One step of a net: bit masks over its places; `label` is empty for a silent one.
+
+    Steps of one `name` are ways to do the same: it is dead only if none of them can happen.
+    """
 
     name: str
     label: str
@@ -68,10 +71,10 @@ class NetBuilder:
         return len(self.places) - 1
 
     def transition(
-        self, takes: Iterator[int] | list[int], puts: Iterator[int] | list[int], label: str = "", clears: int = 0
+        self, takes: Iterable[int], puts: Iterable[int], label: str = "", clears: int = 0, name: str = ""
     ) -> None:
-        name = label or f"t{len(self.transitions)}"
-        self.transitions.append(Transition(name, label, _mask(takes), _mask(puts), clears))
+        name = name or label or f"t{len(self.transitions)}"
+        self.transitions.append(Transition(name, label, mask_of(takes), mask_of(puts), clears))
 
     def net(self) -> Net:
         return Net(tuple(self.places), tuple(self.transitions))
@@ -84,7 +87,7 @@ def compile_net(root: Block) -> Net:
     return builder.net()
 
 
-def _mask(places: Iterator[int] | list[int]) -> int:
+def mask_of(places: Iterable[int]) -> int:
     mask = 0
     for place in places:
         mask |= 1 << place
@@ -154,7 +157,7 @@ def _add_cancellable(net: NetBuilder, body: Block, handler: Block, start: int, e
     net.transition([start], [guard, first])
     before = len(net.places)
     _add(net, body, first, last)
-    region = _mask([first, last, *range(before, len(net.places))])
+    region = mask_of([first, last, *range(before, len(net.places))])
     net.transition([guard, last], [end])
     net.transition([guard], [broken], clears=region)
     _add(net, handler, broken, end)

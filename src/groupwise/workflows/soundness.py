@@ -10,14 +10,18 @@ a trace that shows it.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from groupwise.workflows.net import Net, Transition
+from groupwise.workflows.graph import Graph
+from groupwise.workflows.graph_net import GraphNet, OrJoin, graph_net
+from groupwise.workflows.net import Net
 from groupwise.workflows.reduction import reduce_net
 
 Verdict: TypeAlias = Literal["sound", "unsound", "unknown"]
 BOUND = 100_000
+LOOK_AHEAD = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,66 @@ def check_soundness(net: Net, bound: int = BOUND) -> Soundness:
     return found if whole.verdict == "unknown" else whole
 
 
+def check_graph(graph: Graph, bound: int = BOUND) -> Soundness:
+    """Whether a free graph is sound. Or-joins wait for what can still come, by Wynn's semantics, up to a bound."""
+    found = graph_net(graph)
+    if found.too_wide:
+        names = ", ".join(map(repr, found.too_wide))
+        return Soundness("unknown", "too large", f"{names} has more or-branches than are looked at")
+    if not found.or_joins:
+        return check_soundness(found.net, bound)
+    try:
+        return _structure(found.net) or _search(found.net, bound, _Patience(found))
+    except _TooFarAheadError as error:
+        return Soundness("unknown", "too large", f"what can still reach the or-join of {error} cannot be told in time")
+
+
+class _TooFarAheadError(Exception):
+    pass
+
+
+class _Patience:
+    """Tells which steps of or-joins may be taken: those that take all there is, when nothing more can come.
+
+    Wynn, Edmond, van der Aalst and ter Hofstede, "Achieving a general, formal and decidable approach to the OR-join"
+    (2005). Other or-joins are taken for xor-joins when looking ahead.
+    """
+
+    def __init__(self, found: GraphNet) -> None:
+        self.net = found.net
+        self.of_step = {number: join for join in found.or_joins for number in join.transitions}
+        self.known: dict[tuple[str, int], bool] = {}
+
+    def __call__(self, number: int, marking: int) -> bool:
+        join = self.of_step.get(number)
+        if join is None:
+            return True
+        if self.net.transitions[number].takes != marking & join.places:
+            return False
+        key = (join.task, marking)
+        if key not in self.known:
+            self.known[key] = not self._more_can_come(join, marking)
+        return self.known[key]
+
+    def _more_can_come(self, join: OrJoin, marking: int) -> bool:
+        here = marking & join.places
+        seen, queue = {marking}, deque([marking])
+        while queue:
+            before = queue.popleft()
+            for number, step in enumerate(self.net.transitions):
+                if number in join.transitions or step.takes & before != step.takes:
+                    continue
+                after = before & ~step.takes & ~step.clears | step.puts
+                if after & here == here and after & join.places & ~here:
+                    return True
+                if after not in seen:
+                    seen.add(after)
+                    queue.append(after)
+                    if len(seen) > LOOK_AHEAD:
+                        raise _TooFarAheadError(repr(join.task))
+        return False
+
+
 def _structure(net: Net) -> Soundness | None:
     """One source, one sink, and everything on a way from the one to the other."""
     taken = put = 0
@@ -91,7 +155,7 @@ def _closure(net: Net, mask: int, backwards: bool) -> int:
             return mask
 
 
-def _search(net: Net, bound: int) -> Soundness:
+def _search(net: Net, bound: int, may: Callable[[int, int], bool] | None = None) -> Soundness:
     """Every marking that can be reached; an unsafe or improper one is reported with the steps that lead to it."""
     came_from: dict[int, tuple[int, int]] = {net.start: (-1, -1)}
     leads: dict[int, list[int]] = {}
@@ -101,7 +165,7 @@ def _search(net: Net, bound: int) -> Soundness:
         here = queue.popleft()
         followers = leads.setdefault(here, [])
         for number, step in enumerate(net.transitions):
-            if step.takes & here != step.takes:
+            if step.takes & here != step.takes or (may is not None and not may(number, here)):
                 continue
             fired |= 1 << number
             rest = here & ~step.takes & ~step.clears
@@ -150,7 +214,8 @@ def _completion(net: Net, came_from: dict[int, tuple[int, int]], leads: dict[int
 
 
 def _dead(net: Net, fired: int, markings: int) -> Soundness | None:
-    dead = [step.name for number, step in enumerate(net.transitions) if not fired >> number & 1]
+    alive = {step.name for number, step in enumerate(net.transitions) if fired >> number & 1}
+    dead = list(dict.fromkeys(step.name for step in net.transitions if step.name not in alive))
     if not dead:
         return None
     return _unsound("dead task", f"{', '.join(map(repr, dead[:5]))} can never happen", (), markings)
@@ -166,6 +231,3 @@ def _trace(net: Net, came_from: dict[int, tuple[int, int]], marking: int) -> tup
 
 def _unsound(rule: str, explanation: str, trace: tuple[str, ...] = (), markings: int = 0) -> Soundness:
     return Soundness("unsound", rule, explanation, trace, markings)
-
-
-__all__ = ["BOUND", "SOUND", "Soundness", "Transition", "Verdict", "check_soundness"]
