@@ -53,7 +53,7 @@ def check_soundness(net: Net, bound: int = BOUND) -> Soundness:
     rest = reduce_net(net)
     if len(rest.transitions) == 1 and rest.transitions[0].takes == rest.start and rest.transitions[0].puts == rest.goal:
         return SOUND
-    found = _search(rest, bound)
+    found = _search(rest, bound, every_step=rest is not net)
     if found.verdict != "unsound" or rest is net:
         return found
     whole = _search(net, bound)
@@ -155,8 +155,11 @@ def _closure(net: Net, mask: int, backwards: bool) -> int:
             return mask
 
 
-def _search(net: Net, bound: int, may: Callable[[int, int], bool] | None = None) -> Soundness:
-    """Every marking that can be reached; an unsafe or improper one is reported with the steps that lead to it."""
+def _search(net: Net, bound: int, may: Callable[[int, int], bool] | None = None, every_step: bool = False) -> Soundness:
+    """Every marking that can be reached; an unsafe or improper one is reported with the steps that lead to it.
+
+    With `every_step`, a step that can never happen is a fault even if another of its name can.
+    """
     came_from: dict[int, tuple[int, int]] = {net.start: (-1, -1)}
     leads: dict[int, list[int]] = {}
     queue = deque([net.start])
@@ -186,7 +189,7 @@ def _search(net: Net, bound: int, may: Callable[[int, int], bool] | None = None)
                 words = f"it has more than {bound:,} markings, and was not searched further"
                 return Soundness("unknown", "too large", words, markings=len(came_from))
             queue.append(after)
-    return _completion(net, came_from, leads) or _dead(net, fired, len(came_from)) or Soundness(
+    return _completion(net, came_from, leads) or _dead(net, fired, len(came_from), every_step) or Soundness(
         "sound", markings=len(came_from)
     )  # fmt: skip
 
@@ -213,8 +216,10 @@ def _completion(net: Net, came_from: dict[int, tuple[int, int]], leads: dict[int
     )
 
 
-def _dead(net: Net, fired: int, markings: int) -> Soundness | None:
-    alive = {step.name for number, step in enumerate(net.transitions) if fired >> number & 1}
+def _dead(net: Net, fired: int, markings: int, every_step: bool) -> Soundness | None:
+    if every_step and fired.bit_count() == len(net.transitions):
+        return None
+    alive = set() if every_step else {s.name for number, s in enumerate(net.transitions) if fired >> number & 1}
     dead = list(dict.fromkeys(step.name for step in net.transitions if step.name not in alive))
     if not dead:
         return None
