@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.orders import Edges, find_ring, in_order, reduced
+from groupwise.workflows.orders import Edges, connected, find_ring, in_order, reaches, reduced
 
 Scheduling: TypeAlias = Literal["fifo", "priority", "shortest", "due"]
 SUM_TOLERANCE = 1e-9
@@ -123,7 +122,7 @@ class Choice:
             all(p > 0 for p in self.probabilities), f"a branch of a choice can never be taken: {self.probabilities}"
         )
         total = sum(self.probabilities)
-        _insist(abs(total - 1) <= SUM_TOLERANCE * count, f"the probabilities of a choice add up to {total}, not 1")
+        _insist(abs(total - 1) <= SUM_TOLERANCE, f"the probabilities of a choice add up to {total}, not 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +255,8 @@ def rewritten(block: Block, change: Callable[[Block], Block]) -> Block:
 def tidied(block: Block) -> Block:
     """The same behaviour in the plainest form: no sequence in a sequence, nothing skipped in between.
 
-    A partial order that is a plain order, or none at all, becomes a sequence or a parallel block; parts of parallel
-    blocks stand in the order of their activities.
+    A choice among choices is one choice. A partial order is taken apart into sequences and parallel blocks as far as it
+    goes. Branches stand in the order of their activities.
     """
     return rewritten(block, _tidied)
 
@@ -270,6 +269,8 @@ def _tidied(block: Block) -> Block:
         case Parallel(parts):
             flat = [inner for part in parts for inner in (part.parts if isinstance(part, Parallel) else (part,))]
             return _joined(sorted((part for part in flat if not isinstance(part, Skip)), key=_first_name), Parallel)
+        case Choice(parts, probabilities):
+            return _one_choice(parts, probabilities)
         case PartialOrder(parts, edges):
             return _simplest_order(parts, reduced(len(parts), edges))
         case _:
@@ -286,10 +287,33 @@ def _first_name(block: Block) -> str:
     return min((activity.name for activity in activities(block)), default="")
 
 
+def _one_choice(parts: tuple[Block, ...], probabilities: tuple[float, ...]) -> Block:
+    flat: list[tuple[Block, float]] = []
+    for part, share in zip(parts, probabilities, strict=True):
+        inner = zip(part.parts, part.probabilities, strict=True) if isinstance(part, Choice) else [(part, 1.0)]
+        flat += [(block, share * probability) for block, probability in inner]
+    flat.sort(key=lambda branch: _first_name(branch[0]))
+    return Choice(tuple(block for block, _ in flat), tuple(share for _, share in flat))
+
+
 def _simplest_order(parts: tuple[Block, ...], edges: Edges) -> Block:
-    if not edges:
-        return _tidied(Parallel(parts))
+    """Parts that nothing connects are parallel; where all of some come before all others, they follow each other."""
+    if len(parts) == 1:
+        return parts[0]
+    clusters = connected(len(parts), edges)
+    if len(clusters) > 1:
+        return _tidied(Parallel(tuple(_part_of(parts, edges, cluster) for cluster in clusters)))
     order = in_order(len(parts), edges)
-    if edges == frozenset(pairwise(order)):
-        return _tidied(Sequence(tuple(parts[part] for part in order)))
-    return PartialOrder(parts, edges)
+    for cut in range(1, len(order)):
+        early, late = order[:cut], order[cut:]
+        if all(reaches(edges, a, b) for a in early for b in late):
+            return _tidied(Sequence((_part_of(parts, edges, early), _part_of(parts, edges, late))))
+    order.sort(key=lambda part: _first_name(parts[part]))
+    number = {part: new for new, part in enumerate(order)}
+    return PartialOrder(tuple(parts[part] for part in order), frozenset((number[a], number[b]) for a, b in edges))
+
+
+def _part_of(parts: tuple[Block, ...], edges: Edges, some: list[int]) -> Block:
+    number = {part: new for new, part in enumerate(some)}
+    inner = frozenset((number[a], number[b]) for a, b in edges if a in number and b in number)
+    return _simplest_order(tuple(parts[part] for part in some), inner)

@@ -66,3 +66,12 @@ def in_order(count: int, edges: Edges) -> list[int]:
                 if waits[b] == 0:
                     ready.append(b)
     return order
+
+
+def connected(count: int, edges: Edges) -> list[list[int]]:
+    """The parts that edges connect, whichever way they point, cluster by cluster."""
+    cluster = list(range(count))
+    for a, b in edges:
+        old, new = cluster[a], cluster[b]
+        cluster = [new if c == old else c for c in cluster]
+    return [[part for part in range(count) if cluster[part] == name] for name in dict.fromkeys(cluster)]

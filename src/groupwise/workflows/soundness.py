@@ -206,9 +206,10 @@ def _completion(net: Net, came_from: dict[int, tuple[int, int]], leads: dict[int
             if earlier not in able:
                 able.add(earlier)
                 stack.append(earlier)
-    stuck = next((marking for marking in came_from if marking not in able), None)
-    if stuck is None:
+    lost = [marking for marking in came_from if marking not in able]
+    if not lost:
         return None
+    stuck = next((marking for marking in lost if not leads[marking]), lost[-1])
     words = "nothing can happen any more" if not leads[stuck] else "it goes on for ever"
     places = ", ".join(net.marking(stuck))
     return _unsound(
