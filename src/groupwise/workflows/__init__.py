@@ -1,0 +1,1 @@
+"""Workflows: requirements, designs, whether they are sound, how they perform, and files that engines accept."""

@@ -1,0 +1,319 @@
+"""A workflow design as a tree of blocks. Whatever it is made of, it is sound: it can always end, and ends cleanly.
+
+    Sequence((Activity("check"), Parallel((Activity("price"), Activity("stock"))), Activity("ship")))
+
+Blocks are frozen values. An edit makes a new tree, and equal designs are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from groupwise.errors import ConfigError
+from groupwise.workflows.orders import Edges, connected, find_ring, in_order, reaches, reduced
+
+Scheduling: TypeAlias = Literal["fifo", "priority", "shortest", "due"]
+SUM_TOLERANCE = 1e-9
+
+
+class DesignError(ConfigError):
+    """A design that breaks one of the rules its blocks promise."""
+
+    code = "design"
+
+
+def _insist(holds: bool, message: str) -> None:
+    if not holds:
+        raise DesignError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Up to `most` further tries after a failure, the first after `pause` seconds, each pause `growth` times longer."""
+
+    most: int = 0
+    pause: float = 0.0
+    growth: float = 2.0
+
+    def __post_init__(self) -> None:
+        _insist(self.most >= 0, f"retry.most is {self.most} but must be at least 0")
+        _insist(self.pause >= 0, f"retry.pause is {self.pause} but must be at least 0")
+        _insist(self.growth >= 1, f"retry.growth is {self.growth} but must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """How a task is carried out.
+
+    `pool` does it (None: the first that may); those waiting for the pool are taken in the order of `scheduling`. A try
+    that takes longer than `timeout` seconds counts as failed. It begins `delay` seconds after it could at the earliest,
+    and should be done `due` seconds after the case began.
+    """
+
+    pool: str | None = None
+    priority: int = 0
+    scheduling: Scheduling = "fifo"
+    retry: Retry = field(default_factory=Retry)
+    timeout: float | None = None
+    delay: float = 0.0
+    due: float | None = None
+
+    def __post_init__(self) -> None:
+        _insist(self.timeout is None or self.timeout > 0, f"timeout is {self.timeout} but must be above 0")
+        _insist(self.delay >= 0, f"delay is {self.delay} but must be at least 0")
+        _insist(self.due is None or self.due > 0, f"due is {self.due} but must be above 0")
+        known = ("fifo", "priority", "shortest", "due")
+        _insist(self.scheduling in known, f"scheduling is {self.scheduling!r} but must be one of {', '.join(known)}")
+
+
+PLAIN = Handling()
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One task: an activity of the requirements, and how it is handled."""
+
+    name: str
+    handling: Handling = PLAIN
+
+    def __post_init__(self) -> None:
+        _insist(bool(self.name.strip()), "an activity has no name")
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Nothing to do: the empty branch of a choice, or a loop that only repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """One after the other."""
+
+    parts: tuple[Block, ...]
+
+    def __post_init__(self) -> None:
+        _insist(len(self.parts) >= 2, f"a sequence has {len(self.parts)} parts but needs at least 2")
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """All at once; it is over when the last is."""
+
+    parts: tuple[Block, ...]
+
+    def __post_init__(self) -> None:
+        _insist(len(self.parts) >= 2, f"a parallel block has {len(self.parts)} parts but needs at least 2")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Exactly one of them, each with its probability."""
+
+    parts: tuple[Block, ...]
+    probabilities: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        _insist(len(self.parts) >= 2, f"a choice has {len(self.parts)} branches but needs at least 2")
+        count = len(self.probabilities)
+        _insist(count == len(self.parts), f"a choice has {len(self.parts)} branches and {count} probabilities")
+        _insist(
+            all(p > 0 for p in self.probabilities), f"a branch of a choice can never be taken: {self.probabilities}"
+        )
+        total = sum(self.probabilities)
+        _insist(abs(total - 1) <= SUM_TOLERANCE, f"the probabilities of a choice add up to {total}, not 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The body, and then with probability `again` first `redo` and the body once more, and so on."""
+
+    body: Block
+    again: float
+    redo: Block = field(default_factory=Skip)
+
+    def __post_init__(self) -> None:
+        _insist(0 < self.again < 1, f"a loop repeats with probability {self.again}, not one between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True)
+class PartialOrder:
+    """All of them, a part after those that `edges` (earlier, later) put before it."""
+
+    parts: tuple[Block, ...]
+    edges: Edges
+
+    def __post_init__(self) -> None:
+        count = len(self.parts)
+        _insist(count >= 2, f"a partial order has {count} parts but needs at least 2")
+        wrong = [edge for edge in sorted(self.edges) if not all(0 <= end < count for end in edge)]
+        _insist(not wrong, f"a partial order of {count} parts has an edge {wrong[:1]}")
+        ring = find_ring(count, self.edges)
+        _insist(not ring, f"a partial order goes round in a ring: {' → '.join(map(str, ring))}")
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellable:
+    """The body, which with probability `chance` is broken off and cleared away; `handler` then takes its place."""
+
+    body: Block
+    chance: float
+    handler: Block = field(default_factory=Skip)
+
+    def __post_init__(self) -> None:
+        _insist(
+            0 < self.chance < 1, f"a body is cancelled with probability {self.chance}, which must lie between 0 and 1"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """Several copies of the body at once, from `least` to `most`; it is over when `enough` of them are."""
+
+    body: Block
+    least: int
+    most: int
+    enough: int
+
+    def __post_init__(self) -> None:
+        _insist(
+            1 <= self.enough <= self.least <= self.most,
+            f"instances need 1 ≤ enough ≤ least ≤ most, not {self.enough}, {self.least}, {self.most}",
+        )
+
+
+Block: TypeAlias = Activity | Skip | Sequence | Parallel | Choice | Loop | PartialOrder | Cancellable | Instances
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """A workflow: a name, its tree, and how many servers each pool has."""
+
+    name: str
+    root: Block
+    servers: tuple[tuple[str, int], ...] = ()
+    documentation: str = ""
+
+    def __post_init__(self) -> None:
+        for pool, count in self.servers:
+            _insist(count >= 1, f"pool {pool!r} has {count} servers but needs at least 1")
+        names = [activity.name for activity in activities(self.root)]
+        twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+        _insist(not twice, f"activities occur more than once: {', '.join(twice)}")
+        _insist(bool(names), "the design has no activity")
+
+
+def children(block: Block) -> tuple[Block, ...]:
+    match block:
+        case Sequence(parts) | Parallel(parts) | Choice(parts) | PartialOrder(parts):
+            return parts
+        case Loop(body, _, redo):
+            return (body, redo)
+        case Cancellable(body, _, handler):
+            return (body, handler)
+        case Instances(body):
+            return (body,)
+        case _:
+            return ()
+
+
+def with_children(block: Block, parts: tuple[Block, ...]) -> Block:
+    """The same block around other children, as many as before."""
+    match block:
+        case Sequence() | Parallel() | Choice() | PartialOrder():
+            return replace(block, parts=parts)
+        case Loop():
+            return replace(block, body=parts[0], redo=parts[1])
+        case Cancellable():
+            return replace(block, body=parts[0], handler=parts[1])
+        case Instances():
+            return replace(block, body=parts[0])
+        case _:
+            return block
+
+
+def walk(block: Block) -> Iterator[Block]:
+    """The block and everything inside it, outermost first."""
+    stack = [block]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend(reversed(children(top)))
+
+
+def activities(block: Block) -> Iterator[Activity]:
+    return (inner for inner in walk(block) if isinstance(inner, Activity))
+
+
+def rewritten(block: Block, change: Callable[[Block], Block]) -> Block:
+    """The tree with every block put through `change`, innermost first."""
+    parts = tuple(rewritten(child, change) for child in children(block))
+    return change(with_children(block, parts) if parts else block)
+
+
+def tidied(block: Block) -> Block:
+    """The same behaviour in the plainest form: no sequence in a sequence, nothing skipped in between.
+
+    A choice among choices is one choice. A partial order is taken apart into sequences and parallel blocks as far as it
+    goes. Branches stand in the order of their activities.
+    """
+    return rewritten(block, _tidied)
+
+
+def _tidied(block: Block) -> Block:
+    match block:
+        case Sequence(parts):
+            flat = [inner for part in parts for inner in (part.parts if isinstance(part, Sequence) else (part,))]
+            return _joined([part for part in flat if not isinstance(part, Skip)], Sequence)
+        case Parallel(parts):
+            flat = [inner for part in parts for inner in (part.parts if isinstance(part, Parallel) else (part,))]
+            return _joined(sorted((part for part in flat if not isinstance(part, Skip)), key=_first_name), Parallel)
+        case Choice(parts, probabilities):
+            return _one_choice(parts, probabilities)
+        case PartialOrder(parts, edges):
+            return _simplest_order(parts, reduced(len(parts), edges))
+        case _:
+            return block
+
+
+def _joined(parts: list[Block], kind: type[Sequence] | type[Parallel]) -> Block:
+    if not parts:
+        return Skip()
+    return parts[0] if len(parts) == 1 else kind(tuple(parts))
+
+
+def _first_name(block: Block) -> str:
+    return min((activity.name for activity in activities(block)), default="")
+
+
+def _one_choice(parts: tuple[Block, ...], probabilities: tuple[float, ...]) -> Block:
+    flat: list[tuple[Block, float]] = []
+    for part, share in zip(parts, probabilities, strict=True):
+        inner = zip(part.parts, part.probabilities, strict=True) if isinstance(part, Choice) else [(part, 1.0)]
+        flat += [(block, share * probability) for block, probability in inner]
+    flat.sort(key=lambda branch: _first_name(branch[0]))
+    return Choice(tuple(block for block, _ in flat), tuple(share for _, share in flat))
+
+
+def _simplest_order(parts: tuple[Block, ...], edges: Edges) -> Block:
+    """Parts that nothing connects are parallel; where all of some come before all others, they follow each other."""
+    if len(parts) == 1:
+        return parts[0]
+    clusters = connected(len(parts), edges)
+    if len(clusters) > 1:
+        return _tidied(Parallel(tuple(_part_of(parts, edges, cluster) for cluster in clusters)))
+    order = in_order(len(parts), edges)
+    for cut in range(1, len(order)):
+        early, late = order[:cut], order[cut:]
+        if all(reaches(edges, a, b) for a in early for b in late):
+            return _tidied(Sequence((_part_of(parts, edges, early), _part_of(parts, edges, late))))
+    order.sort(key=lambda part: _first_name(parts[part]))
+    number = {part: new for new, part in enumerate(order)}
+    return PartialOrder(tuple(parts[part] for part in order), frozenset((number[a], number[b]) for a, b in edges))
+
+
+def _part_of(parts: tuple[Block, ...], edges: Edges, some: list[int]) -> Block:
+    number = {part: new for new, part in enumerate(some)}
+    inner = frozenset((number[a], number[b]) for a, b in edges if a in number and b in number)
+    return _simplest_order(tuple(parts[part] for part in some), inner)

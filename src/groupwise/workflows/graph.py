@@ -1,0 +1,107 @@
+"""The free form of a workflow, as it is found in files: tasks and conditions with flows between them.
+
+Nothing is assumed of it: `soundness.check_graph` checks. The vocabulary is YAWL's, which has the most: a task joins and
+splits by and, xor or or, and may clear others away when it completes. A BPMN gateway is a task without work of its own
+(`silent`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from groupwise.workflows.blocks import PLAIN, DesignError, Handling
+
+Rule: TypeAlias = Literal["and", "xor", "or"]
+Kind: TypeAlias = Literal["task", "condition", "start", "end"]
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """How many instances of a task there are at once, and how many must complete."""
+
+    least: int = 1
+    most: int = 1
+    enough: int = 1
+
+
+ONCE = Copies()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A task, a condition, or one of the two ends. `cancels` are the nodes and flows it clears when it completes."""
+
+    id: str
+    name: str = ""
+    kind: Kind = "task"
+    join: Rule = "xor"
+    split: Rule = "and"
+    silent: bool = False
+    cancels: tuple[str, ...] = ()
+    handling: Handling = PLAIN
+    copies: Copies = ONCE
+    documentation: str = ""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """An arrow. `probability` is known where someone measured or estimated it; `condition` is as the file writes it."""
+
+    source: str
+    target: str
+    probability: float | None = None
+    condition: str = ""
+    default: bool = False
+
+    @property
+    def id(self) -> str:
+        return f"{self.source}→{self.target}"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes and flows with one start and one end."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    flows: tuple[Flow, ...]
+    documentation: str = ""
+    by_id: Mapping[str, Node] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_id", {node.id: node for node in self.nodes})
+        if len(self.by_id) < len(self.nodes):
+            ids = [node.id for node in self.nodes]
+            raise DesignError(f"{self.name}: the id {next(i for i in ids if ids.count(i) > 1)!r} is used twice")
+        for flow in self.flows:
+            for end in (flow.source, flow.target):
+                if end not in self.by_id:
+                    raise DesignError(f"{self.name}: a flow names {end!r}, which does not exist")
+        for kind in ("start", "end"):
+            found = [node.id for node in self.nodes if node.kind == kind]
+            if len(found) != 1:
+                raise DesignError(f"{self.name}: there must be one {kind}, and there are {len(found)}")
+
+    @property
+    def start(self) -> Node:
+        return next(node for node in self.nodes if node.kind == "start")
+
+    @property
+    def end(self) -> Node:
+        return next(node for node in self.nodes if node.kind == "end")
+
+    @property
+    def tasks(self) -> list[Node]:
+        return [node for node in self.nodes if node.kind == "task"]
+
+    def into(self, node: str) -> list[Flow]:
+        return [flow for flow in self.flows if flow.target == node]
+
+    def out_of(self, node: str) -> list[Flow]:
+        return [flow for flow in self.flows if flow.source == node]

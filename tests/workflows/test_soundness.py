@@ -1,0 +1,123 @@
+"""Designs of blocks are sound; broken nets are found broken, with steps that show it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from groupwise.workflows.blocks import Activity, Block, Design, Parallel, Sequence
+from groupwise.workflows.graph import Flow, Graph, Node, Rule
+from groupwise.workflows.net import Net, Transition, compile_net
+from groupwise.workflows.reduction import reduce_net
+from groupwise.workflows.soundness import Soundness, _search, _structure, check_graph, check_soundness
+from groupwise.workflows.unfolding import to_graph
+from tests.workflows.designs import random_block
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_blocks_are_made_of_they_are_sound(seed: int) -> None:
+    for number in range(40):
+        rng = random.Random(f"{seed}/{number}")
+        block = random_block(rng, rng.randint(1, 12))
+        net = compile_net(block)
+        assert check_soundness(net).sound, block
+        assert _search(net, 20_000).verdict in ("sound", "unknown"), block
+        assert check_graph(to_graph(Design("random", block)), 20_000).verdict in ("sound", "unknown"), block
+
+
+def broken(net: Net, rng: random.Random) -> Net:
+    """The net with one place of one step changed, a step dropped, or a step added."""
+    steps, place = list(net.transitions), 1 << rng.randrange(len(net.places))
+    number = rng.randrange(len(steps))
+    step = steps[number]
+    match rng.randrange(4):
+        case 0:
+            steps[number] = Transition(step.name, step.label, step.takes ^ place, step.puts, step.clears)
+        case 1:
+            steps[number] = Transition(step.name, step.label, step.takes, step.puts ^ place, step.clears)
+        case 2:
+            steps.pop(number)
+        case _:
+            steps.append(Transition("new", "new", place, 1 << rng.randrange(len(net.places))))
+    return Net(net.places, tuple(steps))
+
+
+def test_reduction_changes_no_verdict() -> None:
+    """Nets with one defect, searched marking by marking as they are and after reduction."""
+    seen: Counter[str] = Counter()
+    for seed in range(1500):
+        rng = random.Random(seed)
+        net = broken(compile_net(random_block(rng, rng.randint(2, 9))), rng)
+        if _structure(net) is not None:
+            continue
+        whole, less = _search(net, 20_000), _search(reduce_net(net), 20_000, every_step=True)
+        seen[whole.rule or whole.verdict] += 1
+        assert whole.verdict == less.verdict, (seed, whole, less)
+    assert (
+        min(seen[rule] for rule in ("sound", "unsafe", "dead task", "no way to complete", "improper completion")) > 30
+    )
+
+
+def test_twenty_parallel_branches_are_not_a_million_markings() -> None:
+    block: Block = Parallel(tuple(Sequence((Activity(f"a{n}"), Activity(f"b{n}"))) for n in range(20)))
+    assert check_soundness(compile_net(block), bound=100).sound
+
+
+def graph(*flows: str, **rules: tuple[Rule, Rule]) -> Graph:
+    """Flows written as "a b"; `rules` are join and split of tasks, and any other task is plain."""
+    pairs = [tuple(flow.split()) for flow in flows]
+    names = dict.fromkeys(name for pair in pairs for name in pair)
+    kinds = {"i": "start", "o": "end"}
+    nodes = tuple(
+        Node(name, kind=kinds.get(name, "condition" if name.startswith("c") else "task"), join=join, split=split)  # type: ignore[arg-type]
+        for name in names
+        for join, split in [rules.get(name, ("xor", "and"))]
+    )
+    return Graph("by hand", nodes, tuple(Flow(a, b) for a, b in pairs))
+
+
+def verdict(found: Soundness) -> tuple[str, str]:
+    return found.verdict, found.rule
+
+
+def test_defects_by_hand_are_named_and_shown() -> None:
+    deadlock = check_graph(graph("i s", "s a", "s b", "a j", "b j", "j o", s=("xor", "xor"), j=("and", "and")))
+    assert verdict(deadlock) == ("unsound", "no way to complete")
+    assert "nothing can happen any more" in deadlock.explanation
+    assert deadlock.trace[-1] in ("a", "b")
+    unsynchronised = check_graph(graph("i s", "s a", "s b", "a j", "b j", "j o"))
+    assert unsynchronised.rule in ("unsafe", "improper completion")
+    livelock = check_graph(
+        graph("i a", "a b", "b c", "c b", "a o", a=("xor", "xor"), b=("xor", "and"), c=("xor", "and"))
+    )
+    assert livelock.verdict == "unsound"
+    stray = check_graph(graph("i a", "a o", "b o"))
+    assert verdict(stray) == ("unsound", "structure")
+    assert "b" in stray.explanation
+
+
+def test_an_or_join_waits_for_what_can_still_come() -> None:
+    structured = graph("i s", "s a", "s b", "a j", "b j", "j o", s=("xor", "or"), j=("or", "and"))
+    assert check_graph(structured).sound
+    hasty = graph("i s", "s a", "s b", "a j", "b j", "j o", s=("xor", "or"), j=("xor", "and"))
+    assert not check_graph(hasty).sound
+
+
+def test_a_cancellation_clears_what_would_be_left_over() -> None:
+    nodes = (
+        Node("i", kind="start"), Node("s", split="and"), Node("slow"), Node("c", kind="condition"), Node("late"),
+        Node("quick", cancels=("slow", "s→slow", "slow→c")), Node("o", kind="end"),
+    )  # fmt: skip
+    pairs = [("i", "s"), ("s", "slow"), ("s", "quick"), ("slow", "c"), ("c", "late"), ("quick", "o"), ("late", "o")]
+    flows = tuple(Flow(a, b) for a, b in pairs)
+    assert check_graph(Graph("race", nodes, flows)).rule == "improper completion"
+
+
+def test_beyond_the_bound_it_says_that_it_does_not_know() -> None:
+    wide = graph(*(f"i {n}" for n in ("s",)), *(f"s a{n}" for n in range(9)), *(f"a{n} j" for n in range(9)), "j o",
+                 s=("xor", "or"), j=("or", "and"))  # fmt: skip
+    found = check_graph(wide)
+    assert verdict(found) == ("unknown", "too large")
+    assert "'s'" in found.explanation
