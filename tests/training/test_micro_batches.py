@@ -166,7 +166,7 @@ def test_out_of_memory_in_the_reference_is_met_in_the_same_way(small_config: Con
     cfg = settings(small_config, "language")
     expected = make(cfg).source.next()
     parts = make(cfg)
-    allow(parts.policy._reference, 60)  # type: ignore[attr-defined]
+    allow(parts.policy.reference, 60)  # type: ignore[attr-defined]
     batch = parts.source.next()
     assert batch.reference_logp is not None
     assert expected.reference_logp is not None
