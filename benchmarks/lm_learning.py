@@ -27,7 +27,7 @@ from groupwise.config import TrainingConfig, load_config
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute
 from groupwise.training.stopping import StopFlag
-from groupwise.types import Reward, Task, Trajectory
+from groupwise.types import Reward, Score, Task, Trajectory
 
 
 class Shuffled:
@@ -38,7 +38,12 @@ class Shuffled:
 
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Any]:
         scores = await self.reward(task, group)
-        return [scores[place] for place in self.rng.permutation(len(scores))]
+        return [_total(scores[place]) for place in self.rng.permutation(len(scores))]
+
+
+def _total(score: Any) -> Any:
+    """A score without the steps it was earned at: those are another attempt's."""
+    return replace(score, rewards=None) if isinstance(score, Score) else score
 
 
 def placebo(cfg: TrainingConfig) -> Parts:
