@@ -1,5 +1,5 @@
 # Two commands do everything on a machine with Python 3.11+ and make:
-#   make demo   set up, then teach a small language model to add with GRPO and write a report (about 100 seconds)
+#   make demo   set up, then teach a small language model to add with GRPO and write a report (about two minutes)
 #   make test   set up, then run every check
 PYTHON ?= python3
 VENV ?= .venv
