@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Awaitable, Coroutine
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -27,7 +26,7 @@ class EventLoop:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of the work; an interrupt of the waiting thread cancels it."""
-        waiting = self.start(work)
+        waiting = asyncio.run_coroutine_threadsafe(work, self._running())
         try:
             return waiting.result()
         except Stopped as stopped:
@@ -35,10 +34,6 @@ class EventLoop:
         except BaseException:
             waiting.cancel()
             raise
-
-    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin the work, and wait for nothing."""
-        return asyncio.run_coroutine_threadsafe(work, self._running())
 
     def close(self) -> None:
         """End the loop and its thread; what is still at work is cancelled."""
