@@ -50,10 +50,13 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--micro-batch", type=int, default=16)
+    parser.add_argument("--most-gib", type=float, help="give the process no more GPU memory, to see it run out and go on")
     parser.add_argument("--ways", nargs="+", choices=tuple(WAYS), default=list(WAYS))
     parser.add_argument("--small", action="store_true", help="a toy of the same family, to try the script itself")
     parser.add_argument("--json", action="store_true", help="accepted for uniformity: JSON is printed always")
     options = parser.parse_args()
+    if options.most_gib:
+        torch.cuda.set_per_process_memory_fraction(options.most_gib * 2**30 / torch.cuda.mem_get_info()[1])
     with tempfile.TemporaryDirectory() as name:
         folder = write_model(Path(name) / "model", options.device, small=options.small)
         found = {way: run(way, folder, Path(name), options) for way in options.ways}
@@ -101,6 +104,8 @@ def run(way: str, model: Path, folder: Path, options: argparse.Namespace) -> dic
         torch.cuda.reset_peak_memory_stats()
     steps = []
     for event in execute(create_run(cfg), build):
+        if event.type == "hint":
+            print(way, event.step, event.data["message"], file=sys.stderr)
         if event.type == "step":
             steps.append(event.data)
             print(way, event.step, {k: round(v, 3) for k, v in event.data["timing"].items()}, file=sys.stderr)
