@@ -31,7 +31,11 @@ ONCE = Copies()
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A task, a condition, or one of the two ends. `cancels` are the nodes and flows it clears when it completes."""
+    """A task, a condition, or one of the two ends.
+
+    `cancels` are the nodes and flows it clears when it completes; `calls` names the graph of the same document that
+    carries it out.
+    """
 
     id: str
     name: str = ""
@@ -42,6 +46,7 @@ class Node:
     cancels: tuple[str, ...] = ()
     handling: Handling = PLAIN
     copies: Copies = ONCE
+    calls: str = ""
     documentation: str = ""
 
     @property

@@ -1,0 +1,45 @@
+"""What a workflow file holds, whatever its format: graphs that may call each other, and what is known of the work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from groupwise.workflows.blocks import Design, DesignError
+from groupwise.workflows.graph import Graph
+from groupwise.workflows.requirements import Requirements
+from groupwise.workflows.unfolding import to_graph
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Graphs, the first of which is where a case begins; a node's `calls` names another of them.
+
+    `requirements` are there where the file knows durations, pools or arrivals. `notes` say in words what the file had
+    and a document cannot hold: nothing is dropped in silence.
+    """
+
+    name: str
+    graphs: tuple[Graph, ...]
+    requirements: Requirements | None = None
+    servers: tuple[tuple[str, int], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [graph.name for graph in self.graphs]
+        if not names:
+            raise DesignError(f"{self.name}: a document without a graph")
+        if len(set(names)) < len(names):
+            raise DesignError(f"{self.name}: the graph {next(n for n in names if names.count(n) > 1)!r} is there twice")
+        for graph in self.graphs:
+            for node in graph.nodes:
+                if node.calls and node.calls not in names:
+                    raise DesignError(f"{graph.name}: {node.label!r} calls {node.calls!r}, which does not exist")
+
+    @property
+    def root(self) -> Graph:
+        return self.graphs[0]
+
+
+def document_of(design: Design, requirements: Requirements | None = None) -> Document:
+    """A design as a document, ready to be written in any format."""
+    return Document(design.name, (to_graph(design),), requirements, design.servers)
