@@ -265,7 +265,7 @@ def test_memory_that_no_micro_batch_can_save_ends_the_run_in_one_sentence(small_
     with pytest.raises(ResourceError, match=r"Tried to allocate 1\.75 GiB") as refused:
         finish(execute(run, without_memory))
     assert "lora_rank" in refused.value.hint
-    assert inspect_run(run).status == "failed"
+    assert inspect_run(run).state == "failed"
 
 
 def finish(events: Iterator[Event], steps: int | None = None) -> list[Event]:

@@ -101,8 +101,8 @@ def _out_of_memory(error: Exception) -> ResourceError:
     """Memory that smaller micro-batches cannot save: for weights, the optimiser's state or the keys and values."""
     return ResourceError(
         f"memory ran out: {' '.join(str(error).split('. ')[:2])}",
-        hint="Train an adapter (language.lora_rank=16) or in bfloat16 (language.dtype), or make fewer attempts at a time "
-        "(rollout.tasks_per_step, rollout.num_generations) or shorter ones (sampling.max_new_tokens).",
+        hint="Train an adapter (language.lora_rank=16) or in bfloat16 (language.dtype), or make fewer attempts at a "
+        "time (rollout.tasks_per_step, rollout.num_generations) or shorter ones (sampling.max_new_tokens).",
     )
 
 
