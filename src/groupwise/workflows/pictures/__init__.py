@@ -1,4 +1,4 @@
-"""Pictures of workflows: where everything stands, and drawings of it."""
+"""Pictures of workflows: where everything stands (`layout`), and drawings of it (`svg.svg`, `png.png`)."""
 
 from groupwise.workflows.pictures.layout import Box, Layout, layout
 

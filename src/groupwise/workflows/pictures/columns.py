@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 Edge = tuple[int, int]
 SWEEPS = 16
@@ -148,7 +149,7 @@ def _lay_paths(columns: Columns, edges: Sequence[Edge], turned: Sequence[bool]) 
     columns.right = [[] for _ in column]
     columns.left = [[] for _ in column]
     for path_ in columns.paths:
-        for a, b in zip(path_, path_[1:], strict=False):
+        for a, b in pairwise(path_):
             if column[a] != column[b]:
                 near, far = (a, b) if column[a] < column[b] else (b, a)
                 columns.right[near].append(far)
@@ -217,7 +218,7 @@ def _sorted_column(columns: Columns, column: list[int], neighbour: list[int], ne
 
 def _crossings(columns: Columns) -> int:
     total = 0
-    for left, right in zip(columns.order, columns.order[1:], strict=False):
+    for left, right in pairwise(columns.order):
         place = {vertex: number for number, vertex in enumerate(right)}
         seen: list[int] = []
         for vertex in left:

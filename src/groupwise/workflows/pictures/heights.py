@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from groupwise.workflows.pictures.columns import Columns, Edge
 
 PASSES = 12
-BETWEEN_NODES, BESIDE_A_BEND, ABOVE_A_NODE = 24.0, 16.0, 20.0
+BETWEEN_NODES, BESIDE_A_BEND, ABOVE_A_NODE = 24.0, 22.0, 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def _rows(columns: Columns, main: set[Edge]) -> list[int]:
     """The row of every vertex, by the number of its leftmost."""
     row = list(range(len(columns.column)))
     nodes = len(columns.column) - sum(len(path) - 2 for path in columns.paths)
-    for left, right in zip(columns.order, columns.order[1:], strict=False):
+    for left, right in pairwise(columns.order):
         for a, b in _aligned(columns, left, right, main, nodes):
             row[b] = row[a]
     return row
@@ -72,7 +73,7 @@ def _aligned(columns: Columns, left: list[int], right: list[int], main: set[Edge
 
     chosen: list[Edge] = []
     taken: list[tuple[int, int]] = []
-    for a, b in sorted({(a, b) for a in left for b in columns.right[a]}, key=rank):
+    for a, b in sorted({(one, other) for one in left for other in columns.right[one]}, key=rank):
         p, q = here[a], there[b]
         if all((p < other) == (q < mate) and p != other and q != mate for other, mate in taken):
             taken.append((p, q))
@@ -84,7 +85,7 @@ def _limits(columns: Columns, extents: Sequence[Extent], row: Sequence[int]) -> 
     """How far rows that meet in a column must be apart: (upper, lower) → least distance."""
     limits: dict[Edge, float] = {}
     for column in columns.order:
-        for upper, lower in zip(column, column[1:], strict=False):
+        for upper, lower in pairwise(column):
             pair = (row[upper], row[lower])
             limits[pair] = max(limits.get(pair, 0.0), _apart(columns, extents, upper, lower))
     return limits

@@ -1,7 +1,7 @@
 """Where the nodes of a workflow stand and how its flows run, left to right; the same for the same graph, always.
 
     layout(graph).boxes["check"]        # Box(x, y, width, height): its upper left corner and its size
-    layout(graph).routes["check→ship"]  # the points of the arrow, from node to node, each straight across or straight down
+    layout(graph).routes["check→ship"]  # the points of the arrow; every part of it is level or upright
 
 After Sugiyama: columns, order in them (`columns`), heights (`heights`) and upright tracks between columns (`routes`).
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import sqrt
 
 from groupwise.workflows.graph import Graph
@@ -98,7 +99,7 @@ def _main_path(graph: Graph, columns: Columns) -> list[Edge]:
         most = max(likely for likely, _ in ways[here])
         best = sorted((path for likely, path in ways[here] if likely == most), key=lambda path: place[path[1]])
         path = best[(len(best) - 1) // 2]
-        links += zip(path, path[1:], strict=False)
+        links += pairwise(path)
         here = path[-1]
     return links
 
@@ -141,7 +142,7 @@ class _Sheet:
     def _label_gap(self, path: tuple[int, ...]) -> tuple[int, int] | None:
         """The first gap that a flow passes, and the vertex to the right of it."""
         column = self.columns.column
-        for a, b in zip(path, path[1:], strict=False):
+        for a, b in pairwise(path):
             if column[a] != column[b]:
                 return min(column[a], column[b]), b if column[a] < column[b] else a
         return None
@@ -170,7 +171,7 @@ class _Sheet:
     def _route(self, path: tuple[int, ...]) -> list[Point]:
         points: list[Point] = []
         column = self.columns.column
-        for a, b in zip(path, path[1:], strict=False):
+        for a, b in pairwise(path):
             if column[a] == column[b]:
                 points += self._hooked(a, b)
             elif column[a] < column[b]:

@@ -6,8 +6,8 @@ Widths are those of a common sans-serif face, a little generous: a picture must 
 from __future__ import annotations
 
 import unicodedata
+from typing import Literal
 
-from groupwise.workflows.blocks import PLAIN
 from groupwise.workflows.graph import Flow, Graph, Node
 
 FONT = 13.0
@@ -102,26 +102,36 @@ def is_gate(node: Node) -> bool:
     return node.kind == "task" and node.silent
 
 
-def marks_of(node: Node) -> str:
+Icon = Literal["instances", "retry", "timeout", "delay", "due", "priority"]
+ICON = 11.0
+
+
+def marks_of(node: Node) -> tuple[tuple[Icon, str], ...]:
     """The small print of a task: instances, tries, time limit, delay, due time, priority."""
     copies, handling = node.copies, node.handling
-    parts = []
+    marks: list[tuple[Icon, str]] = []
     if copies.most > 1:
         count = f"{copies.least}–{copies.most}" if copies.least < copies.most else f"{copies.most}"
-        parts.append(f"⦀ {count}" + (f", {copies.enough} enough" if copies.enough < copies.least else ""))
-    if handling == PLAIN:
-        return "  ".join(parts)
+        marks.append(("instances", f"{copies.enough} of {count}" if copies.enough < copies.least else count))
     if handling.retry.most:
-        parts.append(f"↻ {handling.retry.most}")
+        marks.append(("retry", f"{handling.retry.most}"))
     if handling.timeout is not None:
-        parts.append(f"⏱ {seconds(handling.timeout)}")
+        marks.append(("timeout", seconds(handling.timeout)))
     if handling.delay:
-        parts.append(f"⏸ {seconds(handling.delay)}")
+        marks.append(("delay", seconds(handling.delay)))
     if handling.due is not None:
-        parts.append(f"⚑ {seconds(handling.due)}")
+        marks.append(("due", seconds(handling.due)))
     if handling.priority:
-        parts.append(f"▲ {handling.priority}")
-    return "  ".join(parts)
+        marks.append(("priority", f"{handling.priority}"))
+    return tuple(marks)
+
+
+def marks_width(marks: tuple[tuple[Icon, str], ...]) -> float:
+    return sum(mark_width(text) for _, text in marks)
+
+
+def mark_width(text: str) -> float:
+    return ICON + 4 + width_of(text, SMALL) + 8
 
 
 def seconds(time: float) -> str:
@@ -140,7 +150,7 @@ def size_of(graph: Graph, node: Node) -> tuple[float, float]:
         return GATE, GATE
     lines = wrapped(node.label)
     marks = marks_of(node)
-    inside = max([width_of(line) for line in lines] + [width_of(marks, SMALL)])
+    inside = max([width_of(line) for line in lines] + [marks_width(marks)])
     height = LINE * len(lines) + 22 + (16 if marks else 0)
     return max(72.0, inside + 26) + 2 * STRIP * bool(strips_of(graph, node)), max(44.0, height)
 
