@@ -20,6 +20,7 @@ LARGEST = 64 << 20
 MODULES: tuple[str, ...] = (
     "yawl",
     "bpmn",
+    "pnml",
 )
 
 
