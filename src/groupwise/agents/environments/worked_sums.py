@@ -47,7 +47,7 @@ class WorkedSums(OneTurnScenarios):
 
 
 def worked(question: str, leave_out: int = 0) -> str:
-    """`… 4 - 3 + 9 =` becomes `4-3=1 1+9=10 <answer>10</answer>`; the last terms may be left out, but not the second."""
+    """`… 4 - 3 + 9 =` becomes `4-3=1 1+9=10 <answer>10</answer>`; the last terms may be left out, not the second."""
     first, *others = re.findall(r"[+-]? ?\d+", question.rpartition(":")[2])
     others = others[: max(1, len(others) - leave_out)]
     total, steps = int(first), []
