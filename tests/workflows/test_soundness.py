@@ -29,19 +29,21 @@ def test_whatever_blocks_are_made_of_they_are_sound(seed: int) -> None:
 
 
 def broken(net: Net, rng: random.Random) -> Net:
-    """The net with one place of one step changed, a step dropped, or a step added."""
+    """The net with one place of one step changed (taken, put or cleared), a step dropped, or a step added."""
     steps, place = list(net.transitions), 1 << rng.randrange(len(net.places))
     number = rng.randrange(len(steps))
     step = steps[number]
-    match rng.randrange(4):
+    match rng.randrange(5):
         case 0:
             steps[number] = Transition(step.name, step.label, step.takes ^ place, step.puts, step.clears)
         case 1:
             steps[number] = Transition(step.name, step.label, step.takes, step.puts ^ place, step.clears)
         case 2:
             steps.pop(number)
+        case 3:
+            steps[number] = Transition(step.name, step.label, step.takes, step.puts, step.clears ^ place)
         case _:
-            steps.append(Transition("new", "new", place, 1 << rng.randrange(len(net.places))))
+            steps.append(Transition(f"new{len(steps)}", "", place, 1 << rng.randrange(len(net.places))))
     return Net(net.places, tuple(steps))
 
 

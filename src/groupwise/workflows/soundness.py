@@ -57,7 +57,10 @@ def check_soundness(net: Net, bound: int = BOUND) -> Soundness:
     if found.verdict != "unsound" or rest is net:
         return found
     whole = _search(net, bound)
-    return found if whole.verdict == "unknown" else whole
+    if whole.verdict != "unknown":
+        return whole
+    several = len({step.name for step in net.transitions}) < len(net.transitions)
+    return whole if found.rule == "dead task" and several else found
 
 
 def check_graph(graph: Graph, bound: int = BOUND) -> Soundness:
@@ -146,6 +149,8 @@ def _structure(net: Net) -> Soundness | None:
 def _closure(net: Net, mask: int, backwards: bool) -> int:
     """Places with a directed path from those of `mask`; all inputs of a step need not be there."""
     steps = [(s.puts, s.takes) if backwards else (s.takes, s.puts) for s in net.transitions]
+    if backwards:
+        steps.reverse()
     while True:
         before = mask
         for near, far in steps:
@@ -218,10 +223,11 @@ def _completion(net: Net, came_from: dict[int, tuple[int, int]], leads: dict[int
 
 
 def _dead(net: Net, fired: int, markings: int, every_step: bool) -> Soundness | None:
-    if every_step and fired.bit_count() == len(net.transitions):
+    if fired.bit_count() == len(net.transitions):
         return None
-    alive = set() if every_step else {s.name for number, s in enumerate(net.transitions) if fired >> number & 1}
-    dead = list(dict.fromkeys(step.name for step in net.transitions if step.name not in alive))
+    alive = {step.name for number, step in enumerate(net.transitions) if fired >> number & 1}
+    never = [step.name for number, step in enumerate(net.transitions) if not fired >> number & 1]
+    dead = list(dict.fromkeys(name for name in never if every_step or name not in alive))
     if not dead:
         return None
     return _unsound("dead task", f"{', '.join(map(repr, dead[:5]))} can never happen", (), markings)
