@@ -11,7 +11,8 @@ from groupwise.workflows.blocks import Activity, Block, Design, Parallel, Sequen
 from groupwise.workflows.graph import Flow, Graph, Node, Rule
 from groupwise.workflows.net import Net, Transition, compile_net
 from groupwise.workflows.reduction import reduce_net
-from groupwise.workflows.soundness import Soundness, _search, _structure, check_graph, check_soundness
+from groupwise.workflows.search import Soundness, search
+from groupwise.workflows.soundness import check_graph, check_soundness, structure
 from groupwise.workflows.unfolding import to_graphs
 from tests.workflows.designs import random_block
 
@@ -23,7 +24,7 @@ def test_whatever_blocks_are_made_of_they_are_sound(seed: int) -> None:
         block = random_block(rng, rng.randint(1, 12))
         net = compile_net(block)
         assert check_soundness(net).sound, block
-        assert _search(net, 20_000).verdict in ("sound", "unknown"), block
+        assert search(net, 20_000).verdict in ("sound", "unknown"), block
         for graph in to_graphs(Design("random", block)):
             assert check_graph(graph, 20_000).verdict in ("sound", "unknown"), block
 
@@ -53,9 +54,9 @@ def test_reduction_changes_no_verdict() -> None:
     for seed in range(1500):
         rng = random.Random(seed)
         net = broken(compile_net(random_block(rng, rng.randint(2, 9))), rng)
-        if _structure(net) is not None:
+        if structure(net) is not None:
             continue
-        whole, less = _search(net, 20_000), _search(reduce_net(net), 20_000, every_step=True)
+        whole, less = search(net, 20_000), search(reduce_net(net).net, 20_000, spare=())
         seen[whole.rule or whole.verdict] += 1
         assert whole.verdict == less.verdict, (seed, whole, less)
     assert (

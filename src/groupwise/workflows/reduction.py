@@ -7,6 +7,9 @@ ter Hofstede, "Reduction rules for reset/inhibitor nets" (2010): places are one 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from groupwise.workflows.net import Net, Transition
 from groupwise.workflows.orders import bits
 
@@ -16,8 +19,9 @@ class _Sketch:
     `takes`, `puts` and `clears` are masks of places, one for every step. What is gone has no entry in `places`, `steps`.
     """
 
-    def __init__(self, net: Net) -> None:
-        self.ends = (net.source, net.sink)
+    def __init__(self, net: Net, apart: int) -> None:
+        self.apart = apart
+        self.fixed = {net.source, net.sink, *bits(apart)}
         count = len(net.places)
         self.places, self.steps = set(range(count)), set(range(len(net.transitions)))
         self.takes, self.puts, self.clears = [], [], []
@@ -61,27 +65,34 @@ class _Sketch:
                 masks[step] &= gone
 
 
-def reduce_net(net: Net) -> Net:
-    """The net after as many rules as apply; itself where none does."""
-    sketch = _Sketch(net)
-    todo = list(sketch.places.difference(sketch.ends))
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """What is left of a net, and the new numbers of the places and steps that are."""
+
+    net: Net
+    places: Mapping[int, int]
+    steps: Mapping[int, int]
+
+
+def reduce_net(net: Net, apart: int = 0) -> Reduced:
+    """The net after as many rules as apply. The places of `apart` stay what they are, alone."""
+    sketch = _Sketch(net, apart)
+    todo = list(sketch.places - sketch.fixed)
     while todo:
         _fuse_series(sketch, todo)
         todo = _drop_twin_steps(sketch) + _drop_twin_places(sketch)
-    if len(sketch.steps) == len(net.transitions) and len(sketch.places) == len(net.places):
-        return net
     return _finished(net, sketch)
 
 
-def _finished(net: Net, sketch: _Sketch) -> Net:
-    """The sketch as a net, its places numbered anew."""
-    kept = sorted(sketch.places)
-    number = {place: new for new, place in enumerate(kept)}
+def _finished(net: Net, sketch: _Sketch) -> Reduced:
+    """The sketch as a net, everything numbered anew."""
+    places = {place: new for new, place in enumerate(sorted(sketch.places))}
+    steps = {step: new for new, step in enumerate(sorted(sketch.steps))}
 
     def renumbered(mask: int) -> int:
-        return sum(1 << number[place] for place in bits(mask))
+        return sum(1 << places[place] for place in bits(mask))
 
-    steps = tuple(
+    transitions = tuple(
         Transition(
             net.transitions[s].name,
             net.transitions[s].label,
@@ -89,9 +100,10 @@ def _finished(net: Net, sketch: _Sketch) -> Net:
             renumbered(sketch.puts[s]),
             renumbered(sketch.clears[s]),
         )
-        for s in sorted(sketch.steps)
+        for s in steps
     )
-    return Net(tuple(net.places[place] for place in kept), steps, number[net.source], number[net.sink])
+    names = tuple(net.places[place] for place in places)
+    return Reduced(Net(names, transitions, places[net.source], places[net.sink]), places, steps)
 
 
 def _fuse_series(sketch: _Sketch, todo: list[int]) -> None:
@@ -103,11 +115,11 @@ def _fuse_series(sketch: _Sketch, todo: list[int]) -> None:
     while todo:
         place = todo.pop()
         taker = sketch.takers[place]
-        if place not in sketch.places or place in sketch.ends or not taker or taker & (taker - 1):
+        if place not in sketch.places or place in sketch.fixed or not taker or taker & (taker - 1):
             continue
         step, bit = taker.bit_length() - 1, 1 << place
         puts, putters = sketch.puts[step], sketch.putters[place]
-        if sketch.takes[step] != bit or puts & bit or sketch.clears[step] or not putters:
+        if sketch.takes[step] != bit or puts & (bit | sketch.apart) or sketch.clears[step] or not putters:
             continue
         after = bits(puts)
         clearers = sketch.clearers[place]
@@ -132,6 +144,8 @@ def _drop_twin_steps(sketch: _Sketch) -> list[int]:
     seen: set[tuple[int, int, int]] = set()
     touched: list[int] = []
     for step in list(sketch.steps):
+        if sketch.takes[step] & sketch.apart:
+            continue
         takes, puts, clears = key = (sketch.takes[step], sketch.puts[step], sketch.clears[step])
         if takes == puts and not clears and not takes & (takes - 1):
             place = takes.bit_length() - 1
@@ -152,7 +166,7 @@ def _drop_twin_places(sketch: _Sketch) -> list[int]:
     """
     kept: dict[tuple[int, int], int] = {}
     touched: list[int] = []
-    for place in sorted(sketch.places.difference(sketch.ends), key=lambda p: -sketch.takers[p].bit_count()):
+    for place in sorted(sketch.places - sketch.fixed, key=lambda p: -sketch.takers[p].bit_count()):
         takers = sketch.takers[place]
         key = (sketch.putters[place], takers | sketch.clearers[place])
         if kept.setdefault(key, place) != place and not takers & ~sketch.takers[kept[key]]:
