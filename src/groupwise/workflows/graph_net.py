@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from groupwise.workflows.graph import Flow, Graph, Node
-from groupwise.workflows.net import Net, NetBuilder, mask_of
+from groupwise.workflows.net import Net, NetBuilder, Transition, mask_of
 
 WIDEST_OR = 8
 
@@ -75,7 +75,7 @@ class _Unfolding:
         title, before = self.titles[task.id], len(self.builder.transitions)
         inputs, busy = self.inputs[task.id], self.busy[task.id]
         for chosen in self._choices(task, task.join, inputs):
-            self.builder.transition(chosen, [busy], name=f"{title} begins")
+            self.builder.transitions.append(Transition("", "", mask_of(chosen), 1 << busy))
         if task.join == "or" and len(inputs) > 1:
             numbers = frozenset(range(before, len(self.builder.transitions)))
             self.or_joins.append(OrJoin(task.id, mask_of(inputs), numbers))
@@ -111,6 +111,6 @@ def titles(graph: Graph) -> dict[str, str]:
 
 
 def graph_net(graph: Graph) -> GraphNet:
-    """The net of a graph, its transitions named after their tasks."""
+    """The net of a graph, its transitions named after their tasks; those by which tasks begin have no name."""
     unfolding = _Unfolding(graph)
     return GraphNet(unfolding.builder.net(), tuple(unfolding.or_joins), tuple(unfolding.too_wide))
