@@ -197,8 +197,8 @@ class Process:
                 continue
             node = self.graph.by_id[name]
             self.sheet.boxes[self.ids[name]] = self.boxes[name]
-            nodes += [*self.gates[name], self._node(node)]
             flows += self._part_flows(node)
+            nodes += [*self.gates[name], self._node(node)]
         for body in bodies:
             nodes.append(self._body(body))
             sub = self.subs[body.abort]

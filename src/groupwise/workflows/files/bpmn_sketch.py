@@ -208,7 +208,8 @@ class Sketch:
         final = [name for name in ends if has_event(own_self(self.nodes[name]), "terminate")]
         if len(ends) == 1 and not loose and not final:
             return
-        parallel = any(node.split in ("and", "or") and len(self.out_of(name)) > 1 for name, node in self.nodes.items())
+        tasks = [name for name, node in self.nodes.items() if node.kind == "task" and node.split != "xor"]
+        parallel = any(len(self.out_of(name)) > 1 for name in tasks)
         for name in ends:
             self.change(name, kind="task", silent=True)
         end = self.free("end")

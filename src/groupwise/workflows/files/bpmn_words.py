@@ -180,6 +180,8 @@ def flow_id(source: str, target: str) -> str:
 
 def normal(element: Element) -> Element:
     """The element with types named by the prefix that we write; in diagrams they are known without being named."""
-    kept = [(name, value) for name, value in element.attributes if name != TYPE or element.namespace not in (BPMNDI, DI)]
+    kept = [
+        (name, value) for name, value in element.attributes if name != TYPE or element.namespace not in (BPMNDI, DI)
+    ]
     attributes = tuple((n, f"bpmn:{value.rpartition(':')[2]}") if n == TYPE else (n, value) for n, value in kept)
     return replace(element, attributes=attributes, children=tuple(normal(child) for child in element.children))
