@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -90,9 +91,12 @@ CLAIM = (
     <bpmn:association id="as" sourceRef="check" targetRef="note" />
   </bpmn:process>
   <bpmndi:BPMNDiagram id="dia"><bpmndi:BPMNPlane id="plane" bpmnElement="claim">
-    <bpmndi:BPMNShape id="lane_di" bpmnElement="lane_1"><dc:Bounds x="0" y="0" width="900" height="200" /></bpmndi:BPMNShape>
-    <bpmndi:BPMNShape id="check_di" bpmnElement="check"><dc:Bounds x="200" y="80" width="100" height="80" /></bpmndi:BPMNShape>
-    <bpmndi:BPMNEdge id="f3_di" bpmnElement="f3"><di:waypoint x="300" y="120" /><di:waypoint x="350" y="120" /></bpmndi:BPMNEdge>
+    <bpmndi:BPMNShape id="lane_di" bpmnElement="lane_1">
+      <dc:Bounds x="0" y="0" width="900" height="200" /></bpmndi:BPMNShape>
+    <bpmndi:BPMNShape id="check_di" bpmnElement="check">
+      <dc:Bounds x="200" y="80" width="100" height="80" /></bpmndi:BPMNShape>
+    <bpmndi:BPMNEdge id="f3_di" bpmnElement="f3">
+      <di:waypoint x="300" y="120" /><di:waypoint x="350" y="120" /></bpmndi:BPMNEdge>
   </bpmndi:BPMNPlane></bpmndi:BPMNDiagram>
 </bpmn:definitions>
 """
@@ -115,8 +119,7 @@ def wrapped(content: str) -> bytes:
 
 def line(*names: str) -> str:
     """Flows one after the other."""
-    pairs = zip(names, names[1:], strict=False)
-    return "".join(f'<bpmn:sequenceFlow id="{a}.{b}" sourceRef="{a}" targetRef="{b}"/>' for a, b in pairs)
+    return "".join(f'<bpmn:sequenceFlow id="{a}.{b}" sourceRef="{a}" targetRef="{b}"/>' for a, b in pairwise(names))
 
 
 def valid(content: bytes) -> bool:
@@ -165,7 +168,7 @@ def test_an_edited_file_is_valid() -> None:
     document = read(CLAIM.encode())
     graph = document.root
     check = replace(graph.by_id["check"], name="Check twice", join="and", handling=Handling(pool="Experts", priority=1))
-    new = Node("phone back", "Phone back", handling=Handling(pool="Clerks"), copies=Copies(2, 4, 1))
+    new = Node("phone back", "Phone back", split="xor", handling=Handling(pool="Clerks"), copies=Copies(2, 4, 1))
     nodes = [check if node.id == "check" else node for node in graph.nodes if node.id != "wait"]
     flows = [flow for flow in graph.flows if "wait" not in (flow.source, flow.target)]
     flows += [Flow("gate", new.id, condition="${ok}"), Flow(new.id, "settle"), Flow(new.id, "paid")]
@@ -176,7 +179,7 @@ def test_an_edited_file_is_valid() -> None:
     found = again.by_id["check"]
     assert (found.name, found.join, found.handling) == ("Check twice", "and", check.handling)
     assert first(found.extras, "userTask") is not None
-    assert (again.by_id[new.id].copies, again.by_id[new.id].split) == (new.copies, "and")
+    assert (again.by_id[new.id].copies, again.by_id[new.id].split) == (new.copies, "xor")
     assert {(f.source, f.target) for f in again.flows} == {(f.source, f.target) for f in flows}
 
 
