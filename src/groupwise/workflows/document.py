@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from groupwise.workflows.blocks import Design, DesignError
+from groupwise.workflows.elements import Element
 from groupwise.workflows.graph import Graph
 from groupwise.workflows.orders import find_ring, in_order
 from groupwise.workflows.requirements import Requirements
@@ -16,7 +17,7 @@ class Document:
     """Graphs, the first of which is where a case begins; a node's `calls` names another of them.
 
     `requirements` are there where the file knows durations, pools or arrivals. `notes` say in words what the file had
-    and a document cannot hold: nothing is dropped in silence.
+    and a document cannot hold: nothing is dropped in silence. `extras` hold what only its own format has words for.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Document:
     requirements: Requirements | None = None
     servers: tuple[tuple[str, int], ...] = ()
     notes: tuple[str, ...] = ()
+    extras: tuple[Element, ...] = ()
 
     def __post_init__(self) -> None:
         names = [graph.name for graph in self.graphs]

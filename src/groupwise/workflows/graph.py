@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from groupwise.workflows.blocks import PLAIN, DesignError, Handling
+from groupwise.workflows.elements import Element
 
 Rule: TypeAlias = Literal["and", "xor", "or"]
 Kind: TypeAlias = Literal["task", "condition", "start", "end"]
@@ -34,7 +35,8 @@ class Node:
     """A task, a condition, or one of the two ends.
 
     `cancels` are the nodes and flows it clears when it completes; `calls` names the graph of the same document that
-    carries it out, as often at once as `copies` says.
+    carries it out, as often at once as `copies` says. `extras` are what its file says beyond that, here and on flows,
+    graphs and documents: only writers of that format look at them.
     """
 
     id: str
@@ -48,6 +50,7 @@ class Node:
     copies: Copies = ONCE
     calls: str = ""
     documentation: str = ""
+    extras: tuple[Element, ...] = ()
 
     @property
     def label(self) -> str:
@@ -63,6 +66,7 @@ class Flow:
     probability: float | None = None
     condition: str = ""
     default: bool = False
+    extras: tuple[Element, ...] = ()
 
     @property
     def id(self) -> str:
@@ -77,6 +81,7 @@ class Graph:
     nodes: tuple[Node, ...]
     flows: tuple[Flow, ...]
     documentation: str = ""
+    extras: tuple[Element, ...] = ()
     by_id: Mapping[str, Node] = field(init=False, repr=False, compare=False)
     _into: Mapping[str, list[Flow]] = field(init=False, repr=False, compare=False)
     _out_of: Mapping[str, list[Flow]] = field(init=False, repr=False, compare=False)
