@@ -133,6 +133,9 @@ def test_defects_by_hand_are_named_and_shown() -> None:
         graph("i a", "a b", "b c", "c b", "a o", a=("xor", "xor"), b=("xor", "and"), c=("xor", "and"))
     )
     assert livelock.verdict == "unsound"
+    plain = graph("i a", "a o")
+    stale = check_graph(replace(plain, nodes=tuple(replace(node, cancels=("gone",)) for node in plain.nodes)))
+    assert stale.explanation == "'a' clears 'gone', which does not exist"
     stray = check_graph(graph("i a", "a o", "b o"))
     assert verdict(stray) == ("unsound", "structure")
     assert "b" in stray.explanation

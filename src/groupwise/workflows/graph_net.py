@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 
+from groupwise.workflows.blocks import DesignError
 from groupwise.workflows.graph import Flow, Graph, Node
 from groupwise.workflows.net import Net, NetBuilder, Transition, mask_of
 
@@ -99,8 +100,12 @@ class _Unfolding:
         for name in task.cancels:
             if name in self.busy:
                 mask |= 1 << self.busy[name]
+            elif name in self.places:
+                mask |= 1 << self.places[name]
+            elif name in self.on_flow:
+                mask |= self.on_flow[name]
             else:
-                mask |= 1 << self.places[name] if name in self.places else self.on_flow[name]
+                raise DesignError(f"{task.label!r} clears {name!r}, which does not exist")
         return mask
 
 

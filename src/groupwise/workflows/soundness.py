@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from groupwise.workflows.blocks import Design
+from groupwise.workflows.blocks import Design, DesignError
 from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Graph
 from groupwise.workflows.graph_net import OrJoin, graph_net, titles
@@ -69,7 +69,10 @@ def check_graph(graph: Graph, bound: int = BOUND) -> Soundness:
 
     A task that calls another graph counts as one step: `check_document` looks at both.
     """
-    found = graph_net(graph)
+    try:
+        found = graph_net(graph)
+    except DesignError as error:
+        return Soundness("unsound", "structure", error.message)
     if found.too_wide:
         names = ", ".join(map(repr, found.too_wide))
         return Soundness("unknown", "too large", f"{names} has more or-branches than are looked at")
@@ -109,6 +112,7 @@ def _ending(graphs: Iterable[Graph], bound: int) -> set[str]:
 
 
 def _can_end(graph: Graph, ending: set[str], bound: int) -> bool:
+    """Or-joins do not wait here, so that no way is overlooked."""
     if all(not node.calls or node.calls in ending for node in graph.nodes):
         return True
     names = titles(graph)
