@@ -40,10 +40,11 @@ PAUSE, GROWTH, DELAY, KNOCK_OUT = (ROW.index(name) for name in ("pause", "growth
 COST, CPU, MEMORY = (ROW.index(name) for name in ("cost", "cpu", "memory"))
 
 # The columns of what is known of a block.
-MEAN, SECOND, GOES_ON, MEAN_ON, VISITS, BEGINS, SPREAD, WAIT, WAIT_VAR, SHARED, PARENT, LOWEST, TRIES, KEPT, AHEAD = range(15)
+MEAN, SECOND, GOES_ON, MEAN_ON, VISITS, BEGINS, SPREAD, WAIT, WAIT_VAR, SHARED, PARENT, LOWEST, TRIES, KEPT, AHEAD, ALIKE, AMONG, ROOM = range(18)
 """BEGINS and SPREAD are mean and variance of the time at which it begins, SHARED the covariance of its branches, KEPT
-the part of its work that is not broken off, AHEAD how many of its own case are in front of it."""
-FIELDS = 15
+the part of its work that is not broken off, AHEAD how many of its own case are in front of it, ALIKE how many of them
+are copies of it, AMONG the wait for those, ROOM how many servers are free for a case on average."""
+FIELDS = 18
 CYCLE, COMPLETED, WAITING, SPENT, CORES, BYTES = range(6)
 RESULTS = 6
 ROUNDS = 3
@@ -320,13 +321,7 @@ def put_together(
         elif kind == CANCELLABLE:
             cancellable(table, block, blocks[links[first]], blocks[links[first + 1]], weights[first], nominal[links[first]])
         elif kind == INSTANCES:
-            body = blocks[links[first]]
-            var = max(body[SECOND] - body[MEAN] ** 2 - block[SHARED], 0.0)
-            mean, second, well = earliest(
-                table, body[MEAN], var, body[GOES_ON], links[detail], links[detail + 1], links[detail + 2]
-            )
-            block[MEAN], block[SECOND] = mean, second + block[SHARED]
-            block[GOES_ON], block[MEAN_ON] = well, well * mean
+            copies(table, block, blocks[links[first]], links[detail], links[detail + 1], links[detail + 2])
         else:
             block[MEAN], block[SECOND], block[GOES_ON], block[MEAN_ON] = 0.0, 0.0, 1.0, 0.0
 
@@ -342,6 +337,20 @@ def cancellable(table: Floats, block: Floats, body: Floats, handler: Floats, cha
     broken = handler[MEAN_ON] + mean * handler[GOES_ON]
     block[MEAN_ON] = (1 - chance) * body[MEAN_ON] + chance * broken
     handler[BEGINS] = mean
+
+
+@inner
+def copies(table: Floats, block: Floats, body: Floats, least: int, most: int, enough: int) -> None:
+    """Instances: copies that all have room end independently, those that have not one after the other."""
+    alone = max(body[MEAN] - body[AMONG], 0.0)
+    var = max(body[SECOND] - body[MEAN] ** 2 - block[SHARED] - body[AMONG] ** 2, 0.0)
+    mean, second, well = earliest(table, alone, var, body[GOES_ON], least, most, enough)
+    wide = abreast(body[ROOM], (least + most) / 2) if body[TRIES] > 0 else 1.0
+    queued = (1 - wide) * (alone - body[WAIT] + body[AMONG])  # what one takes apart from waiting
+    more = max(alone + queued * (enough - 1) / (1 - wide) - mean, 0.0) * (1 - wide) if wide < 1 else 0.0
+    block[MEAN] = mean + more
+    block[SECOND] = second + block[SHARED] + 2 * mean * more + more * more
+    block[GOES_ON], block[MEAN_ON] = well, well * (mean + more)
 
 
 @inner
@@ -393,7 +402,9 @@ def go_round(block: Floats, body: Floats, redo: Floats, again: float) -> None:
 
 
 @inner
-def kept_work(nodes: Ints, links: Ints, weights: Floats, rows: Floats, nominal: Floats, blocks: Floats) -> None:
+def kept_work(
+    nodes: Ints, links: Ints, weights: Floats, rows: Floats, table: Floats, nominal: Floats, blocks: Floats
+) -> None:
     """What part of an activity's work is done where bodies and copies around it are broken off."""
     for number in range(len(nodes)):
         if nodes[number, 0] != ACTIVITY:
@@ -408,7 +419,12 @@ def kept_work(nodes: Ints, links: Ints, weights: Floats, rows: Floats, nominal: 
                 done = done_by(start, start + rows[nodes[number, 1], SERVICE], nominal[child])
                 block[KEPT] *= 1 - weights[first] * (1 - done)
             elif kind == INSTANCES:
-                block[KEPT] *= done_of_copies(rows[nodes[number, 1]], links[detail], links[detail + 1], links[detail + 2])
+                mean, var = rows[nodes[number, 1], SERVICE], rows[nodes[number, 1], SERVICE] ** 2 * rows[nodes[number, 1], SCV]
+                if child != number:
+                    mean, var = blocks[child, MEAN], blocks[child, SECOND] - blocks[child, MEAN] ** 2
+                block[KEPT] *= done_of_copies(
+                    table, mean, var, block[ROOM], links[detail], links[detail + 1], links[detail + 2]
+                )
             child, around = around, int(blocks[around, PARENT])
 
 
@@ -425,11 +441,28 @@ def done_by(start: float, end: float, limit: float) -> float:
 
 
 @inner
-def done_of_copies(row: Floats, least: int, most: int, enough: int) -> float:
-    """The work until enough are done: theirs alone where durations have no memory, everybody's where they are fixed."""
+def done_of_copies(table: Floats, mean: float, var: float, room: float, least: int, most: int, enough: int) -> float:
+    """The part of the copies' work that is done until enough of them are.
+
+    One after the other it is theirs alone. All at once every copy works until the last of them: Σ E[S_(j)] for those,
+    and E[S_(enough)] for each of the others. In between it goes by how many have room at once.
+    """
     copies = (least + most) / 2
-    fixed = max(1 - row[SCV], 0.0) if row[POOL] < 0 else 0.0
-    return (enough + fixed * (copies - enough)) / copies
+    if copies <= 1 or mean <= 0 or enough == copies:
+        return 1.0
+    at_once = sooner = 0.0
+    for number in range(1, enough + 1):
+        sooner = earliest(table, mean, var, 1.0, least, most, number)[0] / mean
+        at_once += sooner
+    at_once += (copies - enough) * sooner
+    width = abreast(room, copies)
+    return min((enough + width * (at_once - enough)) / copies, 1.0)
+
+
+@inner
+def abreast(room: float, copies: float) -> float:
+    """From 0, one after the other, to 1, all copies at once."""
+    return min(max((room - 1) / (copies - 1), 0.0), 1.0) if copies > 1 else 0.0
 
 
 @inner
@@ -490,6 +523,7 @@ def own_case(
 ) -> None:
     """How many of its own case each activity finds in its pool, and what waits have in common."""
     blocks[:, AHEAD] = 0.0
+    blocks[:, ALIKE] = 0.0
     blocks[:, SHARED] = 0.0
     others[:] = 0.0
     for one in range(len(nodes)):
@@ -520,11 +554,25 @@ def own_case(
             others[other] += p * mine[SERVICE]
             apart = math.sqrt(lag * lag + max(spread, 0.0))
             near = pools[pool, 3] / (pools[pool, 3] + apart) if pools[pool, 3] > 0 else 0.0
-            above[SHARED] += min(often_here, 1.0) * min(often_there, 1.0) * near * min(here[WAIT_VAR], there[WAIT_VAR])
+            both = min(often_here, 1.0) * min(often_there, 1.0) * near * min(here[WAIT_VAR], there[WAIT_VAR])
+            above[SHARED] += both * branch_weight(blocks, one, around) * branch_weight(blocks, other, around)
     for number in range(len(nodes)):
         if nodes[number, 0] == PARALLEL or nodes[number, 0] == ORDER:
-            count = nodes[number, 3]
-            blocks[number, SHARED] /= count * (count - 1) / 2
+            total = squares = 0.0
+            for child in links[nodes[number, 2] : nodes[number, 2] + nodes[number, 3]]:
+                weight = blocks[child, MEAN] ** 2
+                total += weight
+                squares += weight * weight
+            if total * total > squares:
+                blocks[number, SHARED] /= (total * total - squares) / 2
+
+
+@inner
+def branch_weight(blocks: Floats, inside: int, around: int) -> float:
+    """How much the branch of `around` that an activity is in counts: long ones decide which is the last."""
+    while blocks[inside, PARENT] != around:
+        inside = int(blocks[inside, PARENT])
+    return float(blocks[inside, MEAN] ** 2)
 
 
 @inner
@@ -537,15 +585,11 @@ def copies_around(
     while around >= 0:
         kind, detail, _, _ = nodes[around]
         if kind == INSTANCES:
-            least, most = links[detail], links[detail + 1]
-            pairs = total = 0.0
-            for copies in range(least, most + 1):
-                pairs += copies * (copies - 1) / 2
-                total += copies
+            done = here[KEPT] * (links[detail] + links[detail + 1]) / 2
             spread = 2 * (here[SPREAD] - blocks[around, SPREAD])
             both = meets(table, mine, here, 0.0, spread, True) + meets(table, mine, here, 0.0, spread, False)
-            here[AHEAD] += both * pairs / total
-            others[one] += both * pairs / total * mine[SERVICE]
+            here[ALIKE] += both * max(done - 1, 0.0) / 2
+            others[one] += both * max(done - 1, 0.0) / 2 * mine[SERVICE]
             blocks[around, SHARED] += here[WAIT_VAR]
         around = int(blocks[around, PARENT])
 
@@ -581,15 +625,22 @@ def wait(nodes: Ints, rows: Floats, servers: Ints, rate: float, pools: Floats, b
             continue
         queue(count, rate * load, line)
         share = rate * load / count
-        weighted = 0.0
+        weighted = ahead = 0.0
         for number in range(len(nodes)):
             if nodes[number, 0] == ACTIVITY and rows[nodes[number, 1], POOL] == pool:
                 block, row = blocks[number], rows[nodes[number, 1]]
-                own = behind_own(line, count, block[AHEAD], others[number])
+                ahead_of_it = block[AHEAD] + block[ALIKE]
+                own = behind_own(line, count, ahead_of_it, others[number])
+                block[AMONG] = own * block[ALIKE] / ahead_of_it if ahead_of_it > 0 else 0.0
+                block[ROOM] = max(count * (1 - share), 1.0)
                 others[number] = own
-                weighted += block[VISITS] * block[TRIES] * block[KEPT] * row[SERVICE] * own
-        virtual = line[count] / (1 - share) * (second / load / (2 * count) + weighted / load)
-        chance = line[count]
+                work = block[VISITS] * block[TRIES] * block[KEPT] * row[SERVICE]
+                weighted += work * own
+                ahead += work * ahead_of_it
+        # those that come together find all servers busy more often, at most as often as one server would be
+        together = 2 * ahead / load
+        chance = line[count] + (share - line[count]) * together / (together + count)
+        virtual = chance / (1 - share) * (second / load / (2 * count) + weighted / load)
         mean = load / arrivals
         pools[pool, 3] = mean / count / (1 - math.sqrt(share)) ** 2
         for number in range(len(nodes)):
@@ -678,12 +729,15 @@ def solve(
     for number in range(len(nodes)):
         first, count = nodes[number, 2], nodes[number, 3]
         blocks[number, LOWEST] = blocks[links[first], LOWEST] if count > 0 else number
+        blocks[number, ROOM] = math.inf
+        if nodes[number, 0] == ACTIVITY and rows[nodes[number, 1], POOL] >= 0:
+            blocks[number, ROOM] = servers[int(rows[nodes[number, 1], POOL])]
         for child in links[first : first + count]:
             blocks[child, PARENT] = number
     for turn in range(ROUNDS + 1):
         put_together(nodes, links, weights, rows, table, nominal, blocks)
         spread_out(nodes, links, weights, blocks)
-        kept_work(nodes, links, weights, rows, nominal, blocks)
+        kept_work(nodes, links, weights, rows, table, nominal, blocks)
         add_up(nodes, rows, pools, blocks)
         busiest = 0.0
         for pool in range(len(servers)):
