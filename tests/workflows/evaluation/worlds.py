@@ -13,9 +13,7 @@ from groupwise.workflows.requirements import Requirements, parse_requirements
 DURATIONS = ("exponential", "exponential", "gamma", "lognormal", "uniform", "fixed", "normal")
 
 
-def random_world(
-    rng: random.Random, block: Block, busiest: float, plain: bool = False
-) -> tuple[Design, Requirements]:
+def random_world(rng: random.Random, block: Block, busiest: float, plain: bool = False) -> tuple[Design, Requirements]:
     """The block staffed, and requirements under which its busiest pool has the load `busiest`.
 
     `plain`: no failures, knock-outs, delays or timeouts.

@@ -11,7 +11,7 @@ A pool of c servers at load ρ keeps an activity waiting for the work of other c
 
 C is Erlang's delay probability, s and scv are those of all that the pool does (Allen and Cunneen 1990, Poisson
 arrivals). `own_i` is the wait for what the same case wants of the pool at the same time: with c = 1 it is the work in
-front, which makes W exact for batches at an M/G/1 queue. As waiting decides who meets whom, this goes round a few times.
+front, which makes W exact for batches at an M/G/1 queue. As waiting decides who meets whom, this goes round three times.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ PAUSE, GROWTH, DELAY, KNOCK_OUT = (ROW.index(name) for name in ("pause", "growth
 COST, CPU, MEMORY = (ROW.index(name) for name in ("cost", "cpu", "memory"))
 
 # The columns of what is known of a block.
-MEAN, SECOND, GOES_ON, MEAN_ON, VISITS, BEGINS, SPREAD, WAIT, WAIT_VAR, SHARED, PARENT, LOWEST, TRIES, KEPT, AHEAD, ALIKE, AMONG, ROOM = range(18)
+MEAN, SECOND, GOES_ON, MEAN_ON, VISITS, BEGINS, SPREAD, WAIT, WAIT_VAR = range(9)
+SHARED, PARENT, LOWEST, TRIES, KEPT, AHEAD, ALIKE, AMONG, ROOM = range(9, 18)
 """BEGINS and SPREAD are mean and variance of the time at which it begins, SHARED the covariance of its branches, KEPT
 the part of its work that is not broken off, AHEAD how many of its own case are in front of it, ALIKE how many of them
 are copies of it, AMONG the wait for those, ROOM how many servers are free for a case on average."""
@@ -128,7 +129,9 @@ def latest(table: Floats, means: Floats, variances: Floats, count: int, shared: 
 
 
 @inner
-def earliest(table: Floats, mean: float, var: float, goes_on: float, least: int, most: int, enough: int) -> tuple[float, float, float]:
+def earliest(
+    table: Floats, mean: float, var: float, goes_on: float, least: int, most: int, enough: int
+) -> tuple[float, float, float]:
     """Mean and second moment of the time until `enough` of some copies ended well, or all ended; and how likely."""
     top = mean + 8 * math.sqrt(var)
     step = top / POINTS
@@ -319,7 +322,8 @@ def put_together(
         elif kind == ORDER:
             order(table, blocks, number, links[first : first + count], links[detail:])
         elif kind == CANCELLABLE:
-            cancellable(table, block, blocks[links[first]], blocks[links[first + 1]], weights[first], nominal[links[first]])
+            body = links[first]
+            cancellable(table, block, blocks[body], blocks[links[first + 1]], weights[first], nominal[body])
         elif kind == INSTANCES:
             copies(table, block, blocks[links[first]], links[detail], links[detail + 1], links[detail + 2])
         else:
@@ -419,7 +423,8 @@ def kept_work(
                 done = done_by(start, start + rows[nodes[number, 1], SERVICE], nominal[child])
                 block[KEPT] *= 1 - weights[first] * (1 - done)
             elif kind == INSTANCES:
-                mean, var = rows[nodes[number, 1], SERVICE], rows[nodes[number, 1], SERVICE] ** 2 * rows[nodes[number, 1], SCV]
+                row = rows[nodes[number, 1]]
+                mean, var = row[SERVICE], row[SERVICE] ** 2 * row[SCV]
                 if child != number:
                     mean, var = blocks[child, MEAN], blocks[child, SECOND] - blocks[child, MEAN] ** 2
                 block[KEPT] *= done_of_copies(
@@ -647,7 +652,7 @@ def wait(nodes: Ints, rows: Floats, servers: Ints, rate: float, pools: Floats, b
             if nodes[number, 0] == ACTIVITY and rows[nodes[number, 1], POOL] == pool:
                 block = blocks[number]
                 block[WAIT] = virtual + others[number]
-                block[WAIT_VAR] = max(virtual * virtual * (2 / max(chance, 1e-9) - 1), 0.0) + others[number] * mean / count
+                block[WAIT_VAR] = virtual * virtual * (2 / max(chance, 1e-9) - 1) + others[number] * mean / count
 
 
 @inner
