@@ -144,8 +144,7 @@ def schema_of(kind: Any) -> dict[str, Any]:
 def _schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (UnionType, Union):
-        tagged = _is_union(kind)
-        return {"anyOf": [_tagged(one, definitions) if tagged else _schema(one, definitions) for one in arguments]}
+        return _tagged(arguments, definitions) if _is_union(kind) else _nullable(arguments, definitions)
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin is frozenset or (origin is tuple and arguments[-1] is Ellipsis):
@@ -159,7 +158,7 @@ def _schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         definitions[kind.__name__] = own
         return {"$ref": f"#/$defs/{kind.__name__}"}
     if dataclasses.is_dataclass(kind):
-        name = _definition_name(kind, definitions)
+        name = _definition_name(kind)
         if name not in definitions:
             definitions[name] = {}
             definitions[name] |= _object(kind, definitions)
@@ -167,21 +166,26 @@ def _schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     return {"type": {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}[kind]}
 
 
-def _definition_name(kind: Any, definitions: dict[str, Any]) -> str:
+def _definition_name(kind: Any) -> str:
     return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
 
 
-def _tagged(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
-    if kind is NoneType:
-        return {"type": "null"}
-    name = f"{_definition_name(kind, definitions)} by name"
-    if name not in definitions:
-        definitions[name] = {}
-        own = _object(kind, definitions)
-        own["properties"] = {TAG: {"const": kind.__name__.lower()}, **own["properties"]}
-        own["required"] = [TAG, *own["required"]]
-        definitions[name] |= own
-    return {"$ref": f"#/$defs/{name.replace(' ', '%20')}"}
+def _nullable(kinds: tuple[Any, ...], definitions: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [_schema(kind, definitions) for kind in kinds]}
+
+
+def _tagged(kinds: tuple[Any, ...], definitions: dict[str, Any]) -> dict[str, Any]:
+    """One of several classes by its name: a validator looks only at the one that is named."""
+    cases = []
+    for kind in kinds:
+        own, tag = f"{_definition_name(kind)} by name", {TAG: {"const": kind.__name__.lower()}}
+        if own not in definitions:
+            definitions[own] = {}
+            body = _object(kind, definitions)
+            definitions[own] |= {**body, "properties": {**tag, **body["properties"]}}
+        cases.append({"if": {"properties": tag}, "then": {"$ref": f"#/$defs/{own.replace(' ', '%20')}"}})
+    names = [kind.__name__.lower() for kind in kinds]
+    return {"type": "object", "properties": {TAG: {"enum": names}}, "required": [TAG], "allOf": cases}
 
 
 def _object(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:

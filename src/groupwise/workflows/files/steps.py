@@ -36,15 +36,17 @@ def steps_of(document: Document, title: str) -> list[Step]:
     graph = document.root
     before = {node.id: [flow.source for flow in graph.into(node.id)] for node in graph.nodes}
     order = _in_order(before)
-    if isinstance(order, str):
-        raise CannotExpress(f"{title} has no loops, and {graph.by_id[order].label!r} is in one")
+    if order.ring:
+        round_ = [graph.by_id[name] for name in order.ring]
+        names = [node.label for node in round_ if node.kind == "task" and not node.silent] or [round_[0].label]
+        raise CannotExpress(f"{title} has no loops, and {', '.join(map(repr, names[:4]))} can come again")
     for node in graph.nodes:
         _only_a_step(graph, node, title)
     work = {node.id for node in graph.nodes if node.kind == "task" and not node.silent}
     if not work:
         raise CannotExpress(f"{title} needs at least one task, and {graph.name!r} has none")
     needed: dict[str, tuple[str, ...]] = {}
-    for name in order:
+    for name in order.names:
         found = [inner for source in before[name] for inner in ((source,) if source in work else needed[source])]
         needed[name] = tuple(dict.fromkeys(found))
     return [
@@ -74,8 +76,15 @@ def _only_a_step(graph: Graph, node: Node, title: str) -> None:
             raise CannotExpress(f"{title} has no conditions, and the flow {flow.id} has {flow.condition!r}")
 
 
-def _in_order(before: dict[str, list[str]]) -> list[str] | str:
-    """Each after all that come before it; or one that comes before itself."""
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Names each after all that come before it; or a ring of some that come before themselves."""
+
+    names: list[str]
+    ring: list[str]
+
+
+def _in_order(before: dict[str, list[str]]) -> _Order:
     after: dict[str, list[str]] = {name: [] for name in before}
     for name, sources in before.items():
         for source in sources:
@@ -88,20 +97,17 @@ def _in_order(before: dict[str, list[str]]) -> list[str] | str:
             if waits[target] == 0:
                 order.append(target)
     if len(order) == len(before):
-        return order
+        return _Order(order, [])
     left = {name for name, count in waits.items() if count > 0}
-    here, seen = next(name for name in before if name in left), set()
-    while here not in seen:
-        seen.add(here)
-        here = next(source for source in before[here] if source in left)
-    return here
+    path = [next(name for name in before if name in left)]
+    while path[-1] not in path[:-1]:
+        path.append(next(source for source in before[path[-1]] if source in left))
+    return _Order([], path[path.index(path[-1]) + 1 :][::-1])
 
 
 def in_order_of_need(steps: Sequence[Step]) -> list[str]:
     """The ids of steps, each after all that it needs."""
-    order = _in_order({step.id: list(step.needs) for step in steps})
-    assert not isinstance(order, str), "steps of a document go in no ring"
-    return order
+    return _in_order({step.id: list(step.needs) for step in steps}).names
 
 
 def refuse_handling(step: Step, title: str, *, only: Iterable[str] = ()) -> None:
@@ -132,9 +138,9 @@ def graph_of(name: str, steps: Sequence[Step], documentation: str = "") -> Graph
         if len(set(step.needs)) < len(step.needs):
             twice = next(need for need in step.needs if step.needs.count(need) > 1)
             raise BadFile(f"{step.id!r} needs {twice!r} twice")
-    order = _in_order({step.id: list(step.needs) for step in steps})
-    if isinstance(order, str):
-        raise BadFile(f"{order!r} needs itself, directly or through others")
+    ring = _in_order({step.id: list(step.needs) for step in steps}).ring
+    if ring:
+        raise BadFile(f"steps need each other in a ring: {' → '.join(map(repr, [*ring, ring[0]]))}")
     followed = {need for step in steps for need in step.needs}
     first = [step.id for step in steps if not step.needs]
     last = [step.id for step in steps if step.id not in followed]
