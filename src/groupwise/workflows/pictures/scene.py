@@ -165,7 +165,8 @@ def graph_shapes(document: Document, graph: Graph, place: Layout, pools: Mapping
 def _region(graph: Graph, place: Layout, node: Node) -> Iterator[Shape]:
     """One line around all that a node clears away: boxes, and flows in between."""
     names = set(node.cancels)
-    inside = [_around(graph, place, one, 6) for one in graph.nodes if one.id in names]
+    margin = 6.0 + 5 * sum(bool(one.cancels) and one.id in names for one in graph.nodes)
+    inside = [_around(graph, place, one, margin) for one in graph.nodes if one.id in names]
     outside = [_around(graph, place, one, 1) for one in graph.nodes if one.id not in names]
     for flow in graph.flows:
         if flow.id in names and (flow.source in names) + (flow.target in names) != 1:
@@ -237,13 +238,13 @@ def _glyph(rule: Rule, x: float, y: float, size: float) -> Iterator[Shape]:
 
 def _task(graph: Graph, node: Node, box: Box, style: str, hint: str) -> Iterator[Shape]:
     yield Oblong(box.x, box.y, box.width, box.height, style, 8, hint)
-    strips = strips_of(graph, node)
-    for wanted, rule, x in zip(strips or (), (node.join, node.split), (box.x, box.right - STRIP), strict=False):
+    joins, splits = strips_of(graph, node)
+    for wanted, rule, x in ((joins, node.join, box.x), (splits, node.split, box.right - STRIP)):
         if wanted:
             edge = x + STRIP if x == box.x else x
             yield Line(((edge, box.y + 6), (edge, box.bottom - 6)), "icon")
             yield from _glyph(rule, x + STRIP / 2, box.middle[1], 5)
-    x, y = box.middle
+    x, y = box.middle[0] + STRIP * (joins - splits) / 2, box.middle[1]
     lines, marks = wrapped(node.label), marks_of(node)
     first = y - LINE * (len(lines) - 1) / 2 + FONT * 0.36 - (8 if marks else 0)
     for number, line in enumerate(lines):
@@ -321,7 +322,7 @@ def _legend(
     shapes: list[Shape] = []
     x, y, right = MARGIN, top + 10.0, 0.0
     for sign, words in entries:
-        words = shortened(words, 40)
+        words = shortened(words, 28)
         step = 24 + width_of(words, SMALL) + 18
         if x > MARGIN and x + step > width - MARGIN + 18:
             x, y = MARGIN, y + LEGEND_ROW
