@@ -92,23 +92,40 @@ class Scene:
     shapes: tuple[Shape, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A graph as it is drawn, and how far down the sheet."""
+
+    graph: Graph
+    layout: Layout
+    top: float
+
+
+def arranged(document: Document) -> list[Placed]:
+    """The graphs of a document, one below the other, each with room for its name where there are several."""
+    placed: list[Placed] = []
+    top = 0.0
+    for graph in map(without_detours, document.graphs):
+        top += MARGIN if len(document.graphs) > 1 else 0.0
+        placed.append(Placed(graph, layout(graph), top))
+        top += placed[-1].layout.height
+    return placed
+
+
 def scene(document: Document) -> Scene:
-    """Every graph of a document, one below the other, and what its colours and signs mean."""
-    pools = pool_styles(document)
+    """Every graph of a document, and what its colours and signs mean."""
+    pools, placed = pool_styles(document), arranged(document)
     shapes: list[Shape] = []
-    width, top = 0.0, 0.0
-    graphs = [without_detours(graph) for graph in document.graphs]
-    for graph in graphs:
-        if len(graphs) > 1:
-            shapes.append(Words(MARGIN, top + MARGIN + 6, graph.name, "heading"))
-            width = max(width, 2 * MARGIN + width_of(graph.name, 16))
-            top += MARGIN
-        place = layout(graph)
-        shapes += [_moved(shape, top) for shape in graph_shapes(document, graph, place, pools)]
-        width, top = max(width, place.width), top + place.height
-    legend, size = _legend(document, graphs, pools, max(width, 480.0), top)
-    shapes += legend
-    return Scene(document.name, max(width, size[0]), top + size[1], tuple(shapes))
+    width = max(one.layout.width for one in placed)
+    for one in placed:
+        if len(placed) > 1:
+            name = shortened(one.graph.name, 80)
+            shapes.append(Words(MARGIN, one.top + 6, name, "heading"))
+            width = max(width, 2 * MARGIN + width_of(name, 16))
+        shapes += [_moved(shape, one.top) for shape in graph_shapes(document, one.graph, one.layout, pools)]
+    bottom = placed[-1].top + placed[-1].layout.height
+    legend, size = _legend(document, [one.graph for one in placed], pools, max(width, 480.0), bottom)
+    return Scene(document.name, max(width, size[0]), bottom + size[1], (*shapes, *legend))
 
 
 def without_detours(graph: Graph) -> Graph:
