@@ -17,6 +17,8 @@ DI = "http://www.omg.org/spec/DD/20100524/DI"
 XSI = "http://www.w3.org/2001/XMLSchema-instance"
 OWN = "urn:groupwise:workflow"
 TYPE = f"{{{XSI}}}type"
+PREFIXES = (("bpmn", BPMN), ("bpmndi", BPMNDI), ("dc", DC), ("di", DI), ("xsi", XSI), ("groupwise", OWN))
+LANES = "groupwise_lanes"
 
 TASKS = (
     "task",
@@ -42,8 +44,9 @@ NODES = (*TASKS, *CALLS, *GATEWAYS, *EVENTS)
 # What else a process may hold, in the order of the schema: before, among and after its nodes.
 BEFORE = ("ioSpecification", "ioBinding", "auditing", "monitoring", "property")
 AMONG = ("dataObject", "dataObjectReference", "dataStoreReference")
-AFTER = ("association", "group", "textAnnotation", "resourceRole", "performer", "humanPerformer", "potentialOwner")
-# The order of an activity's and an event's own parts.
+ARTIFACTS = ("association", "group", "textAnnotation")
+ROLES = ("resourceRole", "performer", "humanPerformer", "potentialOwner", "correlationSubscription", "supports")
+# The order of an activity's own parts; what comes after the last is what only some of them have.
 PARTS = (
     "documentation",
     "extensionElements",
@@ -52,10 +55,22 @@ PARTS = (
     "categoryValueRef",
     "incoming",
     "outgoing",
+    "ioSpecification",
+    "property",
+    "dataInputAssociation",
+    "dataOutputAssociation",
+    *ROLES[:4],
+    "multiInstanceLoopCharacteristics",
 )
 
 
-def el(name: str, *children: Element, text: str = "", **attributes: str) -> Element:
+def in_place(element: Element, whole: str) -> int:
+    """Where a part of an activity or event belongs; the parts of events keep the order they had."""
+    known = PARTS[:7] if whole.endswith("Event") else PARTS
+    return known.index(element.name) if element.name in known else len(known)
+
+
+def el(name: str, /, *children: Element, text: str = "", **attributes: str) -> Element:
     """An element of BPMN's own namespace."""
     return Element(f"{{{BPMN}}}{name}", tuple(attributes.items()), text, children)
 
@@ -112,8 +127,9 @@ def written_copies(node: Node) -> list[Element]:
     if node.copies == ONCE:
         return []
     number = formal("loopCardinality", str(node.copies.least))
-    done = formal("completionCondition", f"numberOfCompletedInstances >= {node.copies.enough}")
-    return [el("multiInstanceLoopCharacteristics", number, done, isSequential="false")]
+    enough = node.copies.enough
+    done = (formal("completionCondition", f"numberOfCompletedInstances >= {enough}"),)
+    return [el("multiInstanceLoopCharacteristics", number, *(done if enough < node.copies.least else ()))]
 
 
 def formal(name: str, text: str) -> Element:
@@ -131,15 +147,16 @@ class Route:
     default: bool = False
 
 
-def route_variable(gateway: str) -> str:
-    return re.sub(r"\W", "_", f"{gateway}_goes_to", flags=re.ASCII)
+def variable_name(text: str) -> str:
+    """A name that expressions can use."""
+    return re.sub(r"\W", "_", text, flags=re.ASCII)
 
 
 def routes(gateway: str, rule: Rule, targets: Sequence[str]) -> list[Route]:
     """Each flow asks whether the variable of the gateway names its target; the last is the default."""
     if rule == "and" or len(targets) < 2:
         return [Route() for _ in targets]
-    name = route_variable(gateway)
+    name = variable_name(f"{gateway}_goes_to")
     asked = [f"{name} == '{t}'" if rule == "xor" else f"'{t}' in {name}" for t in targets]
     return [*(Route(question) for question in asked[:-1]), Route(default=True)]
 
@@ -155,3 +172,17 @@ def without_own(element: Element) -> Element:
         else:
             kept.append(child)
     return replace(element, children=tuple(kept))
+
+
+def flow_id(source: str, target: str) -> str:
+    """What a flow is called where its file does not name it."""
+    return f"{source}_to_{target}"
+
+
+def normal(element: Element) -> Element:
+    """The element with types named by the prefix that we write; in diagrams they are known without being named."""
+    kept = [
+        (name, value) for name, value in element.attributes if name != TYPE or element.namespace not in (BPMNDI, DI)
+    ]
+    attributes = tuple((n, f"bpmn:{value.rpartition(':')[2]}") if n == TYPE else (n, value) for n, value in kept)
+    return replace(element, attributes=attributes, children=tuple(normal(child) for child in element.children))

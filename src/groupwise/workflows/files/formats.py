@@ -19,6 +19,8 @@ LARGEST = 64 << 20
 # One module each. A suffix that several share (.xml, .json, .yaml) is decided by content.
 MODULES: tuple[str, ...] = (
     "yawl",
+    "bpmn",
+    "pnml",
     "json_file",
     "mermaid",
     "actions",
