@@ -1,0 +1,187 @@
+"""The hard rules of requirements: which of them a design breaks, by name, and whether they can be kept at all.
+
+A pair of activities is judged at the block where their ways part: in a sequence the one comes before the other, in a
+choice never both happen. Nothing is simulated; only the deadline needs a design's performance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from groupwise.workflows.blocks import (
+    Activity,
+    Block,
+    Cancellable,
+    Choice,
+    Design,
+    Loop,
+    Parallel,
+    PartialOrder,
+    Sequence,
+    children,
+)
+from groupwise.workflows.orders import reaches
+from groupwise.workflows.requirements import Requirements
+
+Kind: TypeAlias = Literal[
+    "unknown activity", "must include", "every case", "precedes", "excludes", "pool", "staffing", "separate", "deadline"
+]
+Relation: TypeAlias = Literal["before", "after", "beside", "never both"]
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that a design breaks: its kind, how in words, and the activities or pools it is about."""
+
+    rule: Kind
+    words: str
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.words}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an activity stands: the numbers of the children that lead to it, and how probably a case comes there."""
+
+    activity: Activity
+    path: tuple[int, ...]
+    share: float
+
+
+def needs(requirements: Requirements) -> dict[str, float]:
+    """The share of cases that must do an activity: all, or as many as the world chooses; optional ones are left out."""
+    found = {name: 1.0 for name, activity in requirements.activities.items() if not activity.optional}
+    found |= dict.fromkeys(requirements.rules.must_include, 1.0)
+    for branch in requirements.branches:
+        found |= branch.options
+    return found
+
+
+class RuleBook:
+    """The rules of requirements, prepared for many designs."""
+
+    def __init__(self, requirements: Requirements) -> None:
+        self.requirements = requirements
+        self.needs = needs(requirements)
+        rules = requirements.rules
+        self.has_pairs = bool(rules.precedes or rules.excludes)
+
+    def broken(self, design: Design, cycle_time: float | None = None) -> list[Violation]:
+        """Every rule that the design breaks; the deadline is looked at where `cycle_time` is given."""
+        places = {place.activity.name: place for place in _places(design.root)}
+        found = [*self._presence(places), *self._people(design, places)]
+        if self.has_pairs:
+            found += self._pairs(design.root, places)
+        deadline = self.requirements.rules.deadline
+        if deadline is not None and cycle_time is not None and not cycle_time <= deadline:
+            words = f"a case takes {cycle_time:.6g} s on average, and may take {deadline:.6g}"
+            found.append(Violation("deadline", words))
+        return found
+
+    def _presence(self, places: Mapping[str, Place]) -> Iterator[Violation]:
+        for name in places:
+            if name not in self.requirements.activities:
+                yield Violation("unknown activity", f"the requirements know no {name!r}", (name,))
+        for name, needed in self.needs.items():
+            place = places.get(name)
+            if place is None:
+                yield Violation("must include", f"{name!r} is missing", (name,))
+            elif place.share < needed - ROUNDING:
+                words = f"{name!r} is done in {place.share:.4g} of the cases, and must be in {needed:.4g}"
+                yield Violation("every case", words, (name,))
+
+    def _people(self, design: Design, places: Mapping[str, Place]) -> Iterator[Violation]:
+        pools, activities = self.requirements.pools, self.requirements.activities
+        for name, place in places.items():
+            pool, wanted = place.activity.handling.pool, activities.get(name)
+            if pool is not None and wanted is not None and pool not in wanted.pools:
+                allowed = ", ".join(wanted.pools) or "nobody, because it needs nobody"
+                yield Violation("pool", f"{name!r} is done by {pool!r}, and may be by {allowed}", (name, pool))
+        for pool, count in design.servers:
+            known = pools.get(pool)
+            if known is None:
+                yield Violation("staffing", f"there is no pool {pool!r}", (pool,))
+            elif not known.least <= count <= known.most:
+                words = f"pool {pool!r} has {count} servers, and may have {known.least} to {known.most}"
+                yield Violation("staffing", words, (pool,))
+        for one, other in self.requirements.rules.separate:
+            pool = self._pool(places.get(one))
+            if pool is not None and pool == self._pool(places.get(other)):
+                yield Violation("separate", f"{one!r} and {other!r} are both done by {pool!r}", (one, other))
+
+    def _pool(self, place: Place | None) -> str | None:
+        if place is None:
+            return None
+        wanted = self.requirements.activities.get(place.activity.name)
+        return place.activity.handling.pool or (wanted.pools[0] if wanted and wanted.pools else None)
+
+    def _pairs(self, root: Block, places: Mapping[str, Place]) -> Iterator[Violation]:
+        for first, second in self.requirements.rules.precedes:
+            if first in places and second in places:
+                found = relation(root, places[first].path, places[second].path)
+                if found in ("after", "beside"):
+                    how = "comes before" if found == "after" else "does not wait for"
+                    yield Violation("precedes", f"{second!r} {how} {first!r}", (first, second))
+        for one, other in self.requirements.rules.excludes:
+            if one in places and other in places:
+                found = relation(root, places[one].path, places[other].path)
+                if found != "never both":
+                    yield Violation("excludes", f"{one!r} and {other!r} can both be done in one case", (one, other))
+
+
+def broken_rules(design: Design, requirements: Requirements, cycle_time: float | None = None) -> list[Violation]:
+    """Every rule of the requirements that the design breaks; none if it keeps them all."""
+    return RuleBook(requirements).broken(design, cycle_time)
+
+
+def relation(root: Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relation:
+    """How two different activities stand to each other, decided by the block where their ways part.
+
+    In a loop the body comes before what is done again; of a cancelled body, what was done comes before the handler.
+    """
+    block = root
+    for a, b in zip(one, other, strict=False):
+        if a == b:
+            block = children(block)[a]
+            continue
+        match block:
+            case Choice():
+                return "never both"
+            case Parallel():
+                return "beside"
+            case PartialOrder(_, edges):
+                return "before" if reaches(edges, a, b) else "after" if reaches(edges, b, a) else "beside"
+            case _:
+                return "before" if a < b else "after"
+    raise AssertionError("two activities at one place")
+
+
+def _places(root: Block) -> Iterator[Place]:
+    stack: list[tuple[Block, tuple[int, ...], float]] = [(root, (), 1.0)]
+    while stack:
+        block, path, share = stack.pop()
+        kind = type(block)
+        if kind is Activity:
+            yield Place(block, path, share)  # type: ignore[arg-type]
+        elif kind is Sequence or kind is Parallel or kind is PartialOrder:
+            stack += [(part, (*path, number), share) for number, part in enumerate(block.parts)]  # type: ignore[union-attr]
+        else:
+            stack += _unsure(block, path, share)
+
+
+def _unsure(block: Block, path: tuple[int, ...], share: float) -> list[tuple[Block, tuple[int, ...], float]]:
+    """The parts of a block that a case does not always come to."""
+    match block:
+        case Choice(parts, probabilities):
+            return [(part, (*path, n), share * probabilities[n]) for n, part in enumerate(parts)]
+        case Loop(body, again, redo):
+            return [(body, (*path, 0), share), (redo, (*path, 1), share * again)]
+        case Cancellable(body, chance, handler):
+            return [(body, (*path, 0), share), (handler, (*path, 1), share * chance)]
+        case _:
+            return [(part, (*path, n), share) for n, part in enumerate(children(block))]
