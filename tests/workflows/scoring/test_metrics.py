@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from groupwise.workflows.blocks import Activity, Choice, Design, Instances, Loop, Parallel, PartialOrder, Sequence, walk
-from groupwise.workflows.graph import Flow, Graph, Node
+from groupwise.workflows.blocks import Activity, Design, Instances, walk
 from groupwise.workflows.scoring.anatomy import anatomy
 from groupwise.workflows.scoring.metrics import structure_of
 from groupwise.workflows.unfolding import to_graph

@@ -76,8 +76,9 @@ class _Walk:
         return len(self.runs) + self.skips + gates
 
     def metrics(self) -> Metrics:
-        """What `structure_of` would find: `branches` is the sum over splits of how many they have, `squares` squared."""
-        pairs, loops, cancellables, branches = self.parallels + self.choices, self.loops, self.cancellables, self.branches
+        """What `structure_of` would find: `branches` adds up how many each split has, `squares` their squares."""
+        loops, cancellables, branches = self.loops, self.cancellables, self.branches
+        pairs = self.parallels + self.choices
         flows = self.steps + 2 * branches + 4 * loops + self.redos + 9 * cancellables + 2
         nodes = self.drawn + loops + 2
         interface = len(self.runs) + self.skips + 2 * self.squares + 9 * loops + 18 * cancellables

@@ -4,8 +4,8 @@
   design can break: few elements, few ways per gateway, verb and object in every label, structured, not nested deeply
 - modularity: separability (Mendling 2008), and blocks of at most seven parts
 - documentation: the share of activities that are described, and whether the whole is
-- testability: basis paths to be tested (Watson and McCabe 1996), and how often the rarest activity is executed (the E of
-  Voas's propagation, infection, execution 1992)
+- testability: basis paths to be tested (Watson and McCabe 1996), and how often the rarest activity is executed (one
+  part of Voas's propagation, infection and execution, 1992)
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from groupwise.workflows.scoring.regions import TOP, Edge, Regions, find_regions
 class Metrics:
     """Counts of a graph, and the measures that follow from them.
 
-    A connector is a node with several flows in or out; `ands`, `xors` and `ors` count the splits and joins of each rule.
+    A connector is a node with several flows in or out; `ands`, `xors` and `ors` count splits and joins by their rule.
     """
 
     nodes: int
@@ -130,7 +130,7 @@ def _rule(node: Node, rule: str) -> str:
 
 def _control_flow(rule: str, branches: int) -> int:
     """What a split adds to what a designer must keep in mind: each branch, each set of branches, or one thing."""
-    return {"xor": branches, "or": 2 ** min(branches, 60) - 1, "and": 1}[rule]
+    return {"xor": branches, "or": (1 << min(branches, 60)) - 1, "and": 1}[rule]
 
 
 def cut_vertices(count: int, edges: Sequence[Edge], root: int) -> set[int]:

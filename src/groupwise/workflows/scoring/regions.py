@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 Edge: TypeAlias = tuple[int, int]
@@ -38,7 +39,9 @@ def find_regions(count: int, edges: Sequence[Edge], start: int, end: int) -> Reg
     labels = _labels(count, [*edges, (end, start)], start)
     order = _edges_in_order(count, edges, start)
     opens, closes = _pairs(labels, order)
-    of, parent, first = [TOP] * count, {}, {}
+    of = [TOP] * count
+    parent: dict[int, int] = {}
+    first: dict[int, int] = {}
     seen = {start}
     for number in order:
         source, target = edges[number]
@@ -111,7 +114,7 @@ def _pairs(labels: Sequence[int], order: Sequence[int]) -> tuple[dict[int, int],
             classes.setdefault(labels[number], []).append(number)
     opens, closes = {}, {}
     for same in classes.values():
-        for before, after in zip(same, same[1:], strict=False):
+        for before, after in pairwise(same):
             opens[before] = closes[after] = before
     return opens, closes
 
