@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from groupwise.workflows.net import Net, Transition
+from groupwise.workflows.orders import bits
 
 
 class _Sketch:
@@ -169,16 +170,6 @@ def _idle_steps(sketch: _Sketch) -> bool:
 
 
 RULES: tuple[Callable[[_Sketch], bool], ...] = (_series_places, _series_steps, _twin_places, _twin_steps, _idle_steps)
-
-
-def bits(mask: int) -> list[int]:
-    """The numbers of the places in a mask."""
-    places = []
-    while mask:
-        low = mask & -mask
-        places.append(low.bit_length() - 1)
-        mask ^= low
-    return places
 
 
 def single(mask: int) -> int | None:

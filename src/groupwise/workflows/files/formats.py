@@ -17,7 +17,7 @@ from groupwise.workflows.document import Document, document_of
 
 LARGEST = 64 << 20
 # One module each. A suffix that several share (.xml, .json, .yaml) is decided by content.
-MODULES: tuple[str, ...] = ()
+MODULES: tuple[str, ...] = ("yawl",)
 
 
 class CannotExpress(DesignError):
