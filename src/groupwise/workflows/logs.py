@@ -14,7 +14,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 from groupwise.errors import ConfigError
@@ -235,7 +235,7 @@ def _precedence(cases: Mapping[str, Sequence[Work]], support: float) -> list[tup
     number = {name: place for place, name in enumerate(names)}
     edges = {(number[a], number[b]): share for (a, b), share in strong.items()}
     while ring := find_ring(len(names), frozenset(edges)):
-        del edges[min(zip(ring, ring[1:], strict=False), key=lambda edge: edges[edge])]
+        del edges[min(pairwise(ring), key=lambda edge: edges[edge])]
     return sorted((names[a], names[b]) for a, b in reduced(len(names), frozenset(edges)))
 
 
