@@ -22,7 +22,7 @@ from groupwise.workflows.blocks import (
     Sequence,
     children,
 )
-from groupwise.workflows.orders import reaches
+from groupwise.workflows.orders import closure
 from groupwise.workflows.requirements import Requirements
 
 Kind: TypeAlias = Literal[
@@ -154,8 +154,9 @@ def relation(root: Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relat
                 return "never both"
             case Parallel():
                 return "beside"
-            case PartialOrder(_, edges):
-                return "before" if reaches(edges, a, b) else "after" if reaches(edges, b, a) else "beside"
+            case PartialOrder(parts, edges):
+                later = closure(len(parts), edges)
+                return "before" if later[a] >> b & 1 else "after" if later[b] >> a & 1 else "beside"
             case _:
                 return "before" if a < b else "after"
     raise AssertionError("two activities at one place")
