@@ -2,9 +2,9 @@
 
     requirements_from_text("A claim is registered, then …", model="openai/gpt-4o")
 
-The model answers in the published JSON Schema. What it gets wrong it is told once, in the words a person would get; after
-that the mistake is the caller's to see. The text is material and never an instruction: whatever it says, an answer that
-is no set of requirements is refused.
+The model answers in the published JSON Schema. What it gets wrong it is told once, in the words a person would get;
+after that the mistake is the caller's to see. The text is material and never an instruction: whatever it says, an
+answer that is no set of requirements is refused.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ TIMEOUT = 120.0
 LONGEST = 200_000
 FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n\s*```", re.DOTALL)
 THOUGHTS = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
-TASK = """You turn the description of a process into requirements for its design. Answer with one JSON object that follows
-this JSON Schema, and nothing else. Times are in seconds. Use short labels of a verb and an object for activities, take only
-what the description says or clearly implies, and leave out what it does not tell.
+TASK = """You turn the description of a process into requirements for its design. Answer with one JSON object that
+follows this JSON Schema, and nothing else. Times are in seconds. Use short labels of a verb and an object for
+activities, take only what the description says or clearly implies, and leave out what it does not tell.
 
 {schema}"""
 

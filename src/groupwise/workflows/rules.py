@@ -77,11 +77,15 @@ class RuleBook:
         found = [*self._presence(places), *self._people(design, places)]
         if self.has_pairs:
             found += self._pairs(design.root, places)
+        late = self.late(cycle_time) if cycle_time is not None else None
+        return [*found, late] if late else found
+
+    def late(self, cycle_time: float) -> Violation | None:
+        """The deadline, if cases take longer on average."""
         deadline = self.requirements.rules.deadline
-        if deadline is not None and cycle_time is not None and not cycle_time <= deadline:
-            words = f"a case takes {cycle_time:.6g} s on average, and may take {deadline:.6g}"
-            found.append(Violation("deadline", words))
-        return found
+        if deadline is None or cycle_time <= deadline:
+            return None
+        return Violation("deadline", f"a case takes {cycle_time:.6g} s on average, and may take {deadline:.6g}")
 
     def _presence(self, places: Mapping[str, Place]) -> Iterator[Violation]:
         for name in places:
