@@ -139,6 +139,10 @@ class Requirements(Part):
     rules: Rules = Rules()
     branches: tuple[Branch, ...] = ()
     demand: Demand = Demand()
+    data: Annotated[
+        dict[str, Annotated[float, Field(ge=0)]],
+        Field(description="bytes of what activities read and write, by its name; what is not here has none"),
+    ] = {}
     objective: Weights | Literal["pareto"] = Weights()
     start: Annotated[str | None, Field(description="a workflow to begin with: .yawl, .bpmn or WfCommons .json")] = None
     documentation: str = ""

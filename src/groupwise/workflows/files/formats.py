@@ -17,7 +17,17 @@ from groupwise.workflows.document import Document, document_of
 
 LARGEST = 64 << 20
 # One module each. A suffix that several share (.xml, .json, .yaml) is decided by content.
-MODULES: tuple[str, ...] = ("yawl",)
+MODULES: tuple[str, ...] = (
+    "yawl",
+    "json_file",
+    "mermaid",
+    "actions",
+    "argo",
+    "airflow",
+    "wfcommons",
+    "svg_file",
+    "png_file",
+)
 
 
 class CannotExpress(DesignError):

@@ -1,0 +1,86 @@
+"""Mermaid flowcharts, which Markdown renderers draw; written only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from groupwise.workflows.document import Document
+from groupwise.workflows.files.formats import Format
+from groupwise.workflows.graph import Graph, Node
+from groupwise.workflows.pictures.scene import pool_of, pool_styles, without_detours
+from groupwise.workflows.pictures.style import STYLES
+from groupwise.workflows.pictures.text import flow_label, marks_of
+
+RULES = {"and": "+", "xor": "×", "or": "○"}
+ICONS = {"instances": "⦀", "retry": "↻", "timeout": "⏱", "delay": "⏸", "due": "⚑", "priority": "▲"}
+
+
+def write(document: Document) -> bytes:
+    """A flowchart from left to right; every further graph is a subgraph."""
+    lines = ["flowchart LR"]
+    pools = pool_styles(document)
+    classes: dict[str, list[str]] = {}
+    for number, graph in enumerate(map(without_detours, document.graphs)):
+        several = len(document.graphs) > 1
+        lines += [f"  subgraph g{number} [{_quoted(graph.name)}]"] if several else []
+        lines += [f"  {line}" for line in _graph(graph, f"g{number}n")]
+        lines += ["  end"] if several else []
+        for place, node in enumerate(graph.nodes):
+            style = pools.get(pool_of(document, node))
+            if style:
+                classes.setdefault(style, []).append(f"g{number}n{place}")
+    cancelled = [
+        name for number, graph in enumerate(map(without_detours, document.graphs)) for name in _cleared(graph, number)
+    ]
+    for style, names in sorted(classes.items()):
+        lines.append(f"  classDef {style} fill:{STYLES[style].fill[0]},stroke:{STYLES[style].stroke[0]},color:#1e293b")
+        lines.append(f"  class {','.join(names)} {style}")
+    if cancelled:
+        lines.append("  classDef cleared stroke-dasharray:6 4")
+        lines.append(f"  class {','.join(dict.fromkeys(cancelled))} cleared")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _graph(graph: Graph, prefix: str) -> Iterator[str]:
+    name = {node.id: f"{prefix}{number}" for number, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        yield name[node.id] + _shape(graph, node)
+    for flow in graph.flows:
+        label = flow_label(flow)
+        arrow = f"-->|{_quoted(label)}|" if label else "-->"
+        yield f"{name[flow.source]} {arrow} {name[flow.target]}"
+
+
+def _shape(graph: Graph, node: Node) -> str:
+    if node.kind == "start":
+        return f"(({_quoted(node.name or ' ')}))"
+    if node.kind == "end":
+        return f"((({_quoted(node.name or ' ')})))"
+    if node.kind == "condition":
+        return f"(({_quoted(node.name or ' ')}))"
+    if node.silent:
+        joins, splits = len(graph.into(node.id)) > 1, len(graph.out_of(node.id)) > 1
+        rules = dict.fromkeys([RULES[node.join]] * joins + [RULES[node.split]] * splits)
+        words = " ".join([*([node.name] if node.name else []), *rules]) or "cancel"
+        return f"{{{_quoted(words)}}}"
+    marks = "  ".join(f"{ICONS[icon]} {text}" for icon, text in marks_of(node))
+    text = _quoted(node.label) if not marks else f'{_quoted(node.label)[:-1]}<br/>{_escaped(marks)}"'
+    return f"[[{text}]]" if node.calls else f"({text})"
+
+
+def _cleared(graph: Graph, number: int) -> Iterator[str]:
+    names = {name for node in graph.nodes for name in node.cancels}
+    return (f"g{number}n{place}" for place, node in enumerate(graph.nodes) if node.id in names)
+
+
+def _quoted(text: str) -> str:
+    return f'"{_escaped(text)}"'
+
+
+def _escaped(text: str) -> str:
+    """Everything that Mermaid, Markdown or HTML would take for its own, as character codes."""
+    plain = " ".join(text.split())
+    return "".join(c if c.isalnum() or c in " .,:;!?()+-–=×○%/…⦀↻⏱⏸⚑▲" else f"#{ord(c)};" for c in plain) or " "
+
+
+FORMAT = Format("mermaid", "Mermaid", (".mmd", ".mermaid"), write=write)
