@@ -17,6 +17,8 @@ DI = "http://www.omg.org/spec/DD/20100524/DI"
 XSI = "http://www.w3.org/2001/XMLSchema-instance"
 OWN = "urn:groupwise:workflow"
 TYPE = f"{{{XSI}}}type"
+PREFIXES = (("bpmn", BPMN), ("bpmndi", BPMNDI), ("dc", DC), ("di", DI), ("xsi", XSI), ("groupwise", OWN))
+LANES = "groupwise_lanes"
 
 TASKS = (
     "task",
@@ -43,7 +45,7 @@ NODES = (*TASKS, *CALLS, *GATEWAYS, *EVENTS)
 BEFORE = ("ioSpecification", "ioBinding", "auditing", "monitoring", "property")
 AMONG = ("dataObject", "dataObjectReference", "dataStoreReference")
 AFTER = ("association", "group", "textAnnotation", "resourceRole", "performer", "humanPerformer", "potentialOwner")
-# The order of an activity's and an event's own parts.
+# The order of an activity's own parts; what comes after the last is what only some of them have.
 PARTS = (
     "documentation",
     "extensionElements",
@@ -52,10 +54,19 @@ PARTS = (
     "categoryValueRef",
     "incoming",
     "outgoing",
+    "ioSpecification",
+    "property",
+    "dataInputAssociation",
+    "dataOutputAssociation",
+    "resourceRole",
+    "performer",
+    "humanPerformer",
+    "potentialOwner",
+    "multiInstanceLoopCharacteristics",
 )
 
 
-def el(name: str, *children: Element, text: str = "", **attributes: str) -> Element:
+def el(name: str, /, *children: Element, text: str = "", **attributes: str) -> Element:
     """An element of BPMN's own namespace."""
     return Element(f"{{{BPMN}}}{name}", tuple(attributes.items()), text, children)
 
@@ -155,3 +166,17 @@ def without_own(element: Element) -> Element:
         else:
             kept.append(child)
     return replace(element, children=tuple(kept))
+
+
+def flow_id(source: str, target: str) -> str:
+    """What a flow is called where its file does not name it."""
+    return f"{source}_to_{target}"
+
+
+def normal(element: Element) -> Element:
+    """The element with its types named by the prefix that we write."""
+    attributes = tuple(
+        (name, f"bpmn:{value.rpartition(':')[2]}") if name == TYPE else (name, value)
+        for name, value in element.attributes
+    )
+    return replace(element, attributes=attributes, children=tuple(normal(child) for child in element.children))

@@ -27,6 +27,7 @@ MODULES: tuple[str, ...] = (
     "wfcommons",
     "svg_file",
     "png_file",
+    "bpmn",
 )
 
 

@@ -17,7 +17,6 @@ LABEL_WIDTH, LABEL_HEIGHT = 96.0, 18.0
 # The sides of a task, as the editor numbers them: joins on the left, splits on the right.
 LEFT, RIGHT = "12", "13"
 LOCALE = ("en", "GB")
-Points = dict[str, tuple[float, float]]
 
 
 def layout_of(document: Document, uri: str, nets: list[str], ids: list[dict[str, str]]) -> Element:

@@ -44,7 +44,7 @@ NET_EXTRAS = ("name", "inputParam", "outputParam", "logPredicate", "localVariabl
 SPECIFICATION_EXTRAS = ("name", "documentation", "metaData", "schema", "importedNet")
 
 
-def el(name: str, *children: Element, text: str = "", **attributes: str) -> Element:
+def el(name: str, /, *children: Element, text: str = "", **attributes: str) -> Element:
     """An element of YAWL's namespace."""
     return Element(f"{{{YAWL}}}{name}", tuple(attributes.items()), text, children)
 
