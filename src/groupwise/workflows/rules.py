@@ -73,7 +73,7 @@ class RuleBook:
 
     def broken(self, design: Design, cycle_time: float | None = None) -> list[Violation]:
         """Every rule that the design breaks; the deadline is looked at where `cycle_time` is given."""
-        places = {place.activity.name: place for place in _places(design.root)}
+        places = {place.activity.name: place for place in places_of(design.root)}
         found = [*self._presence(places), *self._people(design, places)]
         if self.has_pairs:
             found += self._pairs(design.root, places)
@@ -166,7 +166,8 @@ def relation(root: Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relat
     raise AssertionError("two activities at one place")
 
 
-def _places(root: Block) -> Iterator[Place]:
+def places_of(root: Block) -> Iterator[Place]:
+    """Every activity of a tree and where it stands."""
     stack: list[tuple[Block, tuple[int, ...], float]] = [(root, (), 1.0)]
     while stack:
         block, path, share = stack.pop()
