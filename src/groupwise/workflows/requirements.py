@@ -198,3 +198,7 @@ def parse_requirements(value: Any) -> Requirements:
         more = f" (and {len(others)} more)" if others else ""
         said = str(first["msg"]).removeprefix("Value error, ")
         raise ConfigError(f"{place + ': ' if place else ''}{said}{more}", field=place) from error
+
+
+if __name__ == "__main__":
+    print(json.dumps(schema(), indent=2, ensure_ascii=False))

@@ -167,17 +167,16 @@ def relation(root: Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relat
 
 
 def places_of(root: Block) -> Iterator[Place]:
-    """Every activity of a tree and where it stands."""
+    """Every activity of a tree and where it stands, in the order they are written."""
     stack: list[tuple[Block, tuple[int, ...], float]] = [(root, (), 1.0)]
     while stack:
         block, path, share = stack.pop()
-        kind = type(block)
-        if kind is Activity:
-            yield Place(block, path, share)  # type: ignore[arg-type]
-        elif kind is Sequence or kind is Parallel or kind is PartialOrder:
-            stack += [(part, (*path, number), share) for number, part in enumerate(block.parts)]  # type: ignore[union-attr]
+        if isinstance(block, Activity):
+            yield Place(block, path, share)
+        elif isinstance(block, Sequence | Parallel | PartialOrder):
+            stack += [(part, (*path, number), share) for number, part in enumerate(block.parts)][::-1]
         else:
-            stack += _unsure(block, path, share)
+            stack += _unsure(block, path, share)[::-1]
 
 
 def _unsure(block: Block, path: tuple[int, ...], share: float) -> list[tuple[Block, tuple[int, ...], float]]:
