@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -23,9 +24,12 @@ from groupwise.workflows.blocks import (
 )
 from groupwise.workflows.feasibility import best_cycle_time, contradictions, insist_feasible
 from groupwise.workflows.requirements import Requirements, parse_requirements
-from groupwise.workflows.rules import broken_rules
+from groupwise.workflows.rules import RuleBook, broken_rules
+from groupwise.workflows.scoring import anatomy
+from tests.workflows.designs import random_block
 
 A, B, C = (Activity(name) for name in "abc")
+PAIRS = ("precedes", "excludes", "separate")
 
 
 def wanted(names: str = "abc", seconds: float = 10, pools: tuple[str, ...] = (), **rest: Any) -> Requirements:
@@ -142,3 +146,18 @@ def test_demand_that_no_staffing_can_meet_is_reported() -> None:
         "the demand keeps 6 servers of 'desk' busy, and there are 3 at work on average with all that `most` allows"
     )
     assert contradictions(wanted("abc", pools=("desk",), demand={"arrivals_per_second": 0.09})) == []
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_quick_answer_is_that_of_every_rule_looked_at(seed: int) -> None:
+    rng = random.Random(seed)
+    design = Design("d", random_block(rng, 8), (("one", rng.randint(1, 4)),))
+    names = [f"a{number}" for number in range(8)]
+    pairs = {what: [rng.sample(names, 2) for _ in range(rng.choice([0, 0, 1, 2]))] for what in PAIRS}
+    activity = {"duration": {"mean": 1}, "pools": ["one", "two"], "optional": rng.random() < 0.9}
+    pools = {"one": {"most": 3}, "two": {}}
+    asked = parse_requirements(
+        {"name": "t", "activities": dict.fromkeys(names, activity), "pools": pools, "rules": pairs}
+    )
+    book = RuleBook(asked)
+    assert book.broken(design, anatomy(design).runs) == book.broken(design)

@@ -6,7 +6,7 @@ choice never both happen. Nothing is simulated; only the deadline needs a design
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -23,6 +23,7 @@ from groupwise.workflows.blocks import (
     children,
 )
 from groupwise.workflows.orders import closure
+from groupwise.workflows.pair_rules import PairRules
 from groupwise.workflows.requirements import Requirements
 
 Kind: TypeAlias = Literal[
@@ -62,23 +63,61 @@ def needs(requirements: Requirements) -> dict[str, float]:
     return found
 
 
+Runs: TypeAlias = Iterable[tuple[Activity, float, float]]
+
+
 class RuleBook:
-    """The rules of requirements, prepared for many designs."""
+    """The rules of requirements, prepared for many designs: most keep them all, and that is found out quickly."""
 
     def __init__(self, requirements: Requirements) -> None:
         self.requirements = requirements
         self.needs = needs(requirements)
         rules = requirements.rules
         self.has_pairs = bool(rules.precedes or rules.excludes)
+        self.pairs = PairRules(requirements)
+        self.first = {name: next(iter(one.pools), None) for name, one in requirements.activities.items()}
+        self.known = {
+            name: (self.needs.get(name, -1.0) - ROUNDING, name in self.needs, activity.pools)
+            for name, activity in requirements.activities.items()
+        }
 
-    def broken(self, design: Design, cycle_time: float | None = None) -> list[Violation]:
-        """Every rule that the design breaks; the deadline is looked at where `cycle_time` is given."""
+    def broken(self, design: Design, runs: Runs | None = None) -> list[Violation]:
+        """Every rule but the deadline that the design breaks.
+
+        `runs` are its activities with the share of cases that come to each, where somebody has already gone through
+        the tree.
+        """
+        if runs is not None and self._kept(design, runs):
+            return []
         places = {place.activity.name: place for place in places_of(design.root)}
         found = [*self._presence(places), *self._people(design, places)]
         if self.has_pairs:
             found += self._pairs(design.root, places)
-        late = self.late(cycle_time) if cycle_time is not None else None
-        return [*found, late] if late else found
+        return found
+
+    def _kept(self, design: Design, runs: Runs) -> bool:
+        """Whether no rule is broken, without saying which."""
+        rules = self.requirements.rules
+        present = 0
+        for activity, share, *_ in runs:
+            known = self.known.get(activity.name)
+            if known is None or share < known[0]:
+                return False
+            pool = activity.handling.pool
+            if pool is not None and pool not in known[2]:
+                return False
+            present += known[1]
+        if present < len(self.needs) or (rules.separate and not self._separated(runs)):
+            return False
+        pools = self.requirements.pools
+        if not all(pool in pools and pools[pool].least <= count <= pools[pool].most for pool, count in design.servers):
+            return False
+        return not self.has_pairs or self.pairs.kept(design.root)
+
+    def _separated(self, runs: Runs) -> bool:
+        pools = {activity.name: activity.handling.pool or self.first[activity.name] for activity, *_ in runs}
+        pairs = ((pools.get(one), pools.get(other)) for one, other in self.requirements.rules.separate)
+        return all(one is None or one != other for one, other in pairs)
 
     def late(self, cycle_time: float) -> Violation | None:
         """The deadline, if cases take longer on average."""
@@ -119,10 +158,7 @@ class RuleBook:
                 yield Violation("separate", f"{one!r} and {other!r} are both done by {pool!r}", (one, other))
 
     def _pool(self, place: Place | None) -> str | None:
-        if place is None:
-            return None
-        wanted = self.requirements.activities.get(place.activity.name)
-        return place.activity.handling.pool or (wanted.pools[0] if wanted and wanted.pools else None)
+        return None if place is None else place.activity.handling.pool or self.first.get(place.activity.name)
 
     def _pairs(self, root: Block, places: Mapping[str, Place]) -> Iterator[Violation]:
         for first, second in self.requirements.rules.precedes:
@@ -139,8 +175,10 @@ class RuleBook:
 
 
 def broken_rules(design: Design, requirements: Requirements, cycle_time: float | None = None) -> list[Violation]:
-    """Every rule of the requirements that the design breaks; none if it keeps them all."""
-    return RuleBook(requirements).broken(design, cycle_time)
+    """Every rule of the requirements that the design breaks; the deadline is looked at where `cycle_time` is given."""
+    book = RuleBook(requirements)
+    late = book.late(cycle_time) if cycle_time is not None else None
+    return [*book.broken(design), *([late] if late else [])]
 
 
 def relation(root: Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relation:

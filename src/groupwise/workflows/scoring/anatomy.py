@@ -6,13 +6,12 @@ Every kind of block adds what `unfolding.to_graph` would draw for it. Only parti
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from groupwise.workflows.blocks import (
     Activity,
-    Block,
     Cancellable,
     Choice,
     Design,
@@ -24,9 +23,8 @@ from groupwise.workflows.blocks import (
     Skip,
 )
 from groupwise.workflows.orders import Edges
-from groupwise.workflows.scoring.metrics import Metrics, cut_vertices, structure_of
-from groupwise.workflows.scoring.regions import find_regions
-from groupwise.workflows.unfolding import to_graph
+from groupwise.workflows.scoring.metrics import Metrics, measure
+from groupwise.workflows.scoring.regions import TOP, Edge
 
 FEW_PARTS = 7
 
@@ -235,24 +233,45 @@ class _Shape:
 
 @lru_cache(maxsize=65_536)
 def _shape(count: int, edges: Edges) -> _Shape:
-    parts: tuple[Block, ...] = tuple(Activity(str(number)) for number in range(count))
-    graph = to_graph(Design("order", PartialOrder(parts, edges)))
-    whole = structure_of(graph)
-    number = {node.id: place for place, node in enumerate(graph.nodes)}
-    arrows = [(number[flow.source], number[flow.target]) for flow in graph.flows]
-    start, end = number[graph.start.id], number[graph.end.id]
-    regions = find_regions(len(number), arrows, start, end)
-    cuts = cut_vertices(len(number), arrows, start)
-    places = [number[str(part)] for part in range(count)]
-    gates = set(range(len(number))) - {*places, start, end}
-    counts = {name: getattr(whole, name) for name in Metrics.__slots__}
-    counts |= {"nodes": len(gates), "flows": whole.flows - 2, "interface": whole.interface - count}
-    counts |= {"cuts": len(cuts & gates)}
-    return _Shape(
-        Metrics(**counts),
-        sum(regions.depth(gate) == 0 for gate in gates),
-        tuple((regions.depth(place), place in cuts) for place in places),
+    arrows, nodes = _drawn(count, edges)
+    rules = ["and"] * nodes
+    found = measure(arrows, rules, rules, (START, END), count)
+    gates = range(count + 2, nodes)
+    whole, regions, cuts = found.metrics, found.regions, found.cuts
+    own = replace(
+        whole,
+        nodes=len(gates),
+        flows=whole.flows - 2,
+        interface=whole.interface - count,
+        cuts=sum(gate in cuts for gate in gates),
     )
+    parts = tuple((regions.depth(part), part in cuts) for part in range(2, count + 2))
+    return _Shape(own, sum(regions.of[gate] == TOP for gate in gates), parts)
+
+
+START, END = 0, 1
+
+
+def _drawn(count: int, edges: Edges) -> tuple[list[Edge], int]:
+    """The arrows that `unfolding` draws for an order, and how many nodes: the two ends, its parts from 2 on, gates."""
+    before, after = [0] * count, [0] * count
+    for a, b in edges:
+        after[a] += 1
+        before[b] += 1
+    split, join, nodes = count + 2, count + 3, count + 4
+    arrows = [(START, split), (join, END)]
+    opened, closed = list(range(2, count + 2)), list(range(2, count + 2))
+    for part in range(count):
+        if before[part] > 1:
+            arrows.append((nodes, part + 2))
+            opened[part], nodes = nodes, nodes + 1
+        if after[part] > 1:
+            arrows.append((part + 2, nodes))
+            closed[part], nodes = nodes, nodes + 1
+    arrows += [(split, opened[part]) for part in range(count) if not before[part]]
+    arrows += [(closed[part], join) for part in range(count) if not after[part]]
+    arrows += [(closed[a], opened[b]) for a, b in edges]
+    return arrows, nodes
 
 
 _ADD: dict[type, Adding] = {

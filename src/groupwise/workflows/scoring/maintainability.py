@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 
-from groupwise.workflows.blocks import Design
 from groupwise.workflows.scoring.anatomy import Anatomy
 from groupwise.workflows.scoring.measures import halved
 from groupwise.workflows.scoring.metrics import Metrics
@@ -41,10 +39,8 @@ VERBS |= {
 }
 
 
-def readability(anatomy: Anatomy) -> float:
-    """The mean of five guidelines, each between 0 and 1."""
-    metrics = anatomy.metrics
-    labels = sum(verb_and_object(activity.name) for activity, _, _ in anatomy.runs) / len(anatomy.runs)
+def readability(metrics: Metrics, labels: float) -> float:
+    """The mean of five guidelines, each between 0 and 1; `labels` is the share with a verb and an object."""
     size = halved(metrics.nodes, 0, TOO_MANY_ELEMENTS)
     degree = min(1.0, LEAST_DEGREE / metrics.mean_degree) if metrics.connectors else 1.0
     return (size + labels + degree + halved(metrics.depth, 0, DEEP) + metrics.structuredness) / 5
@@ -63,18 +59,12 @@ def modularity(anatomy: Anatomy) -> float:
     return (anatomy.metrics.separability + small) / 2
 
 
-def documentation(design: Design, anatomy: Anatomy, described: Mapping[str, bool]) -> float:
-    """Four fifths for the activities with a description, one fifth for that of the whole."""
-    told = sum(described.get(activity.name, False) for activity, _, _ in anatomy.runs)
-    return 0.8 * told / len(anatomy.runs) + 0.2 * bool(design.documentation.strip())
+def documentation(activities: float, whole: bool) -> float:
+    """Four fifths for the share of activities with a description, one fifth for that of the whole."""
+    return 0.8 * activities + 0.2 * whole
 
 
-def testability(anatomy: Anatomy) -> float:
+def testability(metrics: Metrics, rarest: float) -> float:
     """The mean of basis paths (1 at one, half at ten) and of the rarest activity (1 if always, half if one in ten)."""
-    rarest = min(share for _, _, share in anatomy.runs)
     seen = 1 / (1 - math.log10(rarest)) if rarest > 0 else 0.0
-    return (basis_paths(anatomy.metrics) + seen) / 2
-
-
-def basis_paths(metrics: Metrics) -> float:
-    return halved(metrics.cyclomatic, 1, FEW_PATHS)
+    return (halved(metrics.cyclomatic, 1, FEW_PATHS) + seen) / 2

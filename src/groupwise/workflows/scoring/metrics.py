@@ -87,27 +87,45 @@ class Metrics:
         return {name: getattr(self, name) for name in names}
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A graph's metrics, its regions, and the nodes it would fall in two without."""
+
+    metrics: Metrics
+    regions: Regions
+    cuts: set[int]
+
+
 def structure_of(graph: Graph) -> Metrics:
     """The metrics of a graph."""
     number = {node.id: place for place, node in enumerate(graph.nodes)}
     edges = [(number[flow.source], number[flow.target]) for flow in graph.flows]
-    ways_in, ways_out = [0] * len(number), [0] * len(number)
+    splits = [_rule(node, node.split) for node in graph.nodes]
+    joins = [_rule(node, node.join) for node in graph.nodes]
+    tasks = sum(node.kind == "task" and not node.silent for node in graph.nodes)
+    return measure(edges, joins, splits, (number[graph.start.id], number[graph.end.id]), tasks).metrics
+
+
+def measure(
+    edges: Sequence[Edge], joins: Sequence[str], splits: Sequence[str], ends: tuple[int, int], tasks: int
+) -> Measured:
+    """Measure a graph whose nodes are numbers, each with the rules by which it joins and splits."""
+    count, (start, end) = len(joins), ends
+    ways_in, ways_out = [0] * count, [0] * count
     for source, target in edges:
         ways_out[source] += 1
         ways_in[target] += 1
-    splits = [_rule(node, node.split) for node in graph.nodes]
-    joins = [_rule(node, node.join) for node in graph.nodes]
     degrees = list(zip(ways_in, ways_out, strict=True))
-    roles = [splits[n] for n, (_, out) in enumerate(degrees) if out > 1]
-    control_flow = sum(_control_flow(splits[n], out) for n, (_, out) in enumerate(degrees) if out > 1)
-    roles += [joins[n] for n, (into, _) in enumerate(degrees) if into > 1]
+    roles = [splits[n] for n in range(count) if ways_out[n] > 1]
+    control_flow = sum(_control_flow(splits[n], ways_out[n]) for n in range(count) if ways_out[n] > 1)
+    roles += [joins[n] for n in range(count) if ways_in[n] > 1]
     connectors = [into + out for into, out in degrees if into > 1 or out > 1]
-    start, end = number[graph.start.id], number[graph.end.id]
-    regions = find_regions(len(number), edges, start, end)
-    return Metrics(
-        nodes=len(number),
+    regions = find_regions(count, edges, start, end)
+    cuts = cut_vertices(count, edges, start) - {start, end}
+    metrics = Metrics(
+        nodes=count,
         flows=len(edges),
-        tasks=sum(node.kind == "task" and not node.silent for node in graph.nodes),
+        tasks=tasks,
         control_flow=control_flow,
         interface=sum((into * out) ** 2 for into, out in degrees),
         ands=roles.count("and"),
@@ -117,11 +135,12 @@ def structure_of(graph: Graph) -> Metrics:
         degrees=sum(connectors),
         widest_in=max(ways_in),
         widest_out=max(ways_out),
-        depth=max(regions.depth(node) for node in range(len(number))),
-        cyclic=_on_cycles(len(number), edges),
-        cuts=len(cut_vertices(len(number), edges, start) - {start, end}),
+        depth=max(regions.depth(node) for node in range(count)),
+        cyclic=_on_cycles(count, edges),
+        cuts=len(cuts),
         unstructured=_unstructured(regions, edges, degrees, joins, splits),
     )
+    return Measured(metrics, regions, cuts)
 
 
 def _rule(node: Node, rule: str) -> str:

@@ -20,10 +20,16 @@ from groupwise.config.sections import ScoringSettings
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.feasibility import best_cycle_time, shortest_time
-from groupwise.workflows.requirements import Requirements, Weights
+from groupwise.workflows.requirements import Activity, Requirements, Weights
 from groupwise.workflows.rules import RuleBook, Violation, needs
 from groupwise.workflows.scoring.anatomy import Anatomy, anatomy
-from groupwise.workflows.scoring.maintainability import documentation, modularity, readability, testability
+from groupwise.workflows.scoring.maintainability import (
+    documentation,
+    modularity,
+    readability,
+    testability,
+    verb_and_object,
+)
 from groupwise.workflows.scoring.measures import (
     BY_GROUP,
     GROUPS,
@@ -162,23 +168,26 @@ class Scorer:
             raise ConfigError("every weight of the score is 0", hint="Give one a value above 0.", field="objective")
         self.rules = RuleBook(requirements)
         self.references = references_of(requirements)
-        activities = requirements.activities
-        self.described = {name: len(activity.documentation.split()) >= 3 for name, activity in activities.items()}
+        self.needed = sum(self.rules.needs.values())
+        self.facts = {name: self._facts(name, activity) for name, activity in requirements.activities.items()}
+
+    def _facts(self, name: str, activity: Activity) -> tuple[bool, bool, float]:
+        """Whether it is described, whether its label is well formed, and how many cases need it."""
+        return len(activity.documentation.split()) >= 3, verb_and_object(name), self.rules.needs.get(name, 0.0)
 
     def __call__(self, design: Design, performance: Performance | None = None) -> Score:
         """The score; the design's performance is evaluated unless it is given."""
-        broken = self.rules.broken(design)
+        found = anatomy(design)
+        broken = self.rules.broken(design, found.runs)
         if not broken:
             performance = performance or _evaluated(design, self.requirements)
             broken = self._too_late(performance)
         if broken:
             return Score(0.0, (0.0,) * len(GROUPS), self.weights, broken=tuple(broken), performance=performance)
         assert performance is not None
-        found = anatomy(design)
         measured = (
             *self._performance(design, found, performance),
-            *self._structure(found),
-            *self._maintainability(design, found),
+            *self._shape(design, found),
             *self._resources(design, performance),
         )
         groups = tuple(_mean([measured[n] for n in numbers]) for numbers in BY_GROUP.values())
@@ -219,33 +228,34 @@ class Scorer:
     def _servers(self, staff: dict[str, int], pool: str) -> int:
         return staff.get(pool) or max(1, self.requirements.pools[pool].least)
 
-    def _structure(self, found: Anatomy) -> list[Measured]:
-        metrics = found.metrics
+    def _shape(self, design: Design, found: Anatomy) -> list[Measured]:
+        """Structure and maintainability."""
+        metrics, runs = found.metrics, found.runs
         interface = metrics.interface / metrics.nodes
-        covered = self._covered(found)
+        described = labelled = 0
+        covered, rarest = 0.0, 1.0
+        for activity, _, share in runs:
+            told, named, needed = self.facts[activity.name]
+            described += told
+            labelled += named
+            covered += share if share < needed else needed
+            rarest = share if share < rarest else rarest
+        covered = covered / self.needed if self.needed else 1.0
+        read = readability(metrics, labelled / len(runs))
+        apart = modularity(found)
+        documented = documentation(described / len(runs), bool(design.documentation.strip()))
+        tested = testability(metrics, rarest)
         return [
             (metrics.cyclomatic, halved(metrics.cyclomatic, 1, 10), 1.0),
             (metrics.control_flow, halved(metrics.control_flow, 0, 20), 0.0),
             (interface, halved(interface, 1, 5), 1.0),
             (metrics.connectivity, halved(metrics.connectivity, 1, 1.5), 1.0),
             (covered, covered, 1.0),
+            (read, read, 1.0),
+            (apart, apart, 1.0),
+            (documented, documented, 1.0),
+            (tested, tested, 1.0),
         ]
-
-    def _covered(self, found: Anatomy) -> float:
-        """Of what cases need, the share they get: activities broken off or left out are missing."""
-        done = {activity.name: share for activity, _, share in found.runs}
-        wanted = self.rules.needs
-        total = sum(wanted.values())
-        return sum(min(share, done.get(name, 0.0)) for name, share in wanted.items()) / total if total else 1.0
-
-    def _maintainability(self, design: Design, found: Anatomy) -> list[Measured]:
-        values = (
-            readability(found),
-            modularity(found),
-            documentation(design, found, self.described),
-            testability(found),
-        )
-        return [(value, value, 1.0) for value in values]
 
     def _overrun(self, performance: Performance) -> bool:
         """Whether more arrives than the pools can do, so that queues grow for ever."""
