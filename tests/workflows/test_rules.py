@@ -151,9 +151,9 @@ def test_demand_that_no_staffing_can_meet_is_reported() -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_the_quick_answer_is_that_of_every_rule_looked_at(seed: int) -> None:
     rng = random.Random(seed)
-    design = Design("d", random_block(rng, 8), (("one", rng.randint(1, 4)),))
+    design = Design("d", random_block(rng, 8), (("one", rng.choice([1, 2, 3, 3, 4])),))
     names = [f"a{number}" for number in range(8)]
-    pairs = {what: [rng.sample(names, 2) for _ in range(rng.choice([0, 0, 1, 2]))] for what in PAIRS}
+    pairs = {what: [rng.sample(names, 2) for _ in range(rng.choice([0, 0, 0, 1]))] for what in PAIRS}
     activity = {"duration": {"mean": 1}, "pools": ["one", "two"], "optional": rng.random() < 0.9}
     pools = {"one": {"most": 3}, "two": {}}
     asked = parse_requirements(
