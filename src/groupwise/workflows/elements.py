@@ -16,7 +16,7 @@ COMMENT = "#comment"
 class Element:
     """One element. `tail` is text behind it, inside its parent; `prefixes` are those that texts inside it may use.
 
-    Two elements are equal whatever `line` they were read from.
+    Two elements are equal whatever the `line` they were read from, their prefixes and the order of their attributes.
     """
 
     tag: str
@@ -24,8 +24,11 @@ class Element:
     text: str = ""
     children: tuple[Element, ...] = ()
     tail: str = ""
-    prefixes: tuple[tuple[str, str], ...] = ()
+    prefixes: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     line: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attributes", tuple(sorted(self.attributes)))
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from groupwise.workflows.elements import Element
-from groupwise.workflows.files.bpmn_words import BPMNDI, DC, DI
+from groupwise.workflows.files.bpmn_words import BPMNDI, DC, DI, normal
 from groupwise.workflows.files.names import free_name
 from groupwise.workflows.pictures.layout import Box, Point
 
@@ -102,7 +102,7 @@ def is_ours(root: Element) -> bool:
 def rest_of_diagrams(root: Element, left: dict[str, Element]) -> tuple[Element, ...]:
     """What the diagrams draw besides nodes and flows: lanes, participants, data and notes."""
     planes = {p.get("bpmnElement").rpartition(":")[2] for d in root.all("BPMNDiagram") for p in d.all("BPMNPlane")}
-    rest = tuple(part for name, part in left.items() if name not in planes)
+    rest = tuple(normal(part) for name, part in left.items() if name not in planes)
     styles = tuple(style for one in root.all("BPMNDiagram") for style in one.all("BPMNLabelStyle"))
     if not rest and not styles:
         return ()

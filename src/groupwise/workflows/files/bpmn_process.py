@@ -10,8 +10,8 @@ from groupwise.workflows.elements import Element, first, named
 from groupwise.workflows.files.bpmn_diagram import EVENT, GATE, Sheet, box_of
 from groupwise.workflows.files.bpmn_regions import Guarded, guarded_bodies
 from groupwise.workflows.files.bpmn_words import (
-    AFTER,
     AMONG,
+    ARTIFACTS,
     BEFORE,
     BPMN,
     BPMNDI,
@@ -20,12 +20,14 @@ from groupwise.workflows.files.bpmn_words import (
     LANES,
     OWN,
     PARTS,
+    ROLES,
     TASKS,
     Route,
     el,
     flow_id,
     formal,
     has_event,
+    in_place,
     own,
     own_self,
     routes,
@@ -82,7 +84,8 @@ class Process:
         source, target = (own_self(self.graph.by_id[end]) for end in (flow.source, flow.target))
         if flow.source in self.added or flow.target in self.added or self._is_boundary(flow.target):
             return False
-        return not (has_event(source, "link") and has_event(target, "link"))
+        linked = has_event(source, "link") and has_event(target, "link")
+        return not linked or first(flow.extras, "sequenceFlow", BPMN) is not None
 
     def _is_boundary(self, name: str) -> bool:
         carried = own_self(self.graph.by_id[name])
@@ -179,7 +182,7 @@ class Process:
             *(e for name in (*AMONG, "subProcess", *TASKS) for e in named(extras, name, BPMN)),
             *inner[1],
         ]
-        return parts + [e for name in AFTER for e in named(extras, name, BPMN)]
+        return parts + [e for name in (*ARTIFACTS, *ROLES) for e in named(extras, name, BPMN)]
 
     def _level(self, names: Sequence[str]) -> tuple[list[Element], list[Element]]:
         """The nodes and the flows among `names`, with sub-processes for the guarded bodies in them."""
@@ -217,7 +220,9 @@ class Process:
         node = self.graph.by_id[name]
         given = [Route(flow.condition, flow.default) for flow in ways]
         rule: Rule = node.split if node.kind == "task" else "xor"
-        if len(ways) < 2 or any(route != Route() for route in given):
+        carried = own_self(node)
+        waits = carried is not None and carried.name == "eventBasedGateway"
+        if len(ways) < 2 or waits or any(route != Route() for route in given):
             return given
         return routes(self.exit[name], rule, [self.entry[flow.target] for flow in ways])
 
@@ -257,7 +262,7 @@ class Process:
             condition = formal("condition", f"{self.subs[node.id].replace('-', '_').replace('.', '_')}_broken_off")
             children.append(el("conditionalEventDefinition", condition))
         children += written_copies(node)
-        children.sort(key=lambda e: PARTS.index(e.name) if e.name in PARTS else len(PARTS))
+        children.sort(key=lambda e: in_place(e, el(name)))
         if node.calls in self.file.embedded:
             children += self.file.sub_process(node.calls, self.sheet, self.ids[node.id])
         return Element(f"{{{BPMN}}}{name}", tuple(attributes.items()), "", tuple(children))
@@ -269,8 +274,10 @@ class Process:
             return "callActivity"
         if self._is_gateway(node):
             rule = self._gate_rule(node)
-            kept = carried is not None and carried.name in GATEWAYS and GATEWAYS[carried.name] == rule
-            return carried.name if kept and carried is not None else GATEWAY_OF[rule]
+            passing = self.into[node.id] < 2 and self.out[node.id] < 2
+            if carried is not None and carried.name in GATEWAYS and (passing or GATEWAYS[carried.name] == rule):
+                return carried.name
+            return GATEWAY_OF[rule]
         if carried is not None:
             return carried.name
         return f"{node.kind}Event" if node.kind in ("start", "end") else "task"

@@ -11,8 +11,8 @@ from groupwise.workflows.elements import COMMENT, Element
 from groupwise.workflows.files.bpmn_diagram import drawings, is_ours, rest_of_diagrams
 from groupwise.workflows.files.bpmn_sketch import Region, Sketch
 from groupwise.workflows.files.bpmn_words import (
-    AFTER,
     AMONG,
+    ARTIFACTS,
     BEFORE,
     BPMN,
     BPMNDI,
@@ -22,6 +22,8 @@ from groupwise.workflows.files.bpmn_words import (
     NODES,
     OWN,
     PREFIXES,
+    ROLES,
+    TASKS,
     TYPE,
     XSI,
     copies_of,
@@ -39,6 +41,7 @@ from groupwise.workflows.files.knowledge import document_parts, from_text, handl
 from groupwise.workflows.files.xml_tree import parse, place
 from groupwise.workflows.graph import Flow, Graph, Node
 
+ORDER = (*BEFORE, "laneSet", *AMONG, "subProcess", *TASKS, "callActivity", "transaction", *ARTIFACTS, *ROLES)
 _NOT_CARRIED = ("incoming", "outgoing", "standardLoopCharacteristics")
 
 
@@ -164,7 +167,7 @@ class _Scope:
                 here.append(self._node(part))
             elif part.name == "laneSet":
                 self.extras += [] if part.get("id") == LANES else [normal(_bare_lanes(part))]
-            elif part.name in (*AMONG, *AFTER) or (whole and part.name in BEFORE):
+            elif part.name in (*AMONG, *ARTIFACTS) or (whole and part.name in (*BEFORE, *ROLES)):
                 self.extras.append(normal(part))
             elif part.name in ("adHocSubProcess", "choreographyTask", "subChoreography", "callChoreography"):
                 raise refuse(part, f"<{part.name}> {part.get('name') or part.get('id')!r} has no place in a workflow")
@@ -279,14 +282,7 @@ class _Scope:
     def _self(self, node: Node, part: Element) -> tuple[Element, ...]:
         """The element without what the node says; none where it says all."""
         inner = NODES if part.name in ("subProcess", "transaction") else ()
-        skipped = (
-            *_NOT_CARRIED,
-            *inner,
-            "sequenceFlow",
-            "laneSet",
-            *(AMONG if inner else ()),
-            *(AFTER if inner else ()),
-        )
+        skipped = (*_NOT_CARRIED, *inner, *((*AMONG, *ARTIFACTS, "sequenceFlow", "laneSet") if inner else ()))
         bare = without_own(part)
         children = tuple(e for e in bare.children if e.name not in skipped and e.tag != COMMENT)
         if node.documentation and children and children[0].name == "documentation":
@@ -322,7 +318,7 @@ class _Scope:
         flow = Flow(*ends, share, text, default)
         bare = without_own(part)
         children = tuple(e for e in bare.parts if e.name != "conditionExpression")
-        spelled = () if condition is None else tuple(p for p in condition.attributes if p[0] != TYPE)
+        spelled = () if condition is None or not text else tuple(p for p in condition.attributes if p[0] != TYPE)
         carried = [el("conditionExpression", **dict(spelled))] if spelled else []
         kept = tuple(p for p in part.attributes if p[0] not in ("sourceRef", "targetRef"))
         kept = tuple(p for p in kept if p != ("id", flow_id(*ends)))
@@ -350,7 +346,7 @@ class _Scope:
         attributes = tuple(p for p in self.element.attributes if p[0] not in ("id", "isExecutable"))
         own = without_own(self.element)
         kept = tuple(map(normal, own.all("extensionElements")))
-        extras = list(self.extras)
+        extras = sorted(self.extras, key=lambda e: ORDER.index(e.name))
         whole = self.element.name == "process"
         if whole and (attributes or kept):
             extras.append(Element(f"{{{BPMN}}}process", attributes, "", kept))

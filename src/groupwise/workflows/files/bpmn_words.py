@@ -44,7 +44,8 @@ NODES = (*TASKS, *CALLS, *GATEWAYS, *EVENTS)
 # What else a process may hold, in the order of the schema: before, among and after its nodes.
 BEFORE = ("ioSpecification", "ioBinding", "auditing", "monitoring", "property")
 AMONG = ("dataObject", "dataObjectReference", "dataStoreReference")
-AFTER = ("association", "group", "textAnnotation", "resourceRole", "performer", "humanPerformer", "potentialOwner")
+ARTIFACTS = ("association", "group", "textAnnotation")
+ROLES = ("resourceRole", "performer", "humanPerformer", "potentialOwner", "correlationSubscription", "supports")
 # The order of an activity's own parts; what comes after the last is what only some of them have.
 PARTS = (
     "documentation",
@@ -58,12 +59,15 @@ PARTS = (
     "property",
     "dataInputAssociation",
     "dataOutputAssociation",
-    "resourceRole",
-    "performer",
-    "humanPerformer",
-    "potentialOwner",
+    *ROLES[:4],
     "multiInstanceLoopCharacteristics",
 )
+
+
+def in_place(element: Element, whole: Element) -> int:
+    """Where a part of an activity or event belongs; the parts of events keep the order they had."""
+    known = PARTS[:7] if whole.name.endswith("Event") else PARTS
+    return known.index(element.name) if element.name in known else len(known)
 
 
 def el(name: str, /, *children: Element, text: str = "", **attributes: str) -> Element:
@@ -123,8 +127,9 @@ def written_copies(node: Node) -> list[Element]:
     if node.copies == ONCE:
         return []
     number = formal("loopCardinality", str(node.copies.least))
-    done = formal("completionCondition", f"numberOfCompletedInstances >= {node.copies.enough}")
-    return [el("multiInstanceLoopCharacteristics", number, done, isSequential="false")]
+    enough = node.copies.enough
+    done = (formal("completionCondition", f"numberOfCompletedInstances >= {enough}"),)
+    return [el("multiInstanceLoopCharacteristics", number, *(done if enough < node.copies.least else ()))]
 
 
 def formal(name: str, text: str) -> Element:
@@ -174,9 +179,7 @@ def flow_id(source: str, target: str) -> str:
 
 
 def normal(element: Element) -> Element:
-    """The element with its types named by the prefix that we write."""
-    attributes = tuple(
-        (name, f"bpmn:{value.rpartition(':')[2]}") if name == TYPE else (name, value)
-        for name, value in element.attributes
-    )
+    """The element with types named by the prefix that we write; in diagrams they are known without being named."""
+    kept = [(name, value) for name, value in element.attributes if name != TYPE or element.namespace not in (BPMNDI, DI)]
+    attributes = tuple((n, f"bpmn:{value.rpartition(':')[2]}") if n == TYPE else (n, value) for n, value in kept)
     return replace(element, attributes=attributes, children=tuple(normal(child) for child in element.children))

@@ -98,7 +98,7 @@ class _File:
         known = document_values(self.document.requirements, self.document.servers) if whole else {}
         if known:
             notes.append(own("document", {}, to_text(known)))
-        attributes = {"id": identity, "isExecutable": "true" if whole else "false", **dict(old.attributes)}
+        attributes = {"id": identity, "isExecutable": "true", **dict(old.attributes)}
         content = Process(self, graph, sheet).content()
         said = [el("documentation", text=graph.documentation)] if graph.documentation else []
         noted = [el("extensionElements", *notes)] if notes else []

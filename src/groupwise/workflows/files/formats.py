@@ -28,6 +28,7 @@ MODULES: tuple[str, ...] = (
     "svg_file",
     "png_file",
     "bpmn",
+    "pnml",
 )
 
 
