@@ -48,6 +48,9 @@ STYLES: dict[str, Style] = {
     "mark": Style(fill=QUIET, size=11),
     "icon": Style(stroke=QUIET, width=1.2),
     "heading": Style(fill=INK, size=15, bold=True),
+    "axis": Style(stroke=("#cbd5e1", "#334155"), width=1.0),
+    "limit": Style(stroke=QUIET, width=1.0, dash=(4, 3)),
+    "lost": Style(fill=("#fde8e6", "#442423"), stroke=("#b4544a", "#e08a82"), width=1.2, dash=(3, 2)),
     **{
         f"pool{number}": Style(fill=(day[0], night[0]), stroke=(day[1], night[1]), width=1.3)
         for number, (day, night) in enumerate(POOLS)
