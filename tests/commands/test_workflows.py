@@ -91,6 +91,13 @@ def test_simulate_tells_how_it_performs(capsys: pytest.CaptureFixture[str]) -> N
     assert "busy: loan officer" in capsys.readouterr().out
 
 
+def test_simulate_draws_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = answer(capsys, "simulate", LOAN, "--cases", "500", "-o", str(tmp_path / "figures"))
+    names = {Path(path).name for path in found["figures"]}
+    assert names == {"workflow.svg", "gantt.svg", "queues.svg", "utilisation.svg", "tokens.svg", "tokens.gif"}
+    assert all(Path(path).stat().st_size > 500 for path in found["figures"])
+
+
 @pytest.mark.parametrize(("command", "what"), [("score", "a score"), ("simulate", "a simulation")])
 def test_without_requirements_it_says_what_is_missing(
     command: str, what: str, plain: Path, capsys: pytest.CaptureFixture[str]

@@ -12,9 +12,14 @@ from pathlib import Path
 import pytest
 
 from groupwise.errors import ConfigError
+from groupwise.workflows.evaluation.encoding import encode
+from groupwise.workflows.evaluation.simulation import simulate
 from groupwise.workflows.files.formats import BadFile
 from groupwise.workflows.log_files import Event, read_events
 from groupwise.workflows.logs import estimate, fit, requirements_from_log
+from groupwise.workflows.opening import open_workflow
+
+ROOT = Path(__file__).parents[2]
 
 
 def claims(count: int = 1500, seed: int = 0) -> list[Event]:
@@ -76,6 +81,31 @@ def test_what_a_log_was_made_from_is_found_again(tmp_path: Path) -> None:
     sizes = {pool: (one.least, one.most) for pool, one in asked.pools.items()}
     assert sorted(sizes.values()) == [(1, 1), (1, 2)]
     assert asked.activities["pay"].pools == ("team of cashier",)
+
+
+def test_the_log_of_a_simulated_design_tells_what_it_was_made_for() -> None:
+    known = open_workflow(ROOT / "examples" / "workflows" / "loan.yaml")
+    assert known.requirements is not None
+    tries = simulate(encode(known.design(), known.requirements), 1500, seed=3, trace=14_000).trace
+    whole = max(one.case for one in tries) - 50
+    events = [
+        Event(str(one.case), one.activity, one.end, one.start, f"{one.pool} {one.server}", one.pool or "")
+        for one in tries
+        if one.case < whole and one.outcome == "done"
+    ]
+    found = estimate(events).requirements
+    asked = known.requirements
+    assert found.demand.arrivals_per_second == pytest.approx(asked.demand.arrivals_per_second, rel=0.1)
+    for name, activity in asked.activities.items():
+        made = found.activities[name].duration
+        assert made.mean == pytest.approx(activity.duration.mean, rel=0.12), name
+        assert made.kind == activity.duration.kind or {made.kind, activity.duration.kind} <= {"gamma", "lognormal"}
+        assert found.activities[name].pools == activity.pools[:1]
+    (secured,) = (branch.options for branch in found.branches if "appraise property" in branch.options)
+    assert 0.2 < secured["appraise property"] < 0.32  # 0.3 of those whose income was verified
+    assert ("receive application", "verify income") in found.rules.precedes
+    sizes = {pool: found.pools[pool].most for pool in found.pools}
+    assert sizes == dict(known.design().servers)
 
 
 def test_starts_and_ends_on_lines_of_their_own_and_roles(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -12,11 +13,19 @@ from rich.console import Console
 from rich.table import Table
 
 from groupwise.commands.options import Common, answer
-from groupwise.commands.workflow_options import RequirementsFile, WorkflowFile
+from groupwise.commands.workflow_options import RequirementsFile, WorkflowFile, say
+from groupwise.workflows.blocks import Design
+from groupwise.workflows.document import Document
 from groupwise.workflows.evaluation import Performance, evaluate
+from groupwise.workflows.evaluation.encoding import encode
+from groupwise.workflows.evaluation.simulation import simulate as simulate_events
 from groupwise.workflows.feasibility import insist_feasible
 from groupwise.workflows.opening import open_workflow
+from groupwise.workflows.pictures.writing import write_figures
+from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.rules import Violation, broken_rules
+
+TRACED = 1_000
 
 
 def simulate(
@@ -29,9 +38,14 @@ def simulate(
         Literal["auto", "analytic", "simulation", "schedule"],
         Parameter(help="Formulas, events one by one, or a schedule of one run; auto takes what the design allows."),
     ] = "simulation",
+    out: Annotated[
+        Path | None, Parameter(name=["--out", "-o"], help="A folder for figures of the first cases.")
+    ] = None,
     common: Common = Common(),
 ) -> int:
     """Tell how long cases take, what they cost and how busy everybody is.
+
+    With -o there are figures too: a Gantt chart, queues, who is busy, and tokens that move (SVG and GIF).
 
     The exit status is 1 if a hard rule is broken, the deadline among them.
     """
@@ -41,15 +55,22 @@ def simulate(
     design = opened.design()
     found = evaluate(design, asked, tier=tier, seed=seed, cases=cases)
     broken = broken_rules(design, asked, found.cycle_time)
+    figures = draw(opened.document, design, asked, seed, out) if out is not None else []
     if common.json:
-        answer({"file": str(file), **_plain(found), "broken": [asdict(violation) for violation in broken]})
+        told = [asdict(violation) for violation in broken]
+        answer({"file": str(file), **asdict(found), "broken": told, "figures": [str(path) for path in figures]})
     else:
         show(found, broken)
+        say(*(f"{path} written" for path in figures))
     return 1 if broken else 0
 
 
-def _plain(found: Performance) -> dict[str, Any]:
-    return asdict(found)
+def draw(document: Document, design: Design, asked: Requirements, seed: int, folder: Path) -> list[Path]:
+    """Figures of what happens first, from an empty start."""
+    encoded = encode(design, asked)
+    tries = simulate_events(encoded, TRACED, seed, trace=TRACED).trace
+    servers = dict(zip(asked.pools, map(int, encoded.servers), strict=True))
+    return write_figures(document, tries, servers, folder)
 
 
 def show(found: Performance, broken: list[Violation]) -> None:
