@@ -8,11 +8,13 @@ from typing import Any
 
 from groupwise.commands.options import Common, answer
 from groupwise.commands.workflow_options import RequirementsFile, WorkflowFile, say
+from groupwise.workflows.blocks import DesignError
 from groupwise.workflows.feasibility import Contradiction, contradictions
-from groupwise.workflows.lifting import NotBlocks, lift
+from groupwise.workflows.lifting import lift
 from groupwise.workflows.opening import Opened, open_workflow
 from groupwise.workflows.rules import Violation, broken_rules
-from groupwise.workflows.soundness import Soundness, check_document
+from groupwise.workflows.search import Soundness
+from groupwise.workflows.soundness import check_document
 
 MARKS = {"sound": "✓", "unsound": "✗", "unknown": "?"}
 
@@ -49,7 +51,7 @@ def _rules(opened: Opened) -> tuple[list[Violation], str]:
     """The rules that are broken; or why they cannot be told, if the workflow has no block form."""
     try:
         design = lift(opened.document)
-    except NotBlocks as error:
+    except DesignError as error:
         return [], error.message
     return (broken_rules(design, opened.requirements) if opened.requirements else []), ""
 

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
-from groupwise.workflows.blocks import Block, Cancellable, Design, Handling, Instances, Loop, children
+from groupwise.workflows.blocks import Block, Cancellable, Design, DesignError, Handling, Instances, Loop, children
 from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Node
-from groupwise.workflows.lifting import NotBlocks, lift
+from groupwise.workflows.lifting import lift
 from groupwise.workflows.rules import Place, places_of, relation
 
 MOST_COMPARED = 400
@@ -76,7 +76,7 @@ def compare_workflows(old: Document | Design, new: Document | Design) -> Differe
     try:
         before = old if isinstance(old, Design) else lift(old)
         after = new if isinstance(new, Design) else lift(new)
-    except NotBlocks:
+    except DesignError:
         if isinstance(old, Document) and isinstance(new, Document):
             return _drawings(old, new)
         raise

@@ -214,7 +214,8 @@ def best_cycle_time(requirements: Requirements) -> tuple[float, list[str]]:
     """A mean cycle time that no design goes below, and the chain of activities behind it.
 
     The longest chain that `precedes` asks for, every activity as often as it is needed and by its fastest pool, with
-    nobody waiting. Where activities may end a case early, each is counted only for the cases that all others let pass.
+    nobody waiting. Where activities may end a case early, by a knock-out or a failure, each is counted only for the cases
+    that all others let pass. Only time limits, which give up on work, can make a case shorter.
     """
     precedes = () if _ring_of(requirements.rules.precedes) else requirements.rules.precedes
     return _longest_chain(requirements, precedes, needs(requirements))
@@ -240,7 +241,8 @@ def shortest_time(requirements: Requirements, name: str, needed: Mapping[str, fl
     """The least that an activity adds to a case on average."""
     activity = requirements.activities[name]
     fastest = max((requirements.pools[pool].speed for pool in activity.pools), default=1.0)
-    let_pass = math.prod(1 - requirements.activities[other].knock_out for other in needed if other != name)
+    others = [requirements.activities[other] for other in needed if other != name]
+    let_pass = math.prod((1 - other.knock_out) * (1 - other.failure) for other in others)
     return needed[name] * let_pass * activity.duration.mean / fastest
 
 

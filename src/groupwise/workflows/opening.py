@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.blocks import Design
+from groupwise.workflows.blocks import Design, DesignError
 from groupwise.workflows.document import Document
 from groupwise.workflows.files import read_workflow
 from groupwise.workflows.lifting import NotBlocks, lift
@@ -29,7 +29,7 @@ class Opened:
         """The document in blocks, which evaluation and scores need."""
         try:
             return lift(self.document)
-        except NotBlocks as error:
+        except DesignError as error:
             raise NotBlocks(
                 f"{self.path} cannot be evaluated, because it has no block form: {error.message}",
                 hint="`groupwise check` tells whether it is sound; splits and joins that pair up make it blocks.",
