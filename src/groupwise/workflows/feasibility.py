@@ -3,23 +3,26 @@
     contradictions(requirements)     rules that no design can keep together
     best_cycle_time(requirements)    no design is faster: the longest chain, by the fastest pools, without any queue
 
-The set is found by deletion: a rule that can be left out without making the others agree is left out, until none can.
+Every judgement names rules that are enough for it (a ring is the shortest there is); of these, one that can be left out
+without making the others agree is left out, until none can.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
+from typing import TypeAlias
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.orders import find_ring, in_order
+from groupwise.workflows.orders import in_order
 from groupwise.workflows.requirements import Pool, Requirements
 from groupwise.workflows.rules import needs
 
-# Up to this many rules every order of deletion is tried, which finds smaller sets; beyond, one.
-ALL_ORDERS = 40
+# Up to this many rules several orders of deletion are tried, which finds smaller sets; beyond, one.
+ALL_ORDERS = 12
 MOST_SETS = 10
 
 
@@ -72,11 +75,11 @@ def statements(requirements: Requirements) -> list[Statement]:
 def contradictions(requirements: Requirements) -> list[Contradiction]:
     """The conflicts among the rules, the smallest set of each; and pools that cannot do the work there is."""
     rest, found = statements(requirements), []
-    why = _Judge(requirements)
-    while why(rest):
-        core = _smallest(rest, why)
-        found.append(Contradiction(tuple(core), why(core)))
-        rest = [statement for statement in rest if statement not in core]
+    judge = _Judge(requirements)
+    while conflict := judge(rest):
+        conflict = _smallest(conflict, judge)
+        found.append(conflict)
+        rest = [statement for statement in rest if statement not in conflict.statements]
     return [*found, *(Contradiction((), words) for words in overloads(requirements))]
 
 
@@ -89,91 +92,120 @@ def insist_feasible(requirements: Requirements) -> None:
         raise ConfigError(f"{requirements.name}: {found[0]}{more}", hint=hint, field="rules")
 
 
-def _smallest(rules: Sequence[Statement], why: Callable[[Iterable[Statement]], str]) -> list[Statement]:
-    """An irreducible conflict; with few rules the smallest of those that every order of deletion finds."""
-    core = _deleted(list(rules), why)
-    if len(rules) > ALL_ORDERS:
-        return core
-    for last in range(len(rules)):
-        other = _deleted([*rules[last + 1 :], *rules[: last + 1]], why)
-        core = min(core, other, key=len)
-    return [rule for rule in rules if rule in core]
+def _smallest(conflict: Contradiction, judge: _Judge) -> Contradiction:
+    """The conflict without rules that it does not need; of few rules, the smallest that any order of deletion finds."""
+    rules = list(conflict.statements)
+    best = _deleted(conflict, rules, judge)
+    for first in range(1, len(rules) if len(rules) <= ALL_ORDERS else 0):
+        best = min(
+            best, _deleted(conflict, [*rules[first:], *rules[:first]], judge), key=lambda one: len(one.statements)
+        )
+    return best
 
 
-def _deleted(core: list[Statement], why: Callable[[Iterable[Statement]], str]) -> list[Statement]:
-    for rule in list(core):
-        without = [other for other in core if other is not rule]
-        if why(without):
-            core = without
-    return core
+def _deleted(conflict: Contradiction, order: Sequence[Statement], judge: _Judge) -> Contradiction:
+    for rule in order:
+        if rule in conflict.statements:
+            conflict = judge([other for other in conflict.statements if other != rule]) or conflict
+    return conflict
 
 
 class _Judge:
-    """Tells why some of the rules cannot be kept together; the empty string if they can."""
+    """Tells why some of the rules cannot be kept together, and which are enough for that; None if they can be."""
 
     def __init__(self, requirements: Requirements) -> None:
         self.requirements = requirements
         bare = requirements.rules.model_copy(update={"must_include": ()})
         self.needs = needs(requirements.model_copy(update={"rules": bare}))
 
-    def __call__(self, rules: Iterable[Statement]) -> str:
+    def __call__(self, rules: Iterable[Statement]) -> Contradiction | None:
         by_rule: dict[str, list[Statement]] = {}
         for rule in rules:
             by_rule.setdefault(rule.rule, []).append(rule)
-        needed = dict(self.needs)
-        for rule in by_rule.get("must_include", ()):
-            needed.setdefault(rule.names[0], 1.0)
-        precedes = [rule.names for rule in by_rule.get("precedes", ())]
-        return (
-            self._ring(precedes)
-            or _exclusive([rule.names for rule in by_rule.get("excludes", ())], needed)
-            or self._separate([rule.names for rule in by_rule.get("separate", ())], needed)
+        forced = {rule.names[0]: rule for rule in by_rule.get("must_include", ()) if rule.names[0] not in self.needs}
+        needed = {**self.needs, **dict.fromkeys(forced, 1.0)}
+        precedes = by_rule.get("precedes", [])
+        found = (
+            _ring(precedes)
+            or _exclusive(by_rule.get("excludes", []), needed)
+            or self._separate(by_rule.get("separate", []), needed)
             or self._late(by_rule.get("deadline", []), precedes, needed)
         )
+        if found is None:
+            return None
+        words, names, used = found
+        return Contradiction((*used, *(forced[name] for name in names if name in forced)), words)
 
-    def _ring(self, precedes: Sequence[tuple[str, ...]]) -> str:
-        ring = _ring_of(precedes)
-        return f"{ring[0]!r} would have to come before itself: {' → '.join(ring)}" if ring else ""
-
-    def _separate(self, pairs: Sequence[tuple[str, ...]], needed: Mapping[str, float]) -> str:
+    def _separate(self, rules: Sequence[Statement], needed: Mapping[str, float]) -> Found | None:
         """Whether pools can be given so that no pair shares one: a colouring, by trying."""
-        options = {name: self.requirements.activities[name].pools for pair in pairs for name in pair}
-        edges = [pair for pair in pairs if all(name in needed and options[name] for name in pair)]
-        names = sorted({name for pair in edges for name in pair}, key=lambda name: (len(options[name]), name))
-        if _colourable(names, options, edges):
-            return ""
+        options = {name: self.requirements.activities[name].pools for rule in rules for name in rule.names}
+        used = [rule for rule in rules if all(name in needed and options[name] for name in rule.names)]
+        names = sorted({name for rule in used for name in rule.names}, key=lambda name: (len(options[name]), name))
+        if _colourable(names, options, [rule.names for rule in used]):
+            return None
         pools = sorted({pool for name in names for pool in options[name]})
         listed = ", ".join(map(repr, sorted(names)))
-        return f"{listed} cannot be kept apart, because only {', '.join(map(repr, pools))} may do them"
+        words = f"{listed} cannot be kept apart, because only {', '.join(map(repr, pools))} may do them"
+        return words, names, used
 
     def _late(
-        self, deadline: Sequence[Statement], precedes: Sequence[tuple[str, ...]], needed: Mapping[str, float]
-    ) -> str:
+        self, deadline: Sequence[Statement], precedes: Sequence[Statement], needed: Mapping[str, float]
+    ) -> Found | None:
         for rule in deadline:
-            seconds, chain = _longest_chain(self.requirements, precedes, needed)
+            seconds, chain = _longest_chain(self.requirements, [one.names for one in precedes], needed)
             if seconds > rule.seconds:
-                way = " → ".join(chain)
                 limit = f"and {rule.seconds:.6g} are allowed"
-                return f"no design takes less than {seconds:.6g} s, because of {way}, {limit}"
-        return ""
+                words = f"no design takes less than {seconds:.6g} s, because of {' → '.join(chain)}, {limit}"
+                steps = set(pairwise(chain))
+                return words, chain, [*(one for one in precedes if one.names in steps), rule]
+        return None
 
 
-def _ring_of(pairs: Sequence[tuple[str, ...]]) -> list[str]:
-    names = sorted({name for pair in pairs for name in pair})
-    number = {name: place for place, name in enumerate(names)}
-    return [names[place] for place in find_ring(len(names), frozenset((number[a], number[b]) for a, b in pairs))]
+# Why, which activities are involved, and rules that are enough for it, those that say "must include" apart.
+Found: TypeAlias = tuple[str, Sequence[str], Sequence[Statement]]
 
 
-def _exclusive(pairs: Sequence[tuple[str, ...]], needed: Mapping[str, float]) -> str:
+def _ring(precedes: Sequence[Statement]) -> Found | None:
+    """The shortest ring of precedence: from every activity, as soon as it comes back to itself."""
+    after: dict[str, list[str]] = {}
+    for rule in precedes:
+        after.setdefault(rule.names[0], []).append(rule.names[1])
+    rings = [ring for start in after if (ring := _way_back(start, after))]
+    if not rings:
+        return None
+    ring = min(rings, key=len)
+    steps = set(pairwise(ring))
+    words = f"{ring[0]!r} would have to come before itself: {' → '.join(ring)}"
+    return words, ring, [rule for rule in precedes if rule.names in steps]
+
+
+def _way_back(start: str, after: Mapping[str, Sequence[str]]) -> list[str]:
+    came: dict[str, str] = {}
+    queue = deque([start])
+    while queue:
+        here = queue.popleft()
+        for nearby in after.get(here, ()):
+            if nearby == start:
+                way = [start, here]
+                while way[-1] != start:
+                    way.append(came[way[-1]])
+                return way[::-1]
+            if nearby not in came:
+                came[nearby] = here
+                queue.append(nearby)
+    return []
+
+
+def _exclusive(rules: Sequence[Statement], needed: Mapping[str, float]) -> Found | None:
     """Activities that all exclude each other cannot be needed more than once per case together."""
-    apart = {frozenset(pair) for pair in pairs if all(needed.get(name) for name in pair)}
+    apart = {frozenset(rule.names) for rule in rules if all(needed.get(name) for name in rule.names)}
     names = sorted({name for pair in apart for name in pair})
     clique = _heaviest([], names, apart, needed)
-    total = sum(needed[name] for name in clique)
-    if total <= 1 + 1e-9:
-        return ""
+    if sum(needed[name] for name in clique) <= 1 + 1e-9:
+        return None
     often = ", ".join(f"{name!r} in {needed[name]:.4g}" for name in clique)
-    return f"a case does at most one of these, and they are needed more often: {often} of the cases"
+    words = f"a case does at most one of these, and they are needed more often: {often} of the cases"
+    return words, clique, [rule for rule in rules if set(rule.names) <= set(clique)]
 
 
 def _heaviest(
@@ -214,11 +246,10 @@ def best_cycle_time(requirements: Requirements) -> tuple[float, list[str]]:
     """A mean cycle time that no design goes below, and the chain of activities behind it.
 
     The longest chain that `precedes` asks for, every activity as often as it is needed and by its fastest pool, with
-    nobody waiting. Where activities may end a case early, by a knock-out or a failure, each is counted only for the cases
-    that all others let pass. Only time limits, which give up on work, can make a case shorter.
+    nobody waiting. Where activities may end a case early, by a knock-out or a failure, each is counted only for the
+    cases that all others let pass. Only time limits, which give up on work, can make a case shorter.
     """
-    precedes = () if _ring_of(requirements.rules.precedes) else requirements.rules.precedes
-    return _longest_chain(requirements, precedes, needs(requirements))
+    return _longest_chain(requirements, requirements.rules.precedes, needs(requirements))
 
 
 def _longest_chain(
