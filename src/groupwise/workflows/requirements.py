@@ -6,6 +6,7 @@ in any one currency. A mistake is refused with its place in the file.
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -193,3 +194,7 @@ def parse_requirements(value: Any) -> Requirements:
         more = f" (and {len(others)} more)" if others else ""
         said = str(first["msg"]).removeprefix("Value error, ")
         raise ConfigError(f"{place + ': ' if place else ''}{said}{more}", field=place) from error
+
+
+if __name__ == "__main__":
+    print(json.dumps(schema(), indent=2, ensure_ascii=False))
