@@ -12,7 +12,14 @@ from groupwise.workflows.pictures.style import STYLES
 from groupwise.workflows.pictures.text import flow_label, marks_of
 
 RULES = {"and": "+", "xor": "×", "or": "○"}
-ICONS = {"instances": "⦀", "retry": "↻", "timeout": "⏱", "delay": "⏸", "due": "⚑", "priority": "▲"}
+MARKS = {
+    "instances": "{} at once",
+    "retry": "{} further tries",
+    "timeout": "limit {}",
+    "delay": "{} later",
+    "due": "due {}",
+    "priority": "priority {}",
+}
 
 
 def write(document: Document) -> bytes:
@@ -63,7 +70,7 @@ def _shape(graph: Graph, node: Node) -> str:
         rules = dict.fromkeys([RULES[node.join]] * joins + [RULES[node.split]] * splits)
         words = " ".join([*([node.name] if node.name else []), *rules]) or "cancel"
         return f"{{{_quoted(words)}}}"
-    marks = "  ".join(f"{ICONS[icon]} {text}" for icon, text in marks_of(node))
+    marks = ", ".join(MARKS[icon].format(text) for icon, text in marks_of(node))
     text = _quoted(node.label) if not marks else f'{_quoted(node.label)[:-1]}<br/>{_escaped(marks)}"'
     return f"[[{text}]]" if node.calls else f"({text})"
 
@@ -80,7 +87,7 @@ def _quoted(text: str) -> str:
 def _escaped(text: str) -> str:
     """Everything that Mermaid, Markdown or HTML would take for its own, as character codes."""
     plain = " ".join(text.split())
-    return "".join(c if c.isalnum() or c in " .,:;!?()+-–=×○%/…⦀↻⏱⏸⚑▲" else f"#{ord(c)};" for c in plain) or " "
+    return "".join(c if c.isalnum() or c in " .,:;!?()+-–=×○%/…" else f"#{ord(c)};" for c in plain) or " "
 
 
 FORMAT = Format("mermaid", "Mermaid", (".mmd", ".mermaid"), write=write)
