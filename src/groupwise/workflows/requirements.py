@@ -16,7 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from groupwise.errors import ConfigError
 
-LARGEST = 10 << 20
+LARGEST = 2 << 20
+# The parser in C where PyYAML has it: three times as fast.
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Part(BaseModel):
@@ -174,12 +176,12 @@ def read_requirements(path: str | Path) -> Requirements:
     try:
         size = path.stat().st_size
         if size > LARGEST:
-            raise ConfigError(f"{path} has {size >> 20} MiB, and requirements may have {LARGEST >> 20}")
+            raise ConfigError(f"{path} has {size / 2**20:.1f} MiB, and requirements may have {LARGEST >> 20}")
         text = path.read_text(encoding="utf8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     try:
-        return parse_requirements(json.loads(text) if path.suffix == ".json" else yaml.safe_load(text))
+        return parse_requirements(json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=LOADER))
     except (yaml.YAMLError, json.JSONDecodeError) as error:
         raise ConfigError(
             f"{path} is no {path.suffix.lstrip('.') or 'YAML'}: {' '.join(str(error).split())}"
