@@ -24,7 +24,7 @@ LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 class Part(BaseModel):
     """Frozen, and strict about names: nothing unknown is dropped in silence."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Duration(Part):
@@ -182,6 +182,8 @@ def read_requirements(path: str | Path) -> Requirements:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     try:
         return parse_requirements(json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=LOADER))
+    except RecursionError as error:
+        raise ConfigError(f"{path} is nested too deeply") from error
     except (yaml.YAMLError, json.JSONDecodeError) as error:
         raise ConfigError(
             f"{path} is no {path.suffix.lstrip('.') or 'YAML'}: {' '.join(str(error).split())}"
