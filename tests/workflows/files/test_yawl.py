@@ -140,7 +140,7 @@ def test_the_rich_example_is_understood() -> None:
     called = {node.calls for node in document.root.nodes if node.calls}
     assert called == {"Ordering", "Carrier_Appointment", "Payment", "Freight_in_Transit", "Freight_Delivered"}
     assert [node.handling.timeout for node in nodes if node.handling.timeout] == [3 * 86400.0]
-    assert sum(node.handling.pool is not None for node in nodes) == 46
+    assert sum(node.handling.pool is not None for node in nodes) == 45
 
 
 @needs_data
@@ -201,7 +201,9 @@ def test_a_file_cut_short_is_refused(share: float) -> None:
 
 
 def test_what_is_not_carried_is_noted() -> None:
-    content = SMALL.replace('<split code="and"/>', '<split code="and"/><fancy/>').replace("<task", "<!-- why -->\n<task")
+    content = SMALL.replace('<split code="and"/>', '<split code="and"/><fancy/>').replace(
+        "<task", "<!-- why -->\n<task"
+    )
     notes = read(content.encode()).notes
     assert notes == (
         "line 9: <fancy> in task 'A' is left out: YAWL 4.0 has no such element",

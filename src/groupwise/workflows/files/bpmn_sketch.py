@@ -72,7 +72,7 @@ class Sketch:
                     self.flows[self.flows.index(flow)] = replace(flow, condition="", default=False)
 
     def _set_rules(self) -> None:
-        """A gateway follows its rule where several flows meet or part; an activity passes every token on."""
+        """A gateway follows its rule where several flows meet or part; an activity passes its token to all that may."""
         counts: dict[str, list[int]] = {name: [0, 0] for name in self.nodes}
         for flow in self.flows:
             counts[flow.source][1] += 1
@@ -81,6 +81,9 @@ class Sketch:
             if self.nodes[name].kind == "task":
                 inputs, outputs = counts[name]
                 self.change(name, join=rule if inputs > 1 else "xor", split=rule if outputs > 1 else "and")
+        for flow in self.flows:
+            if flow.condition and flow.source not in self.gates and counts[flow.source][1] > 1:
+                self.change(flow.source, split="or")
         for name, rules in self.rules.items():
             self.change(name, **rules)
 
@@ -208,7 +211,8 @@ class Sketch:
         final = [name for name in ends if has_event(own_self(self.nodes[name]), "terminate")]
         if len(ends) == 1 and not loose and not final:
             return
-        parallel = any(node.split in ("and", "or") and len(self.out_of(name)) > 1 for name, node in self.nodes.items())
+        tasks = [name for name, node in self.nodes.items() if node.kind == "task" and node.split != "xor"]
+        parallel = any(len(self.out_of(name)) > 1 for name in tasks)
         for name in ends:
             self.change(name, kind="task", silent=True)
         end = self.free("end")

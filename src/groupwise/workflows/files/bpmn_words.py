@@ -64,9 +64,9 @@ PARTS = (
 )
 
 
-def in_place(element: Element, whole: Element) -> int:
+def in_place(element: Element, whole: str) -> int:
     """Where a part of an activity or event belongs; the parts of events keep the order they had."""
-    known = PARTS[:7] if whole.name.endswith("Event") else PARTS
+    known = PARTS[:7] if whole.endswith("Event") else PARTS
     return known.index(element.name) if element.name in known else len(known)
 
 
@@ -147,15 +147,16 @@ class Route:
     default: bool = False
 
 
-def route_variable(gateway: str) -> str:
-    return re.sub(r"\W", "_", f"{gateway}_goes_to", flags=re.ASCII)
+def variable_name(text: str) -> str:
+    """A name that expressions can use."""
+    return re.sub(r"\W", "_", text, flags=re.ASCII)
 
 
 def routes(gateway: str, rule: Rule, targets: Sequence[str]) -> list[Route]:
     """Each flow asks whether the variable of the gateway names its target; the last is the default."""
     if rule == "and" or len(targets) < 2:
         return [Route() for _ in targets]
-    name = route_variable(gateway)
+    name = variable_name(f"{gateway}_goes_to")
     asked = [f"{name} == '{t}'" if rule == "xor" else f"'{t}' in {name}" for t in targets]
     return [*(Route(question) for question in asked[:-1]), Route(default=True)]
 
@@ -180,6 +181,8 @@ def flow_id(source: str, target: str) -> str:
 
 def normal(element: Element) -> Element:
     """The element with types named by the prefix that we write; in diagrams they are known without being named."""
-    kept = [(name, value) for name, value in element.attributes if name != TYPE or element.namespace not in (BPMNDI, DI)]
+    kept = [
+        (name, value) for name, value in element.attributes if name != TYPE or element.namespace not in (BPMNDI, DI)
+    ]
     attributes = tuple((n, f"bpmn:{value.rpartition(':')[2]}") if n == TYPE else (n, value) for n, value in kept)
     return replace(element, attributes=attributes, children=tuple(normal(child) for child in element.children))
