@@ -11,14 +11,12 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from groupwise.errors import ConfigError
+from groupwise.workflows.texts import load_json, load_yaml
 
 LARGEST = 2 << 20
-# The parser in C where PyYAML has it: three times as fast.
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Part(BaseModel):
@@ -177,17 +175,11 @@ def read_requirements(path: str | Path) -> Requirements:
         size = path.stat().st_size
         if size > LARGEST:
             raise ConfigError(f"{path} has {size / 2**20:.1f} MiB, and requirements may have {LARGEST >> 20}")
-        text = path.read_text(encoding="utf8")
-    except (OSError, UnicodeDecodeError) as error:
+        content = path.read_bytes()
+    except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     try:
-        return parse_requirements(json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=LOADER))
-    except RecursionError as error:
-        raise ConfigError(f"{path} is nested too deeply") from error
-    except (yaml.YAMLError, json.JSONDecodeError) as error:
-        raise ConfigError(
-            f"{path} is no {path.suffix.lstrip('.') or 'YAML'}: {' '.join(str(error).split())}"
-        ) from error
+        return parse_requirements(load_json(content) if path.suffix == ".json" else load_yaml(content).value)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error.message}", hint=error.hint, field=error.field) from error
 

@@ -12,7 +12,7 @@ from groupwise.workflows.blocks import PLAIN, DesignError, Handling
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
 from groupwise.workflows.files.steps import Step, graph_of, refuse_handling, steps_of
-from groupwise.workflows.files.texts import Yaml, dump_yaml, load_yaml, safe_names
+from groupwise.workflows.texts import Yaml, dump_yaml, load_yaml, safe_names
 
 TITLE = "GitHub Actions"
 USUAL = "ubuntu-latest"

@@ -11,7 +11,7 @@ from groupwise.workflows.blocks import Retry
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import CannotExpress, Format
 from groupwise.workflows.files.steps import Step, refuse_handling, steps_of
-from groupwise.workflows.files.texts import safe_names
+from groupwise.workflows.texts import safe_names
 
 TITLE = "Airflow"
 HEAD = '''"""Written by Groupwise. What each task does is for you to fill in."""

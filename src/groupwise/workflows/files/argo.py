@@ -13,7 +13,7 @@ from groupwise.workflows.blocks import DesignError, Handling, Retry
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
 from groupwise.workflows.files.steps import Step, graph_of, refuse_handling, steps_of
-from groupwise.workflows.files.texts import Yaml, dump_yaml, load_yaml, safe_names
+from groupwise.workflows.texts import Yaml, dump_yaml, load_yaml, safe_names
 
 TITLE = "Argo"
 NAME, ABOUT, POOL = "groupwise/name", "groupwise/about", "groupwise/pool"
@@ -219,4 +219,6 @@ def _length(file: Yaml, value: Any, *path: str | int) -> float:
     return float(found[1]) * UNITS[found[2]]
 
 
-FORMAT = Format("argo", TITLE, (".yaml", ".yml"), lambda head: b"argoproj.io" in head, read, write)
+FORMAT = Format(
+    "argo", TITLE, (".argo.yaml", ".argo.yml", ".yaml", ".yml"), lambda head: b"argoproj.io" in head, read, write
+)

@@ -9,8 +9,8 @@ from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
-from groupwise.workflows.files.texts import load_json
 from groupwise.workflows.plain import parsed, plain, schema_of
+from groupwise.workflows.texts import load_json
 
 VERSION = 1
 KINDS: dict[str, type[Document] | type[Design]] = {"document": Document, "design": Design}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,8 +19,8 @@ from groupwise.workflows.blocks import Handling
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
 from groupwise.workflows.files.steps import Step, graph_of, in_order_of_need, refuse_handling, steps_of
-from groupwise.workflows.files.texts import load_json, safe_names
 from groupwise.workflows.requirements import Activity, Duration, Pool, Requirements
+from groupwise.workflows.texts import load_json, safe_names
 
 TITLE = "WfFormat"
 VERSION = "1.5"
@@ -139,14 +140,20 @@ def _consistent(tasks: list[_Task]) -> None:
         raise BadFile(f"workflow.specification.tasks: the id {twice!r} is there twice")
     parents = {task.id: set(task.parents) for task in tasks}
     children = {task.id: set(task.children) for task in tasks}
+    for at, task, other in _mentions(tasks):
+        if other not in place:
+            raise BadFile(f"{at}: {task!r} names {other!r}, which does not exist")
+    for at, task, other in _mentions(tasks):
+        if task not in (children if at.endswith("parents") else parents)[other]:
+            raise BadFile(f"{at}: {task!r} names {other!r}, which does not name it back")
+
+
+def _mentions(tasks: list[_Task]) -> Iterator[tuple[str, str, str]]:
+    """Where a task names another, which task, and which other."""
     for number, task in enumerate(tasks):
-        at = f"workflow.specification.tasks.{number}"
-        for field, others, back in (("parents", task.parents, children), ("children", task.children, parents)):
+        for field, others in (("parents", task.parents), ("children", task.children)):
             for other in others:
-                if other not in place:
-                    raise BadFile(f"{at}.{field}: {task.id!r} names {other!r}, which does not exist")
-                if task.id not in back[other]:
-                    raise BadFile(f"{at}.{field}: {task.id!r} names {other!r}, which does not name it back")
+                yield f"workflow.specification.tasks.{number}.{field}", task.id, other
 
 
 def _runs(tasks: list[_Task], execution: _Execution | None) -> dict[str, _Run]:
@@ -329,4 +336,4 @@ def _words(documentation: str) -> list[str]:
         return [documentation]
 
 
-FORMAT = Format("wfcommons", TITLE, (".json",), lambda head: b'"schemaVersion"' in head, read, write)
+FORMAT = Format("wfcommons", TITLE, (".wfcommons.json", ".json"), lambda head: b'"schemaVersion"' in head, read, write)

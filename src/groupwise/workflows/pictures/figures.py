@@ -103,7 +103,8 @@ def gantt(tries: Sequence[Try], *, until: float | None = None, title: str = "Who
         y = top + ROW * number
         shapes.append(Words(axis.left - 8, y + 15, shortened(label, 30), "label", "end"))
         shapes += [shape for one in bars for shape in _bar(one, axis, y, styles[one.activity])]
-    legend, height = _names(styles, bottom + 32)
+    lost = {"failed or broken off": "lost"} if any(one.outcome != "done" for one in shown) else {}
+    legend, height = _names(styles | lost, bottom + 32)
     return Scene(title, WIDTH, bottom + 32 + height, (*shapes, *legend))
 
 

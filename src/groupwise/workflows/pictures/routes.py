@@ -55,7 +55,7 @@ def _gap(columns: Columns, links: Sequence[Edge], y: Sequence[float]) -> dict[Ed
 
 
 def _company(columns: Columns, a: int, b: int) -> Hashable:
-    """What a link shares its track with: all out of its source, all into its target, or all that lead from all to all."""
+    """What a link shares its track with: all out of its source, or into its target, or all that go from all to all."""
     targets, sources = columns.right[a], columns.left[b]
     if len(targets) == 1 or len(sources) == 1:
         return (a, -1) if len(targets) > 1 else (-1, b) if len(sources) > 1 else (a, b)

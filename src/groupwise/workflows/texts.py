@@ -10,10 +10,12 @@ from typing import Any, NoReturn
 
 import yaml
 
-from groupwise.workflows.files.formats import BadFile
+from groupwise.errors import ConfigError
 
 LARGEST_YAML = 2 << 20
+DEEPEST = 200
 MOST_VALUES = 200_000
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def load_json(content: bytes) -> Any:
@@ -21,11 +23,11 @@ def load_json(content: bytes) -> Any:
     try:
         return json.loads(_decoded(content), object_pairs_hook=_once, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        raise BadFile(f"line {error.lineno}, column {error.colno}: no JSON: {error.msg}") from error
+        raise ConfigError(f"line {error.lineno}, column {error.colno}: no JSON: {error.msg}") from error
     except RecursionError as error:
-        raise BadFile("no JSON that can be read: it is nested too deeply") from error
+        raise ConfigError("no JSON that can be read: it is nested too deeply") from error
     except ValueError as error:  # a number with too many digits
-        raise BadFile(f"no JSON that can be read: {error}") from error
+        raise ConfigError(f"no JSON that can be read: {error}") from error
 
 
 def _decoded(content: bytes) -> str:
@@ -33,19 +35,19 @@ def _decoded(content: bytes) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise BadFile(f"line {line}: no UTF-8 text: {error.reason}") from error
+        raise ConfigError(f"line {line}: no UTF-8 text: {error.reason}") from error
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise BadFile(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
+        raise ConfigError(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
     return found
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise BadFile(f"{name} is no number in JSON")
+    raise ConfigError(f"{name} is no number in JSON")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Yaml:
         return line
 
     def refuse(self, message: str, *path: str | int) -> NoReturn:
-        raise BadFile(f"line {self.line(*path)}: {message}")
+        raise ConfigError(f"line {self.line(*path)}: {message}")
 
 
 def _child(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node | None, yaml.Node | None]:
@@ -80,9 +82,11 @@ def _child(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node | None, y
 def load_yaml(content: bytes) -> Yaml:
     """The YAML document in a file. Aliases that grow beyond measure, or contain themselves, are refused unexpanded."""
     if len(content) > LARGEST_YAML:
-        raise BadFile(f"it has {len(content) / (1 << 20):.1f} MiB, and YAML may have {LARGEST_YAML >> 20}")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(_decoded(content))
+        raise ConfigError(f"it has {len(content) / (1 << 20):.1f} MiB, and YAML may have {LARGEST_YAML >> 20}")
+    text = _decoded(content)
+    loader = LOADER(text)
     try:
+        _not_too_deep(text)
         root = loader.get_single_node()
         if root is not None:
             _measure(root)
@@ -91,13 +95,20 @@ def load_yaml(content: bytes) -> Yaml:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         said = getattr(error, "problem", None) or " ".join(str(error).split())
-        raise BadFile(f"{where}no YAML: {said}") from error
-    except RecursionError as error:
-        raise BadFile("no YAML that can be read: it is nested too deeply") from error
+        raise ConfigError(f"{where}no YAML: {said}") from error
     except ValueError as error:  # a date that is none, a number with too many digits
-        raise BadFile(f"no YAML that can be read: {error}") from error
+        raise ConfigError(f"no YAML that can be read: {error}") from error
     finally:
         loader.dispose()
+
+
+def _not_too_deep(text: str) -> None:
+    """Refuse what is nested beyond reason before it is put together: libyaml's own recursion has no limit."""
+    depth = 0
+    for event in yaml.parse(text, Loader=LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise ConfigError(f"line {event.start_mark.line + 1}: nested more than {DEEPEST} deep")
 
 
 def _measure(root: yaml.Node) -> None:
@@ -110,7 +121,7 @@ def _measure(root: yaml.Node) -> None:
             return sizes[id(node)]
         line = node.start_mark.line + 1
         if id(node) in open_:
-            raise BadFile(f"line {line}: a value contains itself")
+            raise ConfigError(f"line {line}: a value contains itself")
         open_.add(id(node))
         total = 1
         if isinstance(node, yaml.MappingNode):
@@ -119,7 +130,7 @@ def _measure(root: yaml.Node) -> None:
         elif isinstance(node, yaml.SequenceNode):
             total += sum(size(inner) for inner in node.value)
         if total > MOST_VALUES:
-            raise BadFile(f"line {line}: its aliases stand for more than {MOST_VALUES:,} values")
+            raise ConfigError(f"line {line}: its aliases stand for more than {MOST_VALUES:,} values")
         open_.discard(id(node))
         sizes[id(node)] = total
         return total
@@ -132,7 +143,7 @@ def _no_key_twice(node: yaml.MappingNode) -> None:
     for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode) and key.value != "<<":
             if key.value in seen:
-                raise BadFile(f"line {key.start_mark.line + 1}: the key {key.value!r} is there twice")
+                raise ConfigError(f"line {key.start_mark.line + 1}: the key {key.value!r} is there twice")
             seen.add(key.value)
 
 
