@@ -11,7 +11,8 @@ try:
     from numba import njit
 except ImportError as error:
     raise MissingExtra(
-        f"evaluating workflows needs Numba, which cannot be imported: {error}", hint="pip install 'groupwise[workflows]'"
+        f"evaluating workflows needs Numba, which cannot be imported: {error}",
+        hint="pip install 'groupwise[workflows]'",
     ) from error
 
 F = TypeVar("F", bound=Callable[..., Any])
