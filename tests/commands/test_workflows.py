@@ -46,6 +46,7 @@ def stuck(tmp_path: Path) -> Path:
 def test_check_says_sound_and_keeps_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
     status, found = answer(capsys, "check", LOAN)
     assert (status, found["ok"], found["broken"], found["contradictions"]) == (0, True, [], [])
+    assert found["metrics"]["loan application"]["cyclomatic"] == 2
     assert run(["check", LOAN]) == 0
     assert "✓ it keeps every rule of 'loan application'" in capsys.readouterr().out
 
@@ -144,6 +145,15 @@ def test_requirements_from_a_log_and_what_is_possible(tmp_path: Path, capsys: py
     status, found = answer(capsys, "requirements", str(made))
     assert found["requirements"]["rules"]["precedes"] == [["a", "b"]]
     assert run(["requirements", str(tmp_path / "log.pdf")]) == 2
+
+
+def test_a_text_needs_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("GROUPWISE_MODEL", raising=False)
+    (tmp_path / "process.txt").write_text("First a, then b.", encoding="utf8")
+    assert run(["requirements", str(tmp_path / "process.txt")]) == 2
+    assert "none is configured" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["check", "score", "simulate"])

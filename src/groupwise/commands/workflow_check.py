@@ -13,6 +13,7 @@ from groupwise.workflows.feasibility import Contradiction, contradictions
 from groupwise.workflows.lifting import lift
 from groupwise.workflows.opening import Opened, open_workflow
 from groupwise.workflows.rules import Violation, broken_rules
+from groupwise.workflows.scoring import structure_of
 from groupwise.workflows.search import Soundness
 from groupwise.workflows.soundness import check_document
 
@@ -36,6 +37,7 @@ def check(file: WorkflowFile, *, requirements: RequirementsFile = None, common: 
                 "file": str(file),
                 "ok": fine,
                 "graphs": {name: asdict(verdict) for name, verdict in verdicts.items()},
+                "metrics": {graph.name: structure_of(graph).as_dict() for graph in opened.document.graphs},
                 "blocks": not unread,
                 "broken": [asdict(violation) for violation in broken],
                 "contradictions": [_conflict(conflict) for conflict in conflicts],

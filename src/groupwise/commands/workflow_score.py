@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 from rich.markup import escape
-from rich.tree import Tree
 
 from groupwise.commands.options import Common, answer
 from groupwise.commands.workflow_options import RequirementsFile, WorkflowFile
@@ -56,7 +56,9 @@ def score_file(
     if common.json:
         answer({"file": str(file), **found.as_dict()})
     else:
-        Console(highlight=False, soft_wrap=True).print(tree(found.explain()))
+        console = Console(highlight=False, soft_wrap=True)
+        for words in tree(found.explain()):
+            console.print(words)
     return 1 if found.broken else 0
 
 
@@ -78,17 +80,17 @@ def weighted(weights: Weights, words: Words) -> Weights:
     return Weights(**changed)
 
 
-def tree(part: Part) -> Tree:
-    """A part and what it is made of, as a tree to print."""
-    found = Tree(line(part))
-    for inner in part.parts:
-        found.children.append(tree(inner))
-    return found
+def tree(part: Part, first: str = "", rest: str = "") -> Iterator[str]:
+    """A part and what it is made of as lines of a tree, however wide."""
+    yield escape(first) + line(part)
+    for number, inner in enumerate(part.parts, 1):
+        last = number == len(part.parts)
+        yield from tree(inner, rest + ("└── " if last else "├── "), rest + ("    " if last else "│   "))
 
 
 def line(part: Part) -> str:
     if part.share is None:
         return f"[dim]–      {escape(part.name)}: {escape(part.words)}[/dim]"
-    weight = f" [dim]{part.weight:.0%}[/dim]" if 0 < part.weight < 1 else ""
+    weight = f" [dim]{part.weight:.1%}[/dim]" if 0 < part.weight < 1 else ""
     scale = f" [dim]({escape(part.scale)})[/dim]" if part.scale else ""
     return f"[bold]{part.share:.3f}[/bold]  {escape(part.name)}{weight}: {escape(part.words)}{scale}"

@@ -32,7 +32,9 @@ def simulate(
     file: WorkflowFile,
     *,
     requirements: RequirementsFile = None,
-    cases: Annotated[int, Parameter(validator=Number(gte=20), help="How many cases are measured.")] = 10_000,
+    cases: Annotated[
+        int | None, Parameter(validator=Number(gte=20), help="How many are measured; 10,000, or 1,000 runs.")
+    ] = None,
     seed: Annotated[int, Parameter(validator=Number(gte=0), help="The same seed, the same cases.")] = 0,
     tier: Annotated[
         Literal["auto", "analytic", "simulation", "schedule"],

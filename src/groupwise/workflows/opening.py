@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design, DesignError
@@ -15,6 +14,8 @@ from groupwise.workflows.document import Document
 from groupwise.workflows.files import read_workflow
 from groupwise.workflows.lifting import NotBlocks, lift
 from groupwise.workflows.requirements import LARGEST, Requirements, read_requirements
+
+ACTIVITIES = re.compile(r"^[\"']?activities[\"']?\s*:", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,9 @@ def is_requirements(path: Path) -> bool:
         if path.stat().st_size > LARGEST:
             return False
         text = path.read_text(encoding="utf8")
-        value: Any = json.loads(text) if path.suffix.lower() == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        if path.suffix.lower() != ".json":
+            return ACTIVITIES.search(text) is not None
+        value: Any = json.loads(text)
+    except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(value, dict) and isinstance(value.get("activities"), dict) and "jobs" not in value
+    return isinstance(value, dict) and isinstance(value.get("activities"), dict)

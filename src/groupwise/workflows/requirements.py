@@ -16,13 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from groupwise.errors import ConfigError
 from groupwise.workflows.texts import load_json, load_yaml
 
-LARGEST = 10 << 20
+LARGEST = 2 << 20
 
 
 class Part(BaseModel):
     """Frozen, and strict about names: nothing unknown is dropped in silence."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Duration(Part):
@@ -174,7 +174,7 @@ def read_requirements(path: str | Path) -> Requirements:
     try:
         size = path.stat().st_size
         if size > LARGEST:
-            raise ConfigError(f"{path} has {size >> 20} MiB, and requirements may have {LARGEST >> 20}")
+            raise ConfigError(f"{path} has {size / 2**20:.1f} MiB, and requirements may have {LARGEST >> 20}")
         content = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error

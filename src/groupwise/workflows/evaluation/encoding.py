@@ -19,7 +19,6 @@ import numpy.typing as npt
 from groupwise.workflows.blocks import (
     PLAIN,
     Activity,
-    Cancellable,
     Choice,
     Design,
     DesignError,
@@ -113,6 +112,10 @@ class Catalogue:
     most: Ints
     wages: Floats
     shifts: tuple[Floats, ...]
+    open_shares: Floats
+    staffed_wages: Floats
+    with_shifts: bool
+    only_fifo: bool = True
     rows: Floats = field(default_factory=lambda: np.zeros((64, len(ROW))))
     plain: dict[str, int] = field(default_factory=dict)
     handled: dict[Activity, int] = field(default_factory=dict)
@@ -137,6 +140,7 @@ class Catalogue:
 
     def _new_row(self, activity: Activity, known: dict[Any, int], key: Any) -> int:
         values = self._values(activity)
+        self.only_fifo = self.only_fifo and activity.handling.scheduling == "fifo"
         number = len(self.plain) + len(self.handled)
         if number == len(self.rows):
             # designs encoded before keep the smaller array, in which all their rows are
@@ -203,11 +207,6 @@ class Catalogue:
         self.staffed[staff] = servers
         return servers
 
-    def open_share(self, pool: int) -> float:
-        """The part of the week a pool is at work."""
-        shifts = self.shifts[pool]
-        return float((shifts[:, 1] - shifts[:, 0]).sum()) / WEEK if len(shifts) else 1.0
-
 
 WEEK = 168 * 3600.0
 _catalogues: dict[int, Catalogue] = {}
@@ -225,6 +224,9 @@ def catalogue_of(requirements: Requirements) -> Catalogue:
 
 def _catalogue(requirements: Requirements) -> Catalogue:
     pools = requirements.pools
+    shifts = tuple(_shifts(pool.calendar) for pool in pools.values())
+    wages = np.array([pool.wage for pool in pools.values()], np.float64)
+    shares = np.array([float((s[:, 1] - s[:, 0]).sum()) / WEEK if len(s) else 1.0 for s in shifts])
     return Catalogue(
         requirements.name,
         requirements.activities,
@@ -236,8 +238,11 @@ def _catalogue(requirements: Requirements) -> Catalogue:
         {name: number for number, name in enumerate(pools)},
         np.array([pool.least for pool in pools.values()], np.int64),
         np.array([pool.most for pool in pools.values()], np.int64),
-        np.array([pool.wage for pool in pools.values()], np.float64),
-        tuple(_shifts(pool.calendar) for pool in pools.values()),
+        wages,
+        shifts,
+        shares,
+        wages * shares,
+        any(map(len, shifts)),
     )
 
 

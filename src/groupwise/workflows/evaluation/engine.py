@@ -330,7 +330,7 @@ def over(m: Ints, x: Floats, frame: int, lost: bool) -> None:
     if kind == ORDER:
         release(m, frame, lost)
     drop_frame(m, frame)
-    if kind == PARALLEL or kind == ORDER:
+    if kind in (PARALLEL, ORDER):
         m[parent + LEFT] -= 1
         if lost:
             m[parent + MARK] = 1
@@ -341,7 +341,7 @@ def over(m: Ints, x: Floats, frame: int, lost: bool) -> None:
     elif kind == CANCELLABLE and slot == 0 and m[parent + MARK]:
         m[parent + MARK] = 0
         put(m, BEGIN, new_frame(m, m[first + 1], parent, case, 1))
-    elif lost or kind == CHOICE or kind == CANCELLABLE:
+    elif lost or kind in (CHOICE, CANCELLABLE):
         put(m, LOST if lost else DONE, parent)
     elif kind == SEQUENCE:
         if slot + 1 < m[node + COUNT]:

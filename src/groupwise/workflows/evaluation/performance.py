@@ -15,8 +15,8 @@ class Performance:
     """Means over all cases, those that are knocked out or fail among them. Times are in seconds.
 
     `cycle_time` is from a case's arrival to its end, `interval` its 95% confidence interval (analytic and schedule: the
-    value twice), `waiting` what a case spends in queues, added up over everything it does. `cost` is per case: the wages
-    of all servers for as long as they are staffed, busy or not, and what activities cost each time they are tried.
+    value twice), `waiting` what a case spends in queues, added up over everything it does. `cost` is per case: wages of
+    all servers for as long as they are staffed, busy or not, and what activities cost each time they are tried.
     `utilisation` is the busy share of each pool's staffed time. `cpu` and `memory` are the cores and bytes in use on
     average, their peaks the most that was ever in use (analytic: not known, NaN). `completed` is the share of cases
     neither knocked out nor failed. `capacity` is how many cases per second the pools could do.

@@ -6,8 +6,9 @@ What a design means, beyond what its blocks say:
   instances, what is under way or does not depend on it is still done; then the case is over.
 - A body to be cancelled is broken off after a time drawn evenly between nothing and the time it would take at mean
   durations with nobody waiting, or when it is over, if that is sooner. Then the handler begins, whatever the body did.
-- Instances: how many is drawn evenly. When enough ended well, the others are broken off; when too few can, the case ends.
-- A pool takes those waiting by the `scheduling` of its first activity that has another than fifo. Nobody is interrupted.
+- Instances: how many is drawn evenly. When enough ended well, the others are broken off; if too few do, the case ends.
+- A pool takes those waiting by the `scheduling` of its first activity that has another than fifo. Work once begun is
+  not put aside for other work.
 - Outside its hours a pool rests: what is begun is gone on with in the next shift. A week begins at time 0.
 - Every try costs what the activity costs. Durations below 0 (of a normal distribution) are 0.
 """
@@ -22,20 +23,8 @@ import numpy as np
 
 from groupwise.errors import ConfigError
 from groupwise.workflows.evaluation import engine
-from groupwise.workflows.evaluation.encoding import (
-    ACTIVITY,
-    CHOICE,
-    INSTANCES,
-    LOOP,
-    ORDER,
-    PARALLEL,
-    ROW,
-    SEQUENCE,
-    SKIP,
-    Encoded,
-    Floats,
-    Ints,
-)
+from groupwise.workflows.evaluation.encoding import ACTIVITY, INSTANCES, ORDER, ROW, Encoded, Floats, Ints
+from groupwise.workflows.evaluation.network import plain_times
 from groupwise.workflows.evaluation.performance import Performance
 
 PERCENTILES = (50, 90, 95, 99)
@@ -103,7 +92,7 @@ def _attempt(encoded: Encoded, cases: int, seed: int, trace: int, room: int) -> 
     if rate is None:
         made = np.zeros(math.ceil(cases / runs))
         memory = Memory(encoded, len(made) * runs, room, trace)
-        engine.run_batches(memory.m, memory.x, word, runs, any(map(len, catalogue.shifts)), made)
+        engine.run_batches(memory.m, memory.x, word, runs, catalogue.with_shifts, made)
         return None if memory.m[engine.FULL] else _simulated(memory, 0, len(made) * runs, made)
     first = math.ceil(cases * WARM_UP)
     memory = Memory(encoded, (first + cases) * PATIENCE, room, trace)
@@ -194,7 +183,8 @@ class Memory:
     def _lay_nodes(self, rows: dict[int, int]) -> list[int]:
         encoded, found = self.encoded, list[int]()
         links, weights = encoded.links.tolist(), encoded.weights.tolist()
-        nominal, streams = _nominal(encoded).tolist(), _streams(encoded)
+        nominal = plain_times(encoded.nodes, encoded.links, encoded.weights, encoded.rows).tolist()
+        streams = _streams(encoded)
         for index, (kind, detail, first, count) in enumerate(encoded.nodes.tolist()):
             copies = links[detail : detail + 3] if kind == INSTANCES else [0, 0, 0]
             more = links[detail : detail + 1 + 2 * links[detail]] if kind == ORDER else []
@@ -221,40 +211,6 @@ def _streams(encoded: Encoded) -> list[int]:
         taken[key] = level = taken.get(key, 0) + 1
         streams.append((kind << 52) + (level << 32) + lowest[-1] + 1)
     return streams
-
-
-def _nominal(encoded: Encoded) -> Floats:
-    """How long each block takes at mean durations with nobody waiting: when bodies are broken off goes by it."""
-    times = np.zeros(encoded.size)
-    mean, delay = ROW.index("mean"), ROW.index("delay")
-    for number, (kind, detail, first, count) in enumerate(encoded.nodes.tolist()):
-        inside = times[encoded.links[first : first + count]]
-        if kind == ACTIVITY:
-            times[number] = encoded.rows[detail, mean] + encoded.rows[detail, delay]
-        elif kind == SEQUENCE:
-            times[number] = inside.sum()
-        elif kind == PARALLEL:
-            times[number] = inside.max()
-        elif kind == CHOICE:
-            times[number] = inside @ encoded.weights[first : first + count]
-        elif kind == LOOP:
-            again = encoded.weights[first]
-            times[number] = inside[0] + again / (1 - again) * inside.sum()
-        elif kind == ORDER:
-            times[number] = _longest(inside, encoded.links[detail:])
-        elif kind != SKIP:
-            times[number] = inside[0]
-    return times
-
-
-def _longest(parts: Floats, edges: Ints) -> float:
-    ends = parts.copy()
-    begins = np.zeros(len(parts))
-    pairs = edges[1 : 1 + 2 * int(edges[0])].reshape(-1, 2).tolist()
-    for earlier, later in pairs:  # sorted by the later
-        begins[later] = max(begins[later], ends[earlier])
-        ends[later] = begins[later] + parts[later]
-    return float(ends.max())
 
 
 def _simulated(memory: Memory, first: int, last: int, made: Floats) -> Simulated:
@@ -297,10 +253,9 @@ def _tries(memory: Memory) -> tuple[Try, ...]:
 def performance_of(encoded: Encoded, found: Simulated, capacity: float, reason: str = "") -> Performance:
     """What was simulated as a `Performance`."""
     catalogue = encoded.catalogue
-    open_shares = [catalogue.open_share(pool) for pool in range(len(encoded.servers))]
-    staffed = encoded.servers * np.array(open_shares)
+    staffed = encoded.servers * catalogue.open_shares
     mean = float(found.cycle.mean())
-    throughput = catalogue.arrivals or len(found.cycle) / max(float(found.makespans.sum()), 1e-300)
+    throughput = min(catalogue.arrivals or len(found.cycle) / max(float(found.makespans.sum()), 1e-300), capacity)
     wages = float(staffed @ catalogue.wages)
     shares = found.pool_time[: len(staffed)] / (staffed * max(found.span, 1e-300))
     return Performance(
@@ -308,8 +263,8 @@ def performance_of(encoded: Encoded, found: Simulated, capacity: float, reason: 
         mean,
         confidence(found.cycle, len(found.cycle) if catalogue.arrivals is None else None),
         float(found.waiting.mean()),
-        min(throughput, capacity),
-        wages / min(throughput, capacity) + float(found.cost.mean()) if wages else float(found.cost.mean()),
+        throughput,
+        (wages / throughput if wages else 0.0) + float(found.cost.mean()),
         {name: float(share) for name, share in zip(catalogue.pool_names, shares, strict=True)},
         found.cpu,
         found.memory,

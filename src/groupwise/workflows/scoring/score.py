@@ -14,11 +14,12 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from groupwise.config.sections import ScoringSettings
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
+from groupwise.workflows.evaluation import Performance, evaluate
 from groupwise.workflows.feasibility import best_cycle_time, shortest_time
 from groupwise.workflows.requirements import Activity, Requirements, Weights
 from groupwise.workflows.rules import RuleBook, Violation, needs
@@ -39,9 +40,6 @@ from groupwise.workflows.scoring.measures import (
     halved,
     share_of,
 )
-
-if TYPE_CHECKING:
-    from groupwise.workflows.evaluation import Performance
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +178,7 @@ class Scorer:
         found = anatomy(design)
         broken = self.rules.broken(design, found.runs)
         if not broken:
-            performance = performance or _evaluated(design, self.requirements)
+            performance = performance or evaluate(design, self.requirements)
             broken = self._too_late(performance)
         if broken:
             return Score(0.0, (0.0,) * len(GROUPS), self.weights, broken=tuple(broken), performance=performance)
@@ -283,12 +281,6 @@ class Scorer:
             (full, share_of(1 - full), 0.0) if servers else NOTHING,
             (waits, share_of(1 - waits), 0.0) if servers else NOTHING,
         ]
-
-
-def _evaluated(design: Design, requirements: Requirements) -> Performance:
-    from groupwise.workflows.evaluation import evaluate  # numba, which scoring alone does not need
-
-    return evaluate(design, requirements)
 
 
 def _mean(measured: Sequence[Measured]) -> float | None:
