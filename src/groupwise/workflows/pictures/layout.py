@@ -121,7 +121,7 @@ class _Sheet:
         room = self._label_room()
         x = MARGIN
         for place, column in enumerate(self.columns.order):
-            width = max((self.sizes[vertex][0] for vertex in column if vertex < len(self.sizes)), default=0.0)
+            width = max((self._room(vertex) for vertex in column if vertex < len(self.sizes)), default=0.0)
             self.lefts.append(x)
             self.widths.append(width)
             if place < len(self.tracks):
@@ -129,6 +129,10 @@ class _Sheet:
                 x += width + BEFORE_TRACKS + TRACK * max(0, len(used) - 1)
                 self.label_starts.append(x + 7)
                 x += max(AFTER_TRACKS, room.get(place, 0.0) + 22)
+
+    def _room(self, vertex: int) -> float:
+        """The width of a node or of the name below it, whichever is more."""
+        return max([self.sizes[vertex][0], *(width_of(line, SMALL) for line in name_below(self.graph.nodes[vertex]))])
 
     def _label_room(self) -> dict[int, float]:
         """The width of the widest label in each gap."""

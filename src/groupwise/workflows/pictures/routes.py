@@ -6,8 +6,9 @@ ordered so that few flows cross and none runs along another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from groupwise.workflows.pictures.columns import Columns, Edge
 
@@ -21,15 +22,14 @@ class Track:
 
     lefts: set[float] = field(default_factory=set)
     rights: set[float] = field(default_factory=set)
+    top: float = inf
+    bottom: float = -inf
     place: int = 0
 
-    @property
-    def top(self) -> float:
-        return min(self.lefts | self.rights)
-
-    @property
-    def bottom(self) -> float:
-        return max(self.lefts | self.rights)
+    def add(self, left: float, right: float) -> None:
+        self.lefts.add(left)
+        self.rights.add(right)
+        self.top, self.bottom = min(self.top, left, right), max(self.bottom, left, right)
 
     def overlaps(self, other: Track) -> bool:
         return self.top <= other.bottom + NEAR and other.top <= self.bottom + NEAR
@@ -45,36 +45,49 @@ def tracks(columns: Columns, y: Sequence[float]) -> list[dict[Edge, Track]]:
 
 
 def _gap(columns: Columns, links: Sequence[Edge], y: Sequence[float]) -> dict[Edge, Track]:
-    shared: dict[tuple[int, ...], Track] = {}
+    shared: dict[Hashable, Track] = {}
     of: dict[Edge, Track] = {}
     for a, b in links:
-        fans_out, fans_in = len(columns.right[a]) > 1, len(columns.left[b]) > 1
-        key = (a, b) if fans_out and fans_in else (a, -1) if fans_out else (-1, b) if fans_in else (a, b)
-        track = shared.setdefault(key, Track())
-        track.lefts.add(y[a])
-        track.rights.add(y[b])
-        of[a, b] = track
+        of[a, b] = shared.setdefault(_company(columns, a, b), Track())
+        of[a, b].add(y[a], y[b])
     _place(list(shared.values()))
     return of
+
+
+def _company(columns: Columns, a: int, b: int) -> Hashable:
+    """What a link shares its track with: all out of its source, or into its target, or all that go from all to all."""
+    targets, sources = columns.right[a], columns.left[b]
+    if len(targets) == 1 or len(sources) == 1:
+        return (a, -1) if len(targets) > 1 else (-1, b) if len(sources) > 1 else (a, b)
+    goals, origins = set(targets), set(sources)
+    everyone = all(set(columns.right[one]) == goals for one in origins) and all(
+        set(columns.left[one]) == origins for one in goals
+    )
+    return (frozenset(origins), frozenset(goals)) if everyone else (a, b)
 
 
 def _place(found: list[Track]) -> None:
     """Order the tracks by what it costs to stand left of each other, then pack them."""
     count = len(found)
-    blocks: list[dict[int, int]] = [{} for _ in found]
+    behind: list[dict[int, int]] = [{} for _ in found]
+    waits = [0] * count
     for a in range(count):
         for b in range(a + 1, count):
             if found[a].overlaps(found[b]):
                 saved = _cost(found[b], found[a]) - _cost(found[a], found[b])
                 before, after = (a, b) if saved >= 0 else (b, a)
-                blocks[after][before] = abs(saved) + 1
-    left = set(range(count))
+                behind[before][after] = abs(saved) + 1
+                waits[after] += abs(saved) + 1
+    left = list(range(count))
+    placed: list[Track] = []
     while left:
-        chosen = min(left, key=lambda one: (sum(cost for other, cost in blocks[one].items() if other in left), one))
-        left.discard(chosen)
+        chosen = min(left, key=lambda one: (waits[one], one))
+        left.remove(chosen)
+        for after, cost in behind[chosen].items():
+            waits[after] -= cost
         track = found[chosen]
-        earlier = [other for number, other in enumerate(found) if number not in left and number != chosen]
-        track.place = 1 + max((other.place for other in earlier if other.overlaps(track)), default=-1)
+        track.place = 1 + max((other.place for other in placed if other.overlaps(track)), default=-1)
+        placed.append(track)
 
 
 def _cost(left: Track, right: Track) -> int:
