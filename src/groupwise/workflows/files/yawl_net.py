@@ -69,6 +69,7 @@ class Net:
         self.known = self._knowledge()
         ids = self.known.get("ids", {})
         self.names = {name: str(ids.get(name, name)) for name in self.elements}
+        self.flows: set[str] = set()
 
     def _add(self, part: Element) -> None:
         if part.name not in KINDS:
@@ -102,6 +103,7 @@ class Net:
             ways, variable = self._flows(name, part)
             flows += ways
             usual += [] if variable is None else [variable]
+        self.flows = {flow.id for flow in flows}
         nodes = tuple(self._node(name, part, spare) for name, part in self.elements.items())
         if any(_several(part) and part.find("miDataInput") == instance_input(self.id) for part in self.control.parts):
             usual.append(items_variable())
@@ -178,7 +180,10 @@ class Net:
         for one in part.all("removesTokensFromFlow"):
             sides = ("flowSource", "flowDestination")
             ends = [self._exists(one.find(side), part, "clears the flow at") for side in sides]
-            found.append(f"{self.names[ends[0]]}→{self.names[ends[1]]}")
+            flow = f"{self.names[ends[0]]}→{self.names[ends[1]]}"
+            if flow not in self.flows:
+                raise refuse(one, f"{part.get('id')!r} clears the flow {flow!r}, which does not exist")
+            found.append(flow)
         return tuple(found)
 
     def _flows(self, name: str, part: Element) -> tuple[list[Flow], Element | None]:
