@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from groupwise.workflows.graph import Graph, Node
 from groupwise.workflows.scoring.regions import TOP, Edge, Regions, find_regions
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """Counts of a graph, and the measures that follow from them.
+class Metrics(NamedTuple):
+    """Counts of a graph, and the measures that follow from them; a tuple, because it is made for every design.
 
     A connector is a node with several flows in or out; `ands`, `xors` and `ors` count splits and joins by their rule.
     """
@@ -82,7 +82,7 @@ class Metrics:
 
     def as_dict(self) -> dict[str, float]:
         """Every count and every measure by its name."""
-        names = [*self.__slots__, "cyclomatic", "connectivity", "density", "mean_degree", "cyclicity"]
+        names = [*self._fields, "cyclomatic", "connectivity", "density", "mean_degree", "cyclicity"]
         names += ["heterogeneity", "separability", "structuredness"]
         return {name: getattr(self, name) for name in names}
 
