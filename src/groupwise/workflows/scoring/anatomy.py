@@ -234,7 +234,7 @@ class _Shape:
 def _shape(count: int, edges: Edges) -> _Shape:
     arrows, nodes = _drawn(count, edges)
     rules = ["and"] * nodes
-    found = measure(arrows, rules, rules, (START, END), count)
+    found = measure(arrows, rules, rules, (START, END), count, is_order=True)
     gates = range(count + 2, nodes)
     whole, regions, cuts = found.metrics, found.regions, found.cuts
     own = whole._replace(
