@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,6 +57,12 @@ def test_the_schema_itself_is_valid_and_strict() -> None:
     value = json.loads(write(Design("d", Activity("a"))))
     value["design"]["root"]["nmae"] = 1
     assert list(VALIDATOR.iter_errors(value))
+
+
+def test_the_published_schema_is_the_one_of_today() -> None:
+    published = Path(__file__).parents[3] / "docs" / "reference" / "workflow.schema.json"
+    command = "python -m groupwise.workflows.files.json_file > docs/reference/workflow.schema.json"
+    assert json.loads(published.read_text(encoding="utf8")) == schema(), f"write it again: {command}"
 
 
 def changed(**change: Any) -> bytes:

@@ -1,4 +1,7 @@
-"""Our own JSON, which holds everything: a document, or a design in its blocks. `schema()` is published."""
+"""Our own JSON, which holds everything: a document, or a design in its blocks. `schema()` is published.
+
+python -m groupwise.workflows.files.json_file > docs/reference/workflow.schema.json
+"""
 
 from __future__ import annotations
 
@@ -82,3 +85,7 @@ def schema() -> dict[str, Any]:
 
 
 FORMAT = Format("json", "Groupwise JSON", (".json",), lambda head: b'"groupwise"' in head, read, write)
+
+
+if __name__ == "__main__":
+    print(json.dumps(schema(), indent=2, ensure_ascii=False))

@@ -8,37 +8,50 @@ from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import Format
 from groupwise.workflows.graph import Graph, Node
 from groupwise.workflows.pictures.scene import pool_of, pool_styles, without_detours
-from groupwise.workflows.pictures.style import STYLES
+from groupwise.workflows.pictures.style import INK, STYLES
 from groupwise.workflows.pictures.text import flow_label, marks_of
 
 RULES = {"and": "+", "xor": "×", "or": "○"}
-ICONS = {"instances": "⦀", "retry": "↻", "timeout": "⏱", "delay": "⏸", "due": "⚑", "priority": "▲"}
+MARKS = {
+    "instances": "{} at once",
+    "retry": "{} further tries",
+    "timeout": "limit {}",
+    "delay": "{} later",
+    "due": "due {}",
+    "priority": "priority {}",
+}
 
 
 def write(document: Document) -> bytes:
     """A flowchart from left to right; every further graph is a subgraph."""
+    graphs = [without_detours(graph) for graph in document.graphs]
     lines = ["flowchart LR"]
-    pools = pool_styles(document)
-    classes: dict[str, list[str]] = {}
-    for number, graph in enumerate(map(without_detours, document.graphs)):
-        several = len(document.graphs) > 1
-        lines += [f"  subgraph g{number} [{_quoted(graph.name)}]"] if several else []
+    for number, graph in enumerate(graphs):
+        lines += [f"  subgraph g{number} [{_quoted(graph.name)}]"] if len(graphs) > 1 else []
         lines += [f"  {line}" for line in _graph(graph, f"g{number}n")]
-        lines += ["  end"] if several else []
-        for place, node in enumerate(graph.nodes):
-            style = pools.get(pool_of(document, node))
-            if style:
-                classes.setdefault(style, []).append(f"g{number}n{place}")
-    cancelled = [
-        name for number, graph in enumerate(map(without_detours, document.graphs)) for name in _cleared(graph, number)
-    ]
-    for style, names in sorted(classes.items()):
-        lines.append(f"  classDef {style} fill:{STYLES[style].fill[0]},stroke:{STYLES[style].stroke[0]},color:#1e293b")
-        lines.append(f"  class {','.join(names)} {style}")
-    if cancelled:
-        lines.append("  classDef cleared stroke-dasharray:6 4")
-        lines.append(f"  class {','.join(dict.fromkeys(cancelled))} cleared")
+        lines += ["  end"] if len(graphs) > 1 else []
+    lines += [f"  {line}" for line in _classes(document, graphs)]
     return ("\n".join(lines) + "\n").encode()
+
+
+def _classes(document: Document, graphs: list[Graph]) -> Iterator[str]:
+    """The colours of pools, and dashes around what is cleared away."""
+    pools = pool_styles(document)
+    members: dict[str, list[str]] = {}
+    for number, graph in enumerate(graphs):
+        cleared = {name for node in graph.nodes for name in node.cancels}
+        for place, node in enumerate(graph.nodes):
+            for style in (pools.get(pool_of(document, node), ""), "cleared" if node.id in cleared else ""):
+                members.setdefault(style, []).append(f"g{number}n{place}")
+    for style in sorted(members.keys() - {""}):
+        yield f"classDef {style} {_look(style)}"
+        yield f"class {','.join(members[style])} {style}"
+
+
+def _look(style: str) -> str:
+    if style not in STYLES:
+        return "stroke-dasharray:6 4"
+    return f"fill:{STYLES[style].fill[0]},stroke:{STYLES[style].stroke[0]},color:{INK[0]}"
 
 
 def _graph(graph: Graph, prefix: str) -> Iterator[str]:
@@ -63,14 +76,9 @@ def _shape(graph: Graph, node: Node) -> str:
         rules = dict.fromkeys([RULES[node.join]] * joins + [RULES[node.split]] * splits)
         words = " ".join([*([node.name] if node.name else []), *rules]) or "cancel"
         return f"{{{_quoted(words)}}}"
-    marks = "  ".join(f"{ICONS[icon]} {text}" for icon, text in marks_of(node))
+    marks = ", ".join(MARKS[icon].format(text) for icon, text in marks_of(node))
     text = _quoted(node.label) if not marks else f'{_quoted(node.label)[:-1]}<br/>{_escaped(marks)}"'
     return f"[[{text}]]" if node.calls else f"({text})"
-
-
-def _cleared(graph: Graph, number: int) -> Iterator[str]:
-    names = {name for node in graph.nodes for name in node.cancels}
-    return (f"g{number}n{place}" for place, node in enumerate(graph.nodes) if node.id in names)
 
 
 def _quoted(text: str) -> str:
@@ -80,7 +88,7 @@ def _quoted(text: str) -> str:
 def _escaped(text: str) -> str:
     """Everything that Mermaid, Markdown or HTML would take for its own, as character codes."""
     plain = " ".join(text.split())
-    return "".join(c if c.isalnum() or c in " .,:;!?()+-–=×○%/…⦀↻⏱⏸⚑▲" else f"#{ord(c)};" for c in plain) or " "
+    return "".join(c if c.isalnum() or c in " .,:;!?()+-–=×○%/…" else f"#{ord(c)};" for c in plain) or " "
 
 
 FORMAT = Format("mermaid", "Mermaid", (".mmd", ".mermaid"), write=write)

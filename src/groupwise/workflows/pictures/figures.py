@@ -1,6 +1,7 @@
 """Figures of a simulation from its trace: who did what when, who waited, and how busy everybody was.
 
-Each is a `Scene`, to be written by `svg.svg_of` or `png.png_of`. A trace is any sequence of tries of activities.
+Each is a `Scene`, to be written by `svg.svg_of` or `png.png_of`. A trace is any sequence of tries of activities; one
+that was cut off knows less and less towards its end, and `until` leaves that away.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def without_detours(graph: Graph) -> Graph:
     flows = {flow.id: flow for flow in graph.flows}
     if len(flows) < len(graph.flows):
         return graph
-    gone: set[str] = set()
+    gone: dict[str, str] = {}
     for node in graph.nodes:
         into = [flow for flow in flows.values() if flow.target == node.id]
         out = [flow for flow in flows.values() if flow.source == node.id]
@@ -142,12 +142,20 @@ def without_detours(graph: Graph) -> Graph:
             continue
         joined = replace(into[0], target=out[0].target)
         if joined.id not in flows and joined.source != joined.target:
-            gone.add(node.id)
+            gone |= dict.fromkeys((node.id, into[0].id, out[0].id), joined.id)
             flows = {joined.id if name == into[0].id else name: flow for name, flow in flows.items()}
             flows[joined.id] = joined
             del flows[out[0].id]
-    kept = tuple(node for node in graph.nodes if node.id not in gone)
+    kept = tuple(replace(node, cancels=_still(node, gone)) for node in graph.nodes if node.id not in gone)
     return replace(graph, nodes=kept, flows=tuple(flows.values()))
+
+
+def _still(node: Node, gone: Mapping[str, str]) -> tuple[str, ...]:
+    """What a node clears away, by the names it has in the drawing."""
+    names = list(node.cancels)
+    while any(name in gone for name in names):
+        names = [gone.get(name, name) for name in names]
+    return tuple(dict.fromkeys(names))
 
 
 def pool_styles(document: Document) -> dict[str, str]:
@@ -182,7 +190,7 @@ def graph_shapes(document: Document, graph: Graph, place: Layout, pools: Mapping
 def _region(graph: Graph, place: Layout, node: Node) -> Iterator[Shape]:
     """One line around all that a node clears away: boxes, and flows in between."""
     names = set(node.cancels)
-    margin = 6.0 + 5 * sum(bool(one.cancels) and one.id in names for one in graph.nodes)
+    margin = min(5.0 + 3 * sum(bool(one.cancels) and one.id in names for one in graph.nodes), 8.0)
     inside = [_around(graph, place, one, margin) for one in graph.nodes if one.id in names]
     outside = [_around(graph, place, one, 1) for one in graph.nodes if one.id not in names]
     for flow in graph.flows:
