@@ -10,8 +10,6 @@ a trace that shows it. A design of blocks needs no search: see `check_design`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from groupwise.workflows.blocks import Design, DesignError
 from groupwise.workflows.document import Document
@@ -21,31 +19,9 @@ from groupwise.workflows.net import Net, mask_of
 from groupwise.workflows.orders import bits
 from groupwise.workflows.patience import Patience, TooFarAhead
 from groupwise.workflows.reduction import Reduced, reduce_net
-from groupwise.workflows.search import Finding, search
+from groupwise.workflows.search import Finding, Soundness, Verdict, search
 
-Verdict: TypeAlias = Literal["sound", "unsound", "unknown"]
 BOUND = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Soundness:
-    """The verdict, the rule that is broken or the reason for not knowing, and the steps that show it.
-
-    `rule` is one of "structure", "unsafe", "no way to complete", "improper completion", "dead task", "endless calls",
-    "too large"; it is empty for what is sound.
-    """
-
-    verdict: Verdict
-    rule: str = ""
-    explanation: str = ""
-    trace: tuple[str, ...] = ()
-    markings: int = 0
-
-    @property
-    def sound(self) -> bool:
-        return self.verdict == "sound"
-
-
 SOUND = Soundness("sound")
 BY_CONSTRUCTION = Soundness("sound", explanation="by construction: it is a tree of blocks")
 
