@@ -52,7 +52,8 @@ def _turned(count: int, edges: Sequence[Edge], start: int, end: int) -> tuple[li
             turned[number] = True
     for number in _closing(count, edges, turned, start):
         turned[number] = not turned[number]
-    return turned, backward
+    ahead = {end for number, edge in enumerate(edges) if not turned[number] for end in edge}
+    return turned, backward - ahead
 
 
 def _closing(count: int, edges: Sequence[Edge], turned: Sequence[bool], start: int) -> list[int]:
@@ -83,8 +84,9 @@ def _closing(count: int, edges: Sequence[Edge], turned: Sequence[bool], start: i
 def _on_the_way_back(count: int, edges: Sequence[Edge], turned: Sequence[bool], end: int) -> set[int]:
     """Nodes from which one only gets to the end by going back first."""
     forward = [edge for number, edge in enumerate(edges) if not turned[number]]
-    returning = {a for number, (a, b) in enumerate(edges) if turned[number] and a != b}
-    return _reaching(count, forward, returning) - _reaching(count, forward, {end})
+    ending = _reaching(count, forward, {end})
+    returning = {a for number, (a, b) in enumerate(edges) if turned[number] and b in ending}
+    return _reaching(count, forward, returning) - ending
 
 
 def _reaching(count: int, edges: Sequence[Edge], goals: set[int]) -> set[int]:

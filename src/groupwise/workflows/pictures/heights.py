@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 
 from groupwise.workflows.pictures.columns import Columns, Edge
 
@@ -43,8 +44,8 @@ def heights(columns: Columns, extents: Sequence[Extent], main: Sequence[Edge]) -
             if pulls[name]:
                 weight = sum(pull[1] for pull in pulls[name])
                 wish = sum((y[other] + shift) * share for other, share, shift in pulls[name]) / weight
-                most = min((y[other] - gap for other, gap in below[name]), default=wish)
-                least = max((y[other] + gap for other, gap in above[name]), default=wish)
+                least = max((y[other] + gap for other, gap in above[name]), default=-inf)
+                most = min((y[other] - gap for other, gap in below[name]), default=inf)
                 y[name] = max(min(wish, most), least)
     return [y[row[vertex]] for vertex in range(len(columns.column))]
 

@@ -6,8 +6,9 @@ ordered so that few flows cross and none runs along another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from groupwise.workflows.pictures.columns import Columns, Edge
 
@@ -21,60 +22,97 @@ class Track:
 
     lefts: set[float] = field(default_factory=set)
     rights: set[float] = field(default_factory=set)
+    top: float = inf
+    bottom: float = -inf
     place: int = 0
 
-    @property
-    def top(self) -> float:
-        return min(self.lefts | self.rights)
-
-    @property
-    def bottom(self) -> float:
-        return max(self.lefts | self.rights)
+    def add(self, left: float, right: float) -> None:
+        self.lefts.add(left)
+        self.rights.add(right)
+        self.top, self.bottom = min(self.top, left, right), max(self.bottom, left, right)
 
     def overlaps(self, other: Track) -> bool:
         return self.top <= other.bottom + NEAR and other.top <= self.bottom + NEAR
 
 
-def tracks(columns: Columns, y: Sequence[float]) -> list[dict[Edge, Track]]:
-    """The track of every link that is not straight, for each gap between columns."""
-    found: list[dict[Edge, Track]] = []
+@dataclass(slots=True)
+class Gap:
+    """The space between two columns: the track of every link that is not straight, and how many there are.
+
+    A link with a detour leaves its track short of its goal, at another height, and gets there on the last track.
+    """
+
+    tracks: dict[Edge, Track]
+    detours: dict[Edge, float]
+
+    @property
+    def places(self) -> int:
+        return max((track.place for track in self.tracks.values()), default=-1) + 1 + bool(self.detours)
+
+
+def gaps(columns: Columns, y: Sequence[float]) -> list[Gap]:
+    found: list[Gap] = []
     for column in columns.order[:-1]:
         links = [(a, b) for a in column for b in columns.right[a] if abs(y[a] - y[b]) > SAME]
-        found.append(_gap(columns, links, y))
+        tracks = _tracks(columns, links, y)
+        found.append(Gap(tracks, _detours(tracks, y)))
     return found
 
 
-def _gap(columns: Columns, links: Sequence[Edge], y: Sequence[float]) -> dict[Edge, Track]:
-    shared: dict[tuple[int, ...], Track] = {}
+def _detours(tracks: dict[Edge, Track], y: Sequence[float]) -> dict[Edge, float]:
+    """Links that would run along another which leaves from the height they arrive at, further right."""
+    found = {}
+    for (a, b), track in tracks.items():
+        beside = (other for other in tracks.values() if other is not track and other.place > track.place)
+        if any(abs(left - y[b]) < SAME for other in beside for left in other.lefts):
+            found[a, b] = y[b] + (NEAR + 1 if y[a] > y[b] else -NEAR - 1)
+    return found
+
+
+def _tracks(columns: Columns, links: Sequence[Edge], y: Sequence[float]) -> dict[Edge, Track]:
+    shared: dict[Hashable, Track] = {}
     of: dict[Edge, Track] = {}
     for a, b in links:
-        fans_out, fans_in = len(columns.right[a]) > 1, len(columns.left[b]) > 1
-        key = (a, b) if fans_out and fans_in else (a, -1) if fans_out else (-1, b) if fans_in else (a, b)
-        track = shared.setdefault(key, Track())
-        track.lefts.add(y[a])
-        track.rights.add(y[b])
-        of[a, b] = track
+        of[a, b] = shared.setdefault(_company(columns, a, b), Track())
+        of[a, b].add(y[a], y[b])
     _place(list(shared.values()))
     return of
+
+
+def _company(columns: Columns, a: int, b: int) -> Hashable:
+    """What a link shares its track with: all out of its source, or into its target, or all that go from all to all."""
+    targets, sources = columns.right[a], columns.left[b]
+    if len(targets) == 1 or len(sources) == 1:
+        return (a, -1) if len(targets) > 1 else (-1, b) if len(sources) > 1 else (a, b)
+    goals, origins = set(targets), set(sources)
+    everyone = all(set(columns.right[one]) == goals for one in origins) and all(
+        set(columns.left[one]) == origins for one in goals
+    )
+    return (frozenset(origins), frozenset(goals)) if everyone else (a, b)
 
 
 def _place(found: list[Track]) -> None:
     """Order the tracks by what it costs to stand left of each other, then pack them."""
     count = len(found)
-    blocks: list[dict[int, int]] = [{} for _ in found]
+    behind: list[dict[int, int]] = [{} for _ in found]
+    waits = [0] * count
     for a in range(count):
         for b in range(a + 1, count):
             if found[a].overlaps(found[b]):
                 saved = _cost(found[b], found[a]) - _cost(found[a], found[b])
                 before, after = (a, b) if saved >= 0 else (b, a)
-                blocks[after][before] = abs(saved) + 1
-    left = set(range(count))
+                behind[before][after] = abs(saved) + 1
+                waits[after] += abs(saved) + 1
+    left = list(range(count))
+    placed: list[Track] = []
     while left:
-        chosen = min(left, key=lambda one: (sum(cost for other, cost in blocks[one].items() if other in left), one))
-        left.discard(chosen)
+        chosen = min(left, key=lambda one: (waits[one], one))
+        left.remove(chosen)
+        for after, cost in behind[chosen].items():
+            waits[after] -= cost
         track = found[chosen]
-        earlier = [other for number, other in enumerate(found) if number not in left and number != chosen]
-        track.place = 1 + max((other.place for other in earlier if other.overlaps(track)), default=-1)
+        track.place = 1 + max((other.place for other in placed if other.overlaps(track)), default=-1)
+        placed.append(track)
 
 
 def _cost(left: Track, right: Track) -> int:

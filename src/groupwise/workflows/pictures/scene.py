@@ -92,23 +92,40 @@ class Scene:
     shapes: tuple[Shape, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A graph as it is drawn, and how far down the sheet."""
+
+    graph: Graph
+    layout: Layout
+    top: float
+
+
+def arranged(document: Document) -> list[Placed]:
+    """The graphs of a document, one below the other, each with room for its name where there are several."""
+    placed: list[Placed] = []
+    top = 0.0
+    for graph in map(without_detours, document.graphs):
+        top += MARGIN if len(document.graphs) > 1 else 0.0
+        placed.append(Placed(graph, layout(graph), top))
+        top += placed[-1].layout.height
+    return placed
+
+
 def scene(document: Document) -> Scene:
-    """Every graph of a document, one below the other, and what its colours and signs mean."""
-    pools = pool_styles(document)
+    """Every graph of a document, and what its colours and signs mean."""
+    pools, placed = pool_styles(document), arranged(document)
     shapes: list[Shape] = []
-    width, top = 0.0, 0.0
-    graphs = [without_detours(graph) for graph in document.graphs]
-    for graph in graphs:
-        if len(graphs) > 1:
-            shapes.append(Words(MARGIN, top + MARGIN + 6, graph.name, "heading"))
-            width = max(width, 2 * MARGIN + width_of(graph.name, 16))
-            top += MARGIN
-        place = layout(graph)
-        shapes += [_moved(shape, top) for shape in graph_shapes(document, graph, place, pools)]
-        width, top = max(width, place.width), top + place.height
-    legend, size = _legend(document, graphs, pools, max(width, 480.0), top)
-    shapes += legend
-    return Scene(document.name, max(width, size[0]), top + size[1], tuple(shapes))
+    width = max(one.layout.width for one in placed)
+    for one in placed:
+        if len(placed) > 1:
+            name = shortened(one.graph.name, 80)
+            shapes.append(Words(MARGIN, one.top + 6, name, "heading"))
+            width = max(width, 2 * MARGIN + width_of(name, 16))
+        shapes += [_moved(shape, one.top) for shape in graph_shapes(document, one.graph, one.layout, pools)]
+    bottom = placed[-1].top + placed[-1].layout.height
+    legend, size = _legend(document, [one.graph for one in placed], pools, max(width, 480.0), bottom)
+    return Scene(document.name, max(width, size[0]), bottom + size[1], (*shapes, *legend))
 
 
 def without_detours(graph: Graph) -> Graph:
@@ -116,7 +133,7 @@ def without_detours(graph: Graph) -> Graph:
     flows = {flow.id: flow for flow in graph.flows}
     if len(flows) < len(graph.flows):
         return graph
-    gone: set[str] = set()
+    gone: dict[str, str] = {}
     for node in graph.nodes:
         into = [flow for flow in flows.values() if flow.target == node.id]
         out = [flow for flow in flows.values() if flow.source == node.id]
@@ -125,12 +142,20 @@ def without_detours(graph: Graph) -> Graph:
             continue
         joined = replace(into[0], target=out[0].target)
         if joined.id not in flows and joined.source != joined.target:
-            gone.add(node.id)
+            gone |= dict.fromkeys((node.id, into[0].id, out[0].id), joined.id)
             flows = {joined.id if name == into[0].id else name: flow for name, flow in flows.items()}
             flows[joined.id] = joined
             del flows[out[0].id]
-    kept = tuple(node for node in graph.nodes if node.id not in gone)
+    kept = tuple(replace(node, cancels=_still(node, gone)) for node in graph.nodes if node.id not in gone)
     return replace(graph, nodes=kept, flows=tuple(flows.values()))
+
+
+def _still(node: Node, gone: Mapping[str, str]) -> tuple[str, ...]:
+    """What a node clears away, by the names it has in the drawing."""
+    names = list(node.cancels)
+    while any(name in gone for name in names):
+        names = [gone.get(name, name) for name in names]
+    return tuple(dict.fromkeys(names))
 
 
 def pool_styles(document: Document) -> dict[str, str]:
@@ -165,7 +190,8 @@ def graph_shapes(document: Document, graph: Graph, place: Layout, pools: Mapping
 def _region(graph: Graph, place: Layout, node: Node) -> Iterator[Shape]:
     """One line around all that a node clears away: boxes, and flows in between."""
     names = set(node.cancels)
-    inside = [_around(graph, place, one, 6) for one in graph.nodes if one.id in names]
+    margin = min(5.0 + 3 * sum(bool(one.cancels) and one.id in names for one in graph.nodes), 8.0)
+    inside = [_around(graph, place, one, margin) for one in graph.nodes if one.id in names]
     outside = [_around(graph, place, one, 1) for one in graph.nodes if one.id not in names]
     for flow in graph.flows:
         if flow.id in names and (flow.source in names) + (flow.target in names) != 1:
@@ -237,13 +263,13 @@ def _glyph(rule: Rule, x: float, y: float, size: float) -> Iterator[Shape]:
 
 def _task(graph: Graph, node: Node, box: Box, style: str, hint: str) -> Iterator[Shape]:
     yield Oblong(box.x, box.y, box.width, box.height, style, 8, hint)
-    strips = strips_of(graph, node)
-    for wanted, rule, x in zip(strips or (), (node.join, node.split), (box.x, box.right - STRIP), strict=False):
+    joins, splits = strips_of(graph, node)
+    for wanted, rule, x in ((joins, node.join, box.x), (splits, node.split, box.right - STRIP)):
         if wanted:
             edge = x + STRIP if x == box.x else x
             yield Line(((edge, box.y + 6), (edge, box.bottom - 6)), "icon")
             yield from _glyph(rule, x + STRIP / 2, box.middle[1], 5)
-    x, y = box.middle
+    x, y = box.middle[0] + STRIP * (joins - splits) / 2, box.middle[1]
     lines, marks = wrapped(node.label), marks_of(node)
     first = y - LINE * (len(lines) - 1) / 2 + FONT * 0.36 - (8 if marks else 0)
     for number, line in enumerate(lines):
@@ -321,7 +347,7 @@ def _legend(
     shapes: list[Shape] = []
     x, y, right = MARGIN, top + 10.0, 0.0
     for sign, words in entries:
-        words = shortened(words, 40)
+        words = shortened(words, 28)
         step = 24 + width_of(words, SMALL) + 18
         if x > MARGIN and x + step > width - MARGIN + 18:
             x, y = MARGIN, y + LEGEND_ROW

@@ -29,6 +29,10 @@ POOLS = (
     (("#dff3f3", "#66b0b0"), ("#153b3d", "#5aa5a6")),
     (("#f0f0d8", "#a9a957"), ("#35361b", "#a0a152")),
     (("#ece7e1", "#a5947f"), ("#35302a", "#9d8d79")),
+    (("#e6e6fb", "#8b8bd0"), ("#2a2a52", "#8585cb")),
+    (("#e9f7d9", "#93bb5c"), ("#2a3d17", "#8bb455")),
+    (("#fbe3ef", "#cf7fa6"), ("#43203a", "#c87aa0")),
+    (("#dfe7ec", "#7f97a6"), ("#25333c", "#7a93a3")),
 )
 
 STYLES: dict[str, Style] = {
@@ -48,6 +52,9 @@ STYLES: dict[str, Style] = {
     "mark": Style(fill=QUIET, size=11),
     "icon": Style(stroke=QUIET, width=1.2),
     "heading": Style(fill=INK, size=15, bold=True),
+    "axis": Style(stroke=("#cbd5e1", "#334155"), width=1.0),
+    "limit": Style(stroke=QUIET, width=1.0, dash=(4, 3)),
+    "lost": Style(fill=("#fde8e6", "#442423"), stroke=("#b4544a", "#e08a82"), width=1.2, dash=(3, 2)),
     **{
         f"pool{number}": Style(fill=(day[0], night[0]), stroke=(day[1], night[1]), width=1.3)
         for number, (day, night) in enumerate(POOLS)

@@ -19,6 +19,7 @@ GATE = 40.0
 ROUND = 30.0
 STRIP = 20.0
 CONDITION_LETTERS = 22
+UNBOUNDED = 1_000_000
 
 _NARROW, _WIDE = frozenset("fijlrt.,:;'|!()[]{}-/\\ I"), frozenset("mwMW@%")
 
@@ -111,7 +112,8 @@ def marks_of(node: Node) -> tuple[tuple[Icon, str], ...]:
     copies, handling = node.copies, node.handling
     marks: list[tuple[Icon, str]] = []
     if copies.most > 1:
-        count = f"{copies.least}–{copies.most}" if copies.least < copies.most else f"{copies.most}"
+        range_ = f"{copies.least}–{copies.most}" if copies.most < UNBOUNDED else f"{copies.least} or more"
+        count = range_ if copies.least < copies.most else f"{copies.most}"
         marks.append(("instances", f"{copies.enough} of {count}" if copies.enough < copies.least else count))
     if handling.retry.most:
         marks.append(("retry", f"{handling.retry.most}"))
@@ -152,15 +154,14 @@ def size_of(graph: Graph, node: Node) -> tuple[float, float]:
     marks = marks_of(node)
     inside = max([width_of(line) for line in lines] + [marks_width(marks)])
     height = LINE * len(lines) + 22 + (16 if marks else 0)
-    return max(72.0, inside + 26) + 2 * STRIP * bool(strips_of(graph, node)), max(44.0, height)
+    return max(72.0, inside + 26) + STRIP * sum(strips_of(graph, node)), max(44.0, height)
 
 
-def strips_of(graph: Graph, node: Node) -> tuple[bool, bool] | None:
-    """Whether a task of work joins or splits by itself, as tasks in YAWL do; None if neither."""
+def strips_of(graph: Graph, node: Node) -> tuple[bool, bool]:
+    """Whether a task of work joins, and whether it splits, by itself, as tasks in YAWL do."""
     if node.kind != "task" or node.silent:
-        return None
-    joins, splits = len(graph.into(node.id)) > 1, len(graph.out_of(node.id)) > 1
-    return (joins, splits) if joins or splits else None
+        return False, False
+    return len(graph.into(node.id)) > 1, len(graph.out_of(node.id)) > 1
 
 
 def name_below(node: Node) -> tuple[str, ...]:

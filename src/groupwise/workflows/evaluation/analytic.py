@@ -1,0 +1,105 @@
+"""The analytic tier: queueing formulas instead of chance, in microseconds.
+
+It is made for steady arrivals at pools that keep up with them, are always at work and take those waiting in the order
+they came. `network` has the mathematics; `simulation` says what blocks mean.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+
+from groupwise.workflows.evaluation import network
+from groupwise.workflows.evaluation.encoding import SCHEDULING, Encoded, Floats
+from groupwise.workflows.evaluation.performance import Performance
+
+_table = cache(network.gamma_table)
+
+
+def _solve(encoded: Encoded, rate: float) -> tuple[Floats, Floats]:
+    return network.solve(encoded.nodes, encoded.links, encoded.weights, encoded.rows, encoded.servers, rate, _table())
+
+
+def analyse(encoded: Encoded) -> Performance:
+    """How the design performs in the long run."""
+    catalogue = encoded.catalogue
+    rate = catalogue.arrivals or 0.0
+    found, pools = _solve(encoded, rate)
+    work = pools[:, 0] / catalogue.open_shares
+    shares = (rate * work / encoded.servers).tolist()
+    busiest = max(shares, default=0.0)
+    capacity = rate / busiest if busiest > 0 else _capacity(encoded, work)
+    throughput = min(rate, capacity) if rate else capacity
+    reason = _outside(encoded, pools, shares)
+    overloaded = rate > 0 and busiest >= 1
+    cycle = math.inf if overloaded else float(found[network.CYCLE])
+    wages = float(encoded.servers @ catalogue.staffed_wages)
+    return Performance(
+        "analytic",
+        cycle,
+        (cycle, cycle),
+        math.inf if overloaded else float(found[network.WAITING]),
+        throughput,
+        (wages / throughput if wages else 0.0) + float(found[network.SPENT]),
+        dict(zip(catalogue.pool_names, [min(share, 1.0) for share in shares], strict=True)),
+        float(found[network.CORES]),
+        float(found[network.BYTES]),
+        float(found[network.COMPLETED]),
+        capacity,
+        valid=not reason,
+        reason=reason,
+    )
+
+
+def loads(encoded: Encoded) -> dict[str, float]:
+    """The share of its servers' working time that each pool needs: from 1 on, it does not keep up."""
+    catalogue = encoded.catalogue
+    rate = catalogue.arrivals or 0.0
+    _, pools = _solve(encoded, rate)
+    shares = rate * pools[:, 0] / catalogue.open_shares / encoded.servers
+    return dict(zip(catalogue.pool_names, shares.tolist(), strict=True))
+
+
+def overload(encoded: Encoded) -> str:
+    """Which pool does not keep up and how many servers it would need; nothing if all do."""
+    for number, (name, share) in enumerate(loads(encoded).items()):
+        if share >= 1:
+            return _too_few(name, share, int(encoded.servers[number]))
+    return ""
+
+
+def capacity_of(encoded: Encoded) -> float:
+    """How many cases per second the pools could do."""
+    _, pools = _solve(encoded, 0.0)
+    return _capacity(encoded, pools[:, 0] / encoded.catalogue.open_shares)
+
+
+def _capacity(encoded: Encoded, work: Floats) -> float:
+    used = work > 0
+    return float(np.min(encoded.servers[used] / work[used])) if used.any() else math.inf
+
+
+def _too_few(name: str, share: float, servers: int) -> str:
+    needed = math.floor(share * servers * (1 + 1e-12)) + 1
+    return f"pool {name!r} has a load of {share:.2f} with {servers} servers, and needs at least {needed} to keep up"
+
+
+def _outside(encoded: Encoded, pools: Floats, shares: list[float]) -> str:
+    """Why the formulas do not hold for this design; nothing if they do."""
+    catalogue = encoded.catalogue
+    if catalogue.arrivals is None:
+        return "there are no arrivals but runs at once, and waiting is left out"
+    for number, share in enumerate(shares):
+        if share >= 1:
+            return _too_few(catalogue.pool_names[number], share, int(encoded.servers[number]))
+    for number, name in enumerate(catalogue.pool_names if catalogue.with_shifts else ()):
+        if pools[number, 0] > 0 and len(catalogue.shifts[number]):
+            return f"pool {name!r} works by a calendar"
+    if not catalogue.only_fifo:
+        for number, discipline in enumerate(encoded.disciplines()):
+            if discipline:
+                name = catalogue.pool_names[number]
+                return f"pool {name!r} takes those waiting by {SCHEDULING[discipline]!r}, not fifo"
+    return ""

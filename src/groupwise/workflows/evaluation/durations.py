@@ -1,0 +1,81 @@
+"""What the first two moments of a duration become at a pool's speed, cut off below at 0 and above by a timeout."""
+
+from __future__ import annotations
+
+import math
+
+from groupwise.workflows.requirements import Duration
+
+STEPS = 400
+SERIES = 500
+
+
+def moments(duration: Duration, speed: float = 1.0, timeout: float = math.inf) -> tuple[float, float, float]:
+    """Mean and squared coefficient of variation of one try, and the probability that it runs into the timeout."""
+    mean, scv = duration.mean / speed, duration.scv
+    if mean == 0:
+        return 0.0, 0.0, 0.0
+    if scv == 0:
+        return min(mean, timeout), 0.0, float(mean > timeout)
+    if math.isinf(timeout):
+        return (*_above_zero(mean, scv), 0.0) if duration.kind == "normal" else (mean, scv, 0.0)
+    first, second = _cut_off(duration.kind, mean, scv, timeout)
+    return first, max(second / first**2 - 1, 0.0), 1 - cdf(duration.kind, mean, scv, timeout)
+
+
+def _above_zero(mean: float, scv: float) -> tuple[float, float]:
+    """A normal duration that would be negative takes no time: E[max(0, X)] and its scv."""
+    std = mean * math.sqrt(scv)
+    ratio = mean / std
+    density = math.exp(-ratio * ratio / 2) / math.sqrt(2 * math.pi)
+    first = mean * _phi(ratio) + std * density
+    second = (mean * mean + std * std) * _phi(ratio) + mean * std * density
+    return first, second / first**2 - 1
+
+
+def _cut_off(kind: str, mean: float, scv: float, timeout: float) -> tuple[float, float]:
+    """E[min(X, τ)] = ∫ 1 − F and E[min(X, τ)²] = ∫ 2x (1 − F), both from 0 to τ, by the midpoint rule."""
+    step = timeout / STEPS
+    first = second = 0.0
+    for number in range(STEPS):
+        x = (number + 0.5) * step
+        left = 1 - cdf(kind, mean, scv, x)
+        first += left * step
+        second += 2 * x * left * step
+    return first, second
+
+
+def cdf(kind: str, mean: float, scv: float, x: float) -> float:
+    """The probability of at most `x` > 0."""
+    std = mean * math.sqrt(scv)
+    match kind:
+        case "exponential":
+            return 1 - math.exp(-x / mean)
+        case "normal":
+            return _phi((x - mean) / std)
+        case "uniform":
+            return min(max((x - mean) / (2 * math.sqrt(3) * std) + 0.5, 0.0), 1.0)
+        case "lognormal":
+            spread = math.log1p(scv)
+            return _phi((math.log(x / mean) + spread / 2) / math.sqrt(spread))
+        case "gamma":
+            return gamma_cdf(1 / scv, x / (mean * scv))
+        case _:
+            return float(x >= mean)
+
+
+def gamma_cdf(shape: float, x: float) -> float:
+    """The regularised lower incomplete gamma function, by its series."""
+    if x > shape + 40 * math.sqrt(shape) + 40:
+        return 1.0
+    term = total = math.exp(shape * math.log(x) - x - math.lgamma(shape + 1))
+    for number in range(1, SERIES):
+        term *= x / (shape + number)
+        total += term
+        if term < 1e-12 * total:
+            break
+    return min(total, 1.0)
+
+
+def _phi(x: float) -> float:
+    return 0.5 * math.erfc(-x / math.sqrt(2))

@@ -1,0 +1,327 @@
+"""A design and its requirements as flat arrays, which both compiled tiers read.
+
+What depends on the requirements alone is worked out once: a `Catalogue` keeps one row of numbers for every activity in
+every way it was ever handled. A design then is its tree in post-order (children before parents, the root last) with
+rows instead of activities.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from array import array
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from groupwise.workflows.blocks import (
+    PLAIN,
+    Activity,
+    Choice,
+    Design,
+    DesignError,
+    Instances,
+    Loop,
+    Parallel,
+    PartialOrder,
+    Sequence,
+    Skip,
+)
+from groupwise.workflows.evaluation.durations import moments
+from groupwise.workflows.orders import in_order
+from groupwise.workflows.requirements import Requirements
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+ACTIVITY, SKIP, SEQUENCE, PARALLEL, CHOICE, LOOP, ORDER, CANCELLABLE, INSTANCES = range(9)
+ROW = (
+    "number",  # of the activity in the requirements
+    "pool",  # its number, or −1: nobody is needed
+    "mean",  # of one try, at the pool's speed and with the timeout
+    "scv",
+    "failed",  # probability that one try fails, by itself or by the timeout
+    "retries",
+    "pause",
+    "growth",
+    "delay",
+    "knock_out",
+    "cost",
+    "cpu",
+    "memory",
+    "distribution",
+    "nominal",  # mean at the pool's speed without the timeout
+    "std",
+    "failure",
+    "timeout",
+    "scheduling",
+    "priority",
+    "due",
+)
+DISTRIBUTIONS = ("fixed", "exponential", "normal", "lognormal", "uniform", "gamma")
+SCHEDULING = ("fifo", "priority", "shortest", "due")
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A design as arrays.
+
+    `nodes` has four columns: kind, detail, first, count. The children of a node are `links[first : first + count]`, and
+    `weights` there are the probabilities of a choice, of a loop to go on, of a body to be cancelled. The detail is the
+    row of an activity, or where in `links` more is said: of instances the least, the most and enough, of an order the
+    number of edges and their two ends.
+    """
+
+    catalogue: Catalogue
+    nodes: Ints
+    links: Ints
+    weights: Floats
+    rows: Floats
+    servers: Ints
+
+    @property
+    def size(self) -> int:
+        return len(self.nodes)
+
+    def disciplines(self) -> Ints:
+        """How each pool takes those waiting: as its first activity that is not fifo asks for."""
+        found = np.zeros(len(self.servers), np.int64)
+        for node in self.nodes:
+            if node[0] == ACTIVITY:
+                pool, wanted = int(self.rows[node[1], 1]), int(self.rows[node[1], ROW.index("scheduling")])
+                if pool >= 0 and wanted and not found[pool]:
+                    found[pool] = wanted
+        return found
+
+
+@dataclass(slots=True, weakref_slot=True)
+class Catalogue:
+    """What of the requirements the tiers need: pools as arrays, and rows of activities as they come up."""
+
+    name: str
+    activities: dict[str, Any]
+    pools: dict[str, Any]
+    arrivals: float | None
+    runs: int
+    numbers: dict[str, int]
+    pool_names: tuple[str, ...]
+    pool_numbers: dict[str, int]
+    least: Ints
+    most: Ints
+    wages: Floats
+    shifts: tuple[Floats, ...]
+    open_shares: Floats
+    staffed_wages: Floats
+    with_shifts: bool
+    only_fifo: bool = True
+    rows: Floats = field(default_factory=lambda: np.zeros((64, len(ROW))))
+    plain: dict[str, int] = field(default_factory=dict)
+    handled: dict[Activity, int] = field(default_factory=dict)
+    seen: dict[int, tuple[Activity, int]] = field(default_factory=dict)
+    staffed: dict[tuple[tuple[str, int], ...], Ints] = field(default_factory=dict)
+
+    def row(self, activity: Activity) -> int:
+        """The row of an activity as it is handled here."""
+        if activity.handling is PLAIN:
+            found = self.plain.get(activity.name)
+            return self._new_row(activity, self.plain, activity.name) if found is None else found
+        known = self.seen.get(id(activity))
+        if known is not None:
+            return known[1]
+        row = self.handled.get(activity)
+        if row is None:
+            row = self._new_row(activity, self.handled, activity)
+        if len(self.seen) > 10_000:
+            self.seen.clear()
+        self.seen[id(activity)] = (activity, row)
+        return row
+
+    def _new_row(self, activity: Activity, known: dict[Any, int], key: Any) -> int:
+        values = self._values(activity)
+        self.only_fifo = self.only_fifo and activity.handling.scheduling == "fifo"
+        number = len(self.plain) + len(self.handled)
+        if number == len(self.rows):
+            # designs encoded before keep the smaller array, in which all their rows are
+            self.rows = np.concatenate([self.rows, np.zeros_like(self.rows)])
+        self.rows[number] = values
+        known[key] = number
+        return number
+
+    def _values(self, activity: Activity) -> list[float]:
+        name, handling = activity.name, activity.handling
+        asked = self.activities.get(name)
+        if asked is None:
+            known = ", ".join(list(self.activities)[:8])
+            raise DesignError(f"the design does {name!r}, which is no activity of {self.name!r} (there are {known})")
+        pool = handling.pool if handling.pool is not None else next(iter(asked.pools), None)
+        if pool is not None and pool not in asked.pools:
+            may = f"only {', '.join(asked.pools)} may do it" if asked.pools else "it needs nobody"
+            raise DesignError(f"{name!r} is given to the pool {pool!r}, but {may}")
+        speed = 1.0 if pool is None else self.pools[pool].speed
+        timeout = math.inf if handling.timeout is None else handling.timeout
+        mean, scv, late = moments(asked.duration, speed, timeout)
+        duration, retry = asked.duration, handling.retry
+        return [
+            self.numbers[name],
+            -1 if pool is None else self.pool_numbers[pool],
+            mean,
+            scv,
+            1 - (1 - asked.failure) * (1 - late),
+            retry.most,
+            retry.pause,
+            retry.growth,
+            handling.delay,
+            asked.knock_out,
+            asked.cost,
+            asked.cpu,
+            asked.memory,
+            DISTRIBUTIONS.index(duration.kind if duration.scv > 0 else "fixed"),
+            duration.mean / speed,
+            duration.mean / speed * math.sqrt(duration.scv),
+            asked.failure,
+            timeout,
+            SCHEDULING.index(handling.scheduling),
+            handling.priority,
+            math.inf if handling.due is None else handling.due,
+        ]
+
+    def servers(self, staff: tuple[tuple[str, int], ...]) -> Ints:
+        """How many servers each pool has: as the design says, otherwise as few as it may, and at least 1."""
+        found = self.staffed.get(staff)
+        if found is not None:
+            return found
+        servers = np.maximum(self.least, 1)
+        for pool, count in staff:
+            if pool not in self.pool_numbers:
+                known = ", ".join(self.pool_names) or "none"
+                raise DesignError(f"the design staffs {pool!r}, which is no pool of {self.name!r} (there are {known})")
+            number = self.pool_numbers[pool]
+            least, most = int(self.least[number]), int(self.most[number])
+            if not least <= count <= most:
+                raise DesignError(f"pool {pool!r} has {count} servers in the design, but may have {least} to {most}")
+            servers[number] = count
+        if len(self.staffed) > 1_000:
+            self.staffed.clear()
+        self.staffed[staff] = servers
+        return servers
+
+
+WEEK = 168 * 3600.0
+_catalogues: dict[int, Catalogue] = {}
+
+
+def catalogue_of(requirements: Requirements) -> Catalogue:
+    """The catalogue of these requirements, made once."""
+    key = id(requirements)
+    found = _catalogues.get(key)
+    if found is None:
+        found = _catalogues[key] = _catalogue(requirements)
+        weakref.finalize(requirements, _catalogues.pop, key, None)
+    return found
+
+
+def _catalogue(requirements: Requirements) -> Catalogue:
+    pools = requirements.pools
+    shifts = tuple(_shifts(pool.calendar) for pool in pools.values())
+    wages = np.array([pool.wage for pool in pools.values()], np.float64)
+    shares = np.array([float((s[:, 1] - s[:, 0]).sum()) / WEEK if len(s) else 1.0 for s in shifts])
+    return Catalogue(
+        requirements.name,
+        requirements.activities,
+        pools,
+        requirements.demand.arrivals_per_second,
+        requirements.demand.runs,
+        {name: number for number, name in enumerate(requirements.activities)},
+        tuple(pools),
+        {name: number for number, name in enumerate(pools)},
+        np.array([pool.least for pool in pools.values()], np.int64),
+        np.array([pool.most for pool in pools.values()], np.int64),
+        wages,
+        shifts,
+        shares,
+        wages * shares,
+        any(map(len, shifts)),
+    )
+
+
+def _shifts(calendar: tuple[tuple[float, float], ...]) -> Floats:
+    """Hours of the week as seconds, in order, those that touch put together."""
+    merged: list[list[float]] = []
+    for start, end in sorted(calendar):
+        if merged and start <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end)
+        else:
+            merged.append([start, end])
+    return np.array(merged, np.float64).reshape(-1, 2) * 3600
+
+
+def encode(design: Design, requirements: Requirements) -> Encoded:
+    """The arrays of a design."""
+    catalogue = catalogue_of(requirements)
+    nodes: list[int] = []
+    links: list[int] = []
+    weights: list[float] = []
+    _add(design.root, catalogue, nodes, links, weights)
+    return Encoded(
+        catalogue,
+        np.frombuffer(array("q", nodes), np.int64).reshape(-1, 4),
+        np.frombuffer(array("q", links) if links else bytes(8), np.int64),
+        np.frombuffer(array("d", weights) if weights else bytes(8)),
+        catalogue.rows,
+        catalogue.servers(design.servers),
+    )
+
+
+def _add(block: Any, catalogue: Catalogue, nodes: list[int], links: list[int], weights: list[float]) -> int:
+    """Append the block after everything inside it; its number. The most called function here, so it is a flat one."""
+    kind = type(block)
+    if kind is Activity:
+        row = catalogue.plain.get(block.name) if block.handling is PLAIN else None
+        nodes += (ACTIVITY, catalogue.row(block) if row is None else row, 0, 0)
+    elif kind is Sequence or kind is Parallel:
+        inside = [_add(part, catalogue, nodes, links, weights) for part in block.parts]
+        nodes += (SEQUENCE if kind is Sequence else PARALLEL, 0, len(links), len(inside))
+        links += inside
+        weights += (0.0,) * len(inside)
+    elif kind is Choice:
+        inside = [_add(part, catalogue, nodes, links, weights) for part in block.parts]
+        nodes += (CHOICE, 0, len(links), len(inside))
+        links += inside
+        weights += block.probabilities
+    elif kind is Skip:
+        nodes += (SKIP, 0, 0, 0)
+    elif kind is PartialOrder:
+        _add_order(block, catalogue, nodes, links, weights)
+    elif kind is Instances:
+        links += (_add(block.body, catalogue, nodes, links, weights), block.least, block.most, block.enough)
+        nodes += (INSTANCES, len(links) - 3, len(links) - 4, 1)
+        weights += (0.0, 0.0, 0.0, 0.0)
+    else:
+        loop = kind is Loop
+        links += (
+            _add(block.body, catalogue, nodes, links, weights),
+            _add(block.redo if loop else block.handler, catalogue, nodes, links, weights),
+        )
+        nodes += (LOOP if loop else CANCELLABLE, 0, len(links) - 2, 2)
+        weights += (block.again if loop else block.chance, 0.0)
+    return len(nodes) // 4 - 1
+
+
+def _add_order(
+    block: PartialOrder, catalogue: Catalogue, nodes: list[int], links: list[int], weights: list[float]
+) -> None:
+    """The parts so that every edge leads to a later one, then how many edges there are and their ends."""
+    parts, edges = block.parts, block.edges
+    if any(a > b for a, b in edges):
+        order = in_order(len(parts), edges)
+        place = {part: new for new, part in enumerate(order)}
+        parts, edges = tuple(parts[part] for part in order), frozenset((place[a], place[b]) for a, b in edges)
+    inside = [_add(part, catalogue, nodes, links, weights) for part in parts]
+    nodes += (ORDER, len(links) + len(inside), len(links), len(inside))
+    links += inside
+    links.append(len(edges))
+    for _, (earlier, later) in sorted((edge[1], edge) for edge in edges):
+        links += (earlier, later)
+    weights += (0.0,) * (len(inside) + 1 + 2 * len(edges))

@@ -1,0 +1,303 @@
+"""One run of a graph of tasks on machines: who does what when, at mean durations.
+
+`list_schedule` is what happens by itself: a task goes to the first free machine when it is ready. `heft` plans ahead:
+tasks by their way to the end, each on the machine and in the gap where it ends first. What one machine hands to another
+takes time (`transfer`); on the same machine it takes none.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from groupwise.errors import ConfigError
+from groupwise.workflows.blocks import (
+    Activity,
+    Block,
+    Design,
+    DesignError,
+    Parallel,
+    PartialOrder,
+    Skip,
+    activities,
+    walk,
+)
+from groupwise.workflows.blocks import Sequence as SequenceBlock
+from groupwise.workflows.evaluation.encoding import ROW, catalogue_of, encode
+from groupwise.workflows.evaluation.performance import Performance
+from groupwise.workflows.orders import find_ring, in_order
+from groupwise.workflows.requirements import Requirements
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Tasks with what each takes on every machine (inf: it cannot be done there), and what follows what.
+
+    `after` maps (earlier, later) to the seconds it takes to hand on from one machine to another. A `machine` of −1 in a
+    schedule stands for nobody: tasks that need nobody take what they take, and are never in each other's way.
+    """
+
+    names: tuple[str, ...]
+    durations: tuple[tuple[float, ...], ...]
+    after: Mapping[tuple[int, int], float]
+    alone: Mapping[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        count = len(self.names)
+        ring = find_ring(count, frozenset(self.after))
+        if ring:
+            raise ConfigError(f"tasks wait for each other in a ring: {' → '.join(self.names[t] for t in ring)}")
+        for task, row in enumerate(self.durations):
+            if task not in self.alone and not any(math.isfinite(time) for time in row):
+                raise ConfigError(f"no machine can do {self.names[task]!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """When and where a task is done."""
+
+    task: str
+    machine: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """All tasks, in the order in which they begin."""
+
+    placed: tuple[Placed, ...]
+
+    @property
+    def makespan(self) -> float:
+        return max((one.end for one in self.placed), default=0.0)
+
+
+def transfer(size: float, bandwidth: float) -> float:
+    """Seconds to hand on `size` bytes at `bandwidth` bytes per second."""
+    return size / bandwidth
+
+
+def upward_ranks(work: Work) -> list[float]:
+    """The mean time from the beginning of each task to the end of all, the way HEFT orders them."""
+    ranks = [0.0] * len(work.names)
+    for task in reversed(in_order(len(work.names), frozenset(work.after))):
+        times = [time for time in work.durations[task] if math.isfinite(time)]
+        mean = work.alone[task] if task in work.alone else sum(times) / len(times)
+        ranks[task] = mean + max((hand + ranks[b] for (a, b), hand in work.after.items() if a == task), default=0.0)
+    return ranks
+
+
+def heft(work: Work) -> Schedule:
+    """Heterogeneous earliest finish time: Topcuoglu, Hariri and Wu, IEEE TPDS 13 (2002), with insertion into gaps."""
+    ranks = upward_ranks(work)
+    place = {task: number for number, task in enumerate(in_order(len(work.names), frozenset(work.after)))}
+    before = _before(work)
+    busy: list[list[tuple[float, float]]] = [[] for _ in work.durations[0]] if work.durations else []
+    done: dict[int, Placed] = {}
+    for task in sorted(range(len(work.names)), key=lambda t: (-ranks[t], place[t])):
+        best = min(_options(work, before[task], task, busy, done), key=lambda one: one.end)
+        if best.machine >= 0:
+            busy[best.machine].append((best.start, best.end))
+            busy[best.machine].sort()
+        done[task] = best
+    return _schedule(done)
+
+
+def _before(work: Work) -> list[list[tuple[int, float]]]:
+    found: list[list[tuple[int, float]]] = [[] for _ in work.names]
+    for (earlier, later), hand in work.after.items():
+        found[later].append((earlier, hand))
+    return found
+
+
+def _options(
+    work: Work,
+    before: list[tuple[int, float]],
+    task: int,
+    busy: list[list[tuple[float, float]]],
+    done: Mapping[int, Placed],
+) -> list[Placed]:
+    """The task as early as it goes on every machine that can do it."""
+    if task in work.alone:
+        start = max((done[earlier].end for earlier, _ in before), default=0.0)
+        return [Placed(work.names[task], -1, start, start + work.alone[task])]
+    found = []
+    for machine, time in enumerate(work.durations[task]):
+        if math.isfinite(time):
+            ready = _ready(before, done, machine)
+            start = _first_gap(busy[machine], ready, time)
+            found.append(Placed(work.names[task], machine, start, start + time))
+    return found
+
+
+def _ready(before: list[tuple[int, float]], done: Mapping[int, Placed], machine: int) -> float:
+    ends = (done[earlier].end + (hand if done[earlier].machine != machine else 0.0) for earlier, hand in before)
+    return max(ends, default=0.0)
+
+
+def _first_gap(busy: Sequence[tuple[float, float]], ready: float, time: float) -> float:
+    for start, end in busy:
+        if ready + time <= start:
+            return ready
+        ready = max(ready, end)
+    return ready
+
+
+def list_schedule(work: Work) -> Schedule:
+    """Whoever is ready first (then: stands first) gets the machine that can begin it first."""
+    before = _before(work)
+    left = [len(earlier) for earlier in before]
+    free = [0.0] * (len(work.durations[0]) if work.durations else 0)
+    waiting = [(0.0, task) for task in range(len(work.names)) if not left[task]]
+    done: dict[int, Placed] = {}
+    followers: list[list[int]] = [[] for _ in work.names]
+    for earlier, later in sorted(work.after):
+        followers[earlier].append(later)
+    while waiting:
+        _, task = heapq.heappop(waiting)
+        if task in work.alone:
+            done[task] = _options(work, before[task], task, [], done)[0]
+        else:
+            able = [m for m, time in enumerate(work.durations[task]) if math.isfinite(time)]
+            starts = {m: max(_ready(before[task], done, m), free[m]) for m in able}
+            machine = min(able, key=lambda m: (starts[m], m))
+            done[task] = Placed(
+                work.names[task], machine, starts[machine], starts[machine] + work.durations[task][machine]
+            )
+            free[machine] = done[task].end
+        for later in followers[task]:
+            left[later] -= 1
+            if not left[later]:
+                heapq.heappush(waiting, (max(done[earlier].end for earlier, _ in before[later]), later))
+    return _schedule(done)
+
+
+def _schedule(done: Mapping[int, Placed]) -> Schedule:
+    return Schedule(tuple(sorted(done.values(), key=lambda one: (one.start, one.end, one.task))))
+
+
+def is_one_run(design: Design, requirements: Requirements) -> bool:
+    """Whether a design is one run of a plain graph of tasks: no choices, loops, failures, knock-outs or calendars."""
+    demand = requirements.demand
+    if demand.arrivals_per_second is not None or demand.runs != 1:
+        return False
+    certain = Activity | Skip | SequenceBlock | Parallel | PartialOrder
+    if not all(isinstance(block, certain) for block in walk(design.root)):
+        return False
+    known = requirements.activities
+    asked = [known[activity.name] for activity in activities(design.root) if activity.name in known]
+    sure = all(one.failure == 0 and one.knock_out == 0 for one in asked)
+    handlings = [activity.handling for activity in activities(design.root)]
+    plain = all(h.timeout is None and h.scheduling == "fifo" and h.delay == 0 for h in handlings)
+    return sure and plain and not any(pool.calendar for pool in requirements.pools.values())
+
+
+def work_of(design: Design, requirements: Requirements, any_pool: bool = False) -> tuple[Work, tuple[str, ...]]:
+    """One run of a design as work for machines, and the pool of every machine.
+
+    A task goes to the pool the design gives it to; with `any_pool` to any that may do it, and `heft` chooses.
+    """
+    catalogue, servers = catalogue_of(requirements), encode(design, requirements).servers
+    machines = tuple(name for name, count in zip(catalogue.pool_names, servers, strict=True) for _ in range(count))
+    tasks = list(activities(design.root))
+    number = {task.name: index for index, task in enumerate(tasks)}
+    durations, alone = [], {}
+    for index, task in enumerate(tasks):
+        row = catalogue.rows[catalogue.row(task)]
+        asked = requirements.activities[task.name]
+        if row[1] < 0:
+            alone[index] = float(row[ROW.index("mean")])
+        given = {catalogue.pool_names[int(row[1])]} if row[1] >= 0 else set()
+        may = set(asked.pools) if any_pool and task.handling.pool is None else given
+        speeds = [requirements.pools[pool].speed if pool in may else 0.0 for pool in machines]
+        durations.append(tuple(asked.duration.mean / speed if speed else math.inf for speed in speeds))
+    after: dict[tuple[int, int], float] = {}
+    _follow(design.root, frozenset(), number, after)
+    return Work(tuple(task.name for task in tasks), tuple(durations), after, alone), machines
+
+
+def _follow(
+    block: Block, before: frozenset[int], number: Mapping[str, int], after: dict[tuple[int, int], float]
+) -> frozenset[int]:
+    """Note what each activity waits for; the activities that what comes next has to wait for."""
+    match block:
+        case Activity(name):
+            after.update({(earlier, number[name]): 0.0 for earlier in before})
+            return frozenset({number[name]})
+        case Skip():
+            return before
+        case SequenceBlock(parts):
+            for part in parts:
+                before = _follow(part, before, number, after)
+            return before
+        case Parallel(parts):
+            return frozenset().union(*(_follow(part, before, number, after) for part in parts))
+        case PartialOrder(parts, edges):
+            ends: dict[int, frozenset[int]] = {}
+            for part in in_order(len(parts), edges):
+                earlier = [ends[a] for a, b in edges if b == part]
+                ends[part] = _follow(parts[part], frozenset().union(*earlier) if earlier else before, number, after)
+            return frozenset().union(*ends.values())
+        case _:
+            raise DesignError(f"a {type(block).__name__.lower()} cannot be scheduled ahead; simulate it")
+
+
+def schedule_design(design: Design, requirements: Requirements) -> tuple[Schedule, Performance]:
+    """One run of a design at mean durations: its schedule, and how it performs."""
+    work, machines = work_of(design, requirements)
+    found = list_schedule(work)
+    return found, _performance(design, requirements, found, machines)
+
+
+def _performance(design: Design, requirements: Requirements, found: Schedule, machines: tuple[str, ...]) -> Performance:
+    catalogue, span = catalogue_of(requirements), found.makespan
+    asked = {one.task: requirements.activities[one.task] for one in found.placed}
+    staffed = {name: machines.count(name) for name in catalogue.pool_names}
+    busy = dict.fromkeys(catalogue.pool_names, 0.0)
+    for one in found.placed:
+        if one.machine >= 0:
+            busy[machines[one.machine]] += one.end - one.start
+    wages = sum(staffed[name] * pool.wage for name, pool in requirements.pools.items())
+    per_second = 1 / span if span > 0 else 0.0
+    valid = is_one_run(design, requirements)
+    most = max((staffed[name] and busy[name] / staffed[name] for name in staffed), default=0.0)
+    return Performance(
+        "schedule",
+        span,
+        (span, span),
+        _waiting(design, requirements, found),
+        per_second if span > 0 else math.inf,
+        wages * span + sum(activity.cost for activity in asked.values()),
+        {name: busy[name] / staffed[name] * per_second for name in staffed},
+        sum(asked[one.task].cpu * (one.end - one.start) for one in found.placed) * per_second,
+        sum(asked[one.task].memory * (one.end - one.start) for one in found.placed) * per_second,
+        1.0,
+        1 / most if most > 0 else math.inf,
+        _peak(found, {name: activity.cpu for name, activity in asked.items()}),
+        _peak(found, {name: activity.memory for name, activity in asked.items()}),
+        valid=valid,
+        reason="" if valid else "it is not one run of tasks that surely happen, staffed all the time and taken in turn",
+    )
+
+
+def _waiting(design: Design, requirements: Requirements, found: Schedule) -> float:
+    work, _ = work_of(design, requirements)
+    end = {one.task: one.end for one in found.placed}
+    start = {one.task: one.start for one in found.placed}
+    ready = dict.fromkeys(work.names, 0.0)
+    for earlier, later in work.after:
+        ready[work.names[later]] = max(ready[work.names[later]], end[work.names[earlier]])
+    return sum(start[name] - ready[name] for name in work.names)
+
+
+def _peak(found: Schedule, demand: Mapping[str, float]) -> float:
+    begins_ends = [((one.start, 1, one.task), (one.end, 0, one.task)) for one in found.placed]
+    steps = sorted(step for both in begins_ends for step in both)
+    now = most = 0.0
+    for _, begins, task in steps:
+        now += demand[task] if begins else -demand[task]
+        most = max(most, now)
+    return most

@@ -1,0 +1,299 @@
+"""Discrete-event simulation of a design: what really happens, within a confidence interval.
+
+What a design means, beyond what its blocks say:
+
+- A knock-out, or a task that fails in its last try, ends the case. Beside it in a parallel block, in an order or among
+  instances, what is under way or does not depend on it is still done; then the case is over.
+- A body to be cancelled is broken off after a time drawn evenly between nothing and the time it would take at mean
+  durations with nobody waiting, or when it is over, if that is sooner. Then the handler begins, whatever the body did.
+- Instances: how many is drawn evenly. When enough ended well, the others are broken off; if too few do, the case ends.
+- A pool takes those waiting by the `scheduling` of its first activity that has another than fifo. Work once begun is
+  not put aside for other work.
+- Outside its hours a pool rests: what is begun is gone on with in the next shift. A week begins at time 0.
+- Every try costs what the activity costs. Durations below 0 (of a normal distribution) are 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from groupwise.errors import ConfigError
+from groupwise.workflows.evaluation import engine
+from groupwise.workflows.evaluation.encoding import ACTIVITY, INSTANCES, ORDER, ROW, Encoded, Floats, Ints
+from groupwise.workflows.evaluation.network import plain_times
+from groupwise.workflows.evaluation.performance import Performance
+
+PERCENTILES = (50, 90, 95, 99)
+WARM_UP = 0.2
+BATCHES = 20
+PATIENCE = 2
+"""How many times as many cases may arrive as are measured, until the last of those is over."""
+STUDENT = {20: 2.093}  # 97.5% quantile for 19 degrees of freedom
+LARGEST = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One try of an activity. `server` is −1 where nobody is needed; `outcome` is "done", "failed" or "broken off"."""
+
+    case: int
+    activity: str
+    ready: float
+    start: float
+    end: float
+    pool: str | None
+    server: int
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What was measured, case by case in the order of arrival, after the warm-up."""
+
+    cycle: Floats
+    waiting: Floats
+    cost: Floats
+    completed: Ints
+    makespans: Floats
+    span: float
+    pool_time: Floats
+    cpu: float
+    memory: float
+    cpu_peak: float
+    memory_peak: float
+    trace: tuple[Try, ...] = ()
+
+
+def simulate(encoded: Encoded, cases: int, seed: int = 0, trace: int = 0) -> Simulated:
+    """Simulate `cases` cases after the warm-up; keep the first `trace` tries of all."""
+    if cases < 1:
+        raise ConfigError(f"cases is {cases} but must be at least 1")
+    room = 1 << 10
+    while room <= LARGEST:
+        found = _attempt(encoded, cases, seed, trace, room)
+        if found is not None:
+            return found
+        room *= 4
+    raise ConfigError(
+        f"more than {LARGEST:,} things are under way at once: the design is overloaded or has too many copies",
+        hint="simulate fewer cases, or add servers",
+    )
+
+
+def _attempt(encoded: Encoded, cases: int, seed: int, trace: int, room: int) -> Simulated | None:
+    """The simulation with room for so many frames, events and cases; None if that was too little."""
+    catalogue = encoded.catalogue
+    runs, rate = catalogue.runs, catalogue.arrivals
+    word = np.uint64(seed & (2**64 - 1))
+    if rate is None:
+        made = np.zeros(math.ceil(cases / runs))
+        memory = Memory(encoded, len(made) * runs, room, trace)
+        engine.run_batches(memory.m, memory.x, word, runs, catalogue.with_shifts, made)
+        return None if memory.m[engine.FULL] else _simulated(memory, 0, len(made) * runs, made)
+    first = math.ceil(cases * WARM_UP)
+    memory = Memory(encoded, (first + cases) * PATIENCE, room, trace)
+    engine.run_arrivals(memory.m, memory.x, word, rate, first, first + cases - 1)
+    return None if memory.m[engine.FULL] else _simulated(memory, first, first + cases, np.zeros(0))
+
+
+class Memory:
+    """The two arrays of the engine, laid out: head, blocks, rows and pools, then everything that changes."""
+
+    def __init__(self, encoded: Encoded, cases: int, room: int, trace: int) -> None:
+        self.encoded = encoded
+        self.whole = [0] * engine.HEAD
+        self.real = [0.0] * engine.HEAD
+        self.pools = self._lay_pools()
+        nodes = self._lay_nodes(self._lay_rows())
+        self.parts: list[tuple[int, int]] = []
+        self.length = len(self.whole)
+        frames = self._part(room, engine.FRAME_FIELDS)
+        running = self._part(room, engine.CASE_FIELDS + encoded.size)
+        events = self._part(2 * room, engine.EVENT_FIELDS)
+        agenda = self._part(room, engine.AGENDA_FIELDS)
+        queues = [self._part(room, engine.EVENT_FIELDS) for _ in self.pools]
+        self.kept = self._part(cases, engine.KEPT)
+        self.trace = self._part(trace, engine.TRACE_FIELDS)
+        self.m, self.x = np.zeros(self.length, np.int64), np.zeros(self.length)
+        self.m[: len(self.whole)], self.x[: len(self.real)] = self.whole, self.real
+        self._chain(frames, room, engine.FRAME_FIELDS, engine.AFTER)
+        self._chain(running, room, engine.CASE_FIELDS + encoded.size, engine.NEXT)
+        self.m[self.kept : self.trace : engine.KEPT] = -1
+        for pool, queue in zip(self.pools, queues, strict=True):
+            self.m[pool + engine.QUEUE_BASE], self.m[pool + engine.QUEUE_ROOM] = queue, room
+        self.x[engine.WINDOW_START] = self.x[engine.WINDOW_END] = math.inf
+        for place, value in (
+            (engine.FREE_FRAME, frames),
+            (engine.FREE_CASE, running),
+            (engine.EVENT_BASE, events),
+            (engine.EVENT_ROOM, 2 * room),
+            (engine.AGENDA_BASE, agenda),
+            (engine.AGENDA_ROOM, room),
+            (engine.CASE_BASE, self.kept),
+            (engine.CASE_ROOM, cases),
+            (engine.TRACE_BASE, self.trace),
+            (engine.TRACE_ROOM, trace),
+            (engine.ROOT, nodes[-1]),
+        ):
+            self.m[place] = value
+
+    def _part(self, count: int, fields: int) -> int:
+        start = self.length
+        self.length += count * fields
+        return start
+
+    def _chain(self, start: int, count: int, fields: int, link: int) -> None:
+        """Free records, each naming the next; −1 at the last."""
+        places = start + fields * np.arange(count)
+        self.m[places[:-1] + link] = places[1:]
+        self.m[places[-1] + link] = -1
+
+    def _lay(self, whole: list[int], real: list[float]) -> int:
+        start, size = len(self.whole), max(len(whole), len(real))
+        self.whole += whole + [0] * (size - len(whole))
+        self.real += real + [0.0] * (size - len(real))
+        return start
+
+    def _lay_pools(self) -> list[int]:
+        found = []
+        disciplines = self.encoded.disciplines()
+        for pool, servers in enumerate(self.encoded.servers.tolist()):
+            shifts = self.encoded.catalogue.shifts[pool]
+            base = len(self.whole) + engine.POOL_FIELDS + shifts.size
+            whole = [servers, 0, int(disciplines[pool]), 0, len(shifts), 0, 0, base, pool]
+            real = [0.0] * engine.POOL_FIELDS + shifts.ravel().tolist()
+            found.append(self._lay(whole + [0] * (shifts.size + servers), real))
+        return found
+
+    def _lay_rows(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        retries, distribution = ROW.index("retries"), ROW.index("distribution")
+        for kind, row in self.encoded.nodes[:, :2].tolist():
+            if kind == ACTIVITY:
+                values = self.encoded.rows[row].tolist()
+                pool = int(values[1])
+                whole = [self.pools[pool] if pool >= 0 else -1, int(values[0])]
+                found[row] = self._lay([*whole, int(values[retries]), int(values[distribution])], values)
+        return found
+
+    def _lay_nodes(self, rows: dict[int, int]) -> list[int]:
+        encoded, found = self.encoded, list[int]()
+        links, weights = encoded.links.tolist(), encoded.weights.tolist()
+        nominal = plain_times(encoded.nodes, encoded.links, encoded.weights, encoded.rows).tolist()
+        streams = _streams(encoded)
+        for index, (kind, detail, first, count) in enumerate(encoded.nodes.tolist()):
+            copies = links[detail : detail + 3] if kind == INSTANCES else [0, 0, 0]
+            more = links[detail : detail + 1 + 2 * links[detail]] if kind == ORDER else []
+            inside = [found[child] for child in links[first : first + count]]
+            whole = [kind, rows[detail] if kind == ACTIVITY else 0, count, streams[index], index, *copies]
+            real = [nominal[index]] + [0.0] * (engine.CHILDREN - 1) + weights[first : first + count]
+            found.append(self._lay(whole + inside + more, real if count else real[:1]))
+        return found
+
+
+def _streams(encoded: Encoded) -> list[int]:
+    """What random numbers are drawn for, the same in every design: an activity, or a block by its first activity."""
+    lowest: list[int] = []
+    taken: dict[tuple[int, int], int] = {}
+    streams: list[int] = []
+    for kind, detail, first, count in encoded.nodes.tolist():
+        if kind == ACTIVITY:
+            lowest.append(int(encoded.rows[detail, 0]))
+            streams.append(lowest[-1])
+            continue
+        inside = encoded.links[first : first + count]
+        lowest.append(min((lowest[child] for child in inside), default=-1))
+        key = (kind, lowest[-1])
+        taken[key] = level = taken.get(key, 0) + 1
+        streams.append((kind << 52) + (level << 32) + lowest[-1] + 1)
+    return streams
+
+
+def _simulated(memory: Memory, first: int, last: int, made: Floats) -> Simulated:
+    x = memory.x
+    whole = memory.m[memory.kept : memory.trace].reshape(-1, engine.KEPT)[first:last]
+    real = x[memory.kept : memory.trace].reshape(-1, engine.KEPT)[first:last]
+    done = whole[:, engine.OUTCOME] >= 0
+    span = float(made.sum()) if len(made) else float(x[engine.WINDOW_END] - x[engine.WINDOW_START])
+    per_second = 1 / span if 0 < span < math.inf else 0.0
+    return Simulated(
+        real[done, engine.CYCLE],
+        real[done, engine.WAITED],
+        real[done, engine.SPENT],
+        whole[done, engine.OUTCOME],
+        made,
+        span,
+        np.array([x[pool + engine.BUSY_TIME] for pool in memory.pools]),
+        float(x[engine.CPU_TIME] * per_second),
+        float(x[engine.MEMORY_TIME] * per_second),
+        float(x[engine.CPU_PEAK]),
+        float(x[engine.MEMORY_PEAK]),
+        _tries(memory),
+    )
+
+
+def _tries(memory: Memory) -> tuple[Try, ...]:
+    catalogue = memory.encoded.catalogue
+    names, pools = list(catalogue.activities), catalogue.pool_names
+    words = {1: "done", 0: "failed", -1: "broken off"}
+    count = int(memory.m[engine.TRACED])
+    stop = memory.trace + count * engine.TRACE_FIELDS
+    whole = memory.m[memory.trace : stop].reshape(count, engine.TRACE_FIELDS).tolist()
+    real = memory.x[memory.trace : stop].reshape(count, engine.TRACE_FIELDS).tolist()
+    return tuple(
+        Try(case, names[activity], *times[2:5], pools[pool] if pool >= 0 else None, server, words[outcome])
+        for (case, activity, *_, pool, server, outcome), times in zip(whole, real, strict=True)
+    )
+
+
+def performance_of(encoded: Encoded, found: Simulated, capacity: float, reason: str = "") -> Performance:
+    """What was simulated as a `Performance`."""
+    catalogue = encoded.catalogue
+    staffed = encoded.servers * catalogue.open_shares
+    mean = float(found.cycle.mean())
+    throughput = min(catalogue.arrivals or len(found.cycle) / max(float(found.makespans.sum()), 1e-300), capacity)
+    wages = float(staffed @ catalogue.wages)
+    shares = found.pool_time[: len(staffed)] / (staffed * max(found.span, 1e-300))
+    return Performance(
+        "simulation",
+        mean,
+        confidence(found.cycle, len(found.cycle) if catalogue.arrivals is None else None),
+        float(found.waiting.mean()),
+        throughput,
+        (wages / throughput if wages else 0.0) + float(found.cost.mean()),
+        {name: float(share) for name, share in zip(catalogue.pool_names, shares, strict=True)},
+        found.cpu,
+        found.memory,
+        float(found.completed.mean()),
+        capacity,
+        found.cpu_peak,
+        found.memory_peak,
+        dict(zip(PERCENTILES, map(float, np.percentile(found.cycle, PERCENTILES)), strict=True)),
+        not reason,
+        reason,
+    )
+
+
+def confidence(values: Floats, batches: int | None = None) -> tuple[float, float]:
+    """The 95% interval of the mean, by batch means: neighbours resemble each other, long batches hardly do."""
+    mean = float(values.mean())
+    count = min(batches or BATCHES, BATCHES, len(values))
+    if count < BATCHES:
+        return (mean, mean) if count < 2 else (-math.inf, math.inf)
+    means = np.array([batch.mean() for batch in np.array_split(values, count)])
+    half = STUDENT[BATCHES] * float(means.std(ddof=1)) / math.sqrt(count)
+    return mean - half, mean + half
+
+
+def queue_lengths(tries: Sequence[Try], pool: str) -> list[tuple[float, int]]:
+    """How many wait for a pool, each time that changes."""
+    steps = sorted([(t.ready, 1) for t in tries if t.pool == pool] + [(t.start, -1) for t in tries if t.pool == pool])
+    waiting, found = 0, []
+    for time, change in steps:
+        waiting += change
+        found.append((time, waiting))
+    return found
