@@ -8,11 +8,12 @@ names one) and gets nets as JSON over a pipe. Both sides judge the same nets in 
 check is timed, in seconds of the processor: pm4py's `check_soundness` (WOFLAN) once, ours as the median of five. A net
 that pm4py has not decided after --limit seconds counts as undecided, and for the speed as if it had been decided then.
 
-Nets: block designs of 6, 10, 20 and 30 activities, and the graphs of tests/workflows/defects.py with their originals, as
-far as they have neither or-joins nor cancellation, which pm4py does not know. Claims: the share of defects found and of
-sound graphs passed over all of those graphs, or-joins and cancellation included; how many of these verdicts the brute
-force of tests/workflows/oracle.py confirms; agreement with pm4py on the nets it decides, and what brute force says where
-the two differ; and how many times faster ours is, on designs of 30 activities and on all nets (medians with quartiles).
+Nets: block designs of 6, 10, 20 and 30 activities, and the graphs of tests/workflows/defects.py with their originals,
+as far as they have neither or-joins nor cancellation, which pm4py does not know. Claims: the share of defects found and
+of sound graphs passed over all of those graphs, or-joins and cancellation included; how many of these verdicts the
+brute force of tests/workflows/oracle.py confirms; agreement with pm4py on the nets it decides, and what brute force
+says where the two differ; and how many times faster ours is, on designs of 30 activities and on all nets (medians with
+quartiles).
 """
 
 from __future__ import annotations
@@ -203,9 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", help="the Python of an environment that has pm4py")
     parser.add_argument("--limit", type=float, default=5.0, help="seconds that pm4py has for a net")
-    parser.add_argument(
-        "--designs", type=int, default=30, help="block designs of each size, and four times as many small ones"
-    )
+    parser.add_argument("--designs", type=int, default=30, help="block designs of each size (small: 4 times)")
     parser.add_argument("--graphs", type=int, default=420, help="graphs with a seeded defect")
     parser.add_argument("--markings", type=int, default=1_000, help="markings the second opinion may look at")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
