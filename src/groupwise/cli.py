@@ -43,6 +43,15 @@ COMMANDS = {
     ),
     "chat": ("groupwise.commands.chat:chat", "Talk to a run's language model."),
     "export": ("groupwise.commands.export:export", "Write a run's language model as a Hugging Face folder."),
+    "check": ("groupwise.commands.workflow_check:check", "Check whether a workflow is sound and keeps its rules."),
+    "simulate": ("groupwise.commands.workflow_simulate:simulate", "Tell how a workflow performs."),
+    "score": ("groupwise.commands.workflow_score:score_file", "Score a workflow, and explain the score."),
+    "convert": ("groupwise.commands.workflow_files:convert", "Write a workflow in another format."),
+    "diff": ("groupwise.commands.workflow_files:diff", "Tell what differs between two workflows."),
+    "requirements": (
+        "groupwise.commands.workflow_files:requirements",
+        "Make requirements from an event log or a text, or check that they can be met.",
+    ),
     "doctor": (
         "groupwise.commands.doctor:doctor",
         "Check this machine, and a settings file before a run.",

@@ -9,12 +9,16 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 
 from groupwise.agents.strategies import registry
 from groupwise.cli import COMMANDS, CONFIG_COMMANDS
 from groupwise.config import TrainingConfig
 from groupwise.rewards.finding import KNOWN
+from groupwise.workflows.requirements import schema
+from groupwise.workflows.scoring.measures import GROUPS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -45,6 +49,20 @@ def test_the_python_of_the_pages_on_control_runs(page: str) -> None:
     assert code
     for block in code:
         exec(compile(block, page, "exec"), {"__name__": page})  # noqa: S102
+
+
+def test_the_python_of_the_page_on_workflows_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    for block in blocks(ROOT / "docs" / "workflows.md", "python"):
+        exec(compile(block, "workflows.md", "exec"), {"__name__": "workflows"})  # noqa: S102
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == list(GROUPS)
+
+
+def test_the_requirements_of_the_page_on_workflows_are_read() -> None:
+    (block,) = blocks(ROOT / "docs" / "workflows.md", "yaml")
+    jsonschema.validate(yaml.safe_load(block), schema())
 
 
 def test_the_python_of_the_page_on_conversations_runs() -> None:

@@ -79,6 +79,12 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
             read_requirements(tmp_path / name)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_requirements(tmp_path / "nowhere.yaml")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        read_requirements(tmp_path / "deep.json")
+    (tmp_path / "endless.yaml").write_text("name: x\nactivities: {a: {duration: {mean: .inf}}}")
+    with pytest.raises(ConfigError, match="activities.a.duration.mean"):
+        read_requirements(tmp_path / "endless.yaml")
     (tmp_path / "large.yaml").write_bytes(b"#" * (11 << 20))
-    with pytest.raises(ConfigError, match="11 MiB, and requirements may have 10"):
+    with pytest.raises(ConfigError, match="11.0 MiB, and requirements may have 2"):
         read_requirements(tmp_path / "large.yaml")

@@ -64,7 +64,7 @@ class Dialect:
     options: Mapping[str, Any]
 
     def body(self, model: str, messages: Sequence[Mapping[str, Any]], schema: Mapping[str, Any]) -> dict[str, Any]:
-        described = {"name": "scores", "strict": True, "schema": schema}
+        described = {"name": schema.get("title", "scores"), "strict": True, "schema": schema}
         formats: dict[Format, dict[str, Any]] = {
             "json_schema": {"response_format": {"type": "json_schema", "json_schema": described}},
             "json_object": {"response_format": {"type": "json_object"}},
@@ -88,11 +88,12 @@ class Dialect:
 
 @dataclass
 class Endpoint:
-    """A model behind an address. `timeout` bounds a whole call, however slowly its bytes come."""
+    """A model behind an address, and what it is asked to be. `timeout` bounds a whole call, however slow its bytes."""
 
     address: Address
     timeout: float
     options: Mapping[str, Any] = field(default_factory=dict)
+    role: str = "judge"
 
     def __post_init__(self) -> None:
         self.dialect = Dialect("json_schema", dict(self.options))
@@ -138,8 +139,8 @@ class Endpoint:
         if self.address.missing:
             raise EndpointError(
                 "no_key",
-                f"{self.address.missing} is not set, so {self.address.url} would refuse the judge {self.address.model}",
-                hint=f"Set {self.address.missing}, or choose a judge that needs no key: local/…, or base_url.",
+                f"{self.address.missing} is not set, so {self.address.url} would refuse the {self.role} {self.address.model}",
+                hint=f"Set {self.address.missing}, or choose a {self.role} that needs no key: local/…, or base_url.",
                 again=False,
                 ill=False,
             )
@@ -168,7 +169,7 @@ class Endpoint:
         return Reply(self.address.redacted(content), finish == "length", *counts)
 
     def _error(self, code: str, said: str, *, again: bool, **rest: Any) -> EndpointError:
-        message = f"the judge {self.address.model} at {self.address.url}: {said}"
+        message = f"the {self.role} {self.address.model} at {self.address.url}: {said}"
         return EndpointError(code, self.address.redacted(message), again=again, **rest)
 
 

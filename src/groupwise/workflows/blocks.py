@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.orders import Edges, connected, find_ring, in_order, reaches, reduced
+from groupwise.workflows.orders import Edges, Module, closure, find_ring, modules
 
 Scheduling: TypeAlias = Literal["fifo", "priority", "shortest", "due"]
 SUM_TOLERANCE = 1e-9
@@ -256,7 +256,7 @@ def tidied(block: Block) -> Block:
     """The same behaviour in the plainest form: no sequence in a sequence, nothing skipped in between.
 
     A choice among choices is one choice. A partial order is taken apart into sequences and parallel blocks as far as it
-    goes. Branches stand in the order of their activities.
+    goes. Branches stand in the order of their activities. What has no activity at all is skipped.
     """
     return rewritten(block, _tidied)
 
@@ -272,7 +272,11 @@ def _tidied(block: Block) -> Block:
         case Choice(parts, probabilities):
             return _one_choice(parts, probabilities)
         case PartialOrder(parts, edges):
-            return _simplest_order(parts, reduced(len(parts), edges))
+            return _simplest_order(parts, edges)
+        case Loop(Skip(), _, Skip()) | Cancellable(Skip(), _, Skip()) | Instances(Skip()):
+            return Skip()
+        case Instances(body, most=1):
+            return body
         case _:
             return block
 
@@ -292,28 +296,34 @@ def _one_choice(parts: tuple[Block, ...], probabilities: tuple[float, ...]) -> B
     for part, share in zip(parts, probabilities, strict=True):
         inner = zip(part.parts, part.probabilities, strict=True) if isinstance(part, Choice) else [(part, 1.0)]
         flat += [(block, share * probability) for block, probability in inner]
+    empty = sum(share for block, share in flat if isinstance(block, Skip))
+    flat = [branch for branch in flat if not isinstance(branch[0], Skip)] + ([(Skip(), empty)] if empty else [])
+    if len(flat) == 1:
+        return flat[0][0]
     flat.sort(key=lambda branch: _first_name(branch[0]))
     return Choice(tuple(block for block, _ in flat), tuple(share for _, share in flat))
 
 
 def _simplest_order(parts: tuple[Block, ...], edges: Edges) -> Block:
-    """Parts that nothing connects are parallel; where all of some come before all others, they follow each other."""
-    if len(parts) == 1:
-        return parts[0]
-    clusters = connected(len(parts), edges)
-    if len(clusters) > 1:
-        return _tidied(Parallel(tuple(_part_of(parts, edges, cluster) for cluster in clusters)))
-    order = in_order(len(parts), edges)
-    for cut in range(1, len(order)):
-        early, late = order[:cut], order[cut:]
-        if all(reaches(edges, a, b) for a in early for b in late):
-            return _tidied(Sequence((_part_of(parts, edges, early), _part_of(parts, edges, late))))
-    order.sort(key=lambda part: _first_name(parts[part]))
+    """Sequences and parallel blocks as far as they go, and orders where neither will do."""
+    kept = [number for number, part in enumerate(parts) if not isinstance(part, Skip)]
+    if not kept:
+        return Skip()
+    if len(kept) < len(parts):
+        after = closure(len(parts), edges)
+        edges = frozenset((x, y) for x, a in enumerate(kept) for y, b in enumerate(kept) if after[a] >> b & 1)
+    return _block_of(modules(len(kept), edges), [parts[number] for number in kept])
+
+
+def _block_of(module: Module | int, leaves: list[Block]) -> Block:
+    if isinstance(module, int):
+        return leaves[module]
+    parts = tuple(_block_of(part, leaves) for part in module.parts)
+    if module.kind == "series":
+        return _tidied(Sequence(parts))
+    if module.kind == "parallel":
+        return _tidied(Parallel(parts))
+    order = sorted(range(len(parts)), key=lambda part: _first_name(parts[part]))
     number = {part: new for new, part in enumerate(order)}
-    return PartialOrder(tuple(parts[part] for part in order), frozenset((number[a], number[b]) for a, b in edges))
-
-
-def _part_of(parts: tuple[Block, ...], edges: Edges, some: list[int]) -> Block:
-    number = {part: new for new, part in enumerate(some)}
-    inner = frozenset((number[a], number[b]) for a, b in edges if a in number and b in number)
-    return _simplest_order(tuple(parts[part] for part in some), inner)
+    edges = frozenset((number[a], number[b]) for a, b in module.edges)
+    return PartialOrder(tuple(parts[part] for part in order), edges)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from groupwise.workflows.blocks import PLAIN, DesignError, Handling
+from groupwise.workflows.elements import Element
 
 Rule: TypeAlias = Literal["and", "xor", "or"]
 Kind: TypeAlias = Literal["task", "condition", "start", "end"]
@@ -34,7 +35,8 @@ class Node:
     """A task, a condition, or one of the two ends.
 
     `cancels` are the nodes and flows it clears when it completes; `calls` names the graph of the same document that
-    carries it out.
+    carries it out, as often at once as `copies` says. `extras` are what its file says beyond that, here and on flows,
+    graphs and documents: only writers of that format look at them.
     """
 
     id: str
@@ -48,6 +50,7 @@ class Node:
     copies: Copies = ONCE
     calls: str = ""
     documentation: str = ""
+    extras: tuple[Element, ...] = ()
 
     @property
     def label(self) -> str:
@@ -63,6 +66,7 @@ class Flow:
     probability: float | None = None
     condition: str = ""
     default: bool = False
+    extras: tuple[Element, ...] = ()
 
     @property
     def id(self) -> str:
@@ -77,10 +81,15 @@ class Graph:
     nodes: tuple[Node, ...]
     flows: tuple[Flow, ...]
     documentation: str = ""
+    extras: tuple[Element, ...] = ()
     by_id: Mapping[str, Node] = field(init=False, repr=False, compare=False)
+    _into: Mapping[str, list[Flow]] = field(init=False, repr=False, compare=False)
+    _out_of: Mapping[str, list[Flow]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_id", {node.id: node for node in self.nodes})
+        object.__setattr__(self, "_into", {node.id: [] for node in self.nodes})
+        object.__setattr__(self, "_out_of", {node.id: [] for node in self.nodes})
         if len(self.by_id) < len(self.nodes):
             ids = [node.id for node in self.nodes]
             raise DesignError(f"{self.name}: the id {next(i for i in ids if ids.count(i) > 1)!r} is used twice")
@@ -88,6 +97,8 @@ class Graph:
             for end in (flow.source, flow.target):
                 if end not in self.by_id:
                     raise DesignError(f"{self.name}: a flow names {end!r}, which does not exist")
+            self._out_of[flow.source].append(flow)
+            self._into[flow.target].append(flow)
         for kind in ("start", "end"):
             found = [node.id for node in self.nodes if node.kind == kind]
             if len(found) != 1:
@@ -106,7 +117,7 @@ class Graph:
         return [node for node in self.nodes if node.kind == "task"]
 
     def into(self, node: str) -> list[Flow]:
-        return [flow for flow in self.flows if flow.target == node]
+        return list(self._into[node])
 
     def out_of(self, node: str) -> list[Flow]:
-        return [flow for flow in self.flows if flow.source == node]
+        return list(self._out_of[node])

@@ -6,19 +6,21 @@ An or-join waits for whatever can still come, which depends on the whole marking
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 
+from groupwise.workflows.blocks import DesignError
 from groupwise.workflows.graph import Flow, Graph, Node
-from groupwise.workflows.net import Net, NetBuilder, mask_of
+from groupwise.workflows.net import Net, NetBuilder, Transition, mask_of
 
 WIDEST_OR = 8
 
 
 @dataclass(frozen=True, slots=True)
 class OrJoin:
-    """A join that waits: the places it may take from, and the number of its first of 2^n − 1 transitions."""
+    """A join that waits: the places it may take from, and the numbers of its 2^n − 1 transitions."""
 
     task: str
     places: int
@@ -36,44 +38,52 @@ class GraphNet:
 
 class _Unfolding:
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
         self.builder = NetBuilder(places=[graph.start.label, graph.end.label])
+        self.titles = titles(graph)
         self.places: dict[str, int] = {graph.start.id: 0, graph.end.id: 1}
         self.busy: dict[str, int] = {}
+        self.on_flow: dict[str, int] = {}
+        self.inputs: dict[str, list[int]] = {node.id: [] for node in graph.nodes}
+        self.outputs: dict[str, list[int]] = {node.id: [] for node in graph.nodes}
         self.or_joins: list[OrJoin] = []
         self.too_wide: list[str] = []
         for node in graph.nodes:
             if node.kind == "condition":
                 self.places[node.id] = self.builder.place(node.label)
             elif node.kind == "task":
-                self.busy[node.id] = self.builder.place(f"{node.label} running")
+                self.busy[node.id] = self.builder.place(f"{self.titles[node.id]} running")
+        for flow in graph.flows:
+            self._add_flow(flow)
+        for task in graph.tasks:
+            self._add_task(task)
 
-    def place_of(self, flow: Flow) -> int:
-        """Where a token lies that goes along the flow: in the condition at one of its ends, or between two tasks."""
-        for end in (flow.source, flow.target):
-            if end in self.places:
-                return self.places[end]
-        if flow.id not in self.places:
-            self.places[flow.id] = self.builder.place(flow.id)
-        return self.places[flow.id]
+    def _add_flow(self, flow: Flow) -> None:
+        """A token on its way lies in the condition at an end of the flow, or between two tasks.
 
-    def add_silent_flow(self, flow: Flow) -> None:
-        """A flow from one condition to another moves the token by itself."""
-        self.builder.transition([self.places[flow.source]], [self.places[flow.target]])
+        A flow from one condition to another moves it by itself.
+        """
+        before, after = self.places.get(flow.source), self.places.get(flow.target)
+        if before is not None and after is not None:
+            self.builder.transition([before], [after])
+        place = before if before is not None else after
+        if place is None:
+            place = self.builder.place(flow.id)
+        self.outputs[flow.source].append(place)
+        self.inputs[flow.target].append(place)
+        self.on_flow[flow.id] = self.on_flow.get(flow.id, 0) | 1 << place
 
-    def add(self, task: Node) -> None:
-        inputs = [self.place_of(flow) for flow in self.graph.into(task.id)]
-        outputs = [self.place_of(flow) for flow in self.graph.out_of(task.id)]
-        before = len(self.builder.transitions)
+    def _add_task(self, task: Node) -> None:
+        title, before = self.titles[task.id], len(self.builder.transitions)
+        inputs, busy = self.inputs[task.id], self.busy[task.id]
         for chosen in self._choices(task, task.join, inputs):
-            self.builder.transition(chosen, [self.busy[task.id]], name=f"{task.label} begins")
+            self.builder.transitions.append(Transition("", "", mask_of(chosen), 1 << busy))
         if task.join == "or" and len(inputs) > 1:
             numbers = frozenset(range(before, len(self.builder.transitions)))
             self.or_joins.append(OrJoin(task.id, mask_of(inputs), numbers))
         clears = self._cleared(task)
-        for chosen in self._choices(task, task.split, outputs):
+        for chosen in self._choices(task, task.split, self.outputs[task.id]):
             label = "" if task.silent else task.label
-            self.builder.transition([self.busy[task.id]], chosen, label=label, clears=clears, name=task.label)
+            self.builder.transition([busy], chosen, label=label, clears=clears, name=title)
 
     def _choices(self, task: Node, rule: str, places: list[int]) -> Iterable[list[int]]:
         if rule == "and":
@@ -92,20 +102,20 @@ class _Unfolding:
                 mask |= 1 << self.busy[name]
             elif name in self.places:
                 mask |= 1 << self.places[name]
+            elif name in self.on_flow:
+                mask |= self.on_flow[name]
             else:
-                mask |= sum(1 << self.place_of(flow) for flow in self.graph.flows if flow.id == name)
+                raise DesignError(f"{task.label!r} clears {name!r}, which does not exist")
         return mask
 
 
+def titles(graph: Graph) -> dict[str, str]:
+    """What the steps of each task are named: its label, with its id where others have the same label."""
+    count = Counter(node.label for node in graph.nodes)
+    return {node.id: node.label if count[node.label] == 1 else f"{node.label} ({node.id})" for node in graph.nodes}
+
+
 def graph_net(graph: Graph) -> GraphNet:
-    """The net of a graph, its transitions named after their tasks."""
+    """The net of a graph, its transitions named after their tasks; those by which tasks begin have no name."""
     unfolding = _Unfolding(graph)
-    ends = set(unfolding.places)
-    for flow in graph.flows:
-        if flow.source in ends and flow.target in ends:
-            unfolding.add_silent_flow(flow)
-        else:
-            unfolding.place_of(flow)
-    for task in graph.tasks:
-        unfolding.add(task)
     return GraphNet(unfolding.builder.net(), tuple(unfolding.or_joins), tuple(unfolding.too_wide))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from groupwise.workflows.blocks import (
     Activity,
@@ -23,11 +24,11 @@ from groupwise.workflows.blocks import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(NamedTuple):
     """One step of a net: bit masks over its places; `label` is empty for a silent one.
 
-    Steps of one `name` are ways to do the same: it is dead only if none of them can happen.
+    Steps of one `name` are ways to do the same: it is dead only if none of them can happen. A step without a name is
+    part of another, and is not told.
     """
 
     name: str

@@ -1,27 +1,146 @@
-"""Partial orders over numbered parts: rings, what follows from what, and an order to go through them."""
+"""Partial orders over numbered parts: rings, what follows from what, an order to go through them, and their modules."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Literal, TypeAlias
 
 Edges: TypeAlias = frozenset[tuple[int, int]]
 
 
-def reaches(edges: Edges, start: int, goal: int) -> bool:
-    """Whether `goal` comes after `start`, directly or through others."""
-    seen, stack = {start}, [start]
-    while stack:
-        here = stack.pop()
-        for a, b in edges:
-            if a == here and b not in seen:
-                seen.add(b)
-                stack.append(b)
-    return goal in seen - {start}
+@dataclass(frozen=True, slots=True)
+class Module:
+    """Parts that all stand alike to every other part: one after the other, side by side, or in an order of their own.
+
+    `edges` say for a "mixed" module which of `parts` (by their place in it) comes right before which.
+    """
+
+    kind: Literal["series", "parallel", "mixed"]
+    parts: tuple[Module | int, ...]
+    edges: Edges = frozenset()
+
+
+def closure(count: int, edges: Edges) -> list[int]:
+    """For every part a bit mask of all that come after it, directly or through others."""
+    followers: list[list[int]] = [[] for _ in range(count)]
+    for a, b in edges:
+        followers[a].append(b)
+    after = [0] * count
+    for part in reversed(in_order(count, edges)):
+        for follower in followers[part]:
+            after[part] |= after[follower] | 1 << follower
+    return after
 
 
 def reduced(count: int, edges: Edges) -> Edges:
     """The fewest edges that say the same: none that follows from others (the transitive reduction)."""
-    return frozenset(edge for edge in edges if not reaches(edges - {edge}, *edge))
+    after = closure(count, edges)
+    implied = [0] * count
+    for a, b in edges:
+        implied[a] |= after[b]
+    return frozenset((a, b) for a, b in edges if not implied[a] >> b & 1)
+
+
+def modules(count: int, edges: Edges) -> Module | int:
+    """The order taken apart into modules (its modular decomposition), which is the same however it was put together.
+
+    Habib and Paul, "A survey of the algorithmic aspects of modular decomposition" (2010).
+    """
+    after = closure(count, edges)
+    before = [0] * count
+    for part, mask in enumerate(after):
+        for later in bits(mask):
+            before[later] |= 1 << part
+    return _taken_apart((1 << count) - 1, after, before)
+
+
+def _taken_apart(some: int, after: list[int], before: list[int]) -> Module | int:
+    parts = bits(some)
+    if len(parts) == 1:
+        return parts[0]
+    related = {part: after[part] | before[part] for part in parts}
+    clusters = _connected(some, related)
+    if len(clusters) > 1:
+        return Module("parallel", tuple(_taken_apart(mask, after, before) for mask in clusters))
+    clusters = _connected(some, {part: ~related[part] for part in parts})
+    if len(clusters) > 1:
+        clusters.sort(key=lambda mask: (before[bits(mask)[0]] & some).bit_count())
+        return Module("series", tuple(_taken_apart(mask, after, before) for mask in clusters))
+    masks = _largest_modules(parts, after, before)
+    inner = tuple(_taken_apart(mask, after, before) for mask in masks)
+    return Module("mixed", inner, _between([bits(mask)[0] for mask in masks], after))
+
+
+def _between(parts: list[int], after: list[int]) -> Edges:
+    """The edges between some parts, by their places in the list, without those that follow from others."""
+    some = sum(1 << part for part in parts)
+    place = {part: number for number, part in enumerate(parts)}
+    edges = set()
+    for part in parts:
+        later = direct = after[part] & some
+        for follower in bits(later):
+            direct &= ~after[follower]
+        edges |= {(place[part], place[follower]) for follower in bits(direct)}
+    return frozenset(edges)
+
+
+def _connected(some: int, near: dict[int, int]) -> list[int]:
+    clusters = []
+    while some:
+        cluster = new = some & -some
+        while new:
+            reached = 0
+            for part in bits(new):
+                reached |= near[part]
+            new = reached & some & ~cluster
+            cluster |= new
+        clusters.append(cluster)
+        some &= ~cluster
+    return clusters
+
+
+def _largest_modules(parts: list[int], after: list[int], before: list[int]) -> list[int]:
+    """The modules that an order which is neither series nor parallel falls into, by refining a partition."""
+    first, whole = parts[0], sum(1 << part for part in parts)
+    with_first = 1 << first
+    apart = _refined(whole & ~with_first, whole, after, before)
+    for mask in apart:
+        smallest = _smallest_module(first, bits(mask)[0], whole, after, before)
+        if smallest != whole:
+            with_first |= smallest | mask
+    return [with_first, *(mask for mask in apart if not mask & with_first)]
+
+
+def _refined(some: int, whole: int, after: list[int], before: list[int]) -> list[int]:
+    """`some` in classes whose members stand alike to everything outside their class."""
+    done, classes = [], [some]
+    while classes:
+        mask = classes.pop()
+        outside = whole & ~mask
+        alike: dict[tuple[int, int], int] = {}
+        for part in bits(mask):
+            key = (after[part] & outside, before[part] & outside)
+            alike[key] = alike.get(key, 0) | 1 << part
+        if len(alike) == 1:
+            done.append(mask)
+        else:
+            classes += alike.values()
+    return done
+
+
+def _smallest_module(a: int, b: int, whole: int, after: list[int], before: list[int]) -> int:
+    """The parts that must be in a module with `a` and `b`: those to which its members stand differently."""
+    module, new = 1 << a, 1 << b
+    while new:
+        module |= new
+        apart = 0
+        for part in bits(new):
+            apart |= (after[a] ^ after[part]) | (before[a] ^ before[part])
+            if apart & whole | module == whole:
+                return whole
+        new = apart & whole & ~module
+    return module
 
 
 def find_ring(count: int, edges: Edges) -> list[int]:
@@ -53,25 +172,28 @@ def find_ring(count: int, edges: Edges) -> list[int]:
 
 def in_order(count: int, edges: Edges) -> list[int]:
     """The parts, each after all that come before it; of those that may come next, the lowest number first."""
-    waits = [sum(b == part for _, b in edges) for part in range(count)]
+    followers: list[list[int]] = [[] for _ in range(count)]
+    waits = [0] * count
+    for a, b in edges:
+        followers[a].append(b)
+        waits[b] += 1
     ready = [part for part in range(count) if waits[part] == 0]
     order: list[int] = []
     while ready:
-        here = min(ready)
-        ready.remove(here)
+        here = heappop(ready)
         order.append(here)
-        for a, b in edges:
-            if a == here:
-                waits[b] -= 1
-                if waits[b] == 0:
-                    ready.append(b)
+        for part in followers[here]:
+            waits[part] -= 1
+            if waits[part] == 0:
+                heappush(ready, part)
     return order
 
 
-def connected(count: int, edges: Edges) -> list[list[int]]:
-    """The parts that edges connect, whichever way they point, cluster by cluster."""
-    cluster = list(range(count))
-    for a, b in edges:
-        old, new = cluster[a], cluster[b]
-        cluster = [new if c == old else c for c in cluster]
-    return [[part for part in range(count) if cluster[part] == name] for name in dict.fromkeys(cluster)]
+def bits(mask: int) -> list[int]:
+    """The numbers of the ones in a mask, lowest first."""
+    numbers = []
+    while mask:
+        low = mask & -mask
+        numbers.append(low.bit_length() - 1)
+        mask ^= low
+    return numbers

@@ -1,186 +1,254 @@
 """Rules that make a net smaller and change nothing of its soundness.
 
 Murata, "Petri nets: properties, analysis and applications" (1989), section V: fusion of series places and transitions,
-of parallel places and transitions, and self-loops. Whatever a cancellation clears or a clearing step touches is left
-as it is.
+of parallel places and transitions, and self-loops. For steps that clear places away: Verbeek, Wynn, van der Aalst and
+ter Hofstede, "Reduction rules for reset/inhibitor nets" (2010): places are one only if the same steps clear them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from groupwise.workflows.net import Net, Transition
+from groupwise.workflows.orders import bits
+
+# Steps of the whole net, one after the other: a number, or two such rows.
+Row: TypeAlias = "int | tuple[Row, Row]"
 
 
 class _Sketch:
-    """A net while it is being reduced: transitions by number, and which of them take from and put on every place."""
+    """A net while it is being reduced: `places` and `steps` are those that are left.
 
-    def __init__(self, net: Net) -> None:
-        self.source, self.sink = net.source, net.sink
-        self.steps: dict[int, Transition] = dict(enumerate(net.transitions))
-        self.fixed = 1 << net.source | 1 << net.sink
+    `takers`, `putters` and `clearers` are bit masks of steps, one for every place; `takes`, `puts` and `clears` are
+    masks of places, one for every step. `does` are the steps of the whole net that a step stands for, and `implies`
+    others that can happen where it can.
+    """
+
+    def __init__(self, net: Net, apart: int) -> None:
+        self.apart = apart
+        self.fixed = {net.source, net.sink, *bits(apart)}
+        count = len(net.places)
+        self.places, self.steps = set(range(count)), set(range(len(net.transitions)))
+        self.does: list[Row] = list(range(len(net.transitions)))
+        self.implies: dict[int, list[Row]] = {}
+        self.takes, self.puts, self.clears = [], [], []
+        self.takers, self.putters, self.clearers = [0] * count, [0] * count, [0] * count
+        bit = 1
         for step in net.transitions:
-            if step.clears:
-                self.fixed |= step.clears | step.takes | step.puts
-        self.takers: dict[int, set[int]] = {place: set() for place in range(len(net.places))}
-        self.putters: dict[int, set[int]] = {place: set() for place in range(len(net.places))}
-        for number in self.steps:
-            self._enter(number)
+            self.takes.append(step.takes)
+            self.puts.append(step.puts)
+            self.clears.append(step.clears)
+            for mask, users in (
+                (step.takes, self.takers),
+                (step.puts, self.putters),
+                (step.clears, self.clearers),
+            ):
+                while mask:
+                    low = mask & -mask
+                    users[low.bit_length() - 1] |= bit
+                    mask ^= low
+            bit <<= 1
 
-    def _enter(self, number: int) -> None:
-        for place in bits(self.steps[number].takes):
-            self.takers[place].add(number)
-        for place in bits(self.steps[number].puts):
-            self.putters[place].add(number)
+    def follow(self, step: int, first: int, second: int) -> None:
+        """Let a step stand for two, one of which it is."""
+        gone = second if step == first else first
+        self.does[step] = (self.does[first], self.does[second])
+        if gone in self.implies:
+            self.implies.setdefault(step, []).extend(self.implies[gone])
 
-    def drop(self, number: int) -> None:
-        step = self.steps.pop(number)
-        for place in bits(step.takes):
-            self.takers[place].discard(number)
-        for place in bits(step.puts):
-            self.putters[place].discard(number)
+    def forget(self, place: int, step: int) -> None:
+        """Take out a place and a step that no other knows any more, but for those that clear the place."""
+        self.places.discard(place)
+        self.steps.discard(step)
+        for clearer in bits(self.clearers[place]):
+            self.clears[clearer] ^= 1 << place
 
-    def change(self, number: int, takes: int, puts: int) -> None:
-        step = self.steps[number]
-        self.drop(number)
-        self.steps[number] = Transition(step.name, step.label, takes, puts, step.clears)
-        self._enter(number)
+    def drop_step(self, step: int) -> None:
+        self.steps.discard(step)
+        gone = ~(1 << step)
+        for mask, users in (
+            (self.takes[step], self.takers),
+            (self.puts[step], self.putters),
+            (self.clears[step], self.clearers),
+        ):
+            for place in bits(mask):
+                users[place] &= gone
 
     def drop_place(self, place: int) -> None:
-        bit = 1 << place
-        for number in list(self.takers[place] | self.putters[place]):
-            step = self.steps[number]
-            self.change(number, step.takes & ~bit, step.puts & ~bit)
-        del self.takers[place], self.putters[place]
+        self.places.discard(place)
+        gone = ~(1 << place)
+        for users, masks in (
+            (self.takers[place], self.takes),
+            (self.putters[place], self.puts),
+            (self.clearers[place], self.clears),
+        ):
+            for step in bits(users):
+                masks[step] &= gone
 
-    def movable(self, place: int) -> bool:
-        return not self.fixed >> place & 1
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """What is left of a net, and the new numbers of the places and steps that are.
+
+    `does` and `implies` tell for every step which steps of the whole net it stands for, in order, and which others can
+    happen as well where it can.
+    """
+
+    net: Net
+    places: Mapping[int, int]
+    steps: Mapping[int, int]
+    does: tuple[Row, ...]
+    implies: Mapping[int, list[Row]]
+
+    def row(self, step: int) -> list[int]:
+        """The steps of the whole net that this step stands for."""
+        return _flat([self.does[step]])
+
+    def possible(self, step: int) -> set[int]:
+        """The steps of the whole net that can happen if this step can."""
+        return set(_flat([self.does[step], *self.implies.get(step, ())]))
 
 
-def reduce_net(net: Net) -> Net:
-    """The net after as many rules as apply; itself where none does."""
-    sketch = _Sketch(net)
-    changed = again = True
-    while again:
-        again = any([rule(sketch) for rule in RULES])
-        changed = changed and (again or len(sketch.steps) < len(net.transitions))
-    if len(sketch.steps) == len(net.transitions) and len(sketch.takers) == len(net.places):
-        return net
+def _flat(rows: list[Row]) -> list[int]:
+    found, stack = [], rows[::-1]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, tuple):
+            stack += top[::-1]
+        else:
+            found.append(top)
+    return found
+
+
+def reduce_net(net: Net, apart: int = 0) -> Reduced:
+    """The net after as many rules as apply. The places of `apart` stay what they are, alone."""
+    sketch = _Sketch(net, apart)
+    todo = list(sketch.places - sketch.fixed)
+    while todo:
+        _fuse_series(sketch, todo)
+        todo = _drop_twin_steps(sketch) + _drop_twin_places(sketch)
     return _finished(net, sketch)
 
 
-def _finished(net: Net, sketch: _Sketch) -> Net:
-    """The sketch as a net, its places numbered anew."""
-    kept = sorted(sketch.takers)
-    number = {place: new for new, place in enumerate(kept)}
+def _finished(net: Net, sketch: _Sketch) -> Reduced:
+    """The sketch as a net, everything numbered anew."""
+    places = {place: new for new, place in enumerate(sorted(sketch.places))}
+    steps = {step: new for new, step in enumerate(sorted(sketch.steps))}
 
     def renumbered(mask: int) -> int:
-        return sum(1 << number[place] for place in bits(mask) if place in number)
+        return sum(1 << places[place] for place in bits(mask))
 
-    steps = tuple(
-        Transition(s.name, s.label, renumbered(s.takes), renumbered(s.puts), renumbered(s.clears))
-        for s in sketch.steps.values()
+    transitions = tuple(
+        Transition(
+            net.transitions[s].name,
+            net.transitions[s].label,
+            renumbered(sketch.takes[s]),
+            renumbered(sketch.puts[s]),
+            renumbered(sketch.clears[s]),
+        )
+        for s in steps
     )
-    places = tuple(net.places[place] for place in kept)
-    return Net(places, steps, number[sketch.source], number[sketch.sink])
+    names = tuple(net.places[place] for place in places)
+    less = Net(names, transitions, places[net.source], places[net.sink])
+    implies = {steps[step]: rows for step, rows in sketch.implies.items() if step in steps}
+    return Reduced(less, places, steps, tuple(sketch.does[step] for step in steps), implies)
 
 
-def _series_places(sketch: _Sketch) -> bool:
-    """A step from one place to another, the only way out of the first: the two places are one."""
-    done = False
-    for number, step in list(sketch.steps.items()):
-        if number not in sketch.steps or step is not sketch.steps[number] or step.clears:
-            continue
-        before, after = single(step.takes), single(step.puts)
-        if before is None or after is None or before == after or not sketch.movable(before):
-            continue
-        if sketch.takers[before] != {number} or any(sketch.steps[p].puts >> after & 1 for p in sketch.putters[before]):
-            continue
-        sketch.drop(number)
-        for putter in list(sketch.putters[before]):
-            earlier = sketch.steps[putter]
-            sketch.change(putter, earlier.takes, earlier.puts & ~(1 << before) | 1 << after)
-        sketch.drop_place(before)
-        done = True
-    return done
+def _fuse_series(sketch: _Sketch, todo: list[int]) -> None:
+    """Fuse what follows each other; `todo` are the places to look at, and grows while neighbours change."""
+    while todo:
+        place = todo.pop()
+        if place in sketch.places and place not in sketch.fixed:
+            todo += _fused_forwards(sketch, place) or _fused_backwards(sketch, place)
 
 
-def _series_steps(sketch: _Sketch) -> bool:
-    """A place between two steps, all that the second needs: the two steps are one."""
-    done = False
-    for place in list(sketch.takers):
-        if place not in sketch.takers or not sketch.movable(place):
-            continue
-        putters, takers = sketch.putters[place], sketch.takers[place]
-        if len(putters) != 1 or len(takers) != 1:
-            continue
-        (first,), (second,) = putters, takers
-        early, late = sketch.steps[first], sketch.steps[second]
-        if first == second or late.takes != 1 << place or early.clears or late.clears:
-            continue
-        if early.puts & ~(1 << place) & late.puts:
-            continue
-        puts = early.puts & ~(1 << place) | late.puts
-        takes = early.takes
-        sketch.drop(second)
-        sketch.change(first, takes, puts)
-        sketch.drop_place(place)
-        done = True
-    return done
+def _fused_forwards(sketch: _Sketch, place: int) -> list[int]:
+    """A place with one step behind it, which needs nothing else: it happens as soon as the place is marked.
+
+    Where it leads to a single place, the two places are one; where the place has a single step before it, the two steps
+    are one.
+    """
+    taker, bit = sketch.takers[place], 1 << place
+    if not taker or taker & (taker - 1):
+        return []
+    step = taker.bit_length() - 1
+    puts, putters = sketch.puts[step], sketch.putters[place]
+    if sketch.takes[step] != bit or puts & (bit | sketch.apart) or sketch.clears[step] or not putters:
+        return []
+    after, clearers = bits(puts), sketch.clearers[place]
+    if len(after) > 1 and putters & (putters - 1):
+        return []
+    for q in after:
+        if sketch.clearers[q] != clearers or sketch.putters[q] & putters:
+            return []
+    for putter in bits(putters):
+        sketch.puts[putter] ^= bit | puts
+        sketch.follow(putter, putter, step)
+    for q in after:
+        sketch.putters[q] ^= taker | putters
+    sketch.forget(place, step)
+    return after + bits(sketch.takes[putters.bit_length() - 1])
 
 
-def _twin_places(sketch: _Sketch) -> bool:
-    """Places with the same steps before and behind them hold the same tokens: one is enough."""
-    seen: dict[tuple[frozenset[int], frozenset[int]], int] = {}
-    done = False
-    for place in list(sketch.takers):
-        if not sketch.movable(place):
+def _fused_backwards(sketch: _Sketch, place: int) -> list[int]:
+    """A place with one step before it, which only moves a token there, and steps behind it that need nothing else.
+
+    The token may as well wait where it was: the step happens right before any of those behind the place.
+    """
+    putter, bit = sketch.putters[place], 1 << place
+    if not putter or putter & (putter - 1):
+        return []
+    step = putter.bit_length() - 1
+    takes = sketch.takes[step]
+    if sketch.puts[step] != bit or takes & (takes - 1) or takes & (bit | sketch.apart) or sketch.clears[step]:
+        return []
+    before, takers = takes.bit_length() - 1, sketch.takers[place]
+    followers = bits(takers)
+    if sketch.clearers[before] != sketch.clearers[place] or any(sketch.takes[t] != bit for t in followers):
+        return []
+    for follower in followers:
+        sketch.takes[follower] = takes
+        sketch.follow(follower, step, follower)
+    sketch.takers[before] ^= putter | takers
+    sketch.forget(place, step)
+    return [before, *(q for follower in followers for q in bits(sketch.puts[follower]))]
+
+
+def _drop_twin_steps(sketch: _Sketch) -> list[int]:
+    """Steps that do the same, of which one is enough, and steps that put everything back where it was."""
+    seen: dict[tuple[int, int, int], int] = {}
+    touched: list[int] = []
+    for step in list(sketch.steps):
+        takes, puts, clears = key = (sketch.takes[step], sketch.puts[step], sketch.clears[step])
+        if takes & sketch.apart:
             continue
-        key = (frozenset(sketch.putters[place]), frozenset(sketch.takers[place]))
-        if key in seen:
+        if takes == puts and not clears and not takes & (takes - 1):
+            others = sketch.putters[takes.bit_length() - 1] & ~(1 << step)
+        else:
+            others = (1 << seen.setdefault(key, step)) & ~(1 << step)
+        if others:
+            rows = [sketch.does[step], *sketch.implies.pop(step, ())]
+            for other in bits(others):
+                sketch.implies.setdefault(other, []).extend(rows)
+            sketch.drop_step(step)
+            touched += bits(takes | puts)
+    return touched
+
+
+def _drop_twin_places(sketch: _Sketch) -> list[int]:
+    """Places that are always marked together: filled by the same steps, and emptied by the same, taken or cleared.
+
+    One of them is enough if it is needed by every step that needs the other.
+    """
+    kept: dict[tuple[int, int], int] = {}
+    touched: list[int] = []
+    for place in sorted(sketch.places - sketch.fixed, key=lambda p: -sketch.takers[p].bit_count()):
+        takers = sketch.takers[place]
+        key = (sketch.putters[place], takers | sketch.clearers[place])
+        if kept.setdefault(key, place) != place and not takers & ~sketch.takers[kept[key]]:
+            touched += [q for step in bits(takers) for q in bits(sketch.takes[step])]
+            touched += [q for step in bits(key[0]) for q in bits(sketch.puts[step] | sketch.takes[step])]
             sketch.drop_place(place)
-            done = True
-        else:
-            seen[key] = place
-    return done
-
-
-def _twin_steps(sketch: _Sketch) -> bool:
-    """Steps that do the same: one is enough."""
-    seen: set[tuple[int, int, int]] = set()
-    done = False
-    for number, step in list(sketch.steps.items()):
-        key = (step.takes, step.puts, step.clears)
-        if key in seen:
-            sketch.drop(number)
-            done = True
-        else:
-            seen.add(key)
-    return done
-
-
-def _idle_steps(sketch: _Sketch) -> bool:
-    """A step that puts everything back where it was."""
-    idle = [n for n, step in sketch.steps.items() if step.takes == step.puts and not step.clears and single(step.takes)]
-    idle = [n for n in idle if len(sketch.putters[single(sketch.steps[n].takes) or 0]) > 1]
-    for number in idle:
-        sketch.drop(number)
-    return bool(idle)
-
-
-RULES: tuple[Callable[[_Sketch], bool], ...] = (_series_places, _series_steps, _twin_places, _twin_steps, _idle_steps)
-
-
-def bits(mask: int) -> list[int]:
-    """The numbers of the places in a mask."""
-    places = []
-    while mask:
-        low = mask & -mask
-        places.append(low.bit_length() - 1)
-        mask ^= low
-    return places
-
-
-def single(mask: int) -> int | None:
-    """The one place of a mask; None where there are several, or none."""
-    return mask.bit_length() - 1 if mask and not mask & (mask - 1) else None
+    return touched

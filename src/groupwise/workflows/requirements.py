@@ -11,18 +11,18 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from groupwise.errors import ConfigError
+from groupwise.workflows.texts import load_json, load_yaml
 
-LARGEST = 10 << 20
+LARGEST = 2 << 20
 
 
 class Part(BaseModel):
     """Frozen, and strict about names: nothing unknown is dropped in silence."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Duration(Part):
@@ -139,6 +139,10 @@ class Requirements(Part):
     rules: Rules = Rules()
     branches: tuple[Branch, ...] = ()
     demand: Demand = Demand()
+    data: Annotated[
+        dict[str, Annotated[float, Field(ge=0)]],
+        Field(description="bytes of what activities read and write, by its name; what is not here has none"),
+    ] = {}
     objective: Weights | Literal["pareto"] = Weights()
     start: Annotated[str | None, Field(description="a workflow to begin with: .yawl, .bpmn or WfCommons .json")] = None
     documentation: str = ""
@@ -170,16 +174,12 @@ def read_requirements(path: str | Path) -> Requirements:
     try:
         size = path.stat().st_size
         if size > LARGEST:
-            raise ConfigError(f"{path} has {size >> 20} MiB, and requirements may have {LARGEST >> 20}")
-        text = path.read_text(encoding="utf8")
-    except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} has {size / 2**20:.1f} MiB, and requirements may have {LARGEST >> 20}")
+        content = path.read_bytes()
+    except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     try:
-        return parse_requirements(json.loads(text) if path.suffix == ".json" else yaml.safe_load(text))
-    except (yaml.YAMLError, json.JSONDecodeError) as error:
-        raise ConfigError(
-            f"{path} is no {path.suffix.lstrip('.') or 'YAML'}: {' '.join(str(error).split())}"
-        ) from error
+        return parse_requirements(load_json(content) if path.suffix == ".json" else load_yaml(content).value)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error.message}", hint=error.hint, field=error.field) from error
 
@@ -194,3 +194,7 @@ def parse_requirements(value: Any) -> Requirements:
         more = f" (and {len(others)} more)" if others else ""
         said = str(first["msg"]).removeprefix("Value error, ")
         raise ConfigError(f"{place + ': ' if place else ''}{said}{more}", field=place) from error
+
+
+if __name__ == "__main__":
+    print(json.dumps(schema(), indent=2, ensure_ascii=False))

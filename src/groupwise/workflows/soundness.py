@@ -1,34 +1,38 @@
-"""Is a workflow net sound? It can always end, ends cleanly, has no dead task, and never holds two tokens in one place.
+"""Is a workflow sound? It can always end, ends cleanly, has no dead task, and never holds two tokens in one place.
 
     structure → reduction rules → reachability over bit masks
 
 Reduction comes first: twenty parallel branches are one place after a few rules, and not 2^20 markings. What is left is
 searched marking by marking up to a bound; beyond it the verdict is "unknown", and says why. An unsound net comes with
-a trace that shows it.
+a trace that shows it. A design of blocks needs no search: see `check_design`.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from groupwise.workflows.blocks import Design, DesignError
+from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Graph
-from groupwise.workflows.graph_net import GraphNet, OrJoin, graph_net
-from groupwise.workflows.net import Net
-from groupwise.workflows.reduction import reduce_net
+from groupwise.workflows.graph_net import OrJoin, graph_net, titles
+from groupwise.workflows.net import Net, mask_of
+from groupwise.workflows.orders import bits
+from groupwise.workflows.patience import Patience, TooFarAhead
+from groupwise.workflows.reduction import Reduced, reduce_net
+from groupwise.workflows.search import Finding, search
 
 Verdict: TypeAlias = Literal["sound", "unsound", "unknown"]
 BOUND = 100_000
-LOOK_AHEAD = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Soundness:
     """The verdict, the rule that is broken or the reason for not knowing, and the steps that show it.
 
-    `rule` is one of "structure", "unsafe", "no way to complete", "improper completion", "dead task", "too large".
+    `rule` is one of "structure", "unsafe", "no way to complete", "improper completion", "dead task", "endless calls",
+    "too large"; it is empty for what is sound.
     """
 
     verdict: Verdict
@@ -43,109 +47,163 @@ class Soundness:
 
 
 SOUND = Soundness("sound")
+BY_CONSTRUCTION = Soundness("sound", explanation="by construction: it is a tree of blocks")
+
+
+def check_design(design: Design) -> Soundness:
+    """A tree of blocks is sound whatever it is made of, so nothing is searched.
+
+    Each block turns one token at its start into one at its end, in whatever way it goes, and leaves nothing behind; a
+    tree of such blocks does the same. The tests hold this against the net and the graphs of random designs.
+    """
+    return BY_CONSTRUCTION
 
 
 def check_soundness(net: Net, bound: int = BOUND) -> Soundness:
     """Whether the net is sound, by reduction and then by looking at every marking, `bound` of them at most."""
-    broken = _structure(net)
-    if broken is not None:
-        return broken
-    rest = reduce_net(net)
-    if len(rest.transitions) == 1 and rest.transitions[0].takes == rest.start and rest.transitions[0].puts == rest.goal:
-        return SOUND
-    found = _search(rest, bound, every_step=rest is not net)
-    if found.verdict != "unsound" or rest is net:
-        return found
-    whole = _search(net, bound)
-    return found if whole.verdict == "unknown" else whole
+    return _checked(net, (), bound)
 
 
 def check_graph(graph: Graph, bound: int = BOUND) -> Soundness:
-    """Whether a free graph is sound. Or-joins wait for what can still come, by Wynn's semantics, up to a bound."""
-    found = graph_net(graph)
+    """Whether a free graph is sound. Or-joins wait for what can still come, by Wynn's semantics, up to a bound.
+
+    A task that calls another graph counts as one step: `check_document` looks at both.
+    """
+    try:
+        found = graph_net(graph)
+    except DesignError as error:
+        return Soundness("unsound", "structure", error.message)
     if found.too_wide:
         names = ", ".join(map(repr, found.too_wide))
         return Soundness("unknown", "too large", f"{names} has more or-branches than are looked at")
-    if not found.or_joins:
-        return check_soundness(found.net, bound)
     try:
-        return _structure(found.net) or _search(found.net, bound, _Patience(found))
-    except _TooFarAheadError as error:
+        return _checked(found.net, found.or_joins, bound)
+    except TooFarAhead as error:
         return Soundness("unknown", "too large", f"what can still reach the or-join of {error} cannot be told in time")
 
 
-class _TooFarAheadError(Exception):
-    pass
+def check_document(document: Document, bound: int = BOUND) -> dict[str, Soundness]:
+    """The verdict on every graph by its name.
 
-
-class _Patience:
-    """Tells which steps of or-joins may be taken: those that take all there is, when nothing more can come.
-
-    Wynn, Edmond, van der Aalst and ter Hofstede, "Achieving a general, formal and decidable approach to the OR-join"
-    (2005). Other or-joins are taken for xor-joins when looking ahead.
+    A graph that can only end after another case of itself has ended never ends, and neither does who must call it.
     """
+    verdicts = {graph.name: check_graph(graph, bound) for graph in document.graphs}
+    ending = _ending(document.graphs, bound)
+    for graph in document.graphs:
+        endless = [node.label for node in graph.nodes if node.calls and node.calls not in ending]
+        if endless and verdicts[graph.name].verdict != "unsound":
+            ways = "and there is no other way" if graph.name not in ending else "and it may be chosen"
+            words = f"{', '.join(map(repr, endless[:5]))} calls a graph that can never end, {ways}"
+            verdicts[graph.name] = Soundness("unsound", "endless calls", words)
+    return verdicts
 
-    def __init__(self, found: GraphNet) -> None:
-        self.net = found.net
-        self.of_step = {number: join for join in found.or_joins for number in join.transitions}
-        self.known: dict[tuple[str, int], bool] = {}
 
-    def __call__(self, number: int, marking: int) -> bool:
-        join = self.of_step.get(number)
-        if join is None:
+def _ending(graphs: Iterable[Graph], bound: int) -> set[str]:
+    """The graphs with a way to their end on which every call ends; those too large to tell count as such."""
+    ending: set[str] = set()
+    rest = list(graphs)
+    while rest:
+        new = {graph.name for graph in rest if _can_end(graph, ending, bound)}
+        if not new:
+            break
+        ending |= new
+        rest = [graph for graph in rest if graph.name not in new]
+    return ending
+
+
+def _can_end(graph: Graph, ending: set[str], bound: int) -> bool:
+    """Or-joins do not wait here, so that no way is overlooked."""
+    if all(not node.calls or node.calls in ending for node in graph.nodes):
+        return True
+    names = titles(graph)
+    barred = {names[node.id] for node in graph.nodes if node.calls and node.calls not in ending}
+    net = graph_net(graph).net
+    steps = [step for step in net.transitions if step.name not in barred]
+    seen, stack = {net.start}, [net.start]
+    while stack and len(seen) <= bound:
+        here = stack.pop()
+        if here & net.goal:
             return True
-        if self.net.transitions[number].takes != marking & join.places:
-            return False
-        key = (join.task, marking)
-        if key not in self.known:
-            self.known[key] = not self._more_can_come(join, marking)
-        return self.known[key]
-
-    def _more_can_come(self, join: OrJoin, marking: int) -> bool:
-        here = marking & join.places
-        seen, queue = {marking}, deque([marking])
-        while queue:
-            before = queue.popleft()
-            for number, step in enumerate(self.net.transitions):
-                if number in join.transitions or step.takes & before != step.takes:
-                    continue
-                after = before & ~step.takes & ~step.clears | step.puts
-                if after & here == here and after & join.places & ~here:
-                    return True
-                if after not in seen:
-                    seen.add(after)
-                    queue.append(after)
-                    if len(seen) > LOOK_AHEAD:
-                        raise _TooFarAheadError(repr(join.task))
-        return False
+        for step in steps:
+            after = here & ~step.takes & ~step.clears | step.puts
+            if step.takes & here == step.takes and after not in seen:
+                seen.add(after)
+                stack.append(after)
+    return len(seen) > bound
 
 
-def _structure(net: Net) -> Soundness | None:
+def _checked(net: Net, joins: tuple[OrJoin, ...], bound: int) -> Soundness:
+    broken = structure(net)
+    if broken is not None:
+        return broken
+    apart = 0
+    for join in joins:
+        apart |= join.places
+    less = reduce_net(net, apart)
+    rest = less.net
+    if len(rest.transitions) == 1 and rest.transitions[0].takes == rest.start and rest.transitions[0].puts == rest.goal:
+        return SOUND
+    found = search(rest, bound, Patience(rest, _renumbered(joins, less)) if joins else None)
+    verdict: Verdict = "unsound" if found.rule else "sound"
+    if found.rule == "too large":
+        verdict = "unknown"
+    if not found.rule and found.happened.bit_count() < len(rest.transitions):
+        return _dead(net, less, found) or Soundness("sound", markings=found.markings)
+    names = (net.transitions[number].name for step in found.steps for number in less.row(step))
+    return Soundness(verdict, found.rule, found.explanation, tuple(filter(None, names)), found.markings)
+
+
+def _dead(net: Net, less: Reduced, found: Finding) -> Soundness | None:
+    """Names of which no step can happen: of several ways to do the same, one is enough."""
+    possible = set().union(*(less.possible(step) for step in bits(found.happened)))
+    alive = {net.transitions[number].name for number in possible}
+    dead = dict.fromkeys(step.name for step in net.transitions if step.name and step.name not in alive)
+    if not dead:
+        return None
+    words = f"{', '.join(map(repr, list(dead)[:5]))} can never happen"
+    return Soundness("unsound", "dead task", words, markings=found.markings)
+
+
+def _renumbered(joins: tuple[OrJoin, ...], less: Reduced) -> tuple[OrJoin, ...]:
+    return tuple(
+        OrJoin(
+            join.task,
+            mask_of(less.places[place] for place in bits(join.places)),
+            frozenset(less.steps[number] for number in join.transitions),
+        )
+        for join in joins
+    )
+
+
+def structure(net: Net) -> Soundness | None:
     """One source, one sink, and everything on a way from the one to the other."""
     taken = put = 0
     for step in net.transitions:
         taken |= step.takes
         put |= step.puts
     if put & net.start:
-        return _unsound("structure", f"{net.places[net.source]!r} is the start, and steps lead back to it")
+        return Soundness("unsound", "structure", f"{net.places[net.source]!r} is the start, and steps lead back to it")
     if taken & net.goal:
-        return _unsound("structure", f"{net.places[net.sink]!r} is the end, and steps lead on from it")
+        return Soundness("unsound", "structure", f"{net.places[net.sink]!r} is the end, and steps lead on from it")
     for step in net.transitions:
         if not step.takes or not step.puts:
             what = "needs nothing to happen" if not step.takes else "leads nowhere"
-            return _unsound("structure", f"{step.name!r} {what}")
+            name = step.name or ", ".join(net.marking(step.takes | step.puts))
+            return Soundness("unsound", "structure", f"{name!r} {what}")
     forward, backward = _closure(net, net.start, False), _closure(net, net.goal, True)
     all_places = (1 << len(net.places)) - 1
     for mask, words in ((forward, "cannot be reached from the start"), (backward, "has no way to the end")):
         stray = all_places & ~mask
         if stray:
-            return _unsound("structure", f"{', '.join(net.marking(stray)[:5])}: {words}")
+            return Soundness("unsound", "structure", f"{', '.join(net.marking(stray)[:5])}: {words}")
     return None
 
 
 def _closure(net: Net, mask: int, backwards: bool) -> int:
     """Places with a directed path from those of `mask`; all inputs of a step need not be there."""
     steps = [(s.puts, s.takes) if backwards else (s.takes, s.puts) for s in net.transitions]
+    if backwards:
+        steps.reverse()
     while True:
         before = mask
         for near, far in steps:
@@ -153,87 +211,3 @@ def _closure(net: Net, mask: int, backwards: bool) -> int:
                 mask |= far
         if mask == before:
             return mask
-
-
-def _search(net: Net, bound: int, may: Callable[[int, int], bool] | None = None, every_step: bool = False) -> Soundness:
-    """Every marking that can be reached; an unsafe or improper one is reported with the steps that lead to it.
-
-    With `every_step`, a step that can never happen is a fault even if another of its name can.
-    """
-    came_from: dict[int, tuple[int, int]] = {net.start: (-1, -1)}
-    leads: dict[int, list[int]] = {}
-    queue = deque([net.start])
-    fired = 0
-    while queue:
-        here = queue.popleft()
-        followers = leads.setdefault(here, [])
-        for number, step in enumerate(net.transitions):
-            if step.takes & here != step.takes or (may is not None and not may(number, here)):
-                continue
-            fired |= 1 << number
-            rest = here & ~step.takes & ~step.clears
-            if rest & step.puts:
-                place = net.marking(rest & step.puts)[0]
-                steps = (*_trace(net, came_from, here), step.name)
-                return _unsound("unsafe", f"{place!r} can hold two tokens at once", steps, len(came_from))
-            after = rest | step.puts
-            followers.append(after)
-            if after in came_from:
-                continue
-            came_from[after] = (here, number)
-            if after & net.goal and after != net.goal:
-                left = ", ".join(net.marking(after & ~net.goal))
-                words = f"it can end while there is still work at {left}"
-                return _unsound("improper completion", words, _trace(net, came_from, after), len(came_from))
-            if len(came_from) > bound:
-                words = f"it has more than {bound:,} markings, and was not searched further"
-                return Soundness("unknown", "too large", words, markings=len(came_from))
-            queue.append(after)
-    return _completion(net, came_from, leads) or _dead(net, fired, len(came_from), every_step) or Soundness(
-        "sound", markings=len(came_from)
-    )  # fmt: skip
-
-
-def _completion(net: Net, came_from: dict[int, tuple[int, int]], leads: dict[int, list[int]]) -> Soundness | None:
-    """From every marking there must be a way to the end."""
-    before: dict[int, list[int]] = {}
-    for here, followers in leads.items():
-        for after in followers:
-            before.setdefault(after, []).append(here)
-    able, stack = {net.goal}, [net.goal]
-    while stack:
-        for earlier in before.get(stack.pop(), ()):
-            if earlier not in able:
-                able.add(earlier)
-                stack.append(earlier)
-    lost = [marking for marking in came_from if marking not in able]
-    if not lost:
-        return None
-    stuck = next((marking for marking in lost if not leads[marking]), lost[-1])
-    words = "nothing can happen any more" if not leads[stuck] else "it goes on for ever"
-    places = ", ".join(net.marking(stuck))
-    return _unsound(
-        "no way to complete", f"with tokens at {places}, {words}", _trace(net, came_from, stuck), len(came_from)
-    )
-
-
-def _dead(net: Net, fired: int, markings: int, every_step: bool) -> Soundness | None:
-    if every_step and fired.bit_count() == len(net.transitions):
-        return None
-    alive = set() if every_step else {s.name for number, s in enumerate(net.transitions) if fired >> number & 1}
-    dead = list(dict.fromkeys(step.name for step in net.transitions if step.name not in alive))
-    if not dead:
-        return None
-    return _unsound("dead task", f"{', '.join(map(repr, dead[:5]))} can never happen", (), markings)
-
-
-def _trace(net: Net, came_from: dict[int, tuple[int, int]], marking: int) -> tuple[str, ...]:
-    steps: list[str] = []
-    while came_from[marking][1] >= 0:
-        marking, number = came_from[marking]
-        steps.append(net.transitions[number].name)
-    return tuple(reversed(steps))
-
-
-def _unsound(rule: str, explanation: str, trace: tuple[str, ...] = (), markings: int = 0) -> Soundness:
-    return Soundness("unsound", rule, explanation, trace, markings)

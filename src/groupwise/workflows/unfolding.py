@@ -1,6 +1,7 @@
-"""A block design as a free graph, for files and pictures: gateways are silent tasks, named after what they do.
+"""A block design as free graphs, for files and pictures: gateways are silent tasks, named after what they do.
 
 Adjacent gateways are kept apart: every block has a split and a join of its own, so that `lifting.lift` finds it again.
+Several instances of more than one activity are a task that calls a graph of their own.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ from groupwise.workflows.blocks import (
     PartialOrder,
     Sequence,
     Skip,
+    activities,
 )
 from groupwise.workflows.graph import Copies, Flow, Graph, Node, Rule
 
 
 @dataclass(slots=True)
 class _Drawing:
-    """What has been drawn, and the ends that wait to be connected."""
+    """What has been drawn of one graph, and the graphs it calls, which are complete."""
 
+    name: str
+    taken: set[str]
+    called: list[Graph] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     flows: list[Flow] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -39,8 +44,17 @@ class _Drawing:
         return node.id
 
     def gateway(self, what: str, join: Rule = "xor", split: Rule = "and", cancels: tuple[str, ...] = ()) -> str:
+        return self.node(Node(self.numbered(what), join=join, split=split, silent=True, cancels=cancels))
+
+    def numbered(self, what: str) -> str:
         self.counts[what] = number = self.counts.get(what, 0) + 1
-        return self.node(Node(f"{what}_{number}", join=join, split=split, silent=True, cancels=cancels))
+        return self.free(f"{what}_{number}")
+
+    def free(self, name: str) -> str:
+        """The name, or one like it that no activity has."""
+        while name in self.taken:
+            name += "_"
+        return name
 
     def flow(self, source: str, target: str, probability: float | None = None) -> None:
         self.flows.append(Flow(source, target, probability))
@@ -49,15 +63,29 @@ class _Drawing:
 Ends = tuple[str, str]
 
 
+def to_graphs(design: Design) -> tuple[Graph, ...]:
+    """The graphs of a design: the first is where a case begins, and calls the others."""
+    called: list[Graph] = []
+    whole = _drawn(design.name, design.root, called, design.documentation)
+    return (whole, *called)
+
+
 def to_graph(design: Design) -> Graph:
-    """The graph of a design."""
-    drawing = _Drawing()
-    drawing.node(Node("start", kind="start"))
-    first, last = _draw(drawing, design.root)
-    drawing.node(Node("end", kind="end"))
-    drawing.flow("start", first)
-    drawing.flow(last, "end")
-    return Graph(design.name, tuple(drawing.nodes), tuple(drawing.flows), design.documentation)
+    """The graph of a design that needs no other; `to_graphs` draws any."""
+    whole, *called = to_graphs(design)
+    if called:
+        raise DesignError(f"{design.name}: instances of more than one activity have no place in a single graph")
+    return whole
+
+
+def _drawn(name: str, block: Block, called: list[Graph], documentation: str = "") -> Graph:
+    drawing = _Drawing(name, {activity.name for activity in activities(block)}, called)
+    start = drawing.node(Node(drawing.free("start"), kind="start"))
+    first, last = _draw(drawing, block)
+    end = drawing.node(Node(drawing.free("end"), kind="end"))
+    drawing.flow(start, first)
+    drawing.flow(last, end)
+    return Graph(name, tuple(drawing.nodes), tuple(drawing.flows), documentation)
 
 
 def _draw(drawing: _Drawing, block: Block) -> Ends:
@@ -69,8 +97,8 @@ def _draw(drawing: _Drawing, block: Block) -> Ends:
             return (drawing.gateway("skip"),) * 2
         case Instances(Activity() as body, least, most, enough):
             return (drawing.node(_task(body, Copies(least, most, enough))),) * 2
-        case Instances():
-            raise DesignError("instances of more than one activity have no place in a flat graph")
+        case Instances(body, least, most, enough):
+            return (drawing.node(_call(drawing, body, Copies(least, most, enough))),) * 2
         case Sequence(parts):
             ends = [_draw(drawing, part) for part in parts]
             for (_, before), (after, _) in pairwise(ends):
@@ -93,6 +121,14 @@ def _task(activity: Activity, copies: Copies | None = None) -> Node:
     return node if copies is None else Node(
         node.id, node.name, join="xor", split="and", handling=activity.handling, copies=copies
     )  # fmt: skip
+
+
+def _call(drawing: _Drawing, body: Block, copies: Copies) -> Node:
+    """A task whose instances are cases of another graph."""
+    task = drawing.numbered("instances")
+    name = f"{drawing.name}_{task}"
+    drawing.called.append(_drawn(name, body, drawing.called))
+    return Node(task, calls=name, copies=copies)
 
 
 def _between(
@@ -160,8 +196,8 @@ def _cancellable(drawing: _Drawing, block: Cancellable) -> Ends:
     before_nodes, before_flows = len(drawing.nodes), len(drawing.flows)
     first, last = _draw(drawing, block.body)
     inside = [node.id for node in drawing.nodes[before_nodes:]] + [flow.id for flow in drawing.flows[before_flows:]]
-    guard = drawing.node(Node(f"guard_{split}", kind="condition"))
-    done = drawing.node(Node(f"done_{split}", kind="condition"))
+    guard = drawing.node(Node(drawing.numbered("guard"), kind="condition"))
+    done = drawing.node(Node(drawing.numbered("guarded"), kind="condition"))
     drawing.flow(split, first)
     drawing.flow(split, guard)
     drawing.flow(last, done)

@@ -17,7 +17,19 @@ from groupwise.workflows.document import Document, document_of
 
 LARGEST = 64 << 20
 # One module each. A suffix that several share (.xml, .json, .yaml) is decided by content.
-MODULES: tuple[str, ...] = ()
+MODULES: tuple[str, ...] = (
+    "yawl",
+    "bpmn",
+    "pnml",
+    "json_file",
+    "mermaid",
+    "actions",
+    "argo",
+    "airflow",
+    "wfcommons",
+    "svg_file",
+    "png_file",
+)
 
 
 class CannotExpress(DesignError):
@@ -57,7 +69,10 @@ def find_format(path: Path, *, name: str | None = None, head: bytes = b"") -> Fo
         if name not in known:
             raise ConfigError(f"{name!r} is no format; there are {', '.join(known)}")
         return known[name]
-    fitting = [one for one in known.values() if any(path.name.lower().endswith(suffix) for suffix in one.suffixes)]
+    fits = {
+        one.name: max(map(len, filter(path.name.lower().endswith, one.suffixes)), default=0) for one in known.values()
+    }
+    fitting = [one for one in known.values() if fits[one.name] == max(fits.values()) > 0]
     if len(fitting) > 1 or not fitting:
         fitting = [one for one in (fitting or known.values()) if head and one.fits(head)] or fitting
     if not fitting:

@@ -1,0 +1,218 @@
+"""What is different between two workflows, in words: added, removed, moved, and handled or chosen otherwise.
+
+Where both have a block form they are compared by what they do: an activity has moved if it stands otherwise to the rest
+(before, after, beside, never in one case), whatever the drawing looks like. Otherwise nodes and flows are compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+from groupwise.workflows.blocks import Block, Cancellable, Design, DesignError, Handling, Instances, Loop, children
+from groupwise.workflows.document import Document
+from groupwise.workflows.graph import Node
+from groupwise.workflows.lifting import lift
+from groupwise.workflows.rules import Place, places_of, relation
+
+MOST_COMPARED = 400
+TOLD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One value that changed: of an activity, a pool or the whole."""
+
+    name: str
+    what: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        return f"{self.name!r}: {self.what} {_told(self.before)} → {_told(self.after)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An activity that stands otherwise to some others than before."""
+
+    name: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.name!r} {self.words}"
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """Everything that differs; `by` says whether behaviour (blocks) or drawings (graph) were compared."""
+
+    by: str
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    moved: tuple[Move, ...] = ()
+    changed: tuple[Change, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        return not (self.added or self.removed or self.moved or self.changed)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"same": self.same, **asdict(self)}
+
+    def lines(self) -> Iterator[str]:
+        """One line for each difference."""
+        yield from (f"+ {name!r} was added" for name in self.added)
+        yield from (f"− {name!r} was removed" for name in self.removed)
+        yield from (f"↕ {move}" for move in self.moved)
+        yield from (f"~ {change}" for change in self.changed)
+
+
+def compare_workflows(old: Document | Design, new: Document | Design) -> Differences:
+    """What `new` has otherwise than `old`."""
+    try:
+        before = old if isinstance(old, Design) else lift(old)
+        after = new if isinstance(new, Design) else lift(new)
+    except DesignError:
+        if isinstance(old, Document) and isinstance(new, Document):
+            return _drawings(old, new)
+        raise
+    return _designs(before, after)
+
+
+def _designs(old: Design, new: Design) -> Differences:
+    before = {place.activity.name: place for place in places_of(old.root)}
+    after = {place.activity.name: place for place in places_of(new.root)}
+    both = [name for name in before if name in after]
+    changed = [change for name in both for change in _handled(name, before[name], after[name])]
+    changed += [change for name in both for change in _surrounded(name, old.root, before[name], new.root, after[name])]
+    changed += _staffed(old, new)
+    return Differences(
+        "blocks",
+        tuple(name for name in after if name not in before),
+        tuple(name for name in before if name not in after),
+        tuple(_moves(old.root, before, new.root, after, both[:MOST_COMPARED])),
+        tuple(changed),
+    )
+
+
+def _handled(name: str, before: Place, after: Place) -> Iterator[Change]:
+    yield from _handlings(name, before.activity.handling, after.activity.handling)
+
+
+def _handlings(name: str, old: Handling, new: Handling) -> Iterator[Change]:
+    was, now = asdict(old), asdict(new)
+    yield from (Change(name, what, was[what], now[what]) for what in was if was[what] != now[what])
+
+
+def _surrounded(name: str, old: Block, before: Place, new: Block, after: Place) -> Iterator[Change]:
+    """How often it is done, how many of it, and how often it is broken off."""
+    was, now = _around(old, before), _around(new, after)
+    yield from (Change(name, what, was[what], now[what]) for what in was if was[what] != now[what])
+
+
+def _around(root: Block, place: Place) -> dict[str, Any]:
+    times, broken_off, copies = place.share, 0.0, (1, 1, 1)
+    block = root
+    for number in place.path:
+        match block:
+            case Loop(_, again):
+                times /= 1 - again
+            case Cancellable(_, chance) if number == 0:
+                broken_off = 1 - (1 - broken_off) * (1 - chance)
+            case Instances(_, least, most, enough):
+                copies = (least, most, enough)
+        block = children(block)[number]
+    return {
+        "times per case": round(times, 9),
+        "probability of being broken off": round(broken_off, 9),
+        "instances (least, most, enough)": copies,
+    }
+
+
+def _staffed(old: Design, new: Design) -> Iterator[Change]:
+    before, after = dict(old.servers), dict(new.servers)
+    for pool in dict.fromkeys([*before, *after]):
+        if before.get(pool) != after.get(pool):
+            yield Change(pool, "servers", before.get(pool), after.get(pool))
+    if old.documentation != new.documentation:
+        yield Change(new.name, "documentation", old.documentation, new.documentation)
+
+
+def _moves(
+    old: Block, before: Mapping[str, Place], new: Block, after: Mapping[str, Place], both: list[str]
+) -> Iterator[Move]:
+    """As few activities as explain every pair that stands otherwise: the one with the most such pairs first."""
+    pairs: dict[tuple[str, str], tuple[str, str]] = {}
+    for a, b in combinations(both, 2):
+        was, now = relation(old, before[a].path, before[b].path), relation(new, after[a].path, after[b].path)
+        if was != now:
+            pairs[a, b] = (was, now)
+    while pairs:
+        counts = Counter(name for pair in pairs for name in pair)
+        name = max(counts, key=lambda name: (counts[name], name))
+        own = {pair: found for pair, found in pairs.items() if name in pair}
+        pairs = {pair: found for pair, found in pairs.items() if name not in pair}
+        yield Move(name, _moved(name, own))
+
+
+def _moved(name: str, pairs: Mapping[tuple[str, str], tuple[str, str]]) -> str:
+    turned = {"before": "after", "after": "before"}
+    told = []
+    for (a, b), (was, now) in list(pairs.items())[:TOLD]:
+        if a != name:
+            was, now = turned.get(was, was), turned.get(now, now)
+        told.append(f"{_WORDS[now]} {b if a == name else a!r} (it was {_WORDS[was]})")
+    more = f" and {len(pairs) - TOLD} more" if len(pairs) > TOLD else ""
+    return f"is now {', '.join(told)}{more}"
+
+
+_WORDS = {"before": "before", "after": "after", "beside": "beside", "never both": "an alternative to"}
+
+
+def _drawings(old: Document, new: Document) -> Differences:
+    """Nodes by name and flows between them, graph by graph."""
+    before, after = _nodes(old), _nodes(new)
+    flows = [
+        {
+            (f"{graph.by_id[f.source].label} → {graph.by_id[f.target].label}"): f
+            for graph in doc.graphs
+            for f in graph.flows
+        }
+        for doc in (old, new)
+    ]
+    changed = [change for name in before if name in after for change in _node_changes(name, before[name], after[name])]
+    for name, flow in flows[0].items():
+        other = flows[1].get(name)
+        if other is not None and other.probability != flow.probability:
+            changed.append(Change(name, "probability", flow.probability, other.probability))
+    moved = [Move(name, "is a new flow") for name in flows[1] if name not in flows[0]]
+    moved += [Move(name, "is no flow any more") for name in flows[0] if name not in flows[1]]
+    return Differences(
+        "graph",
+        tuple(name for name in after if name not in before),
+        tuple(name for name in before if name not in after),
+        tuple(moved),
+        tuple(changed),
+    )
+
+
+def _nodes(document: Document) -> dict[str, Node]:
+    return {node.label: node for graph in document.graphs for node in graph.nodes}
+
+
+def _node_changes(name: str, old: Node, new: Node) -> Iterator[Change]:
+    yield from _handlings(name, old.handling, new.handling)
+    for what in ("kind", "join", "split", "copies", "calls", "cancels", "documentation"):
+        was, now = getattr(old, what), getattr(new, what)
+        if was != now:
+            yield Change(name, what, was, now)
+
+
+def _told(value: Any) -> str:
+    if value is None:
+        return "not given"
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)

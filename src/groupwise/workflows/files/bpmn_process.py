@@ -1,0 +1,202 @@
+"""Writes the content of one process: nodes and flows, sub-processes for guarded bodies, and where it all stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from groupwise.workflows.elements import Element, first, named
+from groupwise.workflows.files.bpmn_diagram import EVENT, GATE, Sheet, box_of
+from groupwise.workflows.files.bpmn_element import element_of, gates_of
+from groupwise.workflows.files.bpmn_lanes import lanes_of
+from groupwise.workflows.files.bpmn_regions import Guarded
+from groupwise.workflows.files.bpmn_wiring import Wiring
+from groupwise.workflows.files.bpmn_words import (
+    AMONG,
+    ARTIFACTS,
+    BEFORE,
+    BPMN,
+    BPMNDI,
+    CALLS,
+    ROLES,
+    TASKS,
+    Route,
+    el,
+    flow_id,
+    formal,
+    in_place,
+    own,
+    own_self,
+)
+from groupwise.workflows.files.names import free_name
+from groupwise.workflows.files.placing import placed
+from groupwise.workflows.graph import Flow, Graph, Node
+from groupwise.workflows.pictures.layout import Box, Point, layout
+
+
+class File(Protocol):
+    """What a process needs of the file it is written to."""
+
+    taken: set[str]
+    ids: dict[str, dict[str, str]]
+    processes: dict[str, str]
+    embedded: set[str]
+
+    def sub_process(self, name: str, sheet: Sheet, at: str) -> list[Element]: ...
+
+
+class Process:
+    """A graph while it is written; inside the box of the element `around`, where it is embedded there."""
+
+    def __init__(self, file: File, graph: Graph, sheet: Sheet, around: str = "") -> None:
+        self.file, self.graph, self.sheet = file, graph, sheet
+        self.wiring = Wiring(graph, file.ids[graph.name], file.taken)
+        self.ids = self.wiring.ids
+        self.boxes = self._boxes(around)
+
+    def content(self) -> list[Element]:
+        """Everything in the process, in the order of the schema."""
+        extras = self.graph.extras
+        nodes, flows = self._level([node.id for node in self.graph.nodes if node.id not in self.wiring.added])
+        kept = [e for name in (*AMONG, *TASKS, *CALLS) for e in named(extras, name, BPMN)]
+        before = [e for name in BEFORE for e in named(extras, name, BPMN)]
+        after = [e for name in (*ARTIFACTS, *ROLES) for e in named(extras, name, BPMN)]
+        return [*before, *lanes_of(self.wiring), *nodes, *kept, *flows, *after]
+
+    def _level(self, names: Sequence[str]) -> tuple[list[Element], list[Element]]:
+        """The nodes and the flows among `names`, with sub-processes for the guarded bodies in them."""
+        wiring = self.wiring
+        bodies = wiring.bodies_among(names)
+        inside = frozenset().union(*(body.hidden for body in bodies))
+        here = [name for name in names if name not in inside]
+        nodes: list[Element] = []
+        flows: list[Element] = []
+        for name in here:
+            node = self.graph.by_id[name]
+            nodes += [*gates_of(wiring, node), self._node(node)]
+            flows += self._gate_flows(node)
+        for body in bodies:
+            nodes.append(self._body(body))
+            sub = wiring.subs[body.abort]
+            flows += [self._link(wiring.exit[body.split], sub), self._link(sub, wiring.entry[body.complete])]
+        return nodes, flows + self._flows_among(set(here))
+
+    def _node(self, node: Node) -> Element:
+        name = self.ids[node.id]
+        self.sheet.boxes[name] = self.boxes[node.id]
+        for gate, side, _ in self.wiring.gates[node.id]:
+            box = self.boxes[node.id]
+            x = box.x - GATE - 20 if side == "join" else box.right + 20
+            self.sheet.boxes[gate] = Box(x, box.middle[1] - GATE / 2, GATE, GATE)
+        element = element_of(self.wiring, node, self.file.processes, self.file.embedded)
+        if node.calls not in self.file.embedded:
+            return element
+        inner = self.file.sub_process(node.calls, self.sheet, name)
+        return replace(element, children=(*element.children, *inner))
+
+    def _body(self, body: Guarded) -> Element:
+        """A guarded body: a sub-process with the event that breaks it off on its boundary."""
+        wiring, sheet = self.wiring, self.sheet
+        sub = wiring.subs[body.abort]
+        start, end = (free_name(f"{sub}_{what}", self.file.taken) for what in ("start", "end"))
+        nodes, flows = self._level([node.id for node in self.graph.nodes if node.id in body.inside])
+        self._draw_body(sub, self.ids[body.abort], start, end, [e.get("id") for e in nodes])
+        values = {key: self.ids[getattr(body, key)] for key in ("split", "guard", "done", "complete", "abort")}
+        values |= {f"{key}_id": getattr(body, key) for key in ("guard", "done") if values[key] != getattr(body, key)}
+        chance = {} if body.chance is None else {"chance": body.chance}
+        noted = el("extensionElements", own("region", {**values, **chance}))
+        ends = (el("startEvent", id=start), el("endEvent", id=end))
+        links = (self._link(start, wiring.entry[body.first]), self._link(wiring.exit[body.last], end))
+        sheet.expanded.add(sub)
+        return el("subProcess", noted, *ends, *nodes, *links, *flows, id=sub)
+
+    # Flows
+
+    def _flows_among(self, here: set[str]) -> list[Element]:
+        chosen = {
+            id(flow): route
+            for name in here
+            for flow, route in zip(self.wiring.ways[name], self.wiring.routes(name), strict=True)
+        }
+        flows = [flow for flow in self.wiring.flows if flow.source in here and flow.target in here]
+        return [self._flow(flow, chosen[id(flow)]) for flow in flows]
+
+    def _flow(self, flow: Flow, route: Route) -> Element:
+        carried = first(flow.extras, "sequenceFlow", BPMN) or el("sequenceFlow")
+        name = self.wiring.flow_id(flow)
+        ends = self.wiring.exit[flow.source], self.wiring.entry[flow.target]
+        extension = first(carried.children, "extensionElements", BPMN)
+        notes = [] if extension is None else list(extension.children)
+        if flow.probability is not None:
+            notes.append(own("flow", {"probability": flow.probability}))
+        children = [e for e in carried.children if e.name not in ("extensionElements", "conditionExpression")]
+        children += [el("extensionElements", *notes)] if notes else []
+        if route.condition:
+            expression = formal("conditionExpression", route.condition)
+            spelled = first(carried.children, "conditionExpression", BPMN) or el("conditionExpression")
+            children.append(replace(expression, attributes=(*expression.attributes, *spelled.attributes)))
+        children.sort(key=lambda e: in_place(e, "sequenceFlow"))
+        self.sheet.lines[name] = ends
+        drawn = first(flow.extras, "BPMNEdge", BPMNDI)
+        if drawn is not None:
+            self.sheet.carried[name] = drawn
+        attributes = {**dict(carried.attributes), "id": name, "sourceRef": ends[0], "targetRef": ends[1]}
+        return Element(carried.tag, tuple(attributes.items()), "", tuple(children))
+
+    def _link(self, source: str, target: str) -> Element:
+        name = flow_id(source, target)
+        self.sheet.lines[name] = (source, target)
+        return el("sequenceFlow", id=name, sourceRef=source, targetRef=target)
+
+    def _gate_flows(self, node: Node) -> list[Element]:
+        """From the join to the node, and from the node to the split."""
+        name = self.ids[node.id]
+        entry, exit_ = self.wiring.entry[node.id], self.wiring.exit[node.id]
+        pairs = [(entry, name)] if entry != name else []
+        pairs += [(name, exit_)] if exit_ != name else []
+        return [self._link(*pair) for pair in pairs]
+
+    # Where things stand
+
+    def _boxes(self, around: str) -> dict[str, Box]:
+        shapes = {node.id: first(node.extras, "BPMNShape", BPMNDI) for node in self.graph.nodes}
+        drawn = {name: box for name, shape in shapes.items() if (box := box_of(shape)) is not None}
+        middles = placed(self.graph, {name: box.middle for name, box in drawn.items()})
+        usual = layout(self.graph).boxes if not drawn else {}
+        right, down = self._shift(middles, around) if not drawn else (0.0, 0.0)
+        boxes = {}
+        for node in self.graph.nodes:
+            x, y = middles[node.id]
+            width, height = _size(node, usual.get(node.id))
+            boxes[node.id] = drawn.get(node.id, Box(x - width / 2 + right, y - height / 2 + down, width, height))
+            shape = shapes[node.id]
+            if shape is not None and node.id in drawn:
+                self.sheet.carried[self.ids[node.id]] = shape
+        return boxes
+
+    def _shift(self, middles: dict[str, Point], around: str) -> Point:
+        """Graphs on one sheet stand one below the other; one inside a sub-process where that is drawn."""
+        if around in self.sheet.boxes:
+            outer = self.sheet.boxes[around]
+            left, top = (min(middle[axis] for middle in middles.values()) for axis in (0, 1))
+            return outer.x - left + 80, outer.y - top + 60
+        lowest = max((box.bottom for box in self.sheet.boxes.values()), default=0.0)
+        return 0.0, lowest + 60.0 if lowest else 0.0
+
+    def _draw_body(self, sub: str, event: str, start: str, end: str, inside: Sequence[str]) -> None:
+        boxes = self.sheet.boxes
+        inner = self.sheet.around(inside)
+        top = inner.y + inner.height / 2 - EVENT / 2
+        boxes[start], boxes[end] = Box(inner.x - EVENT, top, EVENT, EVENT), Box(inner.right, top, EVENT, EVENT)
+        boxes[sub] = whole = self.sheet.around([*inside, start, end])
+        boxes[event] = Box(whole.middle[0] - EVENT / 2, whole.bottom - EVENT / 2, EVENT, EVENT)
+
+
+def _size(node: Node, usual: Box | None) -> tuple[float, float]:
+    carried = own_self(node)
+    if node.kind in ("start", "end") or (carried is not None and carried.name.endswith("Event")):
+        return EVENT, EVENT
+    if node.kind == "condition" or node.silent:
+        return GATE, GATE
+    return (max(100.0, usual.width), max(80.0, usual.height)) if usual is not None else (100.0, 80.0)

@@ -1,0 +1,101 @@
+"""What we know of a workflow and other people's formats have no word for, as plain values that fit in any of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from groupwise.errors import ConfigError
+from groupwise.workflows.blocks import PLAIN, Handling, Retry
+from groupwise.workflows.requirements import Requirements, parse_requirements
+
+_NUMBERS = {"priority": int, "retries": int, "pause": float, "growth": float} | dict.fromkeys(
+    ("timeout", "delay", "due"), float
+)
+_DURATION = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+
+
+def handling_values(handling: Handling) -> dict[str, Any]:
+    """What differs from plain handling, by name."""
+    retry, plain = handling.retry, PLAIN.retry
+    pairs = {name: (getattr(handling, name), getattr(PLAIN, name)) for name in ("pool", "priority", "scheduling")}
+    pairs |= {"retries": (retry.most, plain.most), "pause": (retry.pause, plain.pause)}
+    pairs |= {"growth": (retry.growth, plain.growth)}
+    pairs |= {name: (getattr(handling, name), getattr(PLAIN, name)) for name in ("timeout", "delay", "due")}
+    return {name: value for name, (value, usual) in pairs.items() if value != usual}
+
+
+def handling_of(values: Mapping[str, Any]) -> Handling:
+    """The handling with those values, which may be texts; `ConfigError` where they make no sense."""
+    unknown = sorted(set(values) - {*_NUMBERS, "pool", "scheduling"})
+    if unknown:
+        raise ConfigError(f"{unknown[0]!r} is nothing that handling has")
+    try:
+        known = {name: _NUMBERS[name](value) if name in _NUMBERS else value for name, value in values.items()}
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"handling has a value that is no number: {error}") from error
+    retry = Retry(known.pop("retries", 0), known.pop("pause", 0.0), known.pop("growth", PLAIN.retry.growth))
+    return Handling(retry=retry, **known)
+
+
+def document_values(requirements: Requirements | None, servers: tuple[tuple[str, int], ...]) -> dict[str, Any]:
+    """Requirements and servers as plain values, where there are any."""
+    values: dict[str, Any] = {}
+    if requirements is not None:
+        values["requirements"] = requirements.model_dump(mode="json", exclude_defaults=True)
+    if servers:
+        values["servers"] = [list(pair) for pair in servers]
+    return values
+
+
+def document_parts(values: Mapping[str, Any]) -> tuple[Requirements | None, tuple[tuple[str, int], ...]]:
+    """The requirements and servers that `document_values` made values of."""
+    try:
+        servers = tuple((str(pool), int(count)) for pool, count in values.get("servers", ()))
+    except (TypeError, ValueError) as error:
+        raise ConfigError("the servers of the pools are not pairs of name and number") from error
+    known = values.get("requirements")
+    return None if known is None else parse_requirements(known), servers
+
+
+def to_text(values: Mapping[str, Any]) -> str:
+    """As JSON without the characters that XML would take for its own."""
+    text = json.dumps(values, sort_keys=True)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def from_text(text: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"what Groupwise noted in this file is no JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError("what Groupwise noted in this file is no JSON object")
+    return values
+
+
+def checked(values: dict[str, Any]) -> dict[str, Any]:
+    """The values, if they are of the kinds that a net's are."""
+    tables: dict[str, type | tuple[type, ...]] = {"ids": str, "handling": dict, "probabilities": (int, float)}
+    for name, kind in tables.items():
+        table = values.get(name, {})
+        if not isinstance(table, dict) or not all(isinstance(value, kind) for value in table.values()):
+            raise ConfigError(f"what Groupwise noted in this file as {name!r} makes no sense")
+    return values
+
+
+def seconds_of(duration: str) -> float | None:
+    """The seconds of an ISO 8601 duration; None where it has years or months, whose length differs, or is none."""
+    found = _DURATION.fullmatch(duration.strip())
+    if found is None or not any(found.groups()):
+        return None
+    weeks, days, hours, minutes, seconds = (float(group or 0) for group in found.groups())
+    return ((weeks * 7 + days) * 24 + hours) * 3600 + minutes * 60 + seconds
+
+
+def duration_of(seconds: float) -> str:
+    """The ISO 8601 duration of so many seconds."""
+    return f"PT{Decimal(repr(seconds)):f}S".replace(".0S", "S")

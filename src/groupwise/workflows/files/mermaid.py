@@ -1,0 +1,94 @@
+"""Mermaid flowcharts, which Markdown renderers draw; written only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from groupwise.workflows.document import Document
+from groupwise.workflows.files.formats import Format
+from groupwise.workflows.graph import Graph, Node
+from groupwise.workflows.pictures.scene import pool_of, pool_styles, without_detours
+from groupwise.workflows.pictures.style import INK, STYLES
+from groupwise.workflows.pictures.text import flow_label, marks_of
+
+RULES = {"and": "+", "xor": "×", "or": "○"}
+MARKS = {
+    "instances": "{} at once",
+    "retry": "{} further tries",
+    "timeout": "limit {}",
+    "delay": "{} later",
+    "due": "due {}",
+    "priority": "priority {}",
+}
+
+
+def write(document: Document) -> bytes:
+    """A flowchart from left to right; every further graph is a subgraph."""
+    graphs = [without_detours(graph) for graph in document.graphs]
+    lines = ["flowchart LR"]
+    for number, graph in enumerate(graphs):
+        lines += [f"  subgraph g{number} [{_quoted(graph.name)}]"] if len(graphs) > 1 else []
+        lines += [f"  {line}" for line in _graph(graph, f"g{number}n")]
+        lines += ["  end"] if len(graphs) > 1 else []
+    lines += [f"  {line}" for line in _classes(document, graphs)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _classes(document: Document, graphs: list[Graph]) -> Iterator[str]:
+    """The colours of pools, and dashes around what is cleared away."""
+    pools = pool_styles(document)
+    members: dict[str, list[str]] = {}
+    for number, graph in enumerate(graphs):
+        cleared = {name for node in graph.nodes for name in node.cancels}
+        for place, node in enumerate(graph.nodes):
+            for style in (pools.get(pool_of(document, node), ""), "cleared" if node.id in cleared else ""):
+                members.setdefault(style, []).append(f"g{number}n{place}")
+    for style in sorted(members.keys() - {""}):
+        yield f"classDef {style} {_look(style)}"
+        yield f"class {','.join(members[style])} {style}"
+
+
+def _look(style: str) -> str:
+    if style not in STYLES:
+        return "stroke-dasharray:6 4"
+    return f"fill:{STYLES[style].fill[0]},stroke:{STYLES[style].stroke[0]},color:{INK[0]}"
+
+
+def _graph(graph: Graph, prefix: str) -> Iterator[str]:
+    name = {node.id: f"{prefix}{number}" for number, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        yield name[node.id] + _shape(graph, node)
+    for flow in graph.flows:
+        label = flow_label(flow)
+        arrow = f"-->|{_quoted(label)}|" if label else "-->"
+        yield f"{name[flow.source]} {arrow} {name[flow.target]}"
+
+
+def _shape(graph: Graph, node: Node) -> str:
+    if node.kind == "start":
+        return f"(({_quoted(node.name or ' ')}))"
+    if node.kind == "end":
+        return f"((({_quoted(node.name or ' ')})))"
+    if node.kind == "condition":
+        return f"(({_quoted(node.name or ' ')}))"
+    if node.silent:
+        joins, splits = len(graph.into(node.id)) > 1, len(graph.out_of(node.id)) > 1
+        rules = dict.fromkeys([RULES[node.join]] * joins + [RULES[node.split]] * splits)
+        words = " ".join([*([node.name] if node.name else []), *rules]) or "cancel"
+        return f"{{{_quoted(words)}}}"
+    marks = ", ".join(MARKS[icon].format(text) for icon, text in marks_of(node))
+    text = _quoted(node.label) if not marks else f'{_quoted(node.label)[:-1]}<br/>{_escaped(marks)}"'
+    return f"[[{text}]]" if node.calls else f"({text})"
+
+
+def _quoted(text: str) -> str:
+    return f'"{_escaped(text)}"'
+
+
+def _escaped(text: str) -> str:
+    """Everything that Mermaid, Markdown or HTML would take for its own, as character codes."""
+    plain = " ".join(text.split())
+    return "".join(c if c.isalnum() or c in " .,:;!?()+-–=×○%/…" else f"#{ord(c)};" for c in plain) or " "
+
+
+FORMAT = Format("mermaid", "Mermaid", (".mmd", ".mermaid"), write=write)

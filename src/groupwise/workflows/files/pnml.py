@@ -1,0 +1,209 @@
+"""PNML: the control flow of a workflow as a place/transition net, and such nets as graphs of conditions and tasks.
+
+A net knows neither probabilities, people nor time: what is written is who may follow whom, and nothing else.
+"""
+
+from __future__ import annotations
+
+from groupwise.workflows.document import Document
+from groupwise.workflows.elements import Element
+from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
+from groupwise.workflows.files.names import xml_names
+from groupwise.workflows.files.xml_tree import parse, place, serialise
+from groupwise.workflows.graph import ONCE, Flow, Graph, Node
+from groupwise.workflows.graph_net import graph_net
+from groupwise.workflows.net import Net, Transition
+from groupwise.workflows.pictures.layout import Point, layout
+
+PNML = "http://www.pnml.org/version-2009/grammar/pnml"
+PT_NET = "http://www.pnml.org/version-2009/grammar/ptnet"
+INVISIBLE = "$invisible$"
+_OTHER_ARCS = ("inhibitor", "reset", "read", "test")
+
+
+def write(document: Document) -> bytes:
+    """The net of a document's one graph."""
+    graph = document.root
+    _refuse(document)
+    shown = as_graph(document.name, _fused(graph_net(graph).net))
+    drawn = {name: box.middle for name, box in layout(shown).boxes.items()}
+    ids = xml_names([node.id for node in shown.nodes])
+    nodes = [_node(node, ids[node.id], drawn[node.id]) for node in shown.nodes]
+    arcs = [
+        _el("arc", id=f"arc_{number}", source=ids[flow.source], target=ids[flow.target])
+        for number, flow in enumerate(shown.flows)
+    ]
+    net = _el("net", _named(document.name), _el("page", *nodes, *arcs, id="page"), id="net", type=PT_NET)
+    root = _el("pnml", net)
+    return serialise(Element(root.tag, root.attributes, "", root.children, prefixes=(("", PNML),)))
+
+
+def _refuse(document: Document) -> None:
+    graph = document.root
+    for node in graph.nodes:
+        said = f"{graph.name}: {node.label!r}"
+        if node.calls:
+            raise CannotExpress(f"{said} calls {node.calls!r}, and a place/transition net has no calls")
+        if node.cancels:
+            raise CannotExpress(f"{said} clears others away, and a place/transition net cannot")
+        if node.copies != ONCE:
+            raise CannotExpress(f"{said} has several instances, and a place/transition net cannot count them")
+        if node.kind == "task" and node.join == "or" and len(graph.into(node.id)) > 1:
+            raise CannotExpress(f"{said} joins by or, and a place/transition net cannot wait for what may still come")
+
+
+def _el(name: str, /, *children: Element, text: str = "", **attributes: str) -> Element:
+    return Element(f"{{{PNML}}}{name}", tuple(attributes.items()), text, children)
+
+
+def _named(name: str) -> Element:
+    return _el("name", _el("text", text=name))
+
+
+def _node(node: Node, name: str, at: Point) -> Element:
+    graphics = _el("graphics", _el("position", x=f"{at[0]:.1f}", y=f"{at[1]:.1f}"))
+    if node.kind == "task":
+        quiet = [_el("toolspecific", tool="ProM", version="6.4", activity=INVISIBLE)] if node.silent else []
+        return _el("transition", _named(node.name or node.id), graphics, *quiet, id=name)
+    marked = [_el("initialMarking", _el("text", text="1"))] if node.kind == "start" else []
+    return _el("place", _named(node.name or node.id), graphics, *marked, id=name)
+
+
+def _fused(net: Net) -> Net:
+    """The beginning and the end of a task as one transition, where one of the two is always the same."""
+    transitions = list(net.transitions)
+    gone = 0
+    for number in range(2, len(net.places)):
+        busy = 1 << number
+        begins = [t for t in transitions if t.puts == busy]
+        ends = [t for t in transitions if t.takes == busy]
+        others = [t for t in transitions if (t.puts | t.takes) & busy and t not in begins and t not in ends]
+        of_one_task = all(b.name == f"{e.name} begins" and not b.label for b in begins for e in ends)
+        if not begins or not ends or others or not of_one_task or (len(begins) > 1 and len(ends) > 1):
+            continue
+        fused = [Transition(e.name, e.label, b.takes, e.puts) for b in begins for e in ends]
+        at = transitions.index(begins[0])
+        kept = [t for t in transitions if t not in begins and t not in ends]
+        transitions = [*kept[:at], *fused, *kept[at:]]
+        gone |= busy
+    kept_places = [number for number in range(len(net.places)) if not gone >> number & 1]
+    return _renumbered(net, kept_places, transitions)
+
+
+def _renumbered(net: Net, kept: list[int], transitions: list[Transition]) -> Net:
+    def moved(mask: int) -> int:
+        return sum(1 << new for new, old in enumerate(kept) if mask >> old & 1)
+
+    steps = tuple(Transition(t.name, t.label, moved(t.takes), moved(t.puts)) for t in transitions)
+    return Net(tuple(net.places[number] for number in kept), steps)
+
+
+def as_graph(name: str, net: Net) -> Graph:
+    """A net as a graph: places are conditions, and transitions tasks that join and split by and."""
+    places = [f"p{number}" for number in range(len(net.places))]
+    ends = {net.source: "start", net.sink: "end"}
+    nodes = [Node(f"p{n}", net.places[n], kind=ends.get(n, "condition")) for n in range(len(net.places))]  # type: ignore[arg-type]
+    flows = []
+    for number, step in enumerate(net.transitions):
+        here = f"t{number}"
+        nodes.append(Node(here, step.label or step.name, join="and", split="and", silent=not step.label))
+        flows += [Flow(places[n], here) for n in range(len(places)) if step.takes >> n & 1]
+        flows += [Flow(here, places[n]) for n in range(len(places)) if step.puts >> n & 1]
+    return Graph(name, tuple(nodes), tuple(flows))
+
+
+# Reading
+
+
+def read(content: bytes) -> Document:
+    """The document of a net: a graph of conditions and tasks."""
+    root = parse(content)
+    if root.name != "pnml":
+        raise BadFile(f"{place(root)}the root element is <{root.name}>, and a PNML file has <pnml>")
+    nets = root.all("net")
+    if len(nets) != 1:
+        raise BadFile(f"{place(root)}a file has one net, and this has {len(nets)}")
+    return _Reading(nets[0]).document()
+
+
+class _Reading:
+    """A net while it is read."""
+
+    def __init__(self, net: Element) -> None:
+        self.net = net
+        self.places: dict[str, Element] = {}
+        self.transitions: dict[str, Element] = {}
+        self.arcs: list[Element] = []
+        self.notes: list[str] = []
+        self._collect(net)
+
+    def _collect(self, holder: Element) -> None:
+        for part in holder.parts:
+            name = part.get("id")
+            if part.name in ("place", "transition"):
+                if not name or name in self.places or name in self.transitions:
+                    raise BadFile(f"{place(part)}the id {name!r} of a {part.name} is missing or used twice")
+                (self.places if part.name == "place" else self.transitions)[name] = part
+            elif part.name == "arc":
+                self.arcs.append(part)
+            elif part.name == "page":
+                self._collect(part)
+            elif part.name in ("referencePlace", "referenceTransition"):
+                raise BadFile(f"{place(part)}<{part.name}> {name!r}: nets with references are not read")
+            elif part.name not in ("name", "graphics", "toolspecific", "finalmarkings"):
+                self.notes.append(f"{place(part)}<{part.name}> is left out")
+
+    def document(self) -> Document:
+        flows = tuple(self._flow(arc) for arc in self.arcs)
+        targets, sources = {flow.target for flow in flows}, {flow.source for flow in flows}
+        start = self._only([name for name in self.places if name not in targets], "begin")
+        end = self._only([name for name in self.places if name not in sources], "end")
+        self._check_marking(start)
+        nodes = []
+        for name, part in self.places.items():
+            kind = "start" if name == start else "end" if name == end else "condition"
+            nodes.append(Node(name, _name_of(part), kind=kind))  # type: ignore[arg-type]
+        for name, part in self.transitions.items():
+            quiet = any(e.get("activity") == INVISIBLE for e in part.all("toolspecific")) or not _name_of(part)
+            nodes.append(Node(name, _name_of(part), join="and", split="and", silent=quiet))
+        title = _name_of(self.net) or self.net.get("id") or "net"
+        return Document(title, (Graph(title, tuple(nodes), flows),), notes=tuple(self.notes))
+
+    def _only(self, names: list[str], what: str) -> str:
+        if len(names) != 1:
+            found = ", ".join(names[:5]) or "none"
+            raise BadFile(f"{place(self.net)}a workflow net has one place to {what}, and this has {found}")
+        return names[0]
+
+    def _check_marking(self, start: str) -> None:
+        for name, part in self.places.items():
+            marking = part.find("initialMarking")
+            tokens = "0" if marking is None else marking.says("text") or "0"
+            if tokens.rpartition(",")[2] != ("1" if name == start else "0") and marking is not None:
+                raise BadFile(f"{place(part)}the place {name!r} begins with {tokens} tokens, and only {start!r} with 1")
+
+    def _flow(self, arc: Element) -> Flow:
+        source, target = arc.get("source"), arc.get("target")
+        known = {*self.places, *self.transitions}
+        for end in (source, target):
+            if end not in known:
+                raise BadFile(f"{place(arc)}the arc {arc.get('id')!r} names {end!r}, which does not exist")
+        if (source in self.places) == (target in self.places):
+            raise BadFile(f"{place(arc)}the arc {arc.get('id')!r} does not lead between a place and a transition")
+        weight = arc.find("inscription")
+        number = "1" if weight is None else weight.says("text") or "1"
+        if number.rpartition(",")[2] != "1":
+            raise BadFile(f"{place(arc)}the arc {arc.get('id')!r} moves {number} tokens, and a workflow moves one")
+        kinds = [child.get("value") or child.says("text") for child in arc.all("type")] + [arc.get("type")]
+        other = next((kind for kind in kinds if kind.lower() in _OTHER_ARCS), "")
+        if other:
+            raise BadFile(f"{place(arc)}the arc {arc.get('id')!r} is of type {other!r}: only plain arcs are read")
+        return Flow(source, target)
+
+
+def _name_of(part: Element) -> str:
+    name = part.find("name")
+    return "" if name is None else name.says("text") or name.text.strip()
+
+
+FORMAT = Format("pnml", "PNML (place/transition nets)", (".pnml", ".xml"), lambda head: b"<pnml" in head, read, write)

@@ -1,0 +1,167 @@
+"""Workflows as steps that need each other, for formats that have nothing else: no choice, no way back, no cancelling.
+
+`steps_of` takes a document apart and refuses what such a format has no words for; `graph_of` puts steps together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from groupwise.workflows.blocks import PLAIN, Handling
+from groupwise.workflows.document import Document
+from groupwise.workflows.files.formats import BadFile, CannotExpress
+from groupwise.workflows.graph import ONCE, Flow, Graph, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A task that begins when all that it `needs` are done."""
+
+    id: str
+    name: str = ""
+    needs: tuple[str, ...] = ()
+    handling: Handling = PLAIN
+    documentation: str = ""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.id
+
+
+def steps_of(document: Document, title: str) -> list[Step]:
+    """The steps of a document in the order of its tasks; `CannotExpress` names what is more than that."""
+    if len(document.graphs) > 1:
+        raise CannotExpress(f"{title} has one graph, and {document.graphs[1].name!r} is a second")
+    graph = document.root
+    before = {node.id: [flow.source for flow in graph.into(node.id)] for node in graph.nodes}
+    order = _in_order(before)
+    if order.ring:
+        round_ = [graph.by_id[name] for name in order.ring]
+        names = [node.label for node in round_ if node.kind == "task" and not node.silent] or [round_[0].label]
+        raise CannotExpress(f"{title} has no loops, and {', '.join(map(repr, names[:4]))} can come again")
+    for node in graph.nodes:
+        _only_a_step(graph, node, title)
+    work = {node.id for node in graph.nodes if node.kind == "task" and not node.silent}
+    if not work:
+        raise CannotExpress(f"{title} needs at least one task, and {graph.name!r} has none")
+    needed: dict[str, tuple[str, ...]] = {}
+    for name in order.names:
+        found = [inner for source in before[name] for inner in ((source,) if source in work else needed[source])]
+        needed[name] = tuple(dict.fromkeys(found))
+    return [
+        Step(node.id, node.name, needed[node.id], node.handling, node.documentation)
+        for node in graph.nodes
+        if node.id in work
+    ]
+
+
+def _only_a_step(graph: Graph, node: Node, title: str) -> None:
+    into, out = graph.into(node.id), graph.out_of(node.id)
+    splits, joins = node.split if node.kind == "task" else "xor", node.join if node.kind == "task" else "xor"
+    if len(out) > 1 and splits != "and":
+        ways = ", ".join(repr(graph.by_id[flow.target].label) for flow in out)
+        raise CannotExpress(f"{title} has no choices, and {node.label!r} is one ({splits} between {ways})")
+    if len(into) > 1 and joins != "and":
+        raise CannotExpress(f"{title} has no choices, and {node.label!r} is where one ends ({joins} join)")
+    if node.cancels:
+        raise CannotExpress(f"{title} cannot cancel what is under way, and {node.label!r} does")
+    if node.copies != ONCE:
+        copies = node.copies
+        raise CannotExpress(f"{title} has no instances, and {node.label!r} has {copies.least} to {copies.most}")
+    if node.calls:
+        raise CannotExpress(f"{title} has one graph, and {node.label!r} calls {node.calls!r}")
+    for flow in out:
+        if flow.condition:
+            raise CannotExpress(f"{title} has no conditions, and the flow {flow.id} has {flow.condition!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Names each after all that come before it; or a ring of some that come before themselves."""
+
+    names: list[str]
+    ring: list[str]
+
+
+def _in_order(before: dict[str, list[str]]) -> _Order:
+    after: dict[str, list[str]] = {name: [] for name in before}
+    for name, sources in before.items():
+        for source in sources:
+            after[source].append(name)
+    waits = {name: len(sources) for name, sources in before.items()}
+    order = [name for name, count in waits.items() if count == 0]
+    for name in order:
+        for target in after[name]:
+            waits[target] -= 1
+            if waits[target] == 0:
+                order.append(target)
+    if len(order) == len(before):
+        return _Order(order, [])
+    left = {name for name, count in waits.items() if count > 0}
+    path = [next(name for name in before if name in left)]
+    while path[-1] not in path[:-1]:
+        path.append(next(source for source in before[path[-1]] if source in left))
+    return _Order([], path[path.index(path[-1]) + 1 :][::-1])
+
+
+def in_order_of_need(steps: Sequence[Step]) -> list[str]:
+    """The ids of steps, each after all that it needs."""
+    return _in_order({step.id: list(step.needs) for step in steps}).names
+
+
+def refuse_handling(step: Step, title: str, *, only: Iterable[str] = ()) -> None:
+    """Refuse what a step asks of its handling beyond the fields that the format has (`only`)."""
+    handling, known = step.handling, set(only)
+    asked = {
+        "retry": (handling.retry != PLAIN.retry, f"{handling.retry.most} further tries"),
+        "timeout": (handling.timeout is not None, f"a time limit of {handling.timeout} s"),
+        "delay": (handling.delay != 0, f"a delay of {handling.delay} s"),
+        "due": (handling.due is not None, f"a due time of {handling.due} s"),
+        "pool": (handling.pool is not None, f"the pool {handling.pool!r}"),
+        "priority": (handling.priority != 0, f"priority {handling.priority}"),
+        "scheduling": (handling.scheduling != "fifo", f"scheduling by {handling.scheduling}"),
+    }
+    for field, (there, words) in asked.items():
+        if there and field not in known:
+            raise CannotExpress(f"{title} has no word for {words}, which {step.label!r} has")
+
+
+def graph_of(name: str, steps: Sequence[Step], documentation: str = "") -> Graph:
+    """The graph of steps: all that need nothing begin at once, and it is over when all are."""
+    ids = [step.id for step in steps]
+    known = set(ids)
+    for step in steps:
+        for need in step.needs:
+            if need not in known:
+                raise BadFile(f"{step.id!r} needs {need!r}, which does not exist")
+        if len(set(step.needs)) < len(step.needs):
+            twice = next(need for need in step.needs if step.needs.count(need) > 1)
+            raise BadFile(f"{step.id!r} needs {twice!r} twice")
+    ring = _in_order({step.id: list(step.needs) for step in steps}).ring
+    if ring:
+        raise BadFile(f"steps need each other in a ring: {' → '.join(map(repr, [*ring, ring[0]]))}")
+    followed = {need for step in steps for need in step.needs}
+    first = [step.id for step in steps if not step.needs]
+    last = [step.id for step in steps if step.id not in followed]
+    start, end = _free("start", known), _free("end", known)
+    begin, finish = _free("all_at_once", known), _free("all_done", known)
+    nodes = [Node(start, kind="start")]
+    flows = [Flow(start, begin if len(first) > 1 else first[0])]
+    if len(first) > 1:
+        nodes.append(Node(begin, split="and", silent=True))
+        flows += [Flow(begin, one) for one in first]
+    nodes += [Node(s.id, s.name, join="and", handling=s.handling, documentation=s.documentation) for s in steps]
+    flows += [Flow(need, step.id) for step in steps for need in step.needs]
+    if len(last) > 1:
+        nodes.append(Node(finish, join="and", silent=True))
+        flows += [Flow(one, finish) for one in last]
+    nodes.append(Node(end, kind="end"))
+    flows.append(Flow(finish if len(last) > 1 else last[0], end))
+    return Graph(name, tuple(nodes), tuple(flows), documentation)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name

@@ -1,0 +1,169 @@
+"""How much room words need: widths of letters, wrapped labels, and how large each node is drawn.
+
+Widths are those of a common sans-serif face, a little generous: a picture must not depend on the reader's fonts.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Literal
+
+from groupwise.workflows.graph import Flow, Graph, Node
+
+FONT = 13.0
+SMALL = 11.0
+LINE = 17.0
+WIDEST = 150.0
+MOST_LINES = 4
+GATE = 40.0
+ROUND = 30.0
+STRIP = 20.0
+CONDITION_LETTERS = 22
+UNBOUNDED = 1_000_000
+
+_NARROW, _WIDE = frozenset("fijlrt.,:;'|!()[]{}-/\\ I"), frozenset("mwMW@%")
+
+
+def width_of(text: str, size: float = FONT) -> float:
+    return sum(map(_letter, text)) * size
+
+
+def _letter(letter: str) -> float:
+    if letter in _NARROW:
+        return 0.37
+    if letter in _WIDE:
+        return 0.92
+    if letter < "\u0300":
+        return 0.70 if letter.isupper() else 0.59
+    if unicodedata.combining(letter):
+        return 0.0
+    return 1.05 if unicodedata.east_asian_width(letter) in "WF" else 0.72
+
+
+def wrapped(text: str, widest: float = WIDEST, most: int = MOST_LINES, size: float = FONT) -> tuple[str, ...]:
+    """The text in lines no wider than `widest`; what does not fit in `most` of them ends in an ellipsis."""
+    lines: list[str] = []
+    for word in _pieces(" ".join(text.split()), widest, size):
+        joined = f"{lines[-1]}{word}" if lines else word
+        if lines and width_of(joined.rstrip(), size) <= widest:
+            lines[-1] = joined
+        else:
+            lines.append(word)
+    lines = [line.strip() for line in lines]
+    if len(lines) > most:
+        last = lines[most - 1]
+        while last and width_of(last + "…", size) > widest:
+            last = last[:-1]
+        lines = [*lines[: most - 1], last.rstrip() + "…"]
+    return tuple(lines)
+
+
+def _pieces(text: str, widest: float, size: float) -> list[str]:
+    """Words, those too long for a line cut up; underscores, hyphens and slashes are places to break too."""
+    words, word = [], ""
+    for letter in text:
+        if width_of(word + letter, size) > widest:
+            words.append(word)
+            word = ""
+        word += letter
+        if letter in " _-/.":
+            words.append(word)
+            word = ""
+    return [*words, word] if word else words
+
+
+def shortened(text: str, letters: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= letters else text[: letters - 1].rstrip() + "…"
+
+
+def percent(share: float) -> str:
+    """62%, 2.5%, 0.1%: as many digits as are of use."""
+    value = 100 * share
+    return (
+        f"{value:.0f}%"
+        if value >= 9.95 or abs(value - round(value)) < 0.05
+        else f"{value:.1g}%"
+        if value < 1
+        else f"{value:.1f}%"
+    )
+
+
+def flow_label(flow: Flow) -> str:
+    """What stands beside an arrow: its probability and its condition, as far as they are known."""
+    parts = [percent(flow.probability)] if flow.probability is not None else []
+    if flow.condition:
+        parts.append(shortened(flow.condition, CONDITION_LETTERS))
+    elif flow.default:
+        parts.append("otherwise")
+    return " ".join(parts)
+
+
+def is_gate(node: Node) -> bool:
+    return node.kind == "task" and node.silent
+
+
+Icon = Literal["instances", "retry", "timeout", "delay", "due", "priority"]
+ICON = 11.0
+
+
+def marks_of(node: Node) -> tuple[tuple[Icon, str], ...]:
+    """The small print of a task: instances, tries, time limit, delay, due time, priority."""
+    copies, handling = node.copies, node.handling
+    marks: list[tuple[Icon, str]] = []
+    if copies.most > 1:
+        range_ = f"{copies.least}–{copies.most}" if copies.most < UNBOUNDED else f"{copies.least} or more"
+        count = range_ if copies.least < copies.most else f"{copies.most}"
+        marks.append(("instances", f"{copies.enough} of {count}" if copies.enough < copies.least else count))
+    if handling.retry.most:
+        marks.append(("retry", f"{handling.retry.most}"))
+    if handling.timeout is not None:
+        marks.append(("timeout", seconds(handling.timeout)))
+    if handling.delay:
+        marks.append(("delay", seconds(handling.delay)))
+    if handling.due is not None:
+        marks.append(("due", seconds(handling.due)))
+    if handling.priority:
+        marks.append(("priority", f"{handling.priority}"))
+    return tuple(marks)
+
+
+def marks_width(marks: tuple[tuple[Icon, str], ...]) -> float:
+    return sum(mark_width(text) for _, text in marks)
+
+
+def mark_width(text: str) -> float:
+    return ICON + 4 + width_of(text, SMALL) + 8
+
+
+def seconds(time: float) -> str:
+    """A time in the unit that people would use: 90 s is 1.5 min, 86,400 s is 1 d."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if time >= length:
+            return f"{time / length:.3g} {unit}"
+    return f"{time:.3g} s"
+
+
+def size_of(graph: Graph, node: Node) -> tuple[float, float]:
+    """Width and height of a node's shape."""
+    if node.kind != "task":
+        return ROUND, ROUND
+    if node.silent:
+        return GATE, GATE
+    lines = wrapped(node.label)
+    marks = marks_of(node)
+    inside = max([width_of(line) for line in lines] + [marks_width(marks)])
+    height = LINE * len(lines) + 22 + (16 if marks else 0)
+    return max(72.0, inside + 26) + STRIP * sum(strips_of(graph, node)), max(44.0, height)
+
+
+def strips_of(graph: Graph, node: Node) -> tuple[bool, bool]:
+    """Whether a task of work joins, and whether it splits, by itself, as tasks in YAWL do."""
+    if node.kind != "task" or node.silent:
+        return False, False
+    return len(graph.into(node.id)) > 1, len(graph.out_of(node.id)) > 1
+
+
+def name_below(node: Node) -> tuple[str, ...]:
+    """The lines under a shape that is too small to hold its name."""
+    return () if node.kind == "task" and not node.silent else wrapped(node.name, 110, 3, SMALL)

@@ -1,0 +1,230 @@
+"""The hard rules of requirements: which of them a design breaks, by name, and whether they can be kept at all.
+
+A pair of activities is judged at the block where their ways part: in a sequence the one comes before the other, in a
+choice never both happen. Nothing is simulated; only the deadline needs a design's performance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from groupwise.workflows.blocks import (
+    Activity,
+    Block,
+    Cancellable,
+    Choice,
+    Design,
+    Loop,
+    Parallel,
+    PartialOrder,
+    Sequence,
+    children,
+)
+from groupwise.workflows.orders import closure
+from groupwise.workflows.pair_rules import PairRules
+from groupwise.workflows.requirements import Requirements
+
+Kind: TypeAlias = Literal[
+    "unknown activity", "must include", "every case", "precedes", "excludes", "pool", "staffing", "separate", "deadline"
+]
+Relation: TypeAlias = Literal["before", "after", "beside", "never both"]
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that a design breaks: its kind, how in words, and the activities or pools it is about."""
+
+    rule: Kind
+    words: str
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.words}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an activity stands: the numbers of the children that lead to it, and how probably a case comes there."""
+
+    activity: Activity
+    path: tuple[int, ...]
+    share: float
+
+
+def needs(requirements: Requirements) -> dict[str, float]:
+    """The share of cases that must do an activity: all, or as many as the world chooses; optional ones are left out."""
+    found = {name: 1.0 for name, activity in requirements.activities.items() if not activity.optional}
+    found |= dict.fromkeys(requirements.rules.must_include, 1.0)
+    for branch in requirements.branches:
+        found |= branch.options
+    return found
+
+
+Runs: TypeAlias = Iterable[tuple[Activity, float, float]]
+
+
+class RuleBook:
+    """The rules of requirements, prepared for many designs: most keep them all, and that is found out quickly."""
+
+    def __init__(self, requirements: Requirements) -> None:
+        self.requirements = requirements
+        self.needs = needs(requirements)
+        rules = requirements.rules
+        self.has_pairs = bool(rules.precedes or rules.excludes)
+        self.pairs = PairRules(requirements)
+        self.first = {name: next(iter(one.pools), None) for name, one in requirements.activities.items()}
+        self.known = {
+            name: (self.needs.get(name, -1.0) - ROUNDING, name in self.needs, activity.pools)
+            for name, activity in requirements.activities.items()
+        }
+
+    def broken(self, design: Design, runs: Runs | None = None) -> list[Violation]:
+        """Every rule but the deadline that the design breaks.
+
+        `runs` are its activities with the share of cases that come to each, where somebody has already gone through
+        the tree.
+        """
+        if runs is not None and self._kept(design, runs):
+            return []
+        places = {place.activity.name: place for place in places_of(design.root)}
+        found = [*self._presence(places), *self._people(design, places)]
+        if self.has_pairs:
+            found += self._pairs(design.root, places)
+        return found
+
+    def _kept(self, design: Design, runs: Runs) -> bool:
+        """Whether no rule is broken, without saying which."""
+        rules = self.requirements.rules
+        present = 0
+        for activity, share, *_ in runs:
+            known = self.known.get(activity.name)
+            if known is None or share < known[0]:
+                return False
+            pool = activity.handling.pool
+            if pool is not None and pool not in known[2]:
+                return False
+            present += known[1]
+        if present < len(self.needs) or (rules.separate and not self._separated(runs)):
+            return False
+        pools = self.requirements.pools
+        if not all(pool in pools and pools[pool].least <= count <= pools[pool].most for pool, count in design.servers):
+            return False
+        return not self.has_pairs or self.pairs.kept(design.root)
+
+    def _separated(self, runs: Runs) -> bool:
+        pools = {activity.name: activity.handling.pool or self.first[activity.name] for activity, *_ in runs}
+        pairs = ((pools.get(one), pools.get(other)) for one, other in self.requirements.rules.separate)
+        return all(one is None or one != other for one, other in pairs)
+
+    def late(self, cycle_time: float) -> Violation | None:
+        """The deadline, if cases take longer on average."""
+        deadline = self.requirements.rules.deadline
+        if deadline is None or cycle_time <= deadline:
+            return None
+        return Violation("deadline", f"a case takes {cycle_time:.6g} s on average, and may take {deadline:.6g}")
+
+    def _presence(self, places: Mapping[str, Place]) -> Iterator[Violation]:
+        for name in places:
+            if name not in self.requirements.activities:
+                yield Violation("unknown activity", f"the requirements know no {name!r}", (name,))
+        for name, needed in self.needs.items():
+            place = places.get(name)
+            if place is None:
+                yield Violation("must include", f"{name!r} is missing", (name,))
+            elif place.share < needed - ROUNDING:
+                words = f"{name!r} is done in {place.share:.4g} of the cases, and must be in {needed:.4g}"
+                yield Violation("every case", words, (name,))
+
+    def _people(self, design: Design, places: Mapping[str, Place]) -> Iterator[Violation]:
+        pools, activities = self.requirements.pools, self.requirements.activities
+        for name, place in places.items():
+            pool, wanted = place.activity.handling.pool, activities.get(name)
+            if pool is not None and wanted is not None and pool not in wanted.pools:
+                allowed = ", ".join(wanted.pools) or "nobody, because it needs nobody"
+                yield Violation("pool", f"{name!r} is done by {pool!r}, and may be by {allowed}", (name, pool))
+        for pool, count in design.servers:
+            known = pools.get(pool)
+            if known is None:
+                yield Violation("staffing", f"there is no pool {pool!r}", (pool,))
+            elif not known.least <= count <= known.most:
+                words = f"pool {pool!r} has {count} servers, and may have {known.least} to {known.most}"
+                yield Violation("staffing", words, (pool,))
+        for one, other in self.requirements.rules.separate:
+            pool = self._pool(places.get(one))
+            if pool is not None and pool == self._pool(places.get(other)):
+                yield Violation("separate", f"{one!r} and {other!r} are both done by {pool!r}", (one, other))
+
+    def _pool(self, place: Place | None) -> str | None:
+        return None if place is None else place.activity.handling.pool or self.first.get(place.activity.name)
+
+    def _pairs(self, root: Block, places: Mapping[str, Place]) -> Iterator[Violation]:
+        for first, second in self.requirements.rules.precedes:
+            if first in places and second in places:
+                found = relation(root, places[first].path, places[second].path)
+                if found in ("after", "beside"):
+                    how = "comes before" if found == "after" else "does not wait for"
+                    yield Violation("precedes", f"{second!r} {how} {first!r}", (first, second))
+        for one, other in self.requirements.rules.excludes:
+            if one in places and other in places:
+                found = relation(root, places[one].path, places[other].path)
+                if found != "never both":
+                    yield Violation("excludes", f"{one!r} and {other!r} can both be done in one case", (one, other))
+
+
+def broken_rules(design: Design, requirements: Requirements, cycle_time: float | None = None) -> list[Violation]:
+    """Every rule of the requirements that the design breaks; the deadline is looked at where `cycle_time` is given."""
+    book = RuleBook(requirements)
+    late = book.late(cycle_time) if cycle_time is not None else None
+    return [*book.broken(design), *([late] if late else [])]
+
+
+def relation(root: Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relation:
+    """How two different activities stand to each other, decided by the block where their ways part.
+
+    In a loop the body comes before what is done again; of a cancelled body, what was done comes before the handler.
+    """
+    block = root
+    for a, b in zip(one, other, strict=False):
+        if a == b:
+            block = children(block)[a]
+            continue
+        match block:
+            case Choice():
+                return "never both"
+            case Parallel():
+                return "beside"
+            case PartialOrder(parts, edges):
+                later = closure(len(parts), edges)
+                return "before" if later[a] >> b & 1 else "after" if later[b] >> a & 1 else "beside"
+            case _:
+                return "before" if a < b else "after"
+    raise AssertionError("two activities at one place")
+
+
+def places_of(root: Block) -> Iterator[Place]:
+    """Every activity of a tree and where it stands, in the order they are written."""
+    stack: list[tuple[Block, tuple[int, ...], float]] = [(root, (), 1.0)]
+    while stack:
+        block, path, share = stack.pop()
+        if isinstance(block, Activity):
+            yield Place(block, path, share)
+        elif isinstance(block, Sequence | Parallel | PartialOrder):
+            stack += [(part, (*path, number), share) for number, part in enumerate(block.parts)][::-1]
+        else:
+            stack += _unsure(block, path, share)[::-1]
+
+
+def _unsure(block: Block, path: tuple[int, ...], share: float) -> list[tuple[Block, tuple[int, ...], float]]:
+    """The parts of a block that a case does not always come to."""
+    match block:
+        case Choice(parts, probabilities):
+            return [(part, (*path, n), share * probabilities[n]) for n, part in enumerate(parts)]
+        case Loop(body, again, redo):
+            return [(body, (*path, 0), share), (redo, (*path, 1), share * again)]
+        case Cancellable(body, chance, handler):
+            return [(body, (*path, 0), share), (handler, (*path, 1), share * chance)]
+        case _:
+            return [(part, (*path, n), share) for n, part in enumerate(children(block))]

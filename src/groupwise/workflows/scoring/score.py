@@ -1,0 +1,360 @@
+"""The score of a design: performance 40%, structure 25%, maintainability 20%, resources 15%, unless weighted otherwise.
+
+    scored = score(design, requirements)
+    scored.total           0 to 1; 0 if a hard rule is broken, and `scored.broken` names it
+    scored.explain()       the tree of parts: value, scale, share, words
+
+Scales are fixed by the requirements (`references_of`) and by constants, so that scores of different batches compare.
+`score_batch(..., normalization="zscore")` takes the four parts relative to their batch instead.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from groupwise.config.sections import ScoringSettings
+from groupwise.errors import ConfigError
+from groupwise.workflows.blocks import Design
+from groupwise.workflows.evaluation import Performance, evaluate
+from groupwise.workflows.feasibility import best_cycle_time, shortest_time
+from groupwise.workflows.requirements import Activity, Requirements, Weights
+from groupwise.workflows.rules import RuleBook, Violation, needs
+from groupwise.workflows.scoring.anatomy import Anatomy, anatomy
+from groupwise.workflows.scoring.maintainability import (
+    documentation,
+    modularity,
+    readability,
+    testability,
+    verb_and_object,
+)
+from groupwise.workflows.scoring.measures import (
+    BY_GROUP,
+    GROUPS,
+    MEASURES,
+    at_least,
+    busy,
+    halved,
+    share_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a score: what it weighs in the whole, its share of what it could be, and where that comes from."""
+
+    name: str
+    weight: float
+    share: float | None
+    words: str
+    value: float | None = None
+    unit: str = ""
+    scale: str = ""
+    parts: tuple[Part, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in ("name", "weight", "share", "words", "value", "unit", "scale")}
+        return {**own, "parts": [part.as_dict() for part in self.parts]}
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The total, the share that each group reaches (None: nothing to measure), and every measure behind them.
+
+    `measured` has value, share and reference of each of `MEASURES`. `relative` are the groups' z-scores where the total
+    is made from them.
+    """
+
+    total: float
+    groups: tuple[float | None, ...]
+    weights: tuple[float, ...]
+    measured: tuple[tuple[float | None, float, float], ...] = ()
+    broken: tuple[Violation, ...] = ()
+    relative: tuple[float, ...] | None = None
+    performance: Performance | None = None
+
+    def explain(self) -> Part:
+        """The score as a tree of parts."""
+        if self.broken:
+            words = (
+                f"{len(self.broken)} hard rule{'s are' if len(self.broken) > 1 else ' is'} broken, so there is no score"
+            )
+            faults = tuple(Part(rule.rule, 0.0, 0.0, rule.words) for rule in self.broken)
+            return Part("score", 1.0, self.total, words, parts=faults)
+        weights = _shared(self.weights, self.groups)
+        parts = tuple(self._group(number, weights[number]) for number in range(len(GROUPS)))
+        how = "the weighted mean of its parts" if self.relative is None else "weighted z-scores within its batch"
+        return Part("score", 1.0, self.total, how, parts=parts)
+
+    def _group(self, number: int, weight: float) -> Part:
+        numbers = BY_GROUP[GROUPS[number]]
+        shares = [self.measured[n][1] if self.measured[n][0] is not None else None for n in numbers]
+        weights = _shared((1.0,) * len(numbers), shares)
+        parts = tuple(self._measure(n, weight * own) for n, own in zip(numbers, weights, strict=True))
+        words = "the mean of its measures" if self.groups[number] is not None else "nothing here can be measured"
+        if self.relative is not None:
+            words = f"z-score {self.relative[number]:+.3f} in its batch"
+        return Part(GROUPS[number], weight, self.groups[number], words, parts=parts)
+
+    def _measure(self, number: int, weight: float) -> Part:
+        measure, (value, share, reference) = MEASURES[number], self.measured[number]
+        if value is None:
+            return Part(measure.name, 0.0, None, "nothing in the requirements tells of this")
+        words = measure.words.format(value=value)
+        return Part(measure.name, weight, share, words, value, measure.unit, measure.scale.format(reference=reference))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        broken = [{"rule": rule.rule, "words": rule.words, "names": list(rule.names)} for rule in self.broken]
+        shares = dict(zip(GROUPS, self.groups, strict=True))
+        return {"score": self.total, "groups": shares, "broken": broken, "explanation": self.explain().as_dict()}
+
+
+# The value (None: the requirements tell nothing of it), its share, and the reference of its scale.
+Measured: TypeAlias = tuple[float | None, float, float]
+NOTHING: Measured = (None, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """What no design can do better than."""
+
+    cycle_time: float
+    cost: float
+    memory: float
+    throughput: float
+    completed: float
+
+
+def references_of(requirements: Requirements) -> References:
+    """The fixed points of the scales, from the requirements alone."""
+    needed, activities = needs(requirements), requirements.activities
+    cost = memory = 0.0
+    for name in needed:
+        activity, seconds = activities[name], shortest_time(requirements, name, needed)
+        pools = [requirements.pools[pool] for pool in activity.pools]
+        fastest = max((pool.speed for pool in pools), default=1.0)
+        wage = min((pool.wage / pool.speed for pool in pools), default=0.0) * fastest
+        let_pass = seconds / activity.duration.mean * fastest if activity.duration.mean else needed[name]
+        cost += seconds * wage + let_pass * activity.cost
+        memory += seconds * activity.memory
+    best, _ = best_cycle_time(requirements)
+    rate = requirements.demand.arrivals_per_second
+    return References(
+        best,
+        cost,
+        memory,
+        throughput=rate if rate is not None else (requirements.demand.runs / best if best else 0.0),
+        completed=math.prod(1 - activities[name].knock_out * share for name, share in needed.items()),
+    )
+
+
+class Scorer:
+    """Scores designs for one set of requirements; everything that does not depend on the design is done once."""
+
+    def __init__(self, requirements: Requirements, weights: Weights | None = None) -> None:
+        self.requirements = requirements
+        objective = requirements.objective
+        chosen = weights or (objective if isinstance(objective, Weights) else Weights())
+        self.weights = (chosen.performance, chosen.structure, chosen.maintainability, chosen.resources)
+        if sum(self.weights) <= 0:
+            raise ConfigError("every weight of the score is 0", hint="Give one a value above 0.", field="objective")
+        self.rules = RuleBook(requirements)
+        self.references = references_of(requirements)
+        self.needed = sum(self.rules.needs.values())
+        self.rate = requirements.demand.arrivals_per_second
+        pools = requirements.pools
+        self.least = {name: max(1, pool.least) for name, pool in pools.items()}
+        self.most = {name: pool.most for name, pool in pools.items()}
+        self.cpu = {name: activity.cpu for name, activity in requirements.activities.items()}
+        self.machines = {n for n, pool in pools.items() if pool.kind == "machine"} if any(self.cpu.values()) else set()
+        self.facts = {name: self._facts(name, activity) for name, activity in requirements.activities.items()}
+
+    def _facts(self, name: str, activity: Activity) -> tuple[bool, bool, float]:
+        """Whether it is described, whether its label is well formed, and how many cases need it."""
+        return len(activity.documentation.split()) >= 3, verb_and_object(name), self.rules.needs.get(name, 0.0)
+
+    def __call__(self, design: Design, performance: Performance | None = None) -> Score:
+        """The score; the design's performance is evaluated unless it is given."""
+        found = anatomy(design)
+        broken = self.rules.broken(design, found.runs)
+        if not broken:
+            performance = performance or evaluate(design, self.requirements)
+            broken = self._too_late(performance)
+        if broken:
+            return Score(0.0, (0.0,) * len(GROUPS), self.weights, broken=tuple(broken), performance=performance)
+        assert performance is not None
+        by_group = (
+            self._performance(design, found, performance),
+            *self._shape(design, found),
+            self._resources(design, performance),
+        )
+        groups = tuple([_mean(measured) for measured in by_group])
+        measured = tuple(itertools.chain.from_iterable(by_group))
+        return Score(_weighted(self.weights, groups), groups, self.weights, measured, performance=performance)
+
+    def _too_late(self, performance: Performance) -> list[Violation]:
+        late = self.rules.late(math.inf if self._overrun(performance) else performance.cycle_time)
+        return [late] if late else []
+
+    def _performance(self, design: Design, found: Anatomy, performance: Performance) -> list[Measured]:
+        """Time and throughput count cases that are done: giving up early is no way to be fast."""
+        best = self.references
+        reliable = min(1.0, performance.completed / best.completed) if best.completed else 1.0
+        rate, time = performance.throughput, math.inf if self._overrun(performance) else performance.cycle_time
+        held = performance.memory / rate if rate > 0 else math.inf
+        cores = self._cores(design, found) if self.machines else 0.0
+        loaded = performance.cpu / cores if cores else None
+        done = min(1.0, rate * reliable / best.throughput) if best.throughput else 1.0
+        return [
+            (time, reliable * at_least(best.cycle_time, time), best.cycle_time),
+            (held, at_least(best.memory, held), best.memory) if best.memory else NOTHING,
+            (loaded, share_of(loaded), 1.0) if loaded is not None else NOTHING,
+            (rate, done, best.throughput),
+        ]
+
+    def _cores(self, design: Design, found: Anatomy) -> float:
+        """The cores of the machines: each of a pool's servers has as many as its largest activity keeps busy."""
+        largest: dict[str, float] = {}
+        for activity, _, _ in found.runs:
+            pool = activity.handling.pool or self.rules.first[activity.name]
+            if pool in self.machines:
+                largest[pool] = max(largest.get(pool, 0.0), self.cpu[activity.name])
+        staff = {**self.least, **dict(design.servers)}
+        return sum(staff[pool] * cores for pool, cores in largest.items())
+
+    def _shape(self, design: Design, found: Anatomy) -> tuple[list[Measured], list[Measured]]:
+        """Structure, and maintainability."""
+        metrics, runs = found.metrics, found.runs
+        interface = metrics.interface / metrics.nodes
+        described = labelled = 0
+        covered, rarest = 0.0, 1.0
+        for activity, _, share in runs:
+            told, named, needed = self.facts[activity.name]
+            described += told
+            labelled += named
+            covered += share if share < needed else needed
+            rarest = share if share < rarest else rarest
+        covered = covered / self.needed if self.needed else 1.0
+        read = readability(metrics, labelled / len(runs))
+        apart = modularity(found)
+        documented = documentation(described / len(runs), bool(design.documentation.strip()))
+        tested = testability(metrics, rarest)
+        structure: list[Measured] = [
+            (metrics.cyclomatic, halved(metrics.cyclomatic, 1, 10), 1.0),
+            (metrics.control_flow, halved(metrics.control_flow, 0, 20), 0.0),
+            (interface, halved(interface, 1, 5), 1.0),
+            (metrics.connectivity, halved(metrics.connectivity, 1, 1.5), 1.0),
+            (covered, covered, 1.0),
+        ]
+        return structure, [(value, value, 1.0) for value in (read, apart, documented, tested)]
+
+    def _overrun(self, performance: Performance) -> bool:
+        """Whether more arrives than the pools can do, so that queues grow for ever."""
+        return self.rate is not None and performance.capacity < self.rate
+
+    def _waits(self, performance: Performance, working: float) -> float:
+        """The share of waiting in waiting and being worked on; `working` servers do so at a time."""
+        if self._overrun(performance) or not math.isfinite(performance.waiting):
+            return 1.0
+        waiting = performance.waiting * performance.throughput
+        return waiting / (waiting + working) if waiting > 0 else 0.0
+
+    def _resources(self, design: Design, performance: Performance) -> list[Measured]:
+        best, loads = self.references, performance.utilisation
+        staff = {**self.least, **dict(design.servers)}
+        working, full, servers = 0.0, 0.0, 0
+        for pool, busy_share in loads.items():
+            at_work = busy_share * staff[pool]
+            working += at_work
+            servers += staff[pool]
+            full = max(full, at_work / self.most[pool])
+        load = working / servers if servers else None
+        waits = self._waits(performance, working)
+        return [
+            (load, busy(load), 0.8) if load is not None else NOTHING,
+            (performance.cost, at_least(best.cost, performance.cost), best.cost) if best.cost else NOTHING,
+            (full, share_of(1 - full), 0.0) if servers else NOTHING,
+            (waits, share_of(1 - waits), 0.0) if servers else NOTHING,
+        ]
+
+
+def _mean(measured: Sequence[Measured]) -> float | None:
+    shares = [share for value, share, _ in measured if value is not None]
+    return sum(shares) / len(shares) if shares else None
+
+
+def _weighted(weights: Sequence[float], groups: Sequence[float | None]) -> float:
+    """The weighted mean of the groups that have a value."""
+    pairs = [(weight, share) for weight, share in zip(weights, groups, strict=True) if share is not None]
+    total = sum(weight for weight, _ in pairs)
+    return sum(weight * share for weight, share in pairs) / total if total else 0.0
+
+
+def _shared(weights: Sequence[float], shares: Sequence[float | None]) -> list[float]:
+    """The weights of those that have a share, made to add up to 1."""
+    total = sum(weight for weight, share in zip(weights, shares, strict=True) if share is not None)
+    return [
+        weight / total if share is not None and total else 0.0 for weight, share in zip(weights, shares, strict=True)
+    ]
+
+
+_latest: tuple[Requirements, Weights | None, Scorer] | None = None
+
+
+def score(
+    design: Design, requirements: Requirements, performance: Performance | None = None, weights: Weights | None = None
+) -> Score:
+    """The score of a design. For many designs make a `Scorer`, or use `score_batch`."""
+    global _latest
+    kept = _latest
+    if kept is None or kept[0] is not requirements or kept[1] is not weights:
+        _latest = kept = (requirements, weights, Scorer(requirements, weights))
+    return kept[2](design, performance)
+
+
+def score_batch(
+    designs: Sequence[Design],
+    requirements: Requirements,
+    performances: Sequence[Performance | None] | None = None,
+    weights: Weights | None = None,
+    normalization: Literal["reference", "zscore"] = "reference",
+) -> list[Score]:
+    """The scores of a batch, on the fixed scales or relative to the batch.
+
+    With z-scores each group counts as (share − mean) / standard deviation over the batch (of the population, 0 where
+    all are equal). A design that breaks a rule takes part with shares of 0.
+    """
+    scorer = Scorer(requirements, weights)
+    given = performances if performances is not None else [None] * len(designs)
+    scores = [scorer(design, performance) for design, performance in zip(designs, given, strict=True)]
+    return standardised(scores) if normalization == "zscore" else scores
+
+
+def standardised(scores: Sequence[Score]) -> list[Score]:
+    """The same scores, their totals made from the groups' z-scores."""
+    columns = [_z_scores([one.groups[number] or 0.0 for one in scores]) for number in range(len(GROUPS))]
+    found = []
+    for place, one in enumerate(scores):
+        relative = tuple(column[place] for column in columns)
+        found.append(replace(one, total=_weighted(one.weights, relative), relative=relative))
+    return found
+
+
+def _z_scores(values: Sequence[float]) -> list[float]:
+    mean, spread = statistics.fmean(values), statistics.pstdev(values)
+    return [(value - mean) / spread if spread > 1e-12 else 0.0 for value in values]
+
+
+def weights_of(settings: ScoringSettings) -> Weights:
+    """The weights in the settings of a run."""
+    return Weights(
+        performance=settings.performance_weight,
+        structure=settings.structural_weight,
+        maintainability=settings.maintainability_weight,
+        resources=settings.resource_weight,
+    )

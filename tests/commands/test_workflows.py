@@ -1,0 +1,162 @@
+"""The workflow commands on real files: what they answer, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.cli import run
+from groupwise.workflows.blocks import Activity, Design, Parallel, Sequence
+from groupwise.workflows.document import Document
+from groupwise.workflows.files import write_workflow
+from groupwise.workflows.graph import Flow, Graph, Node
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "workflows"
+LOAN = str(EXAMPLES / "loan.yaml")
+A, B = Activity("a"), Activity("b")
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+    status = run([*words, "--json"])
+    return status, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """A workflow that says nothing of durations."""
+    path = tmp_path / "plain.json"
+    write_workflow(Design("plain", Sequence((A, B))), path)
+    return path
+
+
+@pytest.fixture
+def stuck(tmp_path: Path) -> Path:
+    """A choice that waits for both of its branches."""
+    gates = (Node("split", split="xor"), Node("a"), Node("b"), Node("join", join="and"))
+    nodes = (Node("s", kind="start"), *gates, Node("e", kind="end"))
+    ways = ["s split", "split a", "split b", "a join", "b join", "join e"]
+    path = tmp_path / "stuck.json"
+    write_workflow(Document("stuck", (Graph("stuck", nodes, tuple(Flow(*way.split()) for way in ways)),)), path)
+    return path
+
+
+def test_check_says_sound_and_keeps_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    status, found = answer(capsys, "check", LOAN)
+    assert (status, found["ok"], found["broken"], found["contradictions"]) == (0, True, [], [])
+    assert found["metrics"]["loan application"]["cyclomatic"] == 2
+    assert run(["check", LOAN]) == 0
+    assert "✓ it keeps every rule of 'loan application'" in capsys.readouterr().out
+
+
+def test_check_shows_the_steps_to_a_deadlock(stuck: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", str(stuck)]) == 1
+    out = capsys.readouterr().out
+    assert "✗ stuck is not sound: no way to complete" in out
+    assert "  after " in out
+    status, found = answer(capsys, "check", str(stuck))
+    assert status == 1
+    assert found["graphs"]["stuck"]["verdict"] == "unsound"
+
+
+def test_check_names_broken_and_contradictory_rules(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = tmp_path / "rules.yaml"
+    activities = "activities: {a: {duration: {mean: 1}}, b: {duration: {mean: 1}}}\n"
+    rules.write_text(f"name: r\n{activities}rules: {{precedes: [[b, a]]}}\n", encoding="utf8")
+    status, found = answer(capsys, "check", str(plain), "--requirements", str(rules))
+    assert (status, [one["rule"] for one in found["broken"]]) == (1, ["precedes"])
+    rules.write_text(f"name: r\n{activities}rules: {{precedes: [[b, a], [a, b]]}}\n", encoding="utf8")
+    status, found = answer(capsys, "check", str(plain), "-r", str(rules))
+    assert found["contradictions"][0]["rules"] == ["'b' precedes 'a'", "'a' precedes 'b'"]
+
+
+def test_score_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    status, found = answer(capsys, "score", LOAN)
+    assert status == 0
+    assert 0 < found["score"] < 1
+    assert [part["name"] for part in found["explanation"]["parts"]] == list(found["groups"])
+    assert run(["score", LOAN, "--weight", "structure=0"]) == 0
+    assert "cycle time" in capsys.readouterr().out
+
+
+def test_simulate_tells_how_it_performs(capsys: pytest.CaptureFixture[str]) -> None:
+    status, found = answer(capsys, "simulate", LOAN, "--cases", "2000", "--seed", "1")
+    assert (status, found["tier"], found["broken"]) == (0, "simulation", [])
+    low, high = found["interval"]
+    assert low < found["cycle_time"] < high
+    assert run(["simulate", LOAN, "--cases", "500"]) == 0
+    assert "busy: loan officer" in capsys.readouterr().out
+
+
+def test_simulate_draws_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = answer(capsys, "simulate", LOAN, "--cases", "500", "-o", str(tmp_path / "figures"))
+    names = {Path(path).name for path in found["figures"]}
+    assert names == {"workflow.svg", "gantt.svg", "queues.svg", "utilisation.svg", "tokens.svg", "tokens.gif"}
+    assert all(Path(path).stat().st_size > 500 for path in found["figures"])
+
+
+@pytest.mark.parametrize(("command", "what"), [("score", "a score"), ("simulate", "a simulation")])
+def test_without_requirements_it_says_what_is_missing(
+    command: str, what: str, plain: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, str(plain)]) == 2
+    error = capsys.readouterr().err
+    assert f"says nothing of durations, pools and demand, which {what} needs" in error
+    assert "--requirements FILE" in error
+
+
+def test_an_unsound_workflow_has_no_score(stuck: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, found = answer(capsys, "score", str(stuck), "-r", LOAN)
+    assert status == 2
+    assert "only a sound one has a score" in found["error"]["message"]
+
+
+def test_convert_and_diff(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "made" / "plain.bpmn"
+    assert answer(capsys, "convert", str(plain), str(target))[0] == 0
+    status, found = answer(capsys, "diff", str(plain), str(target))
+    assert (status, found["same"]) == (0, True)
+    other = tmp_path / "other.json"
+    write_workflow(Design("plain", Parallel((A, B))), other)
+    assert run(["diff", str(target), str(other)]) == 1
+    assert capsys.readouterr().out == "↕ 'b' is now beside 'a' (it was after)\n"
+
+
+def test_a_format_that_cannot_say_it_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["convert", LOAN, str(tmp_path / "loan.dax.unknown")]) == 2
+    assert "no format has the suffix '.unknown'" in capsys.readouterr().err
+
+
+def test_requirements_from_a_log_and_what_is_possible(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log.csv"
+    rows = [
+        f"{case},{name},{case * 100 + at},{case * 100 + at + 10}"
+        for case in range(9)
+        for name, at in (("a", 0), ("b", 20))
+    ]
+    log.write_text("case,activity,start,end\n" + "\n".join(rows), encoding="utf8")
+    made = tmp_path / "made.yaml"
+    status, found = answer(capsys, "requirements", str(log), "-o", str(made))
+    assert (status, found["best_cycle_time"], found["chain"]) == (0, 20.0, ["a", "b"])
+    status, found = answer(capsys, "requirements", str(made))
+    assert found["requirements"]["rules"]["precedes"] == [["a", "b"]]
+    assert run(["requirements", str(tmp_path / "log.pdf")]) == 2
+
+
+def test_a_text_needs_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("GROUPWISE_MODEL", raising=False)
+    (tmp_path / "process.txt").write_text("First a, then b.", encoding="utf8")
+    assert run(["requirements", str(tmp_path / "process.txt")]) == 2
+    assert "none is configured" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["check", "score", "simulate"])
+def test_a_missing_file_is_one_sentence(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, str(tmp_path / "nothing.bpmn")]) == 2
+    assert "nothing.bpmn cannot be read: No such file or directory" in capsys.readouterr().err

@@ -1,0 +1,174 @@
+"""The score: its parts by hand, its gates, its scales, and that it cannot be had cheaply."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from groupwise.config import TrainingConfig
+from groupwise.errors import ConfigError
+from groupwise.workflows.blocks import Activity, Choice, Design, Parallel, Sequence, Skip
+from groupwise.workflows.evaluation.performance import Performance
+from groupwise.workflows.requirements import Requirements, Weights, parse_requirements
+from groupwise.workflows.scoring import Part, Score, score, score_batch, weights_of
+from groupwise.workflows.scoring.maintainability import verb_and_object
+from groupwise.workflows.scoring.measures import GROUPS, MEASURES
+
+A, B, C = (Activity(name) for name in ("check claim", "assess claim", "pay claim"))
+LINE = Design("line", Sequence((A, B, C)), (("desk", 2),))
+WIDE = Design("wide", Sequence((Parallel((A, B)), C)), (("desk", 2),))
+
+
+def asked(**rest: Any) -> Requirements:
+    activity = {"duration": {"mean": 10}, "pools": ["desk"], "cost": 1, "cpu": 2, "memory": 100}
+    return parse_requirements(
+        {
+            "name": "claims",
+            "activities": {one.name: activity for one in (A, B, C)},
+            "pools": {"desk": {"most": 4, "wage": 0.1, "kind": "machine"}},
+            "rules": {"precedes": [(A.name, C.name), (B.name, C.name)], "deadline": 1000},
+            "demand": {"arrivals_per_second": 0.05},
+            **rest,
+        }
+    )
+
+
+# 2 servers, 30 s of work per case at 0.05 cases per second: 1.5 of them busy
+MEASURED = Performance(
+    "analytic", 60.0, (60.0, 60.0), waiting=30.0, throughput=0.05, cost=7.0, utilisation={"desk": 0.75}, cpu=3.0,
+    memory=150.0, completed=1.0, capacity=0.0667,
+)  # fmt: skip
+
+
+def shares(found: Score) -> dict[str, float]:
+    return {m.name: share for m, (_, share, _) in zip(MEASURES, found.measured, strict=True)}
+
+
+def test_every_part_is_what_its_formula_says() -> None:
+    found = score(LINE, asked(), MEASURED)
+    assert shares(found) == pytest.approx(
+        {
+            "cycle time": 20 / 60,
+            "memory": 1.0,  # 150 / 0.05 = 3000 byte-seconds, as three activities of 10 s with 100 bytes need
+            "CPU utilisation": 3 / 4,
+            "throughput": 1.0,
+            "cyclomatic complexity": 1.0,
+            "control-flow complexity": 1.0,
+            "fan-in and fan-out": 1.0,
+            "connectivity": 1.0,
+            "path coverage": 1.0,
+            "readability": (50 / 55 + 1 + 1 + 1 + 1) / 5,
+            "modularity": 1.0,
+            "documentation": 0.0,
+            "testability": 1.0,
+            "utilisation": 0.75 / 0.8,
+            "cost": 6 / 7,  # three activities: 1 each, and 10 s at 0.1
+            "scalability": 1 - 0.75 * 2 / 4,
+            "contention": 0.5,  # 30 s of waiting beside 30 s of work
+        }
+    )
+    means = {name: [shares(found)[m.name] for m in MEASURES if m.group == name] for name in GROUPS}
+    expected = {name: sum(values) / len(values) for name, values in means.items()}
+    assert dict(zip(GROUPS, found.groups, strict=True)) == pytest.approx(expected)
+    weights = (0.4, 0.25, 0.2, 0.15)
+    assert found.total == pytest.approx(sum(w * expected[g] for w, g in zip(weights, GROUPS, strict=True)))
+
+
+def test_the_tree_of_parts_adds_up_and_is_json() -> None:
+    found = score(WIDE, asked(), MEASURED)
+    tree = found.explain()
+    leaves = [leaf for group in tree.parts for leaf in group.parts]
+    assert sum(leaf.weight for leaf in leaves) == pytest.approx(1)
+    assert sum(leaf.weight * (leaf.share or 0) for leaf in leaves) == pytest.approx(found.total)
+    assert all(leaf.words and leaf.scale for leaf in leaves)
+    assert json.loads(json.dumps(found.as_dict()))["score"] == found.total
+    assert "a case takes 60 s on average" in {leaf.words for leaf in leaves}
+
+
+def test_a_broken_rule_names_itself_and_there_is_no_score() -> None:
+    found = score(Design("d", Sequence((C, A, B))), asked(), MEASURED)
+    assert found.total == 0
+    assert [violation.rule for violation in found.broken] == ["precedes", "precedes"]
+    assert "hard rules are broken" in found.explain().words
+    late = score(LINE, asked(), replace(MEASURED, cycle_time=2000.0))
+    assert (late.total, late.broken[0].rule) == (0, "deadline")
+
+
+def test_weights_come_from_the_objective_the_caller_or_the_settings() -> None:
+    only = Weights(performance=0, structure=1, maintainability=0, resources=0)
+    assert score(LINE, asked(objective=only.model_dump()), MEASURED).total == 1
+    assert score(LINE, asked(), MEASURED, only).total == 1
+    assert score(LINE, asked(objective="pareto"), MEASURED).total == score(LINE, asked(), MEASURED).total
+    settings = TrainingConfig.from_dict({"scoring": {"performance_weight": 0.5, "structural_weight": 0.15}}).scoring
+    assert weights_of(settings) == Weights(performance=0.5, structure=0.15)
+    with pytest.raises(ConfigError, match="every weight of the score is 0"):
+        score(LINE, asked(), MEASURED, Weights(performance=0, structure=0, maintainability=0, resources=0))
+
+
+def test_what_the_requirements_do_not_tell_does_not_count() -> None:
+    bare = parse_requirements({"name": "t", "activities": {one.name: {"duration": {"mean": 10}} for one in (A, B, C)}})
+    idle = replace(MEASURED, utilisation={}, cost=0.0, cpu=0.0, memory=0.0, waiting=0.0, capacity=math.inf)
+    quick = replace(idle, cycle_time=10.0, throughput=0.1)
+    found = score(Design("line", LINE.root), bare, quick)
+    assert found.groups[3] is None
+    assert found.groups[0] == 1
+    leaves = [leaf for group in found.explain().parts for leaf in group.parts]
+    assert sum(leaf.weight for leaf in leaves) == pytest.approx(1)
+
+
+def test_z_scores_are_relative_to_their_batch_and_equal_parts_count_nothing() -> None:
+    slow = replace(MEASURED, cycle_time=80.0)
+    found = score_batch([LINE, LINE], asked(), [MEASURED, slow], normalization="zscore")
+    assert [one.relative for one in found] == [(1.0, 0.0, 0.0, 0.0), (-1.0, 0.0, 0.0, 0.0)]
+    assert [one.total for one in found] == pytest.approx([0.4, -0.4])
+    broken = Design("d", Sequence((C, A, B)))
+    worst = score_batch([LINE, broken, WIDE], asked(), [MEASURED] * 3, normalization="zscore")
+    assert min(worst, key=lambda one: one.total) is worst[1]
+    assert score_batch([LINE], asked(), [MEASURED])[0] == score(LINE, asked(), MEASURED)
+
+
+def test_giving_up_is_no_way_to_be_fast() -> None:
+    hasty = replace(MEASURED, cycle_time=1.0, completed=0.01)
+    assert shares(score(LINE, asked(), hasty))["cycle time"] == pytest.approx(0.01)
+
+
+def test_a_design_that_cannot_keep_up_has_no_cycle_time() -> None:
+    overrun = replace(MEASURED, capacity=0.04, cycle_time=500.0, throughput=0.04)
+    relaxed = asked(rules={})
+    assert shares(score(LINE, relaxed, overrun))["cycle time"] == 0
+    assert shares(score(LINE, relaxed, overrun))["contention"] == 0
+    assert score(LINE, asked(), overrun).broken[0].words == "a case takes inf s on average, and may take 1000"
+    assert math.isfinite(score(LINE, relaxed, overrun).total)
+
+
+def test_coverage_counts_what_cases_need_and_get() -> None:
+    options = [{"name": "paid", "options": {C.name: 0.5}}]
+    fits = Design("d", Sequence((A, B, Choice((C, Skip()), (0.5, 0.5)))))
+    assert shares(score(fits, asked(branches=options), MEASURED))["path coverage"] == 1
+
+
+@pytest.mark.parametrize(
+    ("label", "right"),
+    [
+        ("check claim", True),
+        ("checkClaim", True),
+        ("implement_change", True),
+        ("claim", False),
+        ("verification of claim", False),
+        ("processing order", False),
+    ],
+)
+def test_labels_have_a_verb_and_an_object(label: str, right: bool) -> None:
+    assert verb_and_object(label) is right
+
+
+def test_parts_know_where_they_come_from() -> None:
+    tree = score(LINE, asked(), MEASURED).explain()
+    assert isinstance(tree, Part)
+    cycle = tree.parts[0].parts[0]
+    assert (cycle.name, cycle.value, cycle.unit) == ("cycle time", 60.0, "s")
+    assert cycle.scale == "1 at 20 s, which no design goes below; half at twice that"
