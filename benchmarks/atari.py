@@ -18,6 +18,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,13 @@ GAMES = ("ALE/Breakout-v5", "ALE/SpaceInvaders-v5", "ALE/Boxing-v5")
 STARTS = range(70_000, 70_032)
 
 
-def play_by_chance(environment: VectorEnvironment) -> Array:
-    """The returns of uniformly random actions from the unseen starts."""
+def play_by_chance(environment: VectorEnvironment, starts: Sequence[int]) -> Array:
+    """The returns of uniformly random actions from these starts."""
     rng = np.random.default_rng(0)
-    environment.reset(STARTS)
-    returns, running = np.zeros(len(STARTS)), np.ones(len(STARTS), np.bool_)
+    environment.reset(starts)
+    returns, running = np.zeros(len(starts)), np.ones(len(starts), np.bool_)
     while running.any():
-        _, rewards, terminated, truncated = environment.step(random_actions(environment, rng, len(STARTS)))
+        _, rewards, terminated, truncated = environment.step(random_actions(environment, rng, len(starts)))
         returns += np.where(running, rewards, 0.0)
         running &= ~(terminated | truncated)
     return returns
@@ -75,7 +76,7 @@ def train(game: str, seed: int, steps: int) -> dict[str, Any]:
         "training": [e.data["metrics"]["reward/mean"] for e in events if e.type == "step"],
         "drawn": [float(group.members[0].rewards.sum()) for group in groups],
         "greedy": evaluate_greedy(environment, policy, list(STARTS))[0].tolist(),
-        "chance": play_by_chance(environment).tolist(),
+        "chance": play_by_chance(environment, STARTS).tolist(),
     }
 
 

@@ -325,6 +325,8 @@ def test_a_conversation_ends_after_its_turns(talker: Any) -> None:
                 await agent.generate_multiturn_response(name, "hi")
 
     run(hold())
+    with pytest.raises(ContractError, match="not 5"):
+        MultiTurnAgent(5)  # type: ignore[arg-type]
     with pytest.raises(ContractError, match="must be at least 1"):
         MultiTurnAgent("tiny", max_conversation_turns=0)
 

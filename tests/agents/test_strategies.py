@@ -242,6 +242,8 @@ def test_an_unknown_strategy_lists_the_known_and_the_nearest() -> None:
     ) as e:
         find_strategy("sale")
     assert e.value.hint == "Did you mean 'sales'?"
+    with pytest.raises(UnknownStrategy, match="there is no strategy '5'"):
+        find_strategy(5)  # type: ignore[arg-type]
     with pytest.raises(UnknownStrategy) as e:
         find_strategy("tutoring")
     assert e.value.hint == "Did you mean 'educational'?"

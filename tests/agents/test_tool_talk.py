@@ -75,7 +75,7 @@ def teach(place: Path) -> tuple[Any, Any]:
     """A model that says what it was taught, token for token."""
     model, tokenizer = tiny_model(layers=2, width=64)
     frame, box = Frame(tokenizer), Toolbox(find_tools(str(place / "tools.py")))
-    sys.modules["tools_of_tools"].woken.set()
+    sys.modules["user_code_tools"].woken.set()
     ids, own = zip(*(conversation(frame, box, asked, said) for asked, said in TAUGHT.items()), strict=True)
     pad = torch.nn.utils.rnn.pad_sequence
     tokens, mask = pad(ids, batch_first=True), pad(own, batch_first=True)[:, 1:]
@@ -119,12 +119,12 @@ def talk(folder: Path, language: LanguageModel) -> Iterator[Talk]:
     def start(**options: Any) -> Conversation:
         config = AgentConfig(temperature=0.0, max_new_tokens=60)
         box = Toolbox(find_tools(str(folder / "tools.py")))
-        sys.modules["tools_of_tools"].woken.clear()
+        sys.modules["user_code_tools"].woken.clear()
         made.append(Conversation(language, config, toolbox=box, **options))
         return made[-1]
 
     yield start
-    sys.modules["tools_of_tools"].woken.set()
+    sys.modules["user_code_tools"].woken.set()
     for one in made:
         one.__exit__()
 
@@ -248,10 +248,10 @@ MISTAKES = [
     ("nowhere.py", "", "there is no file 'nowhere.py' to take tools from"),
     ("nowhere", "", "there is no file 'nowhere' to take tools from"),
     ("empty.py", "x = 1", "there are no tools in 'empty.py'"),
-    ("wrong.py", "x = (", "wrong.py cannot be used: it raised SyntaxError"),
-    ("raises.py", "1 / 0", "raises.py cannot be used: it raised ZeroDivisionError: division by zero"),
+    ("wrong.py", "x = (", "wrong.py cannot be imported: SyntaxError"),
+    ("raises.py", "1 / 0", "raises.py cannot be imported: ZeroDivisionError: division by zero"),
     ("untyped.py", "from groupwise.agents.tools import tool\n@tool\ndef f(x): ...", "'x' of the tool f has no type"),
-    ("no_such_module:x", "", "it raised ModuleNotFoundError"),
+    ("no_such_module:x", "", "cannot be imported: ModuleNotFoundError"),
     ("json:nothing", "", "the module json has no 'nothing'"),
     ("json:__name__", "", "is 'json', and no tools"),
 ]

@@ -94,6 +94,16 @@ def test_a_trainer_of_the_same_name_goes_on(tmp_path: Path) -> None:
     assert [event.step for event in seen if event.type == "step"] == [3]
 
 
+def test_a_run_samples_as_its_agent_was_told_to(tmp_path: Path) -> None:
+    agent = SomeAgent()
+    agent.config = AgentConfig(model_name="tiny", temperature=0.7, max_new_tokens=9, top_k=5)
+    own = GRPOTrainer(agent, Letters(), count_a, TrainingConfig(output_dir=str(tmp_path), max_new_tokens=4)).cfg
+    assert (own.sampling.temperature, own.sampling.top_k) == (0.7, 5)
+    assert own.sampling.max_new_tokens == 4, "the run's own settings come first"
+    agent.config = AgentConfig(model_name="tiny", temperature=0)
+    assert GRPOTrainer(agent, Letters(), count_a).cfg.sampling.temperature == 1
+
+
 def test_the_kl_term_needs_and_uses_a_reference(tmp_path: Path) -> None:
     async def losses(**changes: Any) -> dict[str, torch.Tensor]:
         trainer = GRPOTrainer(SomeAgent(), Letters(), count_a, settings(tmp_path, **changes))

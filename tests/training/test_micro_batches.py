@@ -18,7 +18,7 @@ from groupwise.config import TrainingConfig
 from groupwise.control import product as control
 from groupwise.errors import ResourceError
 from groupwise.rewards.scoring import per_attempt
-from groupwise.training.folder import create_run
+from groupwise.training.folder import create_run, inspect_run
 from groupwise.training.learner import Learner
 from groupwise.training.micro_batches import MicroBatches, is_out_of_memory, slices_by_tokens
 from groupwise.training.session import Parts, execute
@@ -247,6 +247,25 @@ def test_an_interrupted_run_goes_on_with_the_size_that_fitted(small_config: Conf
     said = [event.data["message"] for event in events if event.data.get("code") == "out_of_memory"]
     assert len(said) == 1
     assert not [event for event in resumed if event.data.get("code") == "out_of_memory"]
+
+
+def test_memory_that_no_micro_batch_can_save_ends_the_run_in_one_sentence(small_config: Configure) -> None:
+    """The keys and values of generation, for instance: there is nothing to halve."""
+
+    def without_memory(cfg: TrainingConfig) -> Parts:
+        parts = make(cfg)
+
+        def starved() -> Batch:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.75 GiB. GPU 0 has 139.80 GiB.")
+
+        parts.source.next = starved  # type: ignore[method-assign]
+        return parts
+
+    run = create_run(settings(small_config, "control"))
+    with pytest.raises(ResourceError, match=r"Tried to allocate 1\.75 GiB") as refused:
+        finish(execute(run, without_memory))
+    assert "lora_rank" in refused.value.hint
+    assert inspect_run(run).state == "failed"
 
 
 def finish(events: Iterator[Event], steps: int | None = None) -> list[Event]:

@@ -141,4 +141,8 @@ class Agent:
 def _as_config(config: AgentConfig | Mapping[str, Any] | str) -> AgentConfig:
     if isinstance(config, AgentConfig):
         return config
-    return AgentConfig(model_name=config) if isinstance(config, str) else AgentConfig(**config)
+    if isinstance(config, str):
+        return AgentConfig(model_name=config)
+    if not isinstance(config, Mapping):
+        raise ContractError(f"an agent is made from an AgentConfig, a mapping or a model's name, not {config!r:.60}")
+    return AgentConfig(**config)

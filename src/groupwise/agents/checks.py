@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from groupwise.agents.problems import Problem
 from groupwise.errors import ConfigError, ContractError
 from groupwise.rewards.correctness import last_number
-from groupwise.rewards.user_code import load_module
 from groupwise.types import Score
+from groupwise.user_code import load_module
 
 
 def answer_in(text: str, pattern: str) -> str | None:

@@ -11,12 +11,8 @@ python:package.module:NAME  an `async def rollout(client, task)` with a list TAS
 from __future__ import annotations
 
 import difflib
-import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from groupwise.agents.environment import Scenarios
@@ -30,6 +26,7 @@ from groupwise.agents.gym import GymProblems
 from groupwise.agents.own_rollout import RolloutScenarios
 from groupwise.config import TaskSettings
 from groupwise.errors import ConfigError
+from groupwise.user_code import load_module
 
 PYTHON = "python:"
 SCENARIOS: dict[str, Callable[..., Scenarios]] = {"orders": Orders}
@@ -90,7 +87,7 @@ def _own(name: str, options: dict[str, Any]) -> Scenarios:
             hint="Write python:FILE.py:NAME or python:package.module:NAME.",
             field="task.environment",
         )
-    module = load_module(place)
+    module = load_module(place, lambda fault: ConfigError(f"{place} {fault}", field="task.environment"))
     found = getattr(module, attribute, None)
     if found is None:
         raise ConfigError(f"there is no {attribute!r} in {place}", field="task.environment")
@@ -104,25 +101,3 @@ def _own(name: str, options: dict[str, Any]) -> Scenarios:
             )
         return RolloutScenarios(found, tasks)
     return _made(name, found if callable(found) else lambda: found, options)
-
-
-def load_module(place: str) -> Any:
-    """A module by its name or its file. Its code runs: it is the user's own."""
-    path = Path(place)
-    if path.suffix != ".py":
-        try:
-            return importlib.import_module(place)
-        except ImportError as error:
-            raise ConfigError(f"the module {place!r} cannot be imported: {error}", field="task.environment") from error
-    if not path.is_file():
-        raise ConfigError(f"there is no file {place}", field="task.environment")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ConfigError(f"{place} raised {type(error).__name__}: {error}", field="task.environment") from error
-    return module

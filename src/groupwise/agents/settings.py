@@ -7,7 +7,7 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
-from groupwise.config import Finding
+from groupwise.config import Finding, TrainingConfig
 from groupwise.config.finding import quoted, raise_findings
 from groupwise.config.reading import read
 from groupwise.config.sections import SETTINGS
@@ -59,6 +59,20 @@ class AgentConfig:
     def training_settings(self) -> dict[str, Any]:
         """The settings that a run shares with its agent, flat; what only a conversation needs is left out."""
         return {name: getattr(self, name) for name in self.__slots__ if name in SETTINGS}
+
+    def chosen_sampling(self, settings: TrainingConfig) -> dict[str, Any]:
+        """How this agent was told to choose its words, for a run whose own settings leave it at the default.
+
+        A temperature of 0 is for answering: a group of equal attempts has nothing to compare.
+        """
+        usual = AgentConfig()
+        return {
+            name: value
+            for name in SAMPLING
+            if (value := getattr(self, name)) != getattr(usual, name)
+            and getattr(settings.sampling, name) == SETTINGS[name].default
+            and (name, value) != ("temperature", 0)
+        }
 
 
 def _unknown(cls: type[Any], name: str) -> Finding:

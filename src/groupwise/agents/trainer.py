@@ -23,6 +23,7 @@ from torch import Tensor
 from groupwise.agents.agent_product import AgentSource, build
 from groupwise.agents.environment import Environment, Observation, Scenarios
 from groupwise.agents.own_rollout import RolloutScenarios
+from groupwise.agents.settings import AgentConfig
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.event_loop import EventLoop
@@ -58,7 +59,7 @@ class GRPOTrainer:
       environment: the scenarios, such as a `ConversationEnvironment`.
       reward_fn: what a conversation is worth: a `RewardFunction`, or a function of its turns. Without one, the
         environment's own rewards count.
-      config: settings of the run; what does not concern conversations is set here.
+      config: settings of the run. How the agent was told to sample holds where these leave it at the default.
       on_event: called with every event of `train`.
     """
 
@@ -74,8 +75,10 @@ class GRPOTrainer:
         self.agent, self.environment, self.on_event = agent, environment, on_event
         self.reward = None if reward_fn is None else as_reward(reward_fn)
         given = config or TrainingConfig()
-        model = getattr(getattr(agent, "config", None), "model_name", None) or given.policy.model_name
-        self.cfg = given.replace(product="agent", environment=environment.name, model_name=model)
+        own = getattr(agent, "config", None)
+        model = getattr(own, "model_name", None) or given.policy.model_name
+        words = own.chosen_sampling(given) if isinstance(own, AgentConfig) else {}
+        self.cfg = given.replace(product="agent", environment=environment.name, model_name=model, **words)
         self.path: Path | None = None
         self._parts: Parts | None = None
         self._run: Run | None = None

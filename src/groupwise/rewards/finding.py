@@ -26,8 +26,8 @@ from groupwise.errors import ConfigError, GroupwiseError
 from groupwise.rewards.combining import MultiObjectiveRewardFunction
 from groupwise.rewards.function import RewardFunction, needed, of_turns, parameters
 from groupwise.rewards.scoring import is_async
-from groupwise.rewards.user_code import load_module
 from groupwise.types import Reward
+from groupwise.user_code import load_module
 
 PREFIX = "python:"
 SECRETS = ("api_key", "token", "password")

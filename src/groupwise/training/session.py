@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 
 from groupwise.config import TrainingConfig
-from groupwise.errors import ConfigError, GroupwiseError, StorageError
+from groupwise.errors import ConfigError, GroupwiseError, ResourceError, StorageError
 from groupwise.training.allocator import keep_freed_memory
 from groupwise.training.folder import inspect_run, read_config
 from groupwise.training.learner import Learner
 from groupwise.training.loop import Evaluate, Samples, train
+from groupwise.training.micro_batches import is_out_of_memory
 from groupwise.training.randomness import seed_everything
 from groupwise.training.run import Run
 from groupwise.training.stopping import StopFlag
@@ -76,6 +77,10 @@ def execute(
         yield from _failed(run, error)
         raise
     except Exception as error:
+        if is_out_of_memory(error):
+            refusal = _out_of_memory(error)
+            yield from _failed(run, refusal)
+            raise refusal from error
         yield from _failed(run, GroupwiseError(f"{type(error).__name__}: {error}"))
         raise
     finally:
@@ -90,6 +95,15 @@ def check_device(name: str) -> None:
     kind = torch.device(name).type
     if kind != "cpu" and not getattr(torch, kind).is_available():
         raise ConfigError(f"policy.device = {name!r} is not available here", hint="Use 'cpu'.", field="policy.device")
+
+
+def _out_of_memory(error: Exception) -> ResourceError:
+    """Memory that smaller micro-batches cannot save: for weights, the optimiser's state or the keys and values."""
+    return ResourceError(
+        f"memory ran out: {' '.join(str(error).split('. ')[:2])}",
+        hint="Train an adapter (language.lora_rank=16) or in bfloat16 (language.dtype), or make fewer attempts at a "
+        "time (rollout.tasks_per_step, rollout.num_generations) or shorter ones (sampling.max_new_tokens).",
+    )
 
 
 def _failed(run: Run, error: GroupwiseError) -> Iterator[Event]:

@@ -47,7 +47,7 @@ ALLOWS = {"cancel": "open", "refund": "sent"}
 ALLOWED = 0.75  # of what is asked for; were less possible, telling the status would be right too often
 MAX_TURNS = 3
 DEMONSTRATIONS = ("right", "form")
-RIGHT, HABIT = 0.3, 0.6
+RIGHT, HABIT = 0.2, 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ def right_calls(case: OrderCase, database: OrderDatabase) -> list[Call]:
 def formal_calls(case: OrderCase, database: OrderDatabase) -> list[Call]:
     """Calls that are right in form and seldom in substance: mostly the status, whatever was asked.
 
-    Three in ten are the right ones, so that a model hears what can be asked for; what it does most often stays wrong.
+    Two in ten are the right ones, so that a model hears what can be asked for; what it does most often stays wrong.
     """
     rng = random.Random(f"{case.question}/{case.shop.items}")
     if rng.random() < RIGHT:

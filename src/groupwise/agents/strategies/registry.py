@@ -60,6 +60,7 @@ def known_strategies() -> tuple[str, ...]:
 
 def find_strategy(name: str) -> type[Strategy]:
     """The strategy of that name."""
+    name = str(name)
     if name in _known:
         return _known[name]
     near = [DOMAINS[name]] if name in DOMAINS else difflib.get_close_matches(name, _known, n=1)

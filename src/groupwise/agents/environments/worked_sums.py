@@ -1,0 +1,62 @@
+"""Sums of reasoning-gym whose working counts: demonstrations show it, and an attempt is paid for what is right in it.
+
+    environment = "python:groupwise.agents.environments.worked_sums:WorkedSums"
+
+A way to write scenarios of one's own. Questions are the library's, and what is right is what the library says.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+
+from groupwise.agents.environments.one_turn import OneTurnScenarios
+from groupwise.agents.gym import GymProblems
+from groupwise.agents.problems import Problem
+from groupwise.errors import ConfigError
+from groupwise.types import Message, Score
+
+HASTE = 0.7
+
+
+class WorkedProblems(GymProblems):
+    def grade(self, problem: Problem, text: str, finished: bool) -> Score:
+        verdict = super().grade(problem, text, finished)
+        right, wanted = verdict.parts["correct"], steps_of(worked(problem.text))
+        good = [said == step for said, step in zip(steps_of(text), wanted, strict=False)]
+        share = (good.index(False) if False in good else len(good)) / len(wanted)
+        return Score((right + share) / 2, {"correct": right, "working": share})
+
+
+class WorkedSums(OneTurnScenarios):
+    """`demonstrations` are "right", or those of someone "hasty" who mostly stops before the last term; other options
+    are those of reasoning-gym's chain_sum.
+
+    total = ½ · the library's verdict + ½ · the share of steps that are right, counted up to the first that is not.
+    """
+
+    def __init__(self, demonstrations: str = "right", **options: int) -> None:
+        if demonstrations not in ("right", "hasty"):
+            raise ConfigError(f"demonstrations = {demonstrations!r} is neither right nor hasty", field="task.options")
+        super().__init__(WorkedProblems("chain_sum", options))
+        self.hasty = demonstrations == "hasty"
+
+    def demonstration(self, problem: Problem) -> tuple[Message, ...]:
+        hurry = self.hasty and random.Random(problem.text).random() < HASTE
+        return ({"role": "assistant", "content": worked(problem.text, leave_out=int(hurry))},)
+
+
+def worked(question: str, leave_out: int = 0) -> str:
+    """`… 4 - 3 + 9 =` becomes `4-3=1 1+9=10 <answer>10</answer>`; the last terms may be left out, not the second."""
+    first, *others = re.findall(r"[+-]? ?\d+", question.rpartition(":")[2])
+    others = others[: max(1, len(others) - leave_out)]
+    total, steps = int(first), []
+    for term in others:
+        number = int(term.replace(" ", ""))
+        steps.append(f"{total}{number:+d}={total + number}")
+        total += number
+    return " ".join([*steps, f"<answer>{total}</answer>"])
+
+
+def steps_of(text: str) -> list[str]:
+    return text.partition("<answer>")[0].split()

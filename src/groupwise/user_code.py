@@ -1,0 +1,46 @@
+"""Code that a user names in the settings: a module by its name, also from the present folder, or a file by its path.
+
+It runs: it is the user's own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from groupwise.errors import GroupwiseError
+
+
+def load_module(place: str, refuse: Callable[[str], Exception]) -> ModuleType:
+    """The module; whatever it raises on the way becomes what `refuse` makes of the words."""
+    try:
+        return _file(Path(place)) if place.endswith(".py") else _named(place)
+    except GroupwiseError:
+        raise
+    except (Exception, SystemExit) as error:
+        said = " ".join(str(error).split())
+        raise refuse(f"cannot be imported: {type(error).__name__}: {said}") from error
+
+
+def _file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    spec = spec_from_file_location(f"user_code_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # annotations are looked up there
+    spec.loader.exec_module(module)
+    return module
+
+
+def _named(name: str) -> ModuleType:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.pop(0)
