@@ -175,9 +175,9 @@ def tried(format_: Format, trial: Trial, seed: int) -> dict[str, Any]:
     return {"valid": not wrong, "kept": kept, "wrong": wrong[:1]}
 
 
-def campaign(format_: Format, trial: Trial, designs: int) -> dict[str, Any]:
+def campaign(format_: Format, trial: Trial, designs: int, *, quiet: bool) -> dict[str, Any]:
     begin = time.perf_counter()
-    found = [tried(format_, trial, seed) for seed in track(range(designs), format_.name)]
+    found = [tried(format_, trial, seed) for seed in track(range(designs), format_.name, disable=quiet)]
     written = [one for one in found if "refused" not in one]
     return {
         "designs": designs,
@@ -230,7 +230,7 @@ def main() -> None:
         raise SystemExit("shared/data with the published schemas is not beside the repository")
     known = formats()
     chosen = [name for name in given.formats if name in known]
-    raw = {name: campaign(known[name], TRIALS[name], given.designs) for name in chosen}
+    raw = {name: campaign(known[name], TRIALS[name], given.designs, quiet=given.json) for name in chosen}
     files = {}
     if "wfcommons" in chosen:
         files["wfcommons"] = instances(known, "wfcommons/instances/*.json", "wfcommons")

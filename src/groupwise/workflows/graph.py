@@ -99,11 +99,6 @@ class Graph:
                     raise DesignError(f"{self.name}: a flow names {end!r}, which does not exist")
             self._out_of[flow.source].append(flow)
             self._into[flow.target].append(flow)
-        known = self.by_id.keys() | {flow.id for flow in self.flows}
-        for node in self.nodes:
-            for name in node.cancels:
-                if name not in known:
-                    raise DesignError(f"{self.name}: {node.label!r} clears {name!r}, which does not exist")
         for kind in ("start", "end"):
             found = [node.id for node in self.nodes if node.kind == kind]
             if len(found) != 1:

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 
+from groupwise.workflows.blocks import DesignError
 from groupwise.workflows.graph import Flow, Graph, Node
-from groupwise.workflows.net import Net, NetBuilder, mask_of
+from groupwise.workflows.net import Net, NetBuilder, Transition, mask_of
 
 WIDEST_OR = 8
 
@@ -75,7 +76,7 @@ class _Unfolding:
         title, before = self.titles[task.id], len(self.builder.transitions)
         inputs, busy = self.inputs[task.id], self.busy[task.id]
         for chosen in self._choices(task, task.join, inputs):
-            self.builder.transition(chosen, [busy], name=f"{title} begins")
+            self.builder.transitions.append(Transition("", "", mask_of(chosen), 1 << busy))
         if task.join == "or" and len(inputs) > 1:
             numbers = frozenset(range(before, len(self.builder.transitions)))
             self.or_joins.append(OrJoin(task.id, mask_of(inputs), numbers))
@@ -99,8 +100,12 @@ class _Unfolding:
         for name in task.cancels:
             if name in self.busy:
                 mask |= 1 << self.busy[name]
+            elif name in self.places:
+                mask |= 1 << self.places[name]
+            elif name in self.on_flow:
+                mask |= self.on_flow[name]
             else:
-                mask |= 1 << self.places[name] if name in self.places else self.on_flow[name]
+                raise DesignError(f"{task.label!r} clears {name!r}, which does not exist")
         return mask
 
 
@@ -111,6 +116,6 @@ def titles(graph: Graph) -> dict[str, str]:
 
 
 def graph_net(graph: Graph) -> GraphNet:
-    """The net of a graph, its transitions named after their tasks."""
+    """The net of a graph, its transitions named after their tasks; those by which tasks begin have no name."""
     unfolding = _Unfolding(graph)
     return GraphNet(unfolding.builder.net(), tuple(unfolding.or_joins), tuple(unfolding.too_wide))

@@ -27,7 +27,8 @@ from groupwise.workflows.blocks import (
 class Transition(NamedTuple):
     """One step of a net: bit masks over its places; `label` is empty for a silent one.
 
-    Steps of one `name` are ways to do the same: it is dead only if none of them can happen.
+    Steps of one `name` are ways to do the same: it is dead only if none of them can happen. A step without a name is
+    part of another, and is not told.
     """
 
     name: str

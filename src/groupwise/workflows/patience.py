@@ -14,8 +14,7 @@ from groupwise.workflows.graph_net import OrJoin
 from groupwise.workflows.net import Net, Transition
 from groupwise.workflows.orders import bits
 
-LOOK_AHEAD = 5_000
-ALTOGETHER = 100_000
+WORK = 5_000_000
 
 
 class TooFarAhead(Exception):
@@ -23,17 +22,14 @@ class TooFarAhead(Exception):
 
 
 class Patience:
-    """Tells which steps of or-joins may be taken. What it looks at is bounded, for one question and for all together."""
+    """Tells which steps of or-joins may be taken, until it has looked at `WORK` steps to find out."""
 
     def __init__(self, net: Net, joins: tuple[OrJoin, ...]) -> None:
         self.net = net
         self.of_step = {number: join for join in joins for number in join.transitions}
-        self.others = {
-            join.task: [step for number, step in enumerate(net.transitions) if number not in join.transitions]
-            for join in joins
-        }
+        self.ways: dict[str, tuple[int, list[Transition]]] = {}
         self.known: dict[tuple[str, int], bool] = {}
-        self.seen = 0
+        self.work = 0
 
     def __call__(self, number: int, marking: int) -> bool:
         join = self.of_step.get(number)
@@ -41,18 +37,22 @@ class Patience:
             return True
         if self.net.transitions[number].takes != marking & join.places:
             return False
-        key = (join.task, marking)
+        if join.task not in self.ways:
+            self.ways[join.task] = self._ways(join)
+        places, steps = self.ways[join.task]
+        key = (join.task, marking & places)
         if key not in self.known:
-            self.known[key] = not self._more_can_come(join, marking)
+            self.known[key] = not self._more_can_come(join, steps, marking & places)
         return self.known[key]
 
-    def _more_can_come(self, join: OrJoin, marking: int) -> bool:
+    def _more_can_come(self, join: OrJoin, steps: list[Transition], marking: int) -> bool:
         """Markings as masks, where a second token on a place is lost. If any was and nothing was found, count them."""
-        steps, here = self.others[join.task], marking & join.places
+        here = marking & join.places
         empty = join.places & ~here
         seen, queue, lost = {marking}, deque([marking]), False
         while queue:
             before = queue.popleft()
+            self._count(join, len(steps))
             for step in steps:
                 if step.takes & before != step.takes:
                     continue
@@ -64,7 +64,6 @@ class Patience:
                 if after not in seen:
                     seen.add(after)
                     queue.append(after)
-                    self._count(join, len(seen))
         return lost and self._more_can_come_counted(join, steps, marking, here, empty)
 
     def _more_can_come_counted(
@@ -75,6 +74,7 @@ class Patience:
         seen, queue = {start}, deque([start])
         while queue:
             before = Counter(queue.popleft())
+            self._count(join, 10 * len(steps))
             for step in steps:
                 if not all(before[place] for place in bits(step.takes)):
                     continue
@@ -88,10 +88,26 @@ class Patience:
                 if after not in seen:
                     seen.add(after)
                     queue.append(after)
-                    self._count(join, len(seen))
         return False
 
-    def _count(self, join: OrJoin, seen: int) -> None:
-        self.seen += 1
-        if seen > LOOK_AHEAD or self.seen > ALTOGETHER:
+    def _ways(self, join: OrJoin) -> tuple[int, list[Transition]]:
+        """The places from which a token can come to the join, and the steps it goes by, leading nowhere else.
+
+        All other steps take tokens away from these places or none, which brings nothing to the join.
+        """
+        steps = [step for number, step in enumerate(self.net.transitions) if number not in join.transitions]
+        places, before = join.places, 0
+        while places != before:
+            before = places
+            self._count(join, len(steps))
+            for step in reversed(steps):
+                if step.puts & places:
+                    places |= step.takes
+        return places, [
+            step._replace(puts=step.puts & places, clears=step.clears & places) for step in steps if step.puts & places
+        ]
+
+    def _count(self, join: OrJoin, steps: int) -> None:
+        self.work += steps
+        if self.work > WORK:
             raise TooFarAhead(repr(join.task))

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from groupwise.workflows.net import Net, Transition
 from groupwise.workflows.orders import bits
 
+# Steps of the whole net, one after the other: a number, or two such rows.
+Row: TypeAlias = "int | tuple[Row, Row]"
+
 
 class _Sketch:
-    """A net while it is being reduced. `takers`, `putters` and `clearers` are bit masks of steps, one for every place;
-    `takes`, `puts` and `clears` are masks of places, one for every step. What is gone has no entry in `places`, `steps`.
+    """A net while it is being reduced: `places` and `steps` are those that are left.
+
+    `takers`, `putters` and `clearers` are bit masks of steps, one for every place; `takes`, `puts` and `clears` are
+    masks of places, one for every step. `does` are the steps of the whole net that a step stands for, and `implies`
+    others that can happen where it can.
     """
 
     def __init__(self, net: Net, apart: int) -> None:
@@ -24,6 +31,8 @@ class _Sketch:
         self.fixed = {net.source, net.sink, *bits(apart)}
         count = len(net.places)
         self.places, self.steps = set(range(count)), set(range(len(net.transitions)))
+        self.does: list[Row] = list(range(len(net.transitions)))
+        self.implies: dict[int, list[Row]] = {}
         self.takes, self.puts, self.clears = [], [], []
         self.takers, self.putters, self.clearers = [0] * count, [0] * count, [0] * count
         bit = 1
@@ -41,6 +50,20 @@ class _Sketch:
                     users[low.bit_length() - 1] |= bit
                     mask ^= low
             bit <<= 1
+
+    def follow(self, step: int, first: int, second: int) -> None:
+        """Let a step stand for two, one of which it is."""
+        gone = second if step == first else first
+        self.does[step] = (self.does[first], self.does[second])
+        if gone in self.implies:
+            self.implies.setdefault(step, []).extend(self.implies[gone])
+
+    def forget(self, place: int, step: int) -> None:
+        """Take out a place and a step that no other knows any more, but for those that clear the place."""
+        self.places.discard(place)
+        self.steps.discard(step)
+        for clearer in bits(self.clearers[place]):
+            self.clears[clearer] ^= 1 << place
 
     def drop_step(self, step: int) -> None:
         self.steps.discard(step)
@@ -67,11 +90,36 @@ class _Sketch:
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What is left of a net, and the new numbers of the places and steps that are."""
+    """What is left of a net, and the new numbers of the places and steps that are.
+
+    `does` and `implies` tell for every step which steps of the whole net it stands for, in order, and which others can
+    happen as well where it can.
+    """
 
     net: Net
     places: Mapping[int, int]
     steps: Mapping[int, int]
+    does: tuple[Row, ...]
+    implies: Mapping[int, list[Row]]
+
+    def row(self, step: int) -> list[int]:
+        """The steps of the whole net that this step stands for."""
+        return _flat([self.does[step]])
+
+    def possible(self, step: int) -> set[int]:
+        """The steps of the whole net that can happen if this step can."""
+        return set(_flat([self.does[step], *self.implies.get(step, ())]))
+
+
+def _flat(rows: list[Row]) -> list[int]:
+    found, stack = [], rows[::-1]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, tuple):
+            stack += top[::-1]
+        else:
+            found.append(top)
+    return found
 
 
 def reduce_net(net: Net, apart: int = 0) -> Reduced:
@@ -103,57 +151,87 @@ def _finished(net: Net, sketch: _Sketch) -> Reduced:
         for s in steps
     )
     names = tuple(net.places[place] for place in places)
-    return Reduced(Net(names, transitions, places[net.source], places[net.sink]), places, steps)
+    less = Net(names, transitions, places[net.source], places[net.sink])
+    implies = {steps[step]: rows for step, rows in sketch.implies.items() if step in steps}
+    return Reduced(less, places, steps, tuple(sketch.does[step] for step in steps), implies)
 
 
 def _fuse_series(sketch: _Sketch, todo: list[int]) -> None:
-    """Places with one step behind them, which needs nothing else. That step happens as soon as the place is marked.
-
-    Where it leads to a single place, the two places are one; where the place has a single step before it, the two steps
-    are one. `todo` are the places to look at, and grows while neighbours change.
-    """
+    """Fuse what follows each other; `todo` are the places to look at, and grows while neighbours change."""
     while todo:
         place = todo.pop()
-        taker = sketch.takers[place]
-        if place not in sketch.places or place in sketch.fixed or not taker or taker & (taker - 1):
-            continue
-        step, bit = taker.bit_length() - 1, 1 << place
-        puts, putters = sketch.puts[step], sketch.putters[place]
-        if sketch.takes[step] != bit or puts & (bit | sketch.apart) or sketch.clears[step] or not putters:
-            continue
-        after = bits(puts)
-        clearers = sketch.clearers[place]
-        if any(sketch.clearers[q] != clearers or sketch.putters[q] & putters for q in after):
-            continue
-        if len(after) > 1 and putters & (putters - 1):
-            continue
-        sketch.places.discard(place)
-        sketch.steps.discard(step)
-        for putter in bits(putters):
-            sketch.puts[putter] ^= bit | puts
-        for clearer in bits(clearers):
-            sketch.clears[clearer] ^= bit
-        for q in after:
-            sketch.putters[q] ^= taker | putters
-        todo += after
-        todo += bits(sketch.takes[putters.bit_length() - 1])
+        if place in sketch.places and place not in sketch.fixed:
+            todo += _fused_forwards(sketch, place) or _fused_backwards(sketch, place)
+
+
+def _fused_forwards(sketch: _Sketch, place: int) -> list[int]:
+    """A place with one step behind it, which needs nothing else: it happens as soon as the place is marked.
+
+    Where it leads to a single place, the two places are one; where the place has a single step before it, the two steps
+    are one.
+    """
+    taker, bit = sketch.takers[place], 1 << place
+    if not taker or taker & (taker - 1):
+        return []
+    step = taker.bit_length() - 1
+    puts, putters = sketch.puts[step], sketch.putters[place]
+    if sketch.takes[step] != bit or puts & (bit | sketch.apart) or sketch.clears[step] or not putters:
+        return []
+    after, clearers = bits(puts), sketch.clearers[place]
+    if len(after) > 1 and putters & (putters - 1):
+        return []
+    for q in after:
+        if sketch.clearers[q] != clearers or sketch.putters[q] & putters:
+            return []
+    for putter in bits(putters):
+        sketch.puts[putter] ^= bit | puts
+        sketch.follow(putter, putter, step)
+    for q in after:
+        sketch.putters[q] ^= taker | putters
+    sketch.forget(place, step)
+    return after + bits(sketch.takes[putters.bit_length() - 1])
+
+
+def _fused_backwards(sketch: _Sketch, place: int) -> list[int]:
+    """A place with one step before it, which only moves a token there, and steps behind it that need nothing else.
+
+    The token may as well wait where it was: the step happens right before any of those behind the place.
+    """
+    putter, bit = sketch.putters[place], 1 << place
+    if not putter or putter & (putter - 1):
+        return []
+    step = putter.bit_length() - 1
+    takes = sketch.takes[step]
+    if sketch.puts[step] != bit or takes & (takes - 1) or takes & (bit | sketch.apart) or sketch.clears[step]:
+        return []
+    before, takers = takes.bit_length() - 1, sketch.takers[place]
+    followers = bits(takers)
+    if sketch.clearers[before] != sketch.clearers[place] or any(sketch.takes[t] != bit for t in followers):
+        return []
+    for follower in followers:
+        sketch.takes[follower] = takes
+        sketch.follow(follower, step, follower)
+    sketch.takers[before] ^= putter | takers
+    sketch.forget(place, step)
+    return [before, *(q for follower in followers for q in bits(sketch.puts[follower]))]
 
 
 def _drop_twin_steps(sketch: _Sketch) -> list[int]:
     """Steps that do the same, of which one is enough, and steps that put everything back where it was."""
-    seen: set[tuple[int, int, int]] = set()
+    seen: dict[tuple[int, int, int], int] = {}
     touched: list[int] = []
     for step in list(sketch.steps):
-        if sketch.takes[step] & sketch.apart:
-            continue
         takes, puts, clears = key = (sketch.takes[step], sketch.puts[step], sketch.clears[step])
+        if takes & sketch.apart:
+            continue
         if takes == puts and not clears and not takes & (takes - 1):
-            place = takes.bit_length() - 1
-            needed = not sketch.putters[place] & ~(1 << step)
+            others = sketch.putters[takes.bit_length() - 1] & ~(1 << step)
         else:
-            needed = key not in seen
-            seen.add(key)
-        if not needed:
+            others = (1 << seen.setdefault(key, step)) & ~(1 << step)
+        if others:
+            rows = [sketch.does[step], *sketch.implies.pop(step, ())]
+            for other in bits(others):
+                sketch.implies.setdefault(other, []).extend(rows)
             sketch.drop_step(step)
             touched += bits(takes | puts)
     return touched

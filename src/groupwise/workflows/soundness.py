@@ -10,8 +10,10 @@ a trace that shows it. A design of blocks needs no search: see `check_design`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
-from groupwise.workflows.blocks import Design
+from groupwise.workflows.blocks import Design, DesignError
 from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Graph
 from groupwise.workflows.graph_net import OrJoin, graph_net, titles
@@ -19,9 +21,31 @@ from groupwise.workflows.net import Net, mask_of
 from groupwise.workflows.orders import bits
 from groupwise.workflows.patience import Patience, TooFarAhead
 from groupwise.workflows.reduction import Reduced, reduce_net
-from groupwise.workflows.search import Soundness, search, unsound
+from groupwise.workflows.search import Finding, search
 
+Verdict: TypeAlias = Literal["sound", "unsound", "unknown"]
 BOUND = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Soundness:
+    """The verdict, the rule that is broken or the reason for not knowing, and the steps that show it.
+
+    `rule` is one of "structure", "unsafe", "no way to complete", "improper completion", "dead task", "endless calls",
+    "too large"; it is empty for what is sound.
+    """
+
+    verdict: Verdict
+    rule: str = ""
+    explanation: str = ""
+    trace: tuple[str, ...] = ()
+    markings: int = 0
+
+    @property
+    def sound(self) -> bool:
+        return self.verdict == "sound"
+
+
 SOUND = Soundness("sound")
 BY_CONSTRUCTION = Soundness("sound", explanation="by construction: it is a tree of blocks")
 
@@ -45,7 +69,10 @@ def check_graph(graph: Graph, bound: int = BOUND) -> Soundness:
 
     A task that calls another graph counts as one step: `check_document` looks at both.
     """
-    found = graph_net(graph)
+    try:
+        found = graph_net(graph)
+    except DesignError as error:
+        return Soundness("unsound", "structure", error.message)
     if found.too_wide:
         names = ", ".join(map(repr, found.too_wide))
         return Soundness("unknown", "too large", f"{names} has more or-branches than are looked at")
@@ -67,7 +94,7 @@ def check_document(document: Document, bound: int = BOUND) -> dict[str, Soundnes
         if endless and verdicts[graph.name].verdict != "unsound":
             ways = "and there is no other way" if graph.name not in ending else "and it may be chosen"
             words = f"{', '.join(map(repr, endless[:5]))} calls a graph that can never end, {ways}"
-            verdicts[graph.name] = unsound("endless calls", words)
+            verdicts[graph.name] = Soundness("unsound", "endless calls", words)
     return verdicts
 
 
@@ -85,6 +112,7 @@ def _ending(graphs: Iterable[Graph], bound: int) -> set[str]:
 
 
 def _can_end(graph: Graph, ending: set[str], bound: int) -> bool:
+    """Or-joins do not wait here, so that no way is overlooked."""
     if all(not node.calls or node.calls in ending for node in graph.nodes):
         return True
     names = titles(graph)
@@ -115,25 +143,25 @@ def _checked(net: Net, joins: tuple[OrJoin, ...], bound: int) -> Soundness:
     rest = less.net
     if len(rest.transitions) == 1 and rest.transitions[0].takes == rest.start and rest.transitions[0].puts == rest.goal:
         return SOUND
-    found = _searched(rest, _renumbered(joins, less), bound, spare=False)
-    if found.verdict != "unsound" or len(rest.transitions) == len(net.transitions):
-        return found
-    try:
-        whole = _searched(net, joins, bound, spare=True)
-    except TooFarAhead:
-        return found
-    if whole.verdict != "unknown":
-        return whole
-    several = len({step.name for step in net.transitions}) < len(net.transitions)
-    return whole if found.rule == "dead task" and several else found
+    found = search(rest, bound, Patience(rest, _renumbered(joins, less)) if joins else None)
+    verdict: Verdict = "unsound" if found.rule else "sound"
+    if found.rule == "too large":
+        verdict = "unknown"
+    if not found.rule and found.happened.bit_count() < len(rest.transitions):
+        return _dead(net, less, found) or Soundness("sound", markings=found.markings)
+    names = (net.transitions[number].name for step in found.steps for number in less.row(step))
+    return Soundness(verdict, found.rule, found.explanation, tuple(filter(None, names)), found.markings)
 
 
-def _searched(net: Net, joins: tuple[OrJoin, ...], bound: int, spare: bool) -> Soundness:
-    """Of the ways an or-join has to begin, one is enough; `spare` says so of all ways to do the same."""
-    if not joins:
-        return search(net, bound, None, None if spare else ())
-    patience = Patience(net, joins)
-    return search(net, bound, patience, None if spare else patience.of_step)
+def _dead(net: Net, less: Reduced, found: Finding) -> Soundness | None:
+    """Names of which no step can happen: of several ways to do the same, one is enough."""
+    possible = set().union(*(less.possible(step) for step in bits(found.happened)))
+    alive = {net.transitions[number].name for number in possible}
+    dead = dict.fromkeys(step.name for step in net.transitions if step.name and step.name not in alive)
+    if not dead:
+        return None
+    words = f"{', '.join(map(repr, list(dead)[:5]))} can never happen"
+    return Soundness("unsound", "dead task", words, markings=found.markings)
 
 
 def _renumbered(joins: tuple[OrJoin, ...], less: Reduced) -> tuple[OrJoin, ...]:
@@ -154,19 +182,20 @@ def structure(net: Net) -> Soundness | None:
         taken |= step.takes
         put |= step.puts
     if put & net.start:
-        return unsound("structure", f"{net.places[net.source]!r} is the start, and steps lead back to it")
+        return Soundness("unsound", "structure", f"{net.places[net.source]!r} is the start, and steps lead back to it")
     if taken & net.goal:
-        return unsound("structure", f"{net.places[net.sink]!r} is the end, and steps lead on from it")
+        return Soundness("unsound", "structure", f"{net.places[net.sink]!r} is the end, and steps lead on from it")
     for step in net.transitions:
         if not step.takes or not step.puts:
             what = "needs nothing to happen" if not step.takes else "leads nowhere"
-            return unsound("structure", f"{step.name!r} {what}")
+            name = step.name or ", ".join(net.marking(step.takes | step.puts))
+            return Soundness("unsound", "structure", f"{name!r} {what}")
     forward, backward = _closure(net, net.start, False), _closure(net, net.goal, True)
     all_places = (1 << len(net.places)) - 1
     for mask, words in ((forward, "cannot be reached from the start"), (backward, "has no way to the end")):
         stray = all_places & ~mask
         if stray:
-            return unsound("structure", f"{', '.join(net.marking(stray)[:5])}: {words}")
+            return Soundness("unsound", "structure", f"{', '.join(net.marking(stray)[:5])}: {words}")
     return None
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 import time
-from itertools import combinations, pairwise
+from dataclasses import replace
+from itertools import combinations, pairwise, product
 
 import pytest
 
 from groupwise.workflows.blocks import Activity, Choice, Design, Loop, Parallel, Sequence
 from groupwise.workflows.document import document_of
 from groupwise.workflows.graph import Flow, Graph, Node
-from groupwise.workflows.pictures.layout import Box, Layout, layout
-from groupwise.workflows.pictures.text import width_of, wrapped
+from groupwise.workflows.pictures.layout import NAME_LINE, Box, Layout, layout
+from groupwise.workflows.pictures.text import SMALL, flow_label, name_below, width_of, wrapped
 from groupwise.workflows.unfolding import to_graph
 from tests.workflows.designs import FLAT, random_block, random_design
 
@@ -76,6 +77,60 @@ def test_nothing_overlaps_in_random_designs(seed: int) -> None:
 def test_graphs_that_no_design_has_are_drawn_too(drawn: Graph) -> None:
     place = layout(drawn)
     assert faults(drawn, place) == []
+
+
+def texts(drawn: Graph, place: Layout) -> dict[str, Box]:
+    """Where words stand outside of boxes."""
+    found = {}
+    for flow in drawn.flows:
+        if label := flow_label(flow):
+            x, y = place.labels[flow.id]
+            found[flow.id] = Box(x, y - 9, width_of(label, SMALL), 11)
+    for node in drawn.nodes:
+        if lines := name_below(node):
+            box, width = place.boxes[node.id], max(width_of(line, SMALL) for line in lines)
+            found[node.id] = Box(box.middle[0] - width / 2, box.bottom + 1, width, NAME_LINE * len(lines) - 1)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_words_stand_on_nothing(seed: int) -> None:
+    rng = random.Random(seed)
+    for graph in document_of(random_design(rng, rng.randint(2, 30))).graphs:
+        nodes = [replace(n, name=f"the {n.id}") if n.silent and rng.random() < 0.3 else n for n in graph.nodes]
+        drawn = replace(graph, nodes=tuple(nodes))
+        place = layout(drawn)
+        words = texts(drawn, place)
+        for (one, text), (other, second) in combinations(words.items(), 2):
+            assert not overlaps(text, second), (one, other)
+        for (one, text), (other, box) in product(words.items(), place.boxes.items()):
+            assert not overlaps(text, box), (one, other)
+        for (one, text), (other, route) in product(words.items(), place.routes.items()):
+            for (x1, y1), (x2, y2) in pairwise(route) if one != other else ():
+                line = Box(min(x1, x2), min(y1, y2), abs(x1 - x2) + 1e-6, abs(y1 - y2) + 1e-6)
+                assert not overlaps(text, line), (one, other)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_flow_runs_along_another_to_somewhere_else(seed: int) -> None:
+    """Those between all of some and all of others may: there is nothing to confuse."""
+    rng = random.Random(seed)
+    for drawn in document_of(random_design(rng, rng.randint(2, 30))).graphs:
+        place = layout(drawn)
+        ids = {flow.id for flow in drawn.flows}
+        pieces = [(flow, *ends) for flow in drawn.flows for ends in pairwise(place.routes[flow.id])]
+        for (one, a, b), (other, c, d) in combinations(pieces, 2):
+            if one.source == other.source or one.target == other.target:
+                continue
+            if {f"{one.source}→{other.target}", f"{other.source}→{one.target}"} <= ids:
+                continue
+            for across in (0, 1):
+                if a[across] == b[across] == c[across] == d[across]:
+                    along = 1 - across
+                    shared = min(max(a[along], b[along]), max(c[along], d[along])) - max(
+                        min(a[along], b[along]), min(c[along], d[along])
+                    )
+                    assert shared <= 1, (one.id, other.id)
 
 
 def test_flows_go_to_the_right_and_loops_come_back_above() -> None:

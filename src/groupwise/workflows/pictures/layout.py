@@ -16,7 +16,7 @@ from math import sqrt
 from groupwise.workflows.graph import Graph
 from groupwise.workflows.pictures.columns import Columns, Edge, in_columns
 from groupwise.workflows.pictures.heights import Extent, heights
-from groupwise.workflows.pictures.routes import SAME, Track, tracks
+from groupwise.workflows.pictures.routes import SAME, gaps
 from groupwise.workflows.pictures.text import SMALL, flow_label, name_below, size_of, width_of
 
 Point = tuple[float, float]
@@ -111,56 +111,69 @@ class _Sheet:
         self, graph: Graph, columns: Columns, sizes: Sequence[tuple[float, float]], y: Sequence[float]
     ) -> None:
         self.graph, self.columns, self.sizes, self.y = graph, columns, sizes, y
-        self.tracks = tracks(columns, y)
+        self.gaps = gaps(columns, y)
         self.lefts: list[float] = []
         self.widths: list[float] = []
+        self.tracks: list[float] = []
         self.label_starts: list[float] = []
         self._place_columns()
 
     def _place_columns(self) -> None:
-        room = self._label_room()
+        before, after = self._label_room()
         x = MARGIN
         for place, column in enumerate(self.columns.order):
             width = max((self._room(vertex) for vertex in column if vertex < len(self.sizes)), default=0.0)
             self.lefts.append(x)
             self.widths.append(width)
-            if place < len(self.tracks):
-                used = {track.place for track in self.tracks[place].values()}
-                x += width + BEFORE_TRACKS + TRACK * max(0, len(used) - 1)
+            if place < len(self.gaps):
+                x += width + max(BEFORE_TRACKS, before.get(place, 0.0) + 12)
+                self.tracks.append(x)
+                x += TRACK * max(0, self.gaps[place].places - 1)
                 self.label_starts.append(x + 7)
-                x += max(AFTER_TRACKS, room.get(place, 0.0) + 22)
+                x += max(AFTER_TRACKS, after.get(place, 0.0) + 22)
 
     def _room(self, vertex: int) -> float:
         """The width of a node or of the name below it, whichever is more."""
         return max([self.sizes[vertex][0], *(width_of(line, SMALL) for line in name_below(self.graph.nodes[vertex]))])
 
-    def _label_room(self) -> dict[int, float]:
-        """The width of the widest label in each gap."""
-        room: dict[int, float] = {}
+    def _label_room(self) -> tuple[dict[int, float], dict[int, float]]:
+        """The width of the widest label in each gap, before its tracks and after them."""
+        before: dict[int, float] = {}
+        after: dict[int, float] = {}
         for flow, path in zip(self.graph.flows, self.columns.paths, strict=True):
-            label, gap = flow_label(flow), self._label_gap(path)
-            if label and gap is not None:
-                room[gap[0]] = max(room.get(gap[0], 0.0), width_of(label, SMALL))
-        return room
+            label, link = flow_label(flow), self._first_link(path)
+            if label and link is not None:
+                room, gap = before if self._joins(link) else after, self.columns.column[link[0]]
+                room[gap] = max(room.get(gap, 0.0), width_of(label, SMALL))
+        return before, after
 
-    def _label_gap(self, path: tuple[int, ...]) -> tuple[int, int] | None:
-        """The first gap that a flow passes, and the vertex to the right of it."""
-        column = self.columns.column
+    def _first_link(self, path: tuple[int, ...]) -> Edge | None:
+        """The first gap that a flow passes, by the vertices to its left and its right."""
         for a, b in pairwise(path):
-            if column[a] != column[b]:
-                return min(column[a], column[b]), b if column[a] < column[b] else a
+            if self.columns.column[a] != self.columns.column[b]:
+                return (a, b) if self.columns.column[a] < self.columns.column[b] else (b, a)
         return None
+
+    def _joins(self, link: Edge) -> bool:
+        """Whether others arrive where it does, so that its label stands where it leaves."""
+        return len(self.columns.left[link[1]]) > 1 and len(self.columns.right[link[0]]) == 1
+
+    def _label(self, path: tuple[int, ...], route: Sequence[Point]) -> Point:
+        link = self._first_link(path)
+        if link is None:
+            return route[1][0] + 4, route[1][1] - 4
+        gap = self.columns.column[link[0]]
+        if self._joins(link):
+            return round(self.lefts[gap] + self.widths[gap] + 5, 2), self.y[link[0]] - 4
+        return round(self.label_starts[gap], 2), self.y[link[1]] - 4
 
     def layout(self) -> Layout:
         boxes = {node.id: self._box(place) for place, node in enumerate(self.graph.nodes)}
         routes, labels = {}, {}
         for flow, path in zip(self.graph.flows, self.columns.paths, strict=True):
             routes[flow.id] = _simplified(self._route(path))
-            gap = self._label_gap(path)
-            if flow_label(flow) and gap is not None:
-                labels[flow.id] = (round(self.label_starts[gap[0]], 2), self.y[gap[1]] - 4)
-            elif flow_label(flow):
-                labels[flow.id] = (routes[flow.id][1][0] + 4, routes[flow.id][1][1] - 4)
+            if flow_label(flow):
+                labels[flow.id] = self._label(path, routes[flow.id])
         right = max([self.lefts[-1] + self.widths[-1], *(x for route in routes.values() for x, _ in route)])
         bottoms = [box.bottom + NAME_LINE * len(name_below(self.graph.by_id[name])) for name, box in boxes.items()]
         low = max([*bottoms, *(y for route in routes.values() for _, y in route)])
@@ -186,17 +199,19 @@ class _Sheet:
 
     def _across(self, a: int, b: int) -> list[Point]:
         """From the right side of one vertex to the left side of another in the next column."""
-        gap = self.columns.column[a]
+        gap = self.gaps[self.columns.column[a]]
         start = (self._edge(a, right=True), self.y[a])
         stop = (self._edge(b, right=False), self.y[b])
-        track = self.tracks[gap].get((a, b)) if abs(self.y[a] - self.y[b]) > SAME else None
-        if track is None:
+        if abs(self.y[a] - self.y[b]) <= SAME:
             return [start, (stop[0], start[1])]
-        x = self._track_x(gap, track)
-        return [start, (x, start[1]), (x, stop[1]), stop]
+        x = self._track(a, gap.tracks[a, b].place)
+        if (a, b) not in gap.detours:
+            return [start, (x, start[1]), (x, stop[1]), stop]
+        height, last = gap.detours[a, b], self._track(a, gap.places - 1)
+        return [start, (x, start[1]), (x, height), (last, height), (last, stop[1]), stop]
 
-    def _track_x(self, gap: int, track: Track) -> float:
-        return round(self.lefts[gap] + self.widths[gap] + BEFORE_TRACKS + TRACK * track.place, 2)
+    def _track(self, vertex: int, place: int) -> float:
+        return round(self.tracks[self.columns.column[vertex]] + TRACK * place, 2)
 
     def _edge(self, vertex: int, *, right: bool) -> float:
         column = self.columns.column[vertex]

@@ -35,16 +35,41 @@ class Track:
         return self.top <= other.bottom + NEAR and other.top <= self.bottom + NEAR
 
 
-def tracks(columns: Columns, y: Sequence[float]) -> list[dict[Edge, Track]]:
-    """The track of every link that is not straight, for each gap between columns."""
-    found: list[dict[Edge, Track]] = []
+@dataclass(slots=True)
+class Gap:
+    """The space between two columns: the track of every link that is not straight, and how many there are.
+
+    A link with a detour leaves its track short of its goal, at another height, and gets there on the last track.
+    """
+
+    tracks: dict[Edge, Track]
+    detours: dict[Edge, float]
+
+    @property
+    def places(self) -> int:
+        return max((track.place for track in self.tracks.values()), default=-1) + 1 + bool(self.detours)
+
+
+def gaps(columns: Columns, y: Sequence[float]) -> list[Gap]:
+    found: list[Gap] = []
     for column in columns.order[:-1]:
         links = [(a, b) for a in column for b in columns.right[a] if abs(y[a] - y[b]) > SAME]
-        found.append(_gap(columns, links, y))
+        tracks = _tracks(columns, links, y)
+        found.append(Gap(tracks, _detours(tracks, y)))
     return found
 
 
-def _gap(columns: Columns, links: Sequence[Edge], y: Sequence[float]) -> dict[Edge, Track]:
+def _detours(tracks: dict[Edge, Track], y: Sequence[float]) -> dict[Edge, float]:
+    """Links that would run along another which leaves from the height they arrive at, further right."""
+    found = {}
+    for (a, b), track in tracks.items():
+        beside = (other for other in tracks.values() if other is not track and other.place > track.place)
+        if any(abs(left - y[b]) < SAME for other in beside for left in other.lefts):
+            found[a, b] = y[b] + (NEAR + 1 if y[a] > y[b] else -NEAR - 1)
+    return found
+
+
+def _tracks(columns: Columns, links: Sequence[Edge], y: Sequence[float]) -> dict[Edge, Track]:
     shared: dict[Hashable, Track] = {}
     of: dict[Edge, Track] = {}
     for a, b in links:

@@ -190,7 +190,7 @@ def graph_shapes(document: Document, graph: Graph, place: Layout, pools: Mapping
 def _region(graph: Graph, place: Layout, node: Node) -> Iterator[Shape]:
     """One line around all that a node clears away: boxes, and flows in between."""
     names = set(node.cancels)
-    margin = 6.0 + 5 * sum(bool(one.cancels) and one.id in names for one in graph.nodes)
+    margin = min(5.0 + 3 * sum(bool(one.cancels) and one.id in names for one in graph.nodes), 8.0)
     inside = [_around(graph, place, one, margin) for one in graph.nodes if one.id in names]
     outside = [_around(graph, place, one, 1) for one in graph.nodes if one.id not in names]
     for flow in graph.flows:

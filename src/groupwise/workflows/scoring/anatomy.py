@@ -6,9 +6,9 @@ Every kind of block adds what `unfolding.to_graph` would draw for it. Only parti
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from groupwise.workflows.blocks import (
     Activity,
@@ -29,8 +29,7 @@ from groupwise.workflows.scoring.regions import TOP, Edge
 FEW_PARTS = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Anatomy:
+class Anatomy(NamedTuple):
     """The metrics of a design; every activity with the probability that a case comes to it; and its blocks.
 
     The first probability leaves cancellation aside, the second counts what is broken off as not done. `wide` blocks
@@ -235,11 +234,10 @@ class _Shape:
 def _shape(count: int, edges: Edges) -> _Shape:
     arrows, nodes = _drawn(count, edges)
     rules = ["and"] * nodes
-    found = measure(arrows, rules, rules, (START, END), count)
+    found = measure(arrows, rules, rules, (START, END), count, is_order=True)
     gates = range(count + 2, nodes)
     whole, regions, cuts = found.metrics, found.regions, found.cuts
-    own = replace(
-        whole,
+    own = whole._replace(
         nodes=len(gates),
         flows=whole.flows - 2,
         interface=whole.interface - count,

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from groupwise.workflows.graph import Graph, Node
 from groupwise.workflows.scoring.regions import TOP, Edge, Regions, find_regions
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """Counts of a graph, and the measures that follow from them.
+class Metrics(NamedTuple):
+    """Counts of a graph, and the measures that follow from them; a tuple, because it is made for every design.
 
     A connector is a node with several flows in or out; `ands`, `xors` and `ors` count splits and joins by their rule.
     """
@@ -82,7 +82,7 @@ class Metrics:
 
     def as_dict(self) -> dict[str, float]:
         """Every count and every measure by its name."""
-        names = [*self.__slots__, "cyclomatic", "connectivity", "density", "mean_degree", "cyclicity"]
+        names = [*self._fields, "cyclomatic", "connectivity", "density", "mean_degree", "cyclicity"]
         names += ["heterogeneity", "separability", "structuredness"]
         return {name: getattr(self, name) for name in names}
 
@@ -107,9 +107,17 @@ def structure_of(graph: Graph) -> Metrics:
 
 
 def measure(
-    edges: Sequence[Edge], joins: Sequence[str], splits: Sequence[str], ends: tuple[int, int], tasks: int
+    edges: Sequence[Edge],
+    joins: Sequence[str],
+    splits: Sequence[str],
+    ends: tuple[int, int],
+    tasks: int,
+    is_order: bool = False,
 ) -> Measured:
-    """Measure a graph whose nodes are numbers, each with the rules by which it joins and splits."""
+    """Measure a graph whose nodes are numbers, each with the rules by which it joins and splits.
+
+    One that `is_order`, and-gates without a cycle, is known to be structured.
+    """
     count, (start, end) = len(joins), ends
     ways_in, ways_out = [0] * count, [0] * count
     for source, target in edges:
@@ -136,9 +144,9 @@ def measure(
         widest_in=max(ways_in),
         widest_out=max(ways_out),
         depth=max(regions.depth(node) for node in range(count)),
-        cyclic=_on_cycles(count, edges),
+        cyclic=0 if is_order else _on_cycles(count, edges),
         cuts=len(cuts),
-        unstructured=_unstructured(regions, edges, degrees, joins, splits),
+        unstructured=0 if is_order else _unstructured(regions, edges, degrees, joins, splits),
     )
     return Measured(metrics, regions, cuts)
 

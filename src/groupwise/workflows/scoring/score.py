@@ -10,6 +10,7 @@ Scales are fixed by the requirements (`references_of`) and by constants, so that
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -120,14 +121,13 @@ NOTHING: Measured = (None, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """What no design can do better than, and what the requirements can tell of at all."""
+    """What no design can do better than."""
 
     cycle_time: float
     cost: float
     memory: float
     throughput: float
     completed: float
-    uses_cpu: bool
 
 
 def references_of(requirements: Requirements) -> References:
@@ -150,7 +150,6 @@ def references_of(requirements: Requirements) -> References:
         memory,
         throughput=rate if rate is not None else (requirements.demand.runs / best if best else 0.0),
         completed=math.prod(1 - activities[name].knock_out * share for name, share in needed.items()),
-        uses_cpu=any(activity.cpu for activity in activities.values()),
     )
 
 
@@ -167,6 +166,12 @@ class Scorer:
         self.rules = RuleBook(requirements)
         self.references = references_of(requirements)
         self.needed = sum(self.rules.needs.values())
+        self.rate = requirements.demand.arrivals_per_second
+        pools = requirements.pools
+        self.least = {name: max(1, pool.least) for name, pool in pools.items()}
+        self.most = {name: pool.most for name, pool in pools.items()}
+        self.cpu = {name: activity.cpu for name, activity in requirements.activities.items()}
+        self.machines = {n for n, pool in pools.items() if pool.kind == "machine"} if any(self.cpu.values()) else set()
         self.facts = {name: self._facts(name, activity) for name, activity in requirements.activities.items()}
 
     def _facts(self, name: str, activity: Activity) -> tuple[bool, bool, float]:
@@ -183,14 +188,14 @@ class Scorer:
         if broken:
             return Score(0.0, (0.0,) * len(GROUPS), self.weights, broken=tuple(broken), performance=performance)
         assert performance is not None
-        measured = (
-            *self._performance(design, found, performance),
+        by_group = (
+            self._performance(design, found, performance),
             *self._shape(design, found),
-            *self._resources(design, performance),
+            self._resources(design, performance),
         )
-        groups = tuple(_mean([measured[n] for n in numbers]) for numbers in BY_GROUP.values())
-        total = _weighted(self.weights, groups)
-        return Score(total, groups, self.weights, measured, performance=performance)
+        groups = tuple([_mean(measured) for measured in by_group])
+        measured = tuple(itertools.chain.from_iterable(by_group))
+        return Score(_weighted(self.weights, groups), groups, self.weights, measured, performance=performance)
 
     def _too_late(self, performance: Performance) -> list[Violation]:
         late = self.rules.late(math.inf if self._overrun(performance) else performance.cycle_time)
@@ -202,7 +207,7 @@ class Scorer:
         reliable = min(1.0, performance.completed / best.completed) if best.completed else 1.0
         rate, time = performance.throughput, math.inf if self._overrun(performance) else performance.cycle_time
         held = performance.memory / rate if rate > 0 else math.inf
-        cores = self._cores(design, found) if best.uses_cpu else 0.0
+        cores = self._cores(design, found) if self.machines else 0.0
         loaded = performance.cpu / cores if cores else None
         done = min(1.0, rate * reliable / best.throughput) if best.throughput else 1.0
         return [
@@ -216,18 +221,14 @@ class Scorer:
         """The cores of the machines: each of a pool's servers has as many as its largest activity keeps busy."""
         largest: dict[str, float] = {}
         for activity, _, _ in found.runs:
-            wanted = self.requirements.activities[activity.name]
-            pool = activity.handling.pool or (wanted.pools[0] if wanted.pools else None)
-            if pool is not None and self.requirements.pools[pool].kind == "machine":
-                largest[pool] = max(largest.get(pool, 0.0), wanted.cpu)
-        staff = dict(design.servers)
-        return sum(self._servers(staff, pool) * cores for pool, cores in largest.items())
+            pool = activity.handling.pool or self.rules.first[activity.name]
+            if pool in self.machines:
+                largest[pool] = max(largest.get(pool, 0.0), self.cpu[activity.name])
+        staff = {**self.least, **dict(design.servers)}
+        return sum(staff[pool] * cores for pool, cores in largest.items())
 
-    def _servers(self, staff: dict[str, int], pool: str) -> int:
-        return staff.get(pool) or max(1, self.requirements.pools[pool].least)
-
-    def _shape(self, design: Design, found: Anatomy) -> list[Measured]:
-        """Structure and maintainability."""
+    def _shape(self, design: Design, found: Anatomy) -> tuple[list[Measured], list[Measured]]:
+        """Structure, and maintainability."""
         metrics, runs = found.metrics, found.runs
         interface = metrics.interface / metrics.nodes
         described = labelled = 0
@@ -243,22 +244,18 @@ class Scorer:
         apart = modularity(found)
         documented = documentation(described / len(runs), bool(design.documentation.strip()))
         tested = testability(metrics, rarest)
-        return [
+        structure: list[Measured] = [
             (metrics.cyclomatic, halved(metrics.cyclomatic, 1, 10), 1.0),
             (metrics.control_flow, halved(metrics.control_flow, 0, 20), 0.0),
             (interface, halved(interface, 1, 5), 1.0),
             (metrics.connectivity, halved(metrics.connectivity, 1, 1.5), 1.0),
             (covered, covered, 1.0),
-            (read, read, 1.0),
-            (apart, apart, 1.0),
-            (documented, documented, 1.0),
-            (tested, tested, 1.0),
         ]
+        return structure, [(value, value, 1.0) for value in (read, apart, documented, tested)]
 
     def _overrun(self, performance: Performance) -> bool:
         """Whether more arrives than the pools can do, so that queues grow for ever."""
-        rate = self.requirements.demand.arrivals_per_second
-        return rate is not None and performance.capacity < rate
+        return self.rate is not None and performance.capacity < self.rate
 
     def _waits(self, performance: Performance, working: float) -> float:
         """The share of waiting in waiting and being worked on; `working` servers do so at a time."""
@@ -268,12 +265,15 @@ class Scorer:
         return waiting / (waiting + working) if waiting > 0 else 0.0
 
     def _resources(self, design: Design, performance: Performance) -> list[Measured]:
-        best, staff = self.references, dict(design.servers)
-        servers = {pool: self._servers(staff, pool) for pool in performance.utilisation}
-        working = sum(load * servers[pool] for pool, load in performance.utilisation.items())
-        pools = self.requirements.pools
-        full = max((load * servers[p] / pools[p].most for p, load in performance.utilisation.items()), default=0.0)
-        load = working / sum(servers.values()) if servers else None
+        best, loads = self.references, performance.utilisation
+        staff = {**self.least, **dict(design.servers)}
+        working, full, servers = 0.0, 0.0, 0
+        for pool, busy_share in loads.items():
+            at_work = busy_share * staff[pool]
+            working += at_work
+            servers += staff[pool]
+            full = max(full, at_work / self.most[pool])
+        load = working / servers if servers else None
         waits = self._waits(performance, working)
         return [
             (load, busy(load), 0.8) if load is not None else NOTHING,
