@@ -14,6 +14,7 @@ from groupwise.workflows.document import document_of
 from groupwise.workflows.graph import Flow, Graph, Node
 from groupwise.workflows.pictures.layout import NAME_LINE, Box, Layout, layout
 from groupwise.workflows.pictures.rows import in_rows
+from groupwise.workflows.pictures.scene import without_detours
 from groupwise.workflows.pictures.text import SMALL, flow_label, name_below, width_of, wrapped
 from groupwise.workflows.unfolding import to_graph
 from tests.workflows.designs import FLAT, random_block, random_design
@@ -116,11 +117,11 @@ def stand_on_nothing(drawn: Graph, place: Layout) -> None:
             assert not overlaps(text, line), (one, other)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", [16, 135, *range(12)])
 def test_no_flow_runs_along_another_to_somewhere_else(seed: int) -> None:
-    """Those between all of some and all of others may: there is nothing to confuse."""
+    """Those between all of some and all of others may: there is nothing to confuse. 16 and 135 need a detour."""
     rng = random.Random(seed)
-    for drawn in document_of(random_design(rng, rng.randint(2, 30))).graphs:
+    for drawn in map(without_detours, document_of(random_design(rng, rng.randint(2, 35))).graphs):
         place = layout(drawn)
         ids = {flow.id for flow in drawn.flows}
         pieces = [(flow, *ends) for flow in drawn.flows for ends in pairwise(place.routes[flow.id])]
