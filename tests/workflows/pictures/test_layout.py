@@ -13,10 +13,10 @@ from groupwise.workflows.blocks import Activity, Choice, Design, Loop, Parallel,
 from groupwise.workflows.document import document_of
 from groupwise.workflows.graph import Flow, Graph, Node
 from groupwise.workflows.pictures.columns import Columns
+from groupwise.workflows.pictures.drawn import without_detours
 from groupwise.workflows.pictures.layout import NAME_LINE, Box, Layout, layout
 from groupwise.workflows.pictures.routes import gaps
 from groupwise.workflows.pictures.rows import in_rows
-from groupwise.workflows.pictures.scene import without_detours
 from groupwise.workflows.pictures.text import SMALL, flow_label, name_below, width_of, wrapped
 from groupwise.workflows.unfolding import to_graph
 from tests.workflows.designs import FLAT, random_block, random_design
