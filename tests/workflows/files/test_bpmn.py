@@ -269,6 +269,16 @@ def _loop_only() -> str:
     return f'<bpmn:startEvent id="s"/>{loop}<bpmn:endEvent id="e"/>{line("s", "a", "e")}'
 
 
+def test_flows_may_be_written_outside_their_sub_process() -> None:
+    inner = '<bpmn:startEvent id="i"/><bpmn:task id="a"/><bpmn:endEvent id="o"/>'
+    content = wrapped(
+        f'<bpmn:startEvent id="s"/><bpmn:subProcess id="sub">{inner}</bpmn:subProcess><bpmn:endEvent id="e"/>'
+        f"{line('i', 'a', 'o')}{line('s', 'sub', 'e')}"
+    )
+    document = read(content)
+    assert [[flow.id for flow in graph.flows] for graph in document.graphs] == [["s→sub", "sub→e"], ["i→a", "a→o"]]
+
+
 def test_a_terminating_end_clears_the_rest() -> None:
     content = wrapped(
         '<bpmn:startEvent id="s"/><bpmn:parallelGateway id="x"/><bpmn:task id="a"/><bpmn:task id="b"/>'

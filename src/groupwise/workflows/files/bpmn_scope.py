@@ -46,14 +46,15 @@ def refuse(element: Element, message: str) -> BadFile:
 class File(Protocol):
     """What a process needs of the file it is read from.
 
-    `names` has the id in the model for every id in the file, `titles` the graph of every process, and `defaults` the
-    flow that an element prefers.
+    `names` has the id in the model for every id in the file, `titles` the graph of every process, `defaults` the flow
+    that an element prefers, and `flows` those of every process and sub-process.
     """
 
     notes: list[str]
     names: dict[str, str]
     titles: dict[str, str]
     defaults: dict[str, str]
+    flows: dict[str, list[Element]]
 
     def drawing(self, part: Element) -> tuple[Element, ...]: ...
 
@@ -67,7 +68,7 @@ class Scope:
         self.file, self.element, self.sketch = file, element, Sketch()
         self.extras: list[Element] = []
         self.lanes: dict[str, tuple[str, str]] = {}
-        self.boundaries: list[tuple[Element, str]] = []
+        self.belongs: list[tuple[Element, str]] = []
 
     def fill(self, element: Element) -> tuple[str, str]:
         """Put the content of a process into the sketch; the first and the last node if it is a guarded body."""
@@ -86,7 +87,7 @@ class Scope:
                 raise refuse(part, f"<{part.name}> {part.get('name') or part.get('id')!r} has no place in a workflow")
             elif whole and part.name not in ("sequenceFlow", "documentation", "extensionElements"):
                 self.file.notes.append(f"{place(part)}<{part.name}> is left out")
-        for part in element.all("sequenceFlow"):
+        for part in self.file.flows[element.get("id")]:
             self._flow(part)
         return self._ends_of_body(element, here) if element is not self.element else ("", "")
 
@@ -96,9 +97,9 @@ class Scope:
             for key in ("split", "complete", "abort"):
                 if region.names[key] not in self.sketch.nodes:
                     raise refuse(self.element, f"{name!r} is guarded by {region.names[key]!r}, which does not exist")
-        for part, owner in self.boundaries:
+        for part, owner in self.belongs:
             if owner not in self.sketch.nodes:
-                raise refuse(part, f"the event {part.get('id')!r} is attached to {owner!r}, which does not exist")
+                raise refuse(part, f"<{part.name}> {part.get('id')!r} belongs to {owner!r}, which does not exist")
 
     def _lanes(self, lanes: Element) -> None:
         for lane in lanes.all("lane"):
@@ -148,14 +149,15 @@ class Scope:
             self.sketch.rules[name] = {side: values[side] for side in ("join", "split") if side in values}
         if noted(part, "part") is not None:
             marks = values_of(part, "part")
-            self.sketch.parts[name] = (marks["of"], marks["side"])
+            self.sketch.parts[name] = (marks.get("of", ""), marks.get("side", ""))
+            self.belongs.append((part, marks.get("of", "")))
         return name
 
     def _region(self, part: Element, values: dict[str, str]) -> str:
         try:
             chance = float(values["chance"]) if "chance" in values else None
         except ValueError:
-            raise refuse(part, f"the chance of {part.get('id')!r} is {values['chance']!r}, which is no number") from None
+            raise refuse(part, f"the chance of {part.get('id')!r} is no number") from None
         if not {"split", "guard", "done", "complete", "abort"} <= set(values):
             raise refuse(part, f"the sub-process {part.get('id')!r} does not say what guards it")
         before = list(self.sketch.nodes)
@@ -182,7 +184,7 @@ class Scope:
         if part.name == "boundaryEvent":
             owner = part.get("attachedToRef").rpartition(":")[2]
             self.sketch.attached[node.id] = owner
-            self.boundaries.append((part, owner))
+            self.belongs.append((part, owner))
         timer = part.find("timerEventDefinition")
         wait = None if timer is None or part.name == "boundaryEvent" else seconds_of(timer.says("timeDuration"))
         node = replace(node, silent=True)
