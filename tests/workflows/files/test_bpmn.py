@@ -134,7 +134,7 @@ def test_a_typical_file_is_understood() -> None:
     check, settle, pay = graph.by_id["check"], graph.by_id["settle"], inner.by_id["pay"]
     assert (check.name, check.documentation, check.handling.pool) == ("Check it", "Look twice.", "Clerks")
     assert (check.split, [flow.target for flow in graph.out_of("check")]) == ("xor", ["gate", "late"])
-    assert (settle.calls, settle.split, pay.handling.pool) == ("settle", "xor", None)
+    assert (settle.calls, settle.split, pay.handling.pool) == ("settle", "xor", "Bank")
     assert pay.copies == Copies(3, 3, 3)
     assert graph.by_id["wait"].handling.delay == 86400
     gate = graph.out_of("gate")
@@ -162,6 +162,7 @@ def test_a_typical_file_comes_back_as_it_was() -> None:
     for kept in ('camunda:assignee="jo"', "camunda:taskListener", 'errorCode="42"', "urgent", 'bpmnElement="lane_1"'):
         assert kept in text
     assert '<dc:Bounds height="80" width="100" x="200" y="80"/>' in text
+    assert "<bpmn:flowNodeRef>pay</bpmn:flowNodeRef>" in text
     assert write(read(write(again))) == write(again)
 
 
