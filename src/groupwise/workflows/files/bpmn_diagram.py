@@ -91,7 +91,8 @@ def box_of(carried: Element | None) -> Box | None:
 def drawings(root: Element) -> dict[str, Element]:
     """Every shape and edge by the element that it draws."""
     planes = [plane for diagram in root.all("BPMNDiagram") for plane in diagram.all("BPMNPlane")]
-    found = [part for plane in planes for part in plane.parts if part.get("bpmnElement")]
+    known = (f"{{{BPMNDI}}}BPMNShape", f"{{{BPMNDI}}}BPMNEdge")
+    found = [part for plane in planes for part in plane.parts if part.tag in known and part.get("bpmnElement")]
     return {part.get("bpmnElement").rpartition(":")[2]: part for part in found}
 
 

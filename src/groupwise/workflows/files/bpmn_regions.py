@@ -33,11 +33,22 @@ class Guarded:
         """What the sub-process stands for."""
         return self.inside | {self.guard, self.done}
 
+    @property
+    def whole(self) -> frozenset[str]:
+        return self.hidden | {self.split, self.complete, self.abort}
+
 
 def guarded_bodies(graph: Graph) -> dict[str, Guarded]:
     """Every guarded body by the node that breaks it off."""
-    found = ((node.id, _guarded(graph, node)) for node in graph.nodes if node.cancels)
-    return {name: body for name, body in found if body is not None}
+    maybe = [_guarded(graph, node) for node in graph.nodes if node.cancels]
+    found = [body for body in maybe if body is not None]
+    crossing = {one.abort for one in found for other in found if one is not other and not _apart(one, other)}
+    return {body.abort: body for body in found if body.abort not in crossing}
+
+
+def _apart(one: Guarded, other: Guarded) -> bool:
+    """Whether one lies wholly inside the other, or wholly outside."""
+    return one.whole <= other.inside or other.whole <= one.inside or not one.hidden & other.hidden
 
 
 def _guarded(graph: Graph, abort: Node) -> Guarded | None:

@@ -62,14 +62,22 @@ class Sketch:
         self._one_start()
         self._one_end()
 
+    def _by_source(self) -> dict[str, list[int]]:
+        """The places of the flows out of every node."""
+        found: dict[str, list[int]] = {name: [] for name in self.nodes}
+        for place, flow in enumerate(self.flows):
+            found[flow.source].append(place)
+        return found
+
     def _forget_our_conditions(self) -> None:
         """Conditions that the writer would write anyway."""
+        places = self._by_source()
         for gate, rule in self.gates.items():
-            ways = self.out_of(gate)
+            ways = [self.flows[place] for place in places[gate]]
             usual = routes(gate, rule, [flow.target for flow in ways])
             if len(ways) > 1 and [Route(flow.condition, flow.default) for flow in ways] == usual:
-                for flow in ways:
-                    self.flows[self.flows.index(flow)] = replace(flow, condition="", default=False)
+                for place in places[gate]:
+                    self.flows[place] = replace(self.flows[place], condition="", default=False)
 
     def _set_rules(self) -> None:
         """A gateway follows its rule where several flows meet or part; an activity passes its token to all that may."""
@@ -212,7 +220,8 @@ class Sketch:
         if len(ends) == 1 and not loose and not final:
             return
         tasks = [name for name, node in self.nodes.items() if node.kind == "task" and node.split != "xor"]
-        parallel = any(len(self.out_of(name)) > 1 for name in tasks)
+        ways = self._by_source()
+        parallel = any(len(ways[name]) > 1 for name in tasks)
         for name in ends:
             self.change(name, kind="task", silent=True)
         end = self.free("end")

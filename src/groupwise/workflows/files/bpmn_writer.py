@@ -59,8 +59,8 @@ class _File:
         found = list(self.document.extras)
         for graph in self.document.graphs:
             found += graph.extras
-            for holder in (*graph.nodes, *graph.flows):
-                found += holder.extras
+            found += [e for node in graph.nodes for e in node.extras]
+            found += [e for flow in graph.flows for e in flow.extras]
         return found
 
     def root(self) -> Element:

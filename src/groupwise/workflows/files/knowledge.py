@@ -77,6 +77,16 @@ def from_text(text: str) -> dict[str, Any]:
     return values
 
 
+def checked(values: dict[str, Any]) -> dict[str, Any]:
+    """The values, if they are of the kinds that a net's are."""
+    tables: dict[str, type | tuple[type, ...]] = {"ids": str, "handling": dict, "probabilities": (int, float)}
+    for name, kind in tables.items():
+        table = values.get(name, {})
+        if not isinstance(table, dict) or not all(isinstance(value, kind) for value in table.values()):
+            raise ConfigError(f"what Groupwise noted in this file as {name!r} makes no sense")
+    return values
+
+
 def seconds_of(duration: str) -> float | None:
     """The seconds of an ISO 8601 duration; None where it has years or months, whose length differs, or is none."""
     found = _DURATION.fullmatch(duration.strip())

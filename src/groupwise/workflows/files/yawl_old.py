@@ -22,6 +22,8 @@ def upgraded(root: Element) -> tuple[Element, list[str]]:
     if version and version not in VERSIONS:
         known = f"{', '.join(VERSIONS[:-1])} and {VERSIONS[-1]}"
         raise BadFile(f"{place(root)}YAWL version {version!r} is unknown; {known} are read")
+    if root.namespace == YAWL and version in ("3.0", "4.0"):
+        return root, []
     old = _Upgrade(root)
     return old.element(root), old.notes
 

@@ -200,12 +200,10 @@ class _Net:
         for name in node.cancels:
             if name in self.ids:
                 tokens.append(el("removesTokens", id=self.ids[name]))
-            elif name in self.flows:
+            else:
                 flow = self.flows[name]
                 ends = {"flowSource": flow.source, "flowDestination": flow.target}
                 flows.append(el("removesTokensFromFlow", *(el(e, id=self.ids[end]) for e, end in ends.items())))
-            else:
-                raise CannotExpress(f"{self.graph.name}: {node.label!r} clears {name!r}, which does not exist")
         return tokens + flows
 
 
