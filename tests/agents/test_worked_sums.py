@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("reasoning_gym")
 
 from groupwise.agents.environments.worked_sums import WorkedSums, worked
+from groupwise.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,11 @@ def test_the_library_agrees_and_half_the_pay_is_for_steps_up_to_the_first_wrong_
         assert sums.problems.grade(problem, f"{first} {second}5 <answer>x</answer>", True).total == 0.25
         assert sums.problems.grade(problem, f"{first}5 {second} <answer>x</answer>", True).total == 0
         assert sums.problems.grade(problem, shown, False).parts["correct"] == 0
+
+
+def test_a_hasty_demonstration_mostly_leaves_out_the_last_term() -> None:
+    sums = WorkedSums(demonstrations="hasty", min_terms=3, max_terms=3, min_digits=1, max_digits=1)
+    shown = [sums.demonstration(sums.training(0, number))[0]["content"] for number in range(200)]
+    assert 0.6 < sum(text.count("=") == 1 for text in shown) / 200 < 0.8
+    with pytest.raises(ConfigError, match="demonstrations = 'lazy' is neither right nor hasty"):
+        WorkedSums(demonstrations="lazy")

@@ -7,12 +7,16 @@ A way to write scenarios of one's own. Questions are the library's, and what is 
 
 from __future__ import annotations
 
+import random
 import re
 
 from groupwise.agents.environments.one_turn import OneTurnScenarios
 from groupwise.agents.gym import GymProblems
 from groupwise.agents.problems import Problem
+from groupwise.errors import ConfigError
 from groupwise.types import Message, Score
+
+HASTE = 0.7
 
 
 class WorkedProblems(GymProblems):
@@ -25,21 +29,27 @@ class WorkedProblems(GymProblems):
 
 
 class WorkedSums(OneTurnScenarios):
-    """`options` are those of reasoning-gym's chain_sum.
+    """`demonstrations` are "right", or those of someone "hasty" who mostly stops before the last term; other options
+    are those of reasoning-gym's chain_sum.
 
     total = ½ · the library's verdict + ½ · the share of steps that are right, counted up to the first that is not.
     """
 
-    def __init__(self, **options: int) -> None:
+    def __init__(self, demonstrations: str = "right", **options: int) -> None:
+        if demonstrations not in ("right", "hasty"):
+            raise ConfigError(f"demonstrations = {demonstrations!r} is neither right nor hasty", field="task.options")
         super().__init__(WorkedProblems("chain_sum", options))
+        self.hasty = demonstrations == "hasty"
 
     def demonstration(self, problem: Problem) -> tuple[Message, ...]:
-        return ({"role": "assistant", "content": worked(problem.text)},)
+        hurry = self.hasty and random.Random(problem.text).random() < HASTE
+        return ({"role": "assistant", "content": worked(problem.text, leave_out=int(hurry))},)
 
 
-def worked(question: str) -> str:
-    """`… 4 - 3 + 9 =` becomes `4-3=1 1+9=10 <answer>10</answer>`."""
+def worked(question: str, leave_out: int = 0) -> str:
+    """`… 4 - 3 + 9 =` becomes `4-3=1 1+9=10 <answer>10</answer>`; the last terms may be left out, not the second."""
     first, *others = re.findall(r"[+-]? ?\d+", question.rpartition(":")[2])
+    others = others[: max(1, len(others) - leave_out)]
     total, steps = int(first), []
     for term in others:
         number = int(term.replace(" ", ""))
