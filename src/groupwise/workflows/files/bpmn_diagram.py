@@ -16,13 +16,14 @@ GATE, EVENT, PADDING = 50.0, 36.0, 30.0
 
 @dataclass(slots=True)
 class Sheet:
-    """One diagram while it is drawn: boxes by element id and lines by flow id."""
+    """One diagram while it is drawn: boxes by element id, lines and their points by flow id."""
 
     plane: str
     taken: set[str]
     boxes: dict[str, Box] = field(default_factory=dict)
     carried: dict[str, Element] = field(default_factory=dict)
     lines: dict[str, tuple[str, str]] = field(default_factory=dict)
+    routes: dict[str, tuple[Point, ...]] = field(default_factory=dict)
     expanded: set[str] = field(default_factory=set)
 
     def around(self, names: Iterable[str]) -> Box:
@@ -52,7 +53,7 @@ class Sheet:
         if name in self.carried:
             return self._named(self.carried[name], name)
         source, target = (self.boxes.get(end, Box(0, 0, 0, 0)) for end in ends)
-        points = _line(source, target)
+        points = self.routes.get(name) or _line(source, target)
         inner = tuple(Element(f"{{{DI}}}waypoint", (("x", f"{x:.1f}"), ("y", f"{y:.1f}"))) for x, y in points)
         attributes = (("id", free_name(f"{name}_edge", self.taken)), ("bpmnElement", name))
         return Element(f"{{{BPMNDI}}}BPMNEdge", attributes, "", inner)

@@ -53,6 +53,7 @@ class Process:
         self.file, self.graph, self.sheet = file, graph, sheet
         self.wiring = Wiring(graph, file.ids[graph.name], file.taken)
         self.ids = self.wiring.ids
+        self.routes: dict[str, tuple[Point, ...]] = {}
         self.boxes = self._boxes(around)
 
     def content(self) -> list[Element]:
@@ -138,6 +139,8 @@ class Process:
             children.append(replace(expression, attributes=(*expression.attributes, *spelled.attributes)))
         children.sort(key=lambda e: in_place(e, "sequenceFlow"))
         self.sheet.lines[name] = ends
+        if flow.id in self.routes and ends == (self.ids[flow.source], self.ids[flow.target]):
+            self.sheet.routes[name] = self.routes[flow.id]
         drawn = first(flow.extras, "BPMNEdge", BPMNDI)
         if drawn is not None:
             self.sheet.carried[name] = drawn
@@ -160,27 +163,35 @@ class Process:
     # Where things stand
 
     def _boxes(self, around: str) -> dict[str, Box]:
+        """The box of every node: as its file draws it, or in a drawing of our own."""
         shapes = {node.id: first(node.extras, "BPMNShape", BPMNDI) for node in self.graph.nodes}
         drawn = {name: box for name, shape in shapes.items() if (box := box_of(shape)) is not None}
+        if not drawn:
+            return self._our_boxes(around)
         middles = placed(self.graph, {name: box.middle for name, box in drawn.items()})
-        usual = layout(self.graph).boxes if not drawn else {}
-        right, down = self._shift(middles, around) if not drawn else (0.0, 0.0)
-        boxes = {}
-        for node in self.graph.nodes:
-            x, y = middles[node.id]
-            width, height = _size(node, usual.get(node.id))
-            boxes[node.id] = drawn.get(node.id, Box(x - width / 2 + right, y - height / 2 + down, width, height))
-            shape = shapes[node.id]
-            if shape is not None and node.id in drawn:
-                self.sheet.carried[self.ids[node.id]] = shape
-        return boxes
+        self.sheet.carried |= {self.ids[name]: shape for name, shape in shapes.items() if shape and name in drawn}
+        return {node.id: drawn.get(node.id) or _box(middles[node.id], _size(node)) for node in self.graph.nodes}
 
-    def _shift(self, middles: dict[str, Point], around: str) -> Point:
+    def _our_boxes(self, around: str) -> dict[str, Box]:
+        """Drawn anew, with more room where sub-processes need it."""
+        drawing = layout(self.graph)
+        wide, high = (1.8, 1.5) if self.wiring.bodies else (1.0, 1.0)
+        right, down = self._corner(around)
+        if self.wiring.bodies:
+            down += 2 * EVENT
+        else:
+            self.routes = {name: tuple((x + right, y + down) for x, y in way) for name, way in drawing.routes.items()}
+        found = {}
+        for name, box in drawing.boxes.items():
+            x, y = box.middle
+            found[name] = _box((x * wide + right, y * high + down), (box.width, box.height))
+        return found
+
+    def _corner(self, around: str) -> Point:
         """Graphs on one sheet stand one below the other; one inside a sub-process where that is drawn."""
         if around in self.sheet.boxes:
             outer = self.sheet.boxes[around]
-            left, top = (min(middle[axis] for middle in middles.values()) for axis in (0, 1))
-            return outer.x - left + 80, outer.y - top + 60
+            return outer.x + 20, outer.y + 20
         lowest = max((box.bottom for box in self.sheet.boxes.values()), default=0.0)
         return 0.0, lowest + 60.0 if lowest else 0.0
 
@@ -193,10 +204,12 @@ class Process:
         boxes[event] = Box(whole.middle[0] - EVENT / 2, whole.bottom - EVENT / 2, EVENT, EVENT)
 
 
-def _size(node: Node, usual: Box | None) -> tuple[float, float]:
+def _box(middle: Point, size: tuple[float, float]) -> Box:
+    return Box(middle[0] - size[0] / 2, middle[1] - size[1] / 2, *size)
+
+
+def _size(node: Node) -> tuple[float, float]:
     carried = own_self(node)
     if node.kind in ("start", "end") or (carried is not None and carried.name.endswith("Event")):
         return EVENT, EVENT
-    if node.kind == "condition" or node.silent:
-        return GATE, GATE
-    return (max(100.0, usual.width), max(80.0, usual.height)) if usual is not None else (100.0, 80.0)
+    return (GATE, GATE) if node.kind == "condition" or node.silent else (100.0, 80.0)

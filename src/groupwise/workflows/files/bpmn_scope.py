@@ -67,7 +67,7 @@ class Scope:
         self.file, self.element, self.sketch = file, element, Sketch()
         self.extras: list[Element] = []
         self.lanes: dict[str, tuple[str, str]] = {}
-        self.boundaries: list[tuple[Element, str]] = []
+        self.belongs: list[tuple[Element, str]] = []
 
     def fill(self, element: Element) -> tuple[str, str]:
         """Put the content of a process into the sketch; the first and the last node if it is a guarded body."""
@@ -96,9 +96,9 @@ class Scope:
             for key in ("split", "complete", "abort"):
                 if region.names[key] not in self.sketch.nodes:
                     raise refuse(self.element, f"{name!r} is guarded by {region.names[key]!r}, which does not exist")
-        for part, owner in self.boundaries:
+        for part, owner in self.belongs:
             if owner not in self.sketch.nodes:
-                raise refuse(part, f"the event {part.get('id')!r} is attached to {owner!r}, which does not exist")
+                raise refuse(part, f"<{part.name}> {part.get('id')!r} belongs to {owner!r}, which does not exist")
 
     def _lanes(self, lanes: Element) -> None:
         for lane in lanes.all("lane"):
@@ -148,14 +148,15 @@ class Scope:
             self.sketch.rules[name] = {side: values[side] for side in ("join", "split") if side in values}
         if noted(part, "part") is not None:
             marks = values_of(part, "part")
-            self.sketch.parts[name] = (marks["of"], marks["side"])
+            self.sketch.parts[name] = (marks.get("of", ""), marks.get("side", ""))
+            self.belongs.append((part, marks.get("of", "")))
         return name
 
     def _region(self, part: Element, values: dict[str, str]) -> str:
         try:
             chance = float(values["chance"]) if "chance" in values else None
         except ValueError:
-            raise refuse(part, f"the chance of {part.get('id')!r} is {values['chance']!r}, which is no number") from None
+            raise refuse(part, f"the chance of {part.get('id')!r} is no number") from None
         if not {"split", "guard", "done", "complete", "abort"} <= set(values):
             raise refuse(part, f"the sub-process {part.get('id')!r} does not say what guards it")
         before = list(self.sketch.nodes)
@@ -182,7 +183,7 @@ class Scope:
         if part.name == "boundaryEvent":
             owner = part.get("attachedToRef").rpartition(":")[2]
             self.sketch.attached[node.id] = owner
-            self.boundaries.append((part, owner))
+            self.belongs.append((part, owner))
         timer = part.find("timerEventDefinition")
         wait = None if timer is None or part.name == "boundaryEvent" else seconds_of(timer.says("timeDuration"))
         node = replace(node, silent=True)

@@ -57,10 +57,16 @@ def _drawn_at(node: Node) -> tuple[float, float] | None:
     if bounds is None:
         return None
     try:
-        x, y, w, h = (float(bounds.get(name).replace(",", ".")) for name in ("x", "y", "w", "h"))
+        x, y, w, h = (_number(bounds.get(name)) for name in ("x", "y", "w", "h"))
     except ValueError:
         return None
     return x + w / 2, y + h / 2
+
+
+def _number(text: str) -> float:
+    """A number as some country writes it: 1,247.5 or 1247,5."""
+    whole, comma, rest = text.rpartition(",")
+    return float(text.replace(",", "") if "." in rest or len(rest) == 3 else f"{whole}.{rest}" if comma else text)
 
 
 def _vertex(graph: Graph, node: Node, name: str, middle: tuple[float, float]) -> Element:
@@ -98,7 +104,8 @@ def _decorator(kind: str, position: str, x: float, y: float) -> Element:
 
 
 def _bounds(x: float, y: float, width: float, height: float) -> Element:
-    return el("bounds", x=f"{x:.1f}", y=f"{y:.1f}", w=f"{width:.1f}", h=f"{height:.1f}")
+    """Whole numbers: the editor reads others by the rules of the file's country."""
+    return el("bounds", x=f"{x:.0f}", y=f"{y:.0f}", w=f"{width:.0f}", h=f"{height:.0f}")
 
 
 def _flow(flow: Flow, ids: dict[str, str]) -> Element:
