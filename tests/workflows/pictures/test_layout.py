@@ -13,6 +13,7 @@ from groupwise.workflows.blocks import Activity, Choice, Design, Loop, Parallel,
 from groupwise.workflows.document import document_of
 from groupwise.workflows.graph import Flow, Graph, Node
 from groupwise.workflows.pictures.layout import NAME_LINE, Box, Layout, layout
+from groupwise.workflows.pictures.rows import in_rows
 from groupwise.workflows.pictures.text import SMALL, flow_label, name_below, width_of, wrapped
 from groupwise.workflows.unfolding import to_graph
 from tests.workflows.designs import FLAT, random_block, random_design
@@ -99,16 +100,20 @@ def test_words_stand_on_nothing(seed: int) -> None:
     for graph in document_of(random_design(rng, rng.randint(2, 30))).graphs:
         nodes = [replace(n, name=f"the {n.id}") if n.silent and rng.random() < 0.3 else n for n in graph.nodes]
         drawn = replace(graph, nodes=tuple(nodes))
-        place = layout(drawn)
-        words = texts(drawn, place)
-        for (one, text), (other, second) in combinations(words.items(), 2):
-            assert not overlaps(text, second), (one, other)
-        for (one, text), (other, box) in product(words.items(), place.boxes.items()):
-            assert not overlaps(text, box), (one, other)
-        for (one, text), (other, route) in product(words.items(), place.routes.items()):
-            for (x1, y1), (x2, y2) in pairwise(route) if one != other else ():
-                line = Box(min(x1, x2), min(y1, y2), abs(x1 - x2) + 1e-6, abs(y1 - y2) + 1e-6)
-                assert not overlaps(text, line), (one, other)
+        stand_on_nothing(drawn, layout(drawn))
+        stand_on_nothing(drawn, in_rows(drawn, layout(drawn), 700))
+
+
+def stand_on_nothing(drawn: Graph, place: Layout) -> None:
+    words = texts(drawn, place)
+    for (one, text), (other, second) in combinations(words.items(), 2):
+        assert not overlaps(text, second), (one, other)
+    for (one, text), (other, box) in product(words.items(), place.boxes.items()):
+        assert not overlaps(text, box), (one, other)
+    for (one, text), (other, route) in product(words.items(), place.routes.items()):
+        for (x1, y1), (x2, y2) in pairwise(route) if one != other else ():
+            line = Box(min(x1, x2), min(y1, y2), abs(x1 - x2) + 1e-6, abs(y1 - y2) + 1e-6)
+            assert not overlaps(text, line), (one, other)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -131,6 +136,28 @@ def test_no_flow_runs_along_another_to_somewhere_else(seed: int) -> None:
                         min(a[along], b[along]), min(c[along], d[along])
                     )
                     assert shared <= 1, (one.id, other.id)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_long_drawing_is_broken_into_rows(seed: int) -> None:
+    rng = random.Random(seed)
+    kinds = ("sequence", "sequence", "parallel", "choice", "loop")
+    drawn = to_graph(Design("d", Sequence((Activity("first"), random_block(rng, 20, kinds), Activity("last")))))
+    whole = layout(drawn)
+    place = in_rows(drawn, whole, 700)
+    assert faults(drawn, place) == []
+    assert set(place.boxes) == set(whole.boxes)
+    assert set(place.routes) == set(whole.routes)
+    assert in_rows(drawn, whole, whole.width) is whole
+
+
+def test_rows_are_of_about_one_length_and_read_from_left_to_right() -> None:
+    drawn = to_graph(Design("d", Sequence(tuple(Activity(f"step {number}") for number in range(30)))))
+    place = in_rows(drawn, layout(drawn), 1000)
+    assert 800 < place.width < 1150
+    heights = [place.boxes[f"step {number}"].y for number in range(30)]
+    assert heights == sorted(heights)
+    assert 4 <= len(set(heights)) <= 5
 
 
 def test_flows_go_to_the_right_and_loops_come_back_above() -> None:

@@ -171,7 +171,7 @@ class _Sheet:
         boxes = {node.id: self._box(place) for place, node in enumerate(self.graph.nodes)}
         routes, labels = {}, {}
         for flow, path in zip(self.graph.flows, self.columns.paths, strict=True):
-            routes[flow.id] = _simplified(self._route(path))
+            routes[flow.id] = simplified(self._route(path))
             if flow_label(flow):
                 labels[flow.id] = self._label(path, routes[flow.id])
         right = max([self.lefts[-1] + self.widths[-1], *(x for route in routes.values() for x, _ in route)])
@@ -255,7 +255,7 @@ class _Sheet:
         return round(box.y + box.height / 2 * off, 2) if kind.silent else box.y
 
 
-def _simplified(points: Sequence[Point]) -> tuple[Point, ...]:
+def simplified(points: Sequence[Point]) -> tuple[Point, ...]:
     """Without points that repeat, or that lie on the way straight on."""
     kept: list[Point] = []
     for point in points:

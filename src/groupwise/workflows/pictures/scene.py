@@ -16,6 +16,7 @@ from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Flow, Graph, Node, Rule
 from groupwise.workflows.pictures.layout import MARGIN, NAME_LINE, Box, Layout, Point, layout
 from groupwise.workflows.pictures.regions import region
+from groupwise.workflows.pictures.rows import in_rows
 from groupwise.workflows.pictures.style import POOLS
 from groupwise.workflows.pictures.text import (
     FONT,
@@ -107,7 +108,7 @@ def arranged(document: Document) -> list[Placed]:
     top = 0.0
     for graph in map(without_detours, document.graphs):
         top += MARGIN if len(document.graphs) > 1 else 0.0
-        placed.append(Placed(graph, layout(graph), top))
+        placed.append(Placed(graph, in_rows(graph, layout(graph)), top))
         top += placed[-1].layout.height
     return placed
 
