@@ -5,8 +5,9 @@
 
 Each format gets random designs of everything it has words for. A file is *valid* if the schema in `../shared/data`
 (or, for what has none, Python's compiler or our own grammar) finds nothing wrong with it, and *kept* if what is read
-from it, written and read again is the same; our own JSON must give the very document. Instances of WfCommons and YAWL
-specifications are read, written and read. About fifteen minutes on one core.
+from it, written and read again is the same; our own JSON must give the very document, YAWL and BPMN the very design.
+Instances of WfCommons and YAWL specifications are read, written and read, and specifications also edited and written.
+About fifteen minutes on one core.
 """
 
 from __future__ import annotations
@@ -28,15 +29,20 @@ from rich.progress import track
 
 from groupwise.workflows.blocks import Activity, Block, Design, Handling, Retry, rewritten
 from groupwise.workflows.document import Document, document_of
-from groupwise.workflows.files import CannotExpress, read_workflow
+from groupwise.workflows.files import CannotExpress, pnml, read_workflow
 from groupwise.workflows.files.formats import Format, formats
 from groupwise.workflows.files.json_file import schema as own_schema
+from groupwise.workflows.files.xml_tree import parse
+from groupwise.workflows.lifting import lift
 from groupwise.workflows.requirements import parse_requirements
+from groupwise.workflows.soundness import check_graph
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from tests.workflows.designs import ALL, FLAT, random_block, random_design  # noqa: E402
+from tests.workflows.files.samples import YAWL, edited  # noqa: E402
 from tests.workflows.files.test_mermaid import parsed as mermaid_parsed  # noqa: E402
+from tests.workflows.files.test_pnml import check_structure  # noqa: E402
 
 DATA = next((p for parent in ROOT.parents if (p := parent / "shared/data").is_dir()), None)
 ACTIONS, ARGO = "schemas/github-workflow.schema.json", "schemas/argo-workflows.schema.json"
@@ -47,10 +53,11 @@ STEPS = ("sequence", "parallel", "order")
 
 @dataclass(frozen=True)
 class Trial:
-    """How designs for a format are made, and what checks a file."""
+    """How designs for a format are made, what checks a file, and whether it holds all there is to a design."""
 
     make: Callable[[random.Random], Document]
     mistakes: Callable[[bytes], list[str]]
+    lifts: bool = False
 
 
 def anything(rng: random.Random) -> Document:
@@ -124,14 +131,21 @@ def by_python(content: bytes) -> list[str]:
     return []
 
 
+def by_structure(content: bytes) -> list[str]:
+    """What the grammar of place/transition nets demands, and that the net is sound."""
+    check_structure(parse(content))
+    verdict = check_graph(pnml.read(content).root)
+    return [] if verdict.verdict == "sound" else [verdict.explanation]
+
+
 def by_nothing(content: bytes) -> list[str]:
     return []
 
 
 TRIALS = {
-    "yawl": Trial(anything, by_xml_schema("yawl/schema/YAWL_Schema4.0.xsd")),
-    "bpmn": Trial(anything, by_xml_schema("schemas/bpmn20/BPMN20.xsd")),
-    "pnml": Trial(nets, by_nothing),
+    "yawl": Trial(anything, by_xml_schema("yawl/schema/YAWL_Schema4.0.xsd"), lifts=True),
+    "bpmn": Trial(anything, by_xml_schema("schemas/bpmn20/BPMN20.xsd"), lifts=True),
+    "pnml": Trial(nets, by_structure),
     "json": Trial(anything, by_our_schema),
     "mermaid": Trial(anything, by_nothing),
     "actions": Trial(steps(retries=False, timed=False), by_json_schema(ACTIONS, yaml.safe_load)),
@@ -157,6 +171,7 @@ def tried(format_: Format, trial: Trial, seed: int) -> dict[str, Any]:
         again = format_.read(content)
         kept = replace(format_.read(format_.write(again)), notes=()) == replace(again, notes=())
         kept = kept and (format_.name != "json" or again == document)
+        kept = kept and (not trial.lifts or lift(again) == lift(document))
     return {"valid": not wrong, "kept": kept, "wrong": wrong[:1]}
 
 
@@ -192,6 +207,19 @@ def instances(known: dict[str, Format], pattern: str, name: str) -> dict[str, An
     }
 
 
+def edits(known: dict[str, Format]) -> dict[str, Any]:
+    """YAWL specifications of others: read, edited in every net, and written."""
+    wrong = {}
+    write = known["yawl"].write
+    assert write is not None
+    for path in YAWL:
+        document = read_workflow(path)
+        changed = replace(document, graphs=tuple(edited(graph) for graph in document.graphs))
+        wrong[path.name] = TRIALS["yawl"].mistakes(write(changed))
+    valid = sum(not found for found in wrong.values())
+    return {"files": len(wrong), "valid": valid, "not": [name for name, found in wrong.items() if found]}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--designs", type=int, default=1000)
@@ -207,10 +235,12 @@ def main() -> None:
     if "wfcommons" in chosen:
         files["wfcommons"] = instances(known, "wfcommons/instances/*.json", "wfcommons")
     if "yawl" in chosen:
-        files["yawl"] = instances(known, "yawl/specs/**/*.yawl", "yawl")
+        files["yawl"] = instances(known, "yawl/[sv]*/*.[yx]*l", "yawl")
+        files["yawl_edited"] = edits(known)
     claims = {f"{name}_valid": one["valid"] for name, one in raw.items()}
     claims |= {f"{name}_kept": one["kept"] for name, one in raw.items() if known[name].read is not None}
-    claims |= {f"{name}_files_identical": one["identical"] / one["files"] for name, one in files.items()}
+    for name, one in files.items():
+        claims |= {f"{name}_files_{what}": one[what] / one["files"] for what in ("identical", "valid") if what in one}
     if not given.json:
         for name, one in raw.items():
             print(name, one)

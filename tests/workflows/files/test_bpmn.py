@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ from groupwise.workflows.blocks import (
 )
 from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.elements import first
-from groupwise.workflows.files import CannotExpress
+from groupwise.workflows.files import CannotExpress, read_workflow, write_workflow
 from groupwise.workflows.files.bpmn import read, write
 from groupwise.workflows.files.formats import BadFile
 from groupwise.workflows.graph import Copies, Flow, Graph, Node
@@ -269,6 +270,16 @@ def _loop_only() -> str:
     return f'<bpmn:startEvent id="s"/>{loop}<bpmn:endEvent id="e"/>{line("s", "a", "e")}'
 
 
+def test_flows_may_be_written_outside_their_sub_process() -> None:
+    inner = '<bpmn:startEvent id="i"/><bpmn:task id="a"/><bpmn:endEvent id="o"/>'
+    content = wrapped(
+        f'<bpmn:startEvent id="s"/><bpmn:subProcess id="sub">{inner}</bpmn:subProcess><bpmn:endEvent id="e"/>'
+        f"{line('i', 'a', 'o')}{line('s', 'sub', 'e')}"
+    )
+    document = read(content)
+    assert [[flow.id for flow in graph.flows] for graph in document.graphs] == [["s→sub", "sub→e"], ["i→a", "a→o"]]
+
+
 def test_a_terminating_end_clears_the_rest() -> None:
     content = wrapped(
         '<bpmn:startEvent id="s"/><bpmn:parallelGateway id="x"/><bpmn:task id="a"/><bpmn:task id="b"/>'
@@ -300,6 +311,16 @@ def test_what_is_read_otherwise_is_noted() -> None:
     assert 'triggeredByEvent="true"' in text
     assert 'calledElement="other"' in text
     assert valid(text.encode())
+
+
+def test_what_another_format_has_no_place_for_is_told(tmp_path: Path) -> None:
+    document = read(CLAIM.encode())
+    assert write_workflow(document, tmp_path / "claim.bpmn") == ()
+    (told,) = write_workflow(document, tmp_path / "claim.yawl")
+    assert told.startswith("left out, for YAWL 4.0 has no place for it: boundaryEvent (2), ")
+    assert "userTask (1)" in told
+    again = read_workflow(tmp_path / "claim.yawl")
+    assert {node.label for node in again.root.tasks} == {node.label for node in document.root.tasks}
 
 
 def test_processes_call_each_other() -> None:

@@ -32,13 +32,15 @@ def test_the_net_of_a_design_is_sound_and_has_its_activities(seed: int) -> None:
     rng = random.Random(seed)
     design = random_design(rng, rng.randint(1, 12), ("sequence", "parallel", "choice", "order", "loop"))
     written = write(document_of(design))
-    _check_structure(parse(written))
-    graph = read(written).root
+    check_structure(parse(written))
+    document = read(written)
+    graph = document.root
+    assert read(write(document)) == document
     assert {node.name for node in graph.tasks if not node.silent} == {a.name for a in activities(design.root)}
     assert check_graph(graph).verdict == "sound"
 
 
-def _check_structure(root: Element) -> None:
+def check_structure(root: Element) -> None:
     """What the grammar of place/transition nets demands."""
     (net,) = root.all("net")
     (page,) = net.all("page")

@@ -12,6 +12,7 @@ from groupwise.workflows.files.bpmn_scope import Scope, refuse
 from groupwise.workflows.files.bpmn_words import (
     BPMN,
     BPMNDI,
+    CALLS,
     NODES,
     OWN,
     PREFIXES,
@@ -50,7 +51,20 @@ class _File:
         self.graphs: dict[str, Graph] = {}
         self.processes = {one.get("id"): one for one in root.all("process")}
         self.defaults = {e.get("id"): e.get("default") for e in root.walk() if e.namespace == BPMN and e.get("default")}
+        self.flows = self._flows()
         self._refuse_double_ids()
+
+    def _flows(self) -> dict[str, list[Element]]:
+        """The flows of every process and sub-process: some tools write them elsewhere than the nodes they connect."""
+        holders = [e for e in self.root.walk() if e.namespace == BPMN and e.name in ("process", *CALLS)]
+        holder = {part.get("id"): one.get("id") for one in holders for part in one.parts if part.name in NODES}
+        found: dict[str, list[Element]] = {one.get("id"): [] for one in holders}
+        for one in holders:
+            for flow in one.all("sequenceFlow"):
+                ends = {holder.get(flow.get(side).rpartition(":")[2]) for side in ("sourceRef", "targetRef")}
+                (home,) = ends if len(ends) == 1 else (None,)
+                found[home or one.get("id")].append(flow)
+        return found
 
     def _refuse_double_ids(self) -> None:
         seen = set()
@@ -101,7 +115,7 @@ class _File:
         usual = (("exporter", "Groupwise"), ("targetNamespace", OWN))
         ours = ("id", "name", f"{{{XSI}}}schemaLocation")
         attributes = tuple(p for p in self.root.attributes if p not in usual and p[0] not in ours)
-        prefixes = tuple(p for p in self.root.prefixes if p[0] and p[1] not in dict(PREFIXES).values())
+        prefixes = tuple(pair for pair in self.root.prefixes if pair[0] and pair not in PREFIXES)
         if attributes or prefixes:
             kept.append(Element(f"{{{BPMN}}}definitions", attributes, prefixes=prefixes))
         for part in self.root.children:

@@ -46,14 +46,15 @@ def refuse(element: Element, message: str) -> BadFile:
 class File(Protocol):
     """What a process needs of the file it is read from.
 
-    `names` has the id in the model for every id in the file, `titles` the graph of every process, and `defaults` the
-    flow that an element prefers.
+    `names` has the id in the model for every id in the file, `titles` the graph of every process, `defaults` the flow
+    that an element prefers, and `flows` those of every process and sub-process.
     """
 
     notes: list[str]
     names: dict[str, str]
     titles: dict[str, str]
     defaults: dict[str, str]
+    flows: dict[str, list[Element]]
 
     def drawing(self, part: Element) -> tuple[Element, ...]: ...
 
@@ -86,7 +87,7 @@ class Scope:
                 raise refuse(part, f"<{part.name}> {part.get('name') or part.get('id')!r} has no place in a workflow")
             elif whole and part.name not in ("sequenceFlow", "documentation", "extensionElements"):
                 self.file.notes.append(f"{place(part)}<{part.name}> is left out")
-        for part in element.all("sequenceFlow"):
+        for part in self.file.flows[element.get("id")]:
             self._flow(part)
         return self._ends_of_body(element, here) if element is not self.element else ("", "")
 

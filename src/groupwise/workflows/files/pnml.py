@@ -25,7 +25,7 @@ def write(document: Document) -> bytes:
     """The net of a document's one graph."""
     graph = document.root
     _refuse(document)
-    shown = as_graph(document.name, _fused(graph_net(graph).net))
+    shown = graph if _is_net(graph) else as_graph(document.name, _fused(graph_net(graph).net))
     drawn = {name: box.middle for name, box in layout(shown).boxes.items()}
     ids = xml_names([node.id for node in shown.nodes])
     nodes = [_node(node, ids[node.id], drawn[node.id]) for node in shown.nodes]
@@ -52,6 +52,13 @@ def _refuse(document: Document) -> None:
             raise CannotExpress(f"{said} joins by or, and a place/transition net cannot wait for what may still come")
 
 
+def _is_net(graph: Graph) -> bool:
+    """Whether flows lead between places and transitions already."""
+    kinds = {node.id: node.kind == "task" for node in graph.nodes}
+    plain = all(node.join == node.split == "and" for node in graph.tasks)
+    return plain and all(kinds[flow.source] != kinds[flow.target] for flow in graph.flows)
+
+
 def _el(name: str, /, *children: Element, text: str = "", **attributes: str) -> Element:
     return Element(f"{{{PNML}}}{name}", tuple(attributes.items()), text, children)
 
@@ -60,13 +67,17 @@ def _named(name: str) -> Element:
     return _el("name", _el("text", text=name))
 
 
+def _called(node: Node) -> list[Element]:
+    return [_named(node.name)] if node.name else []
+
+
 def _node(node: Node, name: str, at: Point) -> Element:
     graphics = _el("graphics", _el("position", x=f"{at[0]:.1f}", y=f"{at[1]:.1f}"))
     if node.kind == "task":
         quiet = [_el("toolspecific", tool="ProM", version="6.4", activity=INVISIBLE)] if node.silent else []
-        return _el("transition", _named(node.name or node.id), graphics, *quiet, id=name)
+        return _el("transition", *_called(node), graphics, *quiet, id=name)
     marked = [_el("initialMarking", _el("text", text="1"))] if node.kind == "start" else []
-    return _el("place", _named(node.name or node.id), graphics, *marked, id=name)
+    return _el("place", *_called(node), graphics, *marked, id=name)
 
 
 def _fused(net: Net) -> Net:
