@@ -59,7 +59,7 @@ def _one_of(kinds: tuple[Any, ...], value: Any, place: str) -> Any:
     by_name = {kind.__name__.lower(): kind for kind in others}
     _insist(isinstance(value, dict), place, value, "an object")
     name = value.get(TAG)
-    _insist(name in by_name, _at(place, TAG), name, f"one of {', '.join(by_name)}")
+    _insist(isinstance(name, str) and name in by_name, _at(place, TAG), name, f"one of {', '.join(by_name)}")
     return _instance(by_name[name], {key: inner for key, inner in value.items() if key != TAG}, place)
 
 

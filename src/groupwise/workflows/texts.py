@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Hashable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, NoReturn
 
 import yaml
@@ -14,6 +15,7 @@ from groupwise.errors import ConfigError
 
 LARGEST_YAML = 2 << 20
 DEEPEST = 200
+MOST_DIGITS = 300
 MOST_VALUES = 200_000
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -21,7 +23,13 @@ LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def load_json(content: bytes) -> Any:
     """The value in a JSON file; a key that is there twice is refused, as is a number that JSON does not have."""
     try:
-        return json.loads(_decoded(content), object_pairs_hook=_once, parse_constant=_no_constant)
+        return json.loads(
+            _decoded(content),
+            object_pairs_hook=_once,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            parse_int=_finite_int,
+        )
     except json.JSONDecodeError as error:
         raise ConfigError(f"line {error.lineno}, column {error.colno}: no JSON: {error.msg}") from error
     except RecursionError as error:
@@ -48,6 +56,15 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> NoReturn:
     raise ConfigError(f"{name} is no number in JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    return value if isfinite(value) else _no_constant(digits)
+
+
+def _finite_int(digits: str) -> int:
+    return int(digits) if len(digits) < MOST_DIGITS else _no_constant(f"{digits[:9]}…")
 
 
 @dataclass(frozen=True, slots=True)

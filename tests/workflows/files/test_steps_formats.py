@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
 from types import ModuleType
 from typing import Any, ClassVar
@@ -327,3 +328,39 @@ def test_files_are_told_apart_by_what_is_in_them(tmp_path) -> None:  # type: ign
         assert needs(read_workflow(tmp_path / f"{format_}.yaml")) == needs(document)
     write_workflow(document, tmp_path / "d.argo.yaml")
     assert b"argoproj.io" in (tmp_path / "d.argo.yaml").read_bytes()
+
+
+PIECES = (
+    "null",
+    "[]",
+    "{}",
+    "-1",
+    "1e400",
+    ".inf",
+    "&a",
+    "*a",
+    "true",
+    "\t",
+    "\x00",
+    '"',
+    "{",
+    "]",
+    "9" * 400,
+    ": ",
+    "\n",
+)
+
+
+@pytest.mark.parametrize(("format_", "text"), [("actions", JOBS), ("argo", ARGO)])
+def test_whatever_is_wrong_with_a_file_it_is_refused_or_read(format_: str, text: str) -> None:
+    module: Any = FORMATS[format_]
+    rng = random.Random(format_)
+    words = [found.span() for found in re.finditer(r"[\w.\-]+|\S", text)]
+    refused = 0
+    for _ in range(400):
+        start, stop = rng.choice(words)
+        try:
+            module.read((text[:start] + rng.choice(PIECES) + text[stop:]).encode())
+        except ConfigError as error:
+            refused += bool(error.message)
+    assert 100 < refused < 400

@@ -12,9 +12,9 @@ from groupwise.workflows.blocks import Activity, Cancellable, Design, Instances,
 from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.files import write_workflow
 from groupwise.workflows.graph import Flow, Graph, Node
+from groupwise.workflows.pictures.drawn import without_detours
 from groupwise.workflows.pictures.png import png
 from groupwise.workflows.pictures.regions import outlines, region
-from groupwise.workflows.pictures.scene import without_detours
 from groupwise.workflows.pictures.svg import svg
 from groupwise.workflows.pictures.text import percent, seconds
 from groupwise.workflows.unfolding import to_graph

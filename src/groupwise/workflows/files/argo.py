@@ -7,6 +7,7 @@ is refused, and `notes` name everything else.
 from __future__ import annotations
 
 import re
+from math import isfinite, nan
 from typing import Any
 
 from groupwise.workflows.blocks import DesignError, Handling, Retry
@@ -106,7 +107,7 @@ def read(content: bytes) -> Document:
     spec = _mapping(file, whole.get("spec"), "spec")
     templates = _templates(file, spec)
     main = spec.get("entrypoint")
-    if main not in templates:
+    if not isinstance(main, str) or main not in templates:
         file.refuse(f"the entrypoint {main!r} is no template", "spec", "entrypoint")
     number, template = templates[main]
     at = ("spec", "templates", number)
@@ -160,7 +161,7 @@ def _step(
     notes += [
         f"task {name}: {key} is not kept" for key in body if key not in ("name", "template", "dependencies", "depends")
     ]
-    if body.get("template") not in templates:
+    if not isinstance(body.get("template"), str) or body["template"] not in templates:
         file.refuse(f"task {name!r} has the template {body.get('template')!r}, which does not exist", *at, "template")
     number, template = templates[body["template"]]
     there = ("spec", "templates", number)
@@ -189,27 +190,36 @@ def _needs(file: Yaml, body: dict[str, Any], at: tuple[str | int, ...]) -> tuple
 
 
 def _handling(file: Yaml, template: dict[str, Any], at: tuple[str | int, ...]) -> Handling:
-    retry = Retry()
-    if "retryStrategy" in template:
-        strategy = _mapping(file, template["retryStrategy"], *at, "retryStrategy")
-        backoff = _mapping(file, strategy.get("backoff", {}), *at, "retryStrategy", "backoff")
-        most = _number(file, strategy.get("limit", "0"), *at, "retryStrategy", "limit")
-        growth = _number(file, backoff.get("factor", "2"), *at, "retryStrategy", "backoff")
-        retry = Retry(int(most), _length(file, backoff.get("duration", "0"), *at, "retryStrategy", "backoff"), growth)
     limit = template.get("activeDeadlineSeconds")
     timeout = None if limit is None else _number(file, limit, *at, "activeDeadlineSeconds")
     pool = _mapping(file, template.get("nodeSelector", {}), *at, "nodeSelector").get(POOL)
+    if pool is not None and not isinstance(pool, str):
+        file.refuse(f"the pool must be a text, not {pool!r}", *at, "nodeSelector")
     try:
-        return Handling(pool=pool, retry=retry, timeout=timeout)
+        return Handling(pool=pool, retry=_retry(file, template, at), timeout=timeout)
     except DesignError as error:
         raise BadFile(f"line {file.line(*at)}: {error.message}") from error
 
 
+def _retry(file: Yaml, template: dict[str, Any], at: tuple[str | int, ...]) -> Retry:
+    if "retryStrategy" not in template:
+        return Retry()
+    at = (*at, "retryStrategy")
+    strategy = _mapping(file, template["retryStrategy"], *at)
+    backoff = _mapping(file, strategy.get("backoff", {}), *at, "backoff")
+    most = _number(file, strategy.get("limit", "0"), *at, "limit")
+    growth = _number(file, backoff.get("factor", "2"), *at, "backoff")
+    return Retry(int(most), _length(file, backoff.get("duration", "0"), *at, "backoff"), growth)
+
+
 def _number(file: Yaml, value: Any, *path: str | int) -> float:
     try:
-        return float(value)
-    except (TypeError, ValueError):
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = nan
+    if not isfinite(number):
         file.refuse(f"{path[-1]} must be a number, not {value!r}", *path)
+    return number
 
 
 def _length(file: Yaml, value: Any, *path: str | int) -> float:

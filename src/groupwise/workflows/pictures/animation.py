@@ -17,7 +17,8 @@ from groupwise.workflows.pictures.figures import Try
 from groupwise.workflows.pictures.journeys import MOST, Journey, journeys
 from groupwise.workflows.pictures.layout import MARGIN
 from groupwise.workflows.pictures.png import png_of
-from groupwise.workflows.pictures.scene import Scene, Words, scene
+from groupwise.workflows.pictures.scene import scene
+from groupwise.workflows.pictures.shapes import Scene, Words
 from groupwise.workflows.pictures.style import QUIET
 from groupwise.workflows.pictures.svg import svg_of
 from groupwise.workflows.pictures.text import seconds as in_words

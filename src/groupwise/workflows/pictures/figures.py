@@ -12,7 +12,7 @@ from typing import Protocol
 
 from groupwise.errors import ConfigError
 from groupwise.workflows.pictures.layout import MARGIN, Point
-from groupwise.workflows.pictures.scene import Line, Oblong, Scene, Shape, Words
+from groupwise.workflows.pictures.shapes import Line, Oblong, Scene, Shape, Words
 from groupwise.workflows.pictures.style import POOLS
 from groupwise.workflows.pictures.text import SMALL, seconds, shortened, width_of
 

@@ -1,30 +1,24 @@
-"""A workflow as shapes to be drawn, the same for every kind of picture.
-
-Coordinates are pixels from the upper left corner. A shape names its style (`style.STYLES`) and may have a `hint`, the
-text that shows when one points at it.
-"""
+"""A workflow as shapes: regions at the back, flows, nodes with what is to be known of them, and a legend."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
-from math import cos, pi, sin
-from typing import Literal, TypeAlias
 
 from groupwise.workflows.document import Document
-from groupwise.workflows.graph import Flow, Graph, Node, Rule
-from groupwise.workflows.pictures.layout import MARGIN, NAME_LINE, Box, Layout, Point, layout
+from groupwise.workflows.graph import Flow, Graph, Node
+from groupwise.workflows.pictures.drawn import pool_of, pool_styles, without_detours
+from groupwise.workflows.pictures.layout import MARGIN, NAME_LINE, Box, Layout, layout
+from groupwise.workflows.pictures.legend import legend
 from groupwise.workflows.pictures.regions import region
 from groupwise.workflows.pictures.rows import in_rows
-from groupwise.workflows.pictures.style import POOLS
+from groupwise.workflows.pictures.shapes import Disc, Line, Oblong, Scene, Shape, Words, glyph, icon_shapes, moved
 from groupwise.workflows.pictures.text import (
     FONT,
     ICON,
     LINE,
-    SMALL,
     STRIP,
-    Icon,
     flow_label,
     mark_width,
     marks_of,
@@ -39,58 +33,6 @@ from groupwise.workflows.pictures.text import (
 
 BEND = 6.0
 TIP = 8.0
-LEGEND_ROW = 24.0
-
-
-@dataclass(frozen=True, slots=True)
-class Oblong:
-    x: float
-    y: float
-    width: float
-    height: float
-    style: str
-    radius: float = 0.0
-    hint: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Disc:
-    x: float
-    y: float
-    radius: float
-    style: str
-    hint: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Straight pieces; corners are rounded by `bend`."""
-
-    points: tuple[Point, ...]
-    style: str
-    closed: bool = False
-    bend: float = 0.0
-    hint: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    x: float
-    y: float
-    text: str
-    style: str
-    anchor: Literal["start", "middle", "end"] = "start"
-
-
-Shape: TypeAlias = Oblong | Disc | Line | Words
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    title: str
-    width: float
-    height: float
-    shapes: tuple[Shape, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,58 +65,10 @@ def scene(document: Document) -> Scene:
             name = shortened(one.graph.name, 80)
             shapes.append(Words(MARGIN, one.top + 6, name, "heading"))
             width = max(width, 2 * MARGIN + width_of(name, 16))
-        shapes += [_moved(shape, one.top) for shape in graph_shapes(document, one.graph, one.layout, pools)]
+        shapes += [moved(shape, one.top) for shape in graph_shapes(document, one.graph, one.layout, pools)]
     bottom = placed[-1].top + placed[-1].layout.height
-    legend, size = _legend(document, [one.graph for one in placed], pools, max(width, 480.0), bottom)
-    return Scene(document.name, max(width, size[0]), bottom + size[1], (*shapes, *legend))
-
-
-def without_detours(graph: Graph) -> Graph:
-    """The graph without nodes that do nothing: silent, nameless, one way in and one way out."""
-    flows = {flow.id: flow for flow in graph.flows}
-    if len(flows) < len(graph.flows):
-        return graph
-    gone: dict[str, str] = {}
-    for node in graph.nodes:
-        into = [flow for flow in flows.values() if flow.target == node.id]
-        out = [flow for flow in flows.values() if flow.source == node.id]
-        idle = node.kind == "task" and node.silent and not node.name and not node.cancels
-        if not idle or len(into) != 1 or len(out) != 1:
-            continue
-        joined = replace(into[0], target=out[0].target)
-        if joined.id not in flows and joined.source != joined.target:
-            gone |= dict.fromkeys((node.id, into[0].id, out[0].id), joined.id)
-            flows = {joined.id if name == into[0].id else name: flow for name, flow in flows.items()}
-            flows[joined.id] = joined
-            del flows[out[0].id]
-    kept = tuple(replace(node, cancels=_still(node, gone)) for node in graph.nodes if node.id not in gone)
-    return replace(graph, nodes=kept, flows=tuple(flows.values()))
-
-
-def _still(node: Node, gone: Mapping[str, str]) -> tuple[str, ...]:
-    """What a node clears away, by the names it has in the drawing."""
-    names = list(node.cancels)
-    while any(name in gone for name in names):
-        names = [gone.get(name, name) for name in names]
-    return tuple(dict.fromkeys(names))
-
-
-def pool_styles(document: Document) -> dict[str, str]:
-    """A colour for each pool that does something."""
-    known = list(document.requirements.pools) if document.requirements else []
-    known += [pool for pool, _ in document.servers]
-    known += [node.handling.pool for graph in document.graphs for node in graph.nodes if node.handling.pool]
-    used = {pool_of(document, node) for graph in document.graphs for node in graph.nodes}
-    shown = [pool for pool in dict.fromkeys(known) if pool in used]
-    return {pool: f"pool{number % len(POOLS)}" for number, pool in enumerate(shown)}
-
-
-def pool_of(document: Document, node: Node) -> str:
-    """Who does it: the pool it names, or else the first that may."""
-    if node.handling.pool:
-        return node.handling.pool
-    activity = document.requirements.activities.get(node.label) if document.requirements else None
-    return activity.pools[0] if activity and activity.pools and not node.silent else ""
+    below, size = legend(document, [one.graph for one in placed], pools, max(width, 480.0), bottom)
+    return Scene(document.name, max(width, size[0]), bottom + size[1], (*shapes, *below))
 
 
 def graph_shapes(document: Document, graph: Graph, place: Layout, pools: Mapping[str, str]) -> Iterator[Shape]:
@@ -241,25 +135,16 @@ def _gate(graph: Graph, node: Node, box: Box, hint: str) -> Iterator[Shape]:
     x, y = box.middle
     if node.cancels and len(graph.out_of(node.id)) < 2:
         yield Disc(x, y, box.width / 2 - 2, "end", hint)
-        yield from _glyph("xor", x, y, 6)
+        yield from glyph("xor", x, y, 6)
         return
     yield Line(((x, box.y), (box.right, y), (x, box.bottom), (box.x, y)), "gate", closed=True, bend=3, hint=hint)
     splits, joins = len(graph.out_of(node.id)) > 1, len(graph.into(node.id)) > 1
     rules = [node.join] * joins + [node.split] * splits
     if len(set(rules)) == 2:
-        yield from _glyph(rules[0], x - 7, y, 4)
-        yield from _glyph(rules[1], x + 7, y, 4)
+        yield from glyph(rules[0], x - 7, y, 4)
+        yield from glyph(rules[1], x + 7, y, 4)
     elif rules:
-        yield from _glyph(rules[0], x, y, 7)
-
-
-def _glyph(rule: Rule, x: float, y: float, size: float) -> Iterator[Shape]:
-    if rule == "or":
-        yield Disc(x, y, size, "glyph")
-        return
-    reach = size if rule == "and" else size * 0.8
-    ends = ((reach, 0.0), (0.0, reach)) if rule == "and" else ((reach, reach), (reach, -reach))
-    yield from (Line(((x - dx, y - dy), (x + dx, y + dy)), "glyph") for dx, dy in ends)
+        yield from glyph(rules[0], x, y, 7)
 
 
 def _task(graph: Graph, node: Node, box: Box, style: str, hint: str) -> Iterator[Shape]:
@@ -269,7 +154,7 @@ def _task(graph: Graph, node: Node, box: Box, style: str, hint: str) -> Iterator
         if wanted:
             edge = x + STRIP if x == box.x else x
             yield Line(((edge, box.y + 6), (edge, box.bottom - 6)), "icon")
-            yield from _glyph(rule, x + STRIP / 2, box.middle[1], 5)
+            yield from glyph(rule, x + STRIP / 2, box.middle[1], 5)
     x, y = box.middle[0] + STRIP * (joins - splits) / 2, box.middle[1]
     lines, marks = wrapped(node.label), marks_of(node)
     first = y - LINE * (len(lines) - 1) / 2 + FONT * 0.36 - (8 if marks else 0)
@@ -280,28 +165,6 @@ def _task(graph: Graph, node: Node, box: Box, style: str, hint: str) -> Iterator
         yield from icon_shapes(icon, left + ICON / 2, box.bottom - 13)
         yield Words(left + ICON + 4, box.bottom - 9, text, "mark")
         left += mark_width(text)
-
-
-def icon_shapes(icon: Icon, x: float, y: float) -> Iterator[Shape]:
-    """A small sign around a middle."""
-    r = ICON / 2 - 0.5
-    if icon == "instances":
-        yield from (Line(((x + dx, y - r), (x + dx, y + r)), "icon") for dx in (-3.5, 0, 3.5))
-    elif icon == "retry":
-        turns = [0.1 + 1.55 * pi * step / 16 for step in range(17)]
-        arc = tuple((x + r * cos(turn), y + r * sin(turn)) for turn in turns)
-        tip = arc[-1]
-        yield Line(arc, "icon")
-        yield Line(((tip[0] - 3.2, tip[1] - 2.6), tip, (tip[0] - 2.4, tip[1] + 3.4)), "icon")
-    elif icon == "timeout":
-        yield Disc(x, y, r, "icon")
-        yield Line(((x, y - r + 2), (x, y), (x + 2.6, y + 1.2)), "icon")
-    elif icon == "delay":
-        yield from (Line(((x + dx, y - r + 1), (x + dx, y + r - 1)), "icon") for dx in (-2.0, 2.0))
-    elif icon == "due":
-        yield Line(((x - 3, y + r), (x - 3, y - r), (x + 4, y - r + 2.5), (x - 3, y)), "icon")
-    else:
-        yield Line(((x - r + 1, y + r - 1.5), (x, y - r + 1), (x + r - 1, y + r - 1.5)), "icon", closed=True)
 
 
 def _hint(document: Document, node: Node) -> str:
@@ -321,74 +184,3 @@ def _hint(document: Document, node: Node) -> str:
     lines += [f"carried out by {node.calls}"] if node.calls else []
     lines += [node.documentation] if node.documentation else []
     return "\n".join(lines)
-
-
-LEGEND: tuple[tuple[str, str], ...] = (
-    ("xor", "one of the ways"),
-    ("and", "all of the ways"),
-    ("or", "one or more of the ways"),
-    ("region", "cleared away together"),
-    ("instances", "several at once"),
-    ("retry", "further tries"),
-    ("timeout", "time limit of a try"),
-    ("delay", "begins later"),
-    ("due", "due"),
-    ("priority", "priority"),
-)
-
-
-def _legend(
-    document: Document, graphs: Sequence[Graph], pools: Mapping[str, str], width: float, top: float
-) -> tuple[list[Shape], tuple[float, float]]:
-    """Pools and signs that occur, in rows; the shapes and the room they take."""
-    servers = dict(document.servers)
-    entries = [(style, pool + (f" ({servers[pool]})" if pool in servers else "")) for pool, style in pools.items()]
-    used = {sign for graph in graphs for sign in _signs(graph)}
-    entries += [entry for entry in LEGEND if entry[0] in used]
-    shapes: list[Shape] = []
-    x, y, right = MARGIN, top + 10.0, 0.0
-    for sign, words in entries:
-        words = shortened(words, 28)
-        step = 24 + width_of(words, SMALL) + 18
-        if x > MARGIN and x + step > width - MARGIN + 18:
-            x, y = MARGIN, y + LEGEND_ROW
-        shapes += [*_sample(sign, x + 8, y), Words(x + 22, y + 4, words, "label")]
-        x += step
-        right = max(right, x)
-    return shapes, (right + MARGIN - 18, y - top + LEGEND_ROW - 4) if entries else (0.0, 0.0)
-
-
-def _signs(graph: Graph) -> Iterator[str]:
-    for node in graph.nodes:
-        yield from (icon for icon, _ in marks_of(node))
-        if node.cancels:
-            yield "region"
-        if node.kind == "task" and len(graph.into(node.id)) > 1:
-            yield node.join
-        if node.kind == "task" and len(graph.out_of(node.id)) > 1:
-            yield node.split
-
-
-def _sample(sign: str, x: float, y: float) -> Iterator[Shape]:
-    if sign.startswith("pool"):
-        yield Oblong(x - 7, y - 6, 14, 12, sign, 3)
-    elif sign == "region":
-        yield Oblong(x - 8, y - 6, 16, 12, sign, 3)
-    elif sign in ("xor", "and", "or"):
-        yield Line(((x, y - 9), (x + 9, y), (x, y + 9), (x - 9, y)), "gate", closed=True)
-        rule: Rule = "xor" if sign == "xor" else "and" if sign == "and" else "or"
-        yield from _glyph(rule, x, y, 3.5)
-    else:
-        icon: Icon = next(known for known in _ICONS if known == sign)
-        yield from icon_shapes(icon, x, y)
-
-
-_ICONS: tuple[Icon, ...] = ("instances", "retry", "timeout", "delay", "due", "priority")
-
-
-def _moved(shape: Shape, down: float) -> Shape:
-    if down == 0:
-        return shape
-    if isinstance(shape, Line):
-        return replace(shape, points=tuple((x, y + down) for x, y in shape.points))
-    return replace(shape, y=shape.y + down)
