@@ -18,7 +18,8 @@ from pathlib import Path
 from groupwise.errors import ConfigError
 from groupwise.workflows.files import read_workflow
 from groupwise.workflows.graph import Graph
-from groupwise.workflows.soundness import Soundness, check_document
+from groupwise.workflows.search import Soundness
+from groupwise.workflows.soundness import check_document
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
