@@ -14,7 +14,8 @@ from groupwise.workflows.lifting import lift
 from groupwise.workflows.opening import Opened, open_workflow
 from groupwise.workflows.rules import Violation, broken_rules
 from groupwise.workflows.scoring import structure_of
-from groupwise.workflows.soundness import Soundness, check_document
+from groupwise.workflows.search import Soundness
+from groupwise.workflows.soundness import check_document
 
 MARKS = {"sound": "✓", "unsound": "✗", "unknown": "?"}
 

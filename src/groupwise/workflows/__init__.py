@@ -38,7 +38,7 @@ _HOMES = {
     "score": "scoring",
     "score_batch": "scoring",
     "structure_of": "scoring",
-    "Soundness": "soundness",
+    "Soundness": "search",
     "check_design": "soundness",
     "check_document": "soundness",
     "check_graph": "soundness",
@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     from groupwise.workflows.requirements import Requirements, parse_requirements, read_requirements
     from groupwise.workflows.rules import broken_rules
     from groupwise.workflows.scoring import Score, Scorer, score, score_batch, structure_of
-    from groupwise.workflows.soundness import Soundness, check_design, check_document, check_graph
+    from groupwise.workflows.search import Soundness
+    from groupwise.workflows.soundness import check_design, check_document, check_graph
 
 
 def __getattr__(name: str) -> Any:
