@@ -766,7 +766,7 @@ def wait(
                 ahead_of_it = b[block + AHEAD] + b[block + ALIKE]
                 own = behind_own(line, count, ahead_of_it, others[number])
                 b[block + AMONG] = own * b[block + ALIKE] / ahead_of_it if ahead_of_it > 0 else 0.0
-                b[block + ROOM] = max(count * (1 - share), 1.0)
+                b[block + ROOM] = count * (1 - share) + share * (count + 1) / 2
                 others[number] = own
                 work = b[block + VISITS] * b[block + TRIES] * b[block + KEPT] * r[row + SERVICE]
                 weighted += work * own
