@@ -1,7 +1,8 @@
 """The analytic tier: queueing formulas instead of chance, in microseconds.
 
 It is made for steady arrivals at pools that keep up with them, are always at work and take those waiting in the order
-they came. `network` has the mathematics; `simulation` says what blocks mean.
+they came, and for designs in which several instances are copies of one activity that are all waited for. Elsewhere
+`valid` is False and `reason` says why. `network` has the mathematics; `simulation` says what blocks mean.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from groupwise.workflows.evaluation import network
-from groupwise.workflows.evaluation.encoding import SCHEDULING, Encoded, Floats
+from groupwise.workflows.evaluation.encoding import ACTIVITY, INSTANCES, SCHEDULING, Encoded, Floats
 from groupwise.workflows.evaluation.performance import Performance
 
 _table = cache(network.gamma_table)
@@ -97,6 +98,12 @@ def _outside(encoded: Encoded, pools: Floats, shares: list[float]) -> str:
     for number, name in enumerate(catalogue.pool_names if catalogue.with_shifts else ()):
         if pools[number, 0] > 0 and len(catalogue.shifts[number]):
             return f"pool {name!r} works by a calendar"
+    for _, detail, first, _ in encoded.nodes[encoded.nodes[:, 0] == INSTANCES].tolist():
+        _, most, enough = encoded.links[detail : detail + 3].tolist()
+        if enough < most:
+            return f"of {most} instances some are broken off when {enough} are done"
+        if encoded.nodes[encoded.links[first], 0] != ACTIVITY:
+            return "several instances are of more than one activity"
     if not catalogue.only_fifo:
         for number, discipline in enumerate(encoded.disciplines()):
             if discipline:

@@ -11,7 +11,7 @@ A pool of c servers at load ρ keeps an activity waiting for the work of other c
 
 C is Erlang's delay probability, s and scv are those of all that the pool does (Allen and Cunneen 1990, Poisson
 arrivals). `own_i` is the wait for what the same case wants of the pool at the same time: with c = 1 it is the work in
-front, which makes W exact for batches at an M/G/1 queue. As waiting decides who meets whom, this goes round three times.
+front, which makes W exact for batches at an M/G/1 queue. As waiting decides who meets whom, this goes round twice.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ FIELDS = 22
 COLUMNS = len(ROW)
 CYCLE, COMPLETED, WAITING, SPENT, CORES, BYTES = range(6)
 RESULTS = 6
-ROUNDS = 3
-POINTS, FEWER = 48, 32
+ROUNDS = 2
+POINTS, FEWER = 32, 24
 STEADY = 1e-4
 SHAPES, LOWEST_SHAPE, PER_OCTAVE, PLACES = 48, -3.0, 4.0, 512
 
@@ -547,6 +547,8 @@ def meets(
         return 0.0
     var = b[there + WAIT_VAR] + r[row + SERVICE] ** 2 * r[row + SCV]
     deviation = math.sqrt(max(spread, 0.0))
+    if lag < -4 * deviation or lag - 4 * deviation > lasts + 6 * math.sqrt(var):
+        return 0.0
     if deviation < 1e-6 * lasts:
         if lag < 0 or (lag == 0 and not first):
             return 0.0
@@ -766,7 +768,7 @@ def wait(
                 ahead_of_it = b[block + AHEAD] + b[block + ALIKE]
                 own = behind_own(line, count, ahead_of_it, others[number])
                 b[block + AMONG] = own * b[block + ALIKE] / ahead_of_it if ahead_of_it > 0 else 0.0
-                b[block + ROOM] = max(count * (1 - share), 1.0)
+                b[block + ROOM] = count * (1 - share) + share * (count + 1) / 2
                 others[number] = own
                 work = b[block + VISITS] * b[block + TRIES] * b[block + KEPT] * r[row + SERVICE]
                 weighted += work * own
