@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from groupwise.cli import run
+from groupwise.commands.workflow_options import patiently
 from groupwise.workflows.blocks import Activity, Design, Parallel, Sequence
 from groupwise.workflows.document import Document
 from groupwise.workflows.files import write_workflow
@@ -154,6 +156,13 @@ def test_a_text_needs_a_model(
     (tmp_path / "process.txt").write_text("First a, then b.", encoding="utf8")
     assert run(["requirements", str(tmp_path / "process.txt")]) == 2
     assert "none is configured" in capsys.readouterr().err
+
+
+def test_whoever_waits_long_is_told_why(capsys: pytest.CaptureFixture[str]) -> None:
+    for quiet, pause in ((False, 0.3), (False, 0.0), (True, 0.3)):
+        with patiently(quiet, seconds=0.05):
+            time.sleep(pause)
+        assert ("still at work" in capsys.readouterr().err) is (pause > 0 and not quiet)
 
 
 @pytest.mark.parametrize("command", ["check", "score", "simulate"])

@@ -14,9 +14,8 @@ from groupwise.workflows.blocks import Activity, Block, Design, Parallel, Sequen
 from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.graph import Flow, Graph, Node, Rule
 from groupwise.workflows.net import Net, Transition, compile_net
-from groupwise.workflows.search import search
+from groupwise.workflows.search import Soundness, search
 from groupwise.workflows.soundness import (
-    Soundness,
     check_design,
     check_document,
     check_graph,
@@ -194,7 +193,7 @@ def test_a_large_graph_is_judged_or_given_up_in_time() -> None:
         names = [f"t{number}" for number in range(2_000)]
         pairs = list(pairwise(names)) + [tuple(sorted(rng.sample(names, 2))) for _ in range(600)]
         flows = ("i t0", *(f"{a} {b}" for a, b in dict.fromkeys(pairs) if a != b), "t1999 o")
-        clock = time.perf_counter()
+        clock = time.process_time()
         found = check_graph(graph(*flows, **{name: (rule, "and") for name in names}))  # type: ignore[arg-type]
         assert found.verdict in ("unsound", "unknown")
-        assert time.perf_counter() - clock < 10
+        assert time.process_time() - clock < 8

@@ -41,13 +41,13 @@ def convert(
     if opened.requirements is not None and document.requirements is None:
         document = replace(document, requirements=opened.requirements)
     try:
-        write_workflow(document, target, to)
+        notes = (*document.notes, *write_workflow(document, target, to))
     except OSError as error:
         raise StorageError(f"{target} cannot be written: {error.strerror}") from error
     if common.json:
-        answer({"source": str(source), "target": str(target), "notes": list(document.notes)})
+        answer({"source": str(source), "target": str(target), "notes": list(notes)})
         return
-    say(*(f"note: {note}" for note in document.notes), f"{target} written")
+    say(*(f"note: {note}" for note in notes), f"{target} written")
 
 
 def diff(old: WorkflowFile, new: WorkflowFile, *, common: Common = Common()) -> int:

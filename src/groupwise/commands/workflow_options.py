@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +21,20 @@ RequirementsFile = Annotated[
     Path | None,
     Parameter(name=["--requirements", "-r"], help="Requirements (YAML or JSON); those of the file itself by default."),
 ]
+
+
+@contextmanager
+def patiently(quiet: bool, seconds: float = 3.0) -> Iterator[None]:
+    """Tell whoever waits longer than so many seconds why: evaluation is compiled when it is first used."""
+    words = "still at work: the first time on a machine the evaluation is compiled, which takes up to a minute"
+    timer = threading.Timer(seconds, print, [words], {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    if not quiet:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def say(*lines: str) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from groupwise.commands.options import Common, answer
-from groupwise.commands.workflow_options import RequirementsFile, WorkflowFile
+from groupwise.commands.workflow_options import RequirementsFile, WorkflowFile, patiently
 from groupwise.errors import ConfigError
 from groupwise.workflows.evaluation import evaluate
 from groupwise.workflows.feasibility import insist_feasible
@@ -50,7 +50,8 @@ def score_file(
             hint="`groupwise check` shows the steps that lead there.",
         )
     design = opened.design()
-    performance = None if broken_rules(design, asked) else evaluate(design, asked, tier=tier, seed=seed)
+    with patiently(common.json):
+        performance = None if broken_rules(design, asked) else evaluate(design, asked, tier=tier, seed=seed)
     chosen = asked.objective if isinstance(asked.objective, Weights) else Weights()
     found = score(design, asked, performance, weighted(chosen, weight))
     if common.json:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from groupwise.commands.options import Common, answer
-from groupwise.commands.workflow_options import RequirementsFile, WorkflowFile, say
+from groupwise.commands.workflow_options import RequirementsFile, WorkflowFile, patiently, say
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.document import Document
 from groupwise.workflows.evaluation import Performance, evaluate
@@ -55,7 +55,8 @@ def simulate(
     asked = opened.insist_on_requirements("a simulation")
     insist_feasible(asked)
     design = opened.design()
-    found = evaluate(design, asked, tier=tier, seed=seed, cases=cases)
+    with patiently(common.json):
+        found = evaluate(design, asked, tier=tier, seed=seed, cases=cases)
     broken = broken_rules(design, asked, found.cycle_time)
     figures = draw(opened.document, design, asked, seed, out) if out is not None else []
     if common.json:

@@ -136,11 +136,12 @@ class Endpoint:
         return self._reply(text)
 
     def _insist_on_key(self) -> None:
-        if self.address.missing:
+        missing, url = self.address.missing, self.address.url
+        if missing:
             raise EndpointError(
                 "no_key",
-                f"{self.address.missing} is not set, so {self.address.url} would refuse the {self.role} {self.address.model}",
-                hint=f"Set {self.address.missing}, or choose a {self.role} that needs no key: local/…, or base_url.",
+                f"{missing} is not set, so {url} would refuse the {self.role} {self.address.model}",
+                hint=f"Set {missing}, or choose a {self.role} that needs no key: local/…, or base_url.",
                 again=False,
                 ill=False,
             )

@@ -31,6 +31,9 @@ class _Sketch:
         self.fixed = {net.source, net.sink, *bits(apart)}
         count = len(net.places)
         self.places, self.steps = set(range(count)), set(range(len(net.transitions)))
+        self.changed_places, self.changed_steps = self.places - self.fixed, set(self.steps)
+        self.place_like: dict[tuple[int, int], int] = {}
+        self.step_like: dict[tuple[int, int, int], int] = {}
         self.does: list[Row] = list(range(len(net.transitions)))
         self.implies: dict[int, list[Row]] = {}
         self.takes, self.puts, self.clears = [], [], []
@@ -54,6 +57,7 @@ class _Sketch:
     def follow(self, step: int, first: int, second: int) -> None:
         """Let a step stand for two, one of which it is."""
         gone = second if step == first else first
+        self.changed_steps.add(step)
         self.does[step] = (self.does[first], self.does[second])
         if gone in self.implies:
             self.implies.setdefault(step, []).extend(self.implies[gone])
@@ -64,6 +68,7 @@ class _Sketch:
         self.steps.discard(step)
         for clearer in bits(self.clearers[place]):
             self.clears[clearer] ^= 1 << place
+            self.changed_steps.add(clearer)
 
     def drop_step(self, step: int) -> None:
         self.steps.discard(step)
@@ -75,6 +80,7 @@ class _Sketch:
         ):
             for place in bits(mask):
                 users[place] &= gone
+                self.changed_places.add(place)
 
     def drop_place(self, place: int) -> None:
         self.places.discard(place)
@@ -86,6 +92,13 @@ class _Sketch:
         ):
             for step in bits(users):
                 masks[step] &= gone
+                self.changed_steps.add(step)
+
+    def step_key(self, step: int) -> tuple[int, int, int]:
+        return self.takes[step], self.puts[step], self.clears[step]
+
+    def place_key(self, place: int) -> tuple[int, int]:
+        return self.putters[place], self.takers[place] | self.clearers[place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +138,11 @@ def _flat(rows: list[Row]) -> list[int]:
 def reduce_net(net: Net, apart: int = 0) -> Reduced:
     """The net after as many rules as apply. The places of `apart` stay what they are, alone."""
     sketch = _Sketch(net, apart)
-    todo = list(sketch.places - sketch.fixed)
+    todo = sketch.places - sketch.fixed
     while todo:
         _fuse_series(sketch, todo)
-        todo = _drop_twin_steps(sketch) + _drop_twin_places(sketch)
+        todo.update(_drop_twin_steps(sketch))
+        todo.update(_drop_twin_places(sketch))
     return _finished(net, sketch)
 
 
@@ -156,12 +170,12 @@ def _finished(net: Net, sketch: _Sketch) -> Reduced:
     return Reduced(less, places, steps, tuple(sketch.does[step] for step in steps), implies)
 
 
-def _fuse_series(sketch: _Sketch, todo: list[int]) -> None:
+def _fuse_series(sketch: _Sketch, todo: set[int]) -> None:
     """Fuse what follows each other; `todo` are the places to look at, and grows while neighbours change."""
     while todo:
         place = todo.pop()
         if place in sketch.places and place not in sketch.fixed:
-            todo += _fused_forwards(sketch, place) or _fused_backwards(sketch, place)
+            todo.update(_fused_forwards(sketch, place) or _fused_backwards(sketch, place))
 
 
 def _fused_forwards(sketch: _Sketch, place: int) -> list[int]:
@@ -188,6 +202,7 @@ def _fused_forwards(sketch: _Sketch, place: int) -> list[int]:
         sketch.follow(putter, putter, step)
     for q in after:
         sketch.putters[q] ^= taker | putters
+    sketch.changed_places.update(after)
     sketch.forget(place, step)
     return after + bits(sketch.takes[putters.bit_length() - 1])
 
@@ -212,25 +227,28 @@ def _fused_backwards(sketch: _Sketch, place: int) -> list[int]:
         sketch.takes[follower] = takes
         sketch.follow(follower, step, follower)
     sketch.takers[before] ^= putter | takers
+    sketch.changed_places.add(before)
     sketch.forget(place, step)
     return [before, *(q for follower in followers for q in bits(sketch.puts[follower]))]
 
 
 def _drop_twin_steps(sketch: _Sketch) -> list[int]:
     """Steps that do the same, of which one is enough, and steps that put everything back where it was."""
-    seen: dict[tuple[int, int, int], int] = {}
     touched: list[int] = []
-    for step in list(sketch.steps):
-        takes, puts, clears = key = (sketch.takes[step], sketch.puts[step], sketch.clears[step])
+    steps, sketch.changed_steps = sketch.changed_steps & sketch.steps, set()
+    for step in steps:
+        takes, puts, clears = key = sketch.step_key(step)
         if takes & sketch.apart:
             continue
         if takes == puts and not clears and not takes & (takes - 1):
-            others = sketch.putters[takes.bit_length() - 1] & ~(1 << step)
+            others = bits(sketch.putters[takes.bit_length() - 1] & ~(1 << step))
         else:
-            others = (1 << seen.setdefault(key, step)) & ~(1 << step)
+            like = sketch.step_like.setdefault(key, step)
+            others = [like] if like != step and like in sketch.steps and sketch.step_key(like) == key else []
+            sketch.step_like[key] = like if others else step
         if others:
             rows = [sketch.does[step], *sketch.implies.pop(step, ())]
-            for other in bits(others):
+            for other in others:
                 sketch.implies.setdefault(other, []).extend(rows)
             sketch.drop_step(step)
             touched += bits(takes | puts)
@@ -242,13 +260,19 @@ def _drop_twin_places(sketch: _Sketch) -> list[int]:
 
     One of them is enough if it is needed by every step that needs the other.
     """
-    kept: dict[tuple[int, int], int] = {}
     touched: list[int] = []
-    for place in sorted(sketch.places - sketch.fixed, key=lambda p: -sketch.takers[p].bit_count()):
-        takers = sketch.takers[place]
-        key = (sketch.putters[place], takers | sketch.clearers[place])
-        if kept.setdefault(key, place) != place and not takers & ~sketch.takers[kept[key]]:
-            touched += [q for step in bits(takers) for q in bits(sketch.takes[step])]
-            touched += [q for step in bits(key[0]) for q in bits(sketch.puts[step] | sketch.takes[step])]
-            sketch.drop_place(place)
+    places, sketch.changed_places = sketch.changed_places & sketch.places, set()
+    for place in places - sketch.fixed:
+        key = sketch.place_key(place)
+        like = sketch.place_like.setdefault(key, place)
+        if like == place or like not in sketch.places or sketch.place_key(like) != key:
+            sketch.place_like[key] = place
+            continue
+        spare, kept = (like, place) if sketch.takers[like] & ~sketch.takers[place] == 0 else (place, like)
+        if sketch.takers[spare] & ~sketch.takers[kept]:
+            continue
+        sketch.place_like[key] = kept
+        sketch.drop_place(spare)
+        for step in bits(key[0] | key[1]):
+            touched += bits(sketch.takes[step] | sketch.puts[step])
     return touched

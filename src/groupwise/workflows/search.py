@@ -5,11 +5,34 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from groupwise.workflows.net import Net, Transition
 from groupwise.workflows.orders import bits
 
 FIRINGS_PER_MARKING = 20
+
+
+Verdict: TypeAlias = Literal["sound", "unsound", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Soundness:
+    """The verdict, the rule that is broken or the reason for not knowing, and the steps that show it.
+
+    `rule` is one of "structure", "unsafe", "no way to complete", "improper completion", "dead task", "endless calls",
+    "too large"; it is empty for what is sound.
+    """
+
+    verdict: Verdict
+    rule: str = ""
+    explanation: str = ""
+    trace: tuple[str, ...] = ()
+    markings: int = 0
+
+    @property
+    def sound(self) -> bool:
+        return self.verdict == "sound"
 
 
 @dataclass(frozen=True, slots=True)

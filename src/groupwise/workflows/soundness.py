@@ -10,8 +10,6 @@ a trace that shows it. A design of blocks needs no search: see `check_design`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from groupwise.workflows.blocks import Design, DesignError
 from groupwise.workflows.document import Document
@@ -21,31 +19,10 @@ from groupwise.workflows.net import Net, mask_of
 from groupwise.workflows.orders import bits
 from groupwise.workflows.patience import Patience, TooFarAhead
 from groupwise.workflows.reduction import Reduced, reduce_net
-from groupwise.workflows.search import Finding, search
+from groupwise.workflows.search import Finding, Soundness, Verdict, search
 
-Verdict: TypeAlias = Literal["sound", "unsound", "unknown"]
 BOUND = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Soundness:
-    """The verdict, the rule that is broken or the reason for not knowing, and the steps that show it.
-
-    `rule` is one of "structure", "unsafe", "no way to complete", "improper completion", "dead task", "endless calls",
-    "too large"; it is empty for what is sound.
-    """
-
-    verdict: Verdict
-    rule: str = ""
-    explanation: str = ""
-    trace: tuple[str, ...] = ()
-    markings: int = 0
-
-    @property
-    def sound(self) -> bool:
-        return self.verdict == "sound"
-
-
+CALL_BOUND = 5_000
 SOUND = Soundness("sound")
 BY_CONSTRUCTION = Soundness("sound", explanation="by construction: it is a tree of blocks")
 
@@ -88,7 +65,7 @@ def check_document(document: Document, bound: int = BOUND) -> dict[str, Soundnes
     A graph that can only end after another case of itself has ended never ends, and neither does who must call it.
     """
     verdicts = {graph.name: check_graph(graph, bound) for graph in document.graphs}
-    ending = _ending(document.graphs, bound)
+    ending = _ending(document.graphs, {name for name, found in verdicts.items() if found.rule == "structure"})
     for graph in document.graphs:
         endless = [node.label for node in graph.nodes if node.calls and node.calls not in ending]
         if endless and verdicts[graph.name].verdict != "unsound":
@@ -98,12 +75,12 @@ def check_document(document: Document, bound: int = BOUND) -> dict[str, Soundnes
     return verdicts
 
 
-def _ending(graphs: Iterable[Graph], bound: int) -> set[str]:
-    """The graphs with a way to their end on which every call ends; those too large to tell count as such."""
-    ending: set[str] = set()
-    rest = list(graphs)
+def _ending(graphs: Iterable[Graph], broken: set[str]) -> set[str]:
+    """The graphs with a way to their end on which every call ends; those too large or broken to tell count as such."""
+    ending = set(broken)
+    rest = [graph for graph in graphs if graph.name not in broken]
     while rest:
-        new = {graph.name for graph in rest if _can_end(graph, ending, bound)}
+        new = {graph.name for graph in rest if _can_end(graph, ending)}
         if not new:
             break
         ending |= new
@@ -111,8 +88,8 @@ def _ending(graphs: Iterable[Graph], bound: int) -> set[str]:
     return ending
 
 
-def _can_end(graph: Graph, ending: set[str], bound: int) -> bool:
-    """Or-joins do not wait here, so that no way is overlooked."""
+def _can_end(graph: Graph, ending: set[str]) -> bool:
+    """Whether a way to the end is found without calls of other graphs than those; or-joins do not wait meanwhile."""
     if all(not node.calls or node.calls in ending for node in graph.nodes):
         return True
     names = titles(graph)
@@ -120,7 +97,7 @@ def _can_end(graph: Graph, ending: set[str], bound: int) -> bool:
     net = graph_net(graph).net
     steps = [step for step in net.transitions if step.name not in barred]
     seen, stack = {net.start}, [net.start]
-    while stack and len(seen) <= bound:
+    while stack and len(seen) <= CALL_BOUND:
         here = stack.pop()
         if here & net.goal:
             return True
@@ -129,7 +106,7 @@ def _can_end(graph: Graph, ending: set[str], bound: int) -> bool:
             if step.takes & here == step.takes and after not in seen:
                 seen.add(after)
                 stack.append(after)
-    return len(seen) > bound
+    return len(seen) > CALL_BOUND
 
 
 def _checked(net: Net, joins: tuple[OrJoin, ...], bound: int) -> Soundness:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ from groupwise.workflows.blocks import (
 )
 from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.elements import first
-from groupwise.workflows.files import CannotExpress
+from groupwise.workflows.files import CannotExpress, read_workflow, write_workflow
 from groupwise.workflows.files.bpmn import read, write
 from groupwise.workflows.files.formats import BadFile
 from groupwise.workflows.graph import Copies, Flow, Graph, Node
@@ -133,7 +134,7 @@ def test_a_typical_file_is_understood() -> None:
     check, settle, pay = graph.by_id["check"], graph.by_id["settle"], inner.by_id["pay"]
     assert (check.name, check.documentation, check.handling.pool) == ("Check it", "Look twice.", "Clerks")
     assert (check.split, [flow.target for flow in graph.out_of("check")]) == ("xor", ["gate", "late"])
-    assert (settle.calls, settle.split, pay.handling.pool) == ("settle", "xor", None)
+    assert (settle.calls, settle.split, pay.handling.pool) == ("settle", "xor", "Bank")
     assert pay.copies == Copies(3, 3, 3)
     assert graph.by_id["wait"].handling.delay == 86400
     gate = graph.out_of("gate")
@@ -161,6 +162,7 @@ def test_a_typical_file_comes_back_as_it_was() -> None:
     for kept in ('camunda:assignee="jo"', "camunda:taskListener", 'errorCode="42"', "urgent", 'bpmnElement="lane_1"'):
         assert kept in text
     assert '<dc:Bounds height="80" width="100" x="200" y="80"/>' in text
+    assert "<bpmn:flowNodeRef>pay</bpmn:flowNodeRef>" in text
     assert write(read(write(again))) == write(again)
 
 
@@ -310,6 +312,16 @@ def test_what_is_read_otherwise_is_noted() -> None:
     assert 'triggeredByEvent="true"' in text
     assert 'calledElement="other"' in text
     assert valid(text.encode())
+
+
+def test_what_another_format_has_no_place_for_is_told(tmp_path: Path) -> None:
+    document = read(CLAIM.encode())
+    assert write_workflow(document, tmp_path / "claim.bpmn") == ()
+    (told,) = write_workflow(document, tmp_path / "claim.yawl")
+    assert told.startswith("left out, for YAWL 4.0 has no place for it: boundaryEvent (2), ")
+    assert "userTask (1)" in told
+    again = read_workflow(tmp_path / "claim.yawl")
+    assert {node.label for node in again.root.tasks} == {node.label for node in document.root.tasks}
 
 
 def test_processes_call_each_other() -> None:

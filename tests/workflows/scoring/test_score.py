@@ -11,7 +11,7 @@ import pytest
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
-from groupwise.workflows.blocks import Activity, Choice, Design, Parallel, Sequence, Skip
+from groupwise.workflows.blocks import Activity, Cancellable, Choice, Design, Parallel, Sequence, Skip
 from groupwise.workflows.evaluation.performance import Performance
 from groupwise.workflows.requirements import Requirements, Weights, parse_requirements
 from groupwise.workflows.scoring import Part, Score, score, score_batch, weights_of
@@ -132,8 +132,16 @@ def test_z_scores_are_relative_to_their_batch_and_equal_parts_count_nothing() ->
 
 
 def test_giving_up_is_no_way_to_be_fast() -> None:
-    hasty = replace(MEASURED, cycle_time=1.0, completed=0.01)
-    assert shares(score(LINE, asked(), hasty))["cycle time"] == pytest.approx(0.01)
+    hasty = replace(MEASURED, cycle_time=1.0, completed=0.01, cost=0.1)
+    found = shares(score(LINE, asked(), hasty))
+    assert [found[name] for name in ("cycle time", "throughput", "cost")] == pytest.approx([0.01] * 3)
+
+
+def test_breaking_everything_off_is_none_either() -> None:
+    broken_off = Design("d", Cancellable(LINE.root, 0.99), LINE.servers)
+    quick = replace(MEASURED, cycle_time=1.0, cost=0.1, waiting=0.0)
+    assert score(broken_off, asked(), quick).total < score(LINE, asked(), MEASURED).total
+    assert shares(score(broken_off, asked(), quick))["cycle time"] == pytest.approx(0.01)
 
 
 def test_a_design_that_cannot_keep_up_has_no_cycle_time() -> None:

@@ -267,8 +267,8 @@ def encode(design: Design, requirements: Requirements) -> Encoded:
     return Encoded(
         catalogue,
         np.frombuffer(array("q", nodes), np.int64).reshape(-1, 4),
-        np.frombuffer(array("q", links) if links else bytes(8), np.int64),
-        np.frombuffer(array("d", weights) if weights else bytes(8)),
+        np.frombuffer(array("q", links or [0]), np.int64),
+        np.frombuffer(array("d", weights or [0.0])),
         catalogue.rows,
         catalogue.servers(design.servers),
     )

@@ -685,6 +685,5 @@ def run_batches(m: Ints, x: Floats, seed: Any, runs: int, weekly: bool, made: Fl
         while m[FINISHED] < m[ARRIVED] and m[EVENTS] > 0 and not m[FULL]:
             step(m, x)
         made[batch] = x[CLOCK] - start
-        x[WINDOW_END] = x[CLOCK]
         while m[EVENTS] > 0 and not m[FULL]:  # what is meant for nobody any more
             step(m, x)

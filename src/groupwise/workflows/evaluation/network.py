@@ -31,6 +31,7 @@ from groupwise.workflows.evaluation.encoding import (
     PARALLEL,
     ROW,
     SEQUENCE,
+    SKIP,
     Floats,
     Ints,
 )
@@ -41,15 +42,18 @@ COST, CPU, MEMORY = (ROW.index(name) for name in ("cost", "cpu", "memory"))
 
 # The columns of what is known of a block.
 MEAN, SECOND, GOES_ON, MEAN_ON, VISITS, BEGINS, SPREAD, WAIT, WAIT_VAR = range(9)
-SHARED, PARENT, LOWEST, TRIES, KEPT, AHEAD, ALIKE, AMONG, ROOM = range(9, 18)
+SHARED, PARENT, LOWEST, TRIES, KEPT, AHEAD, ALIKE, AMONG, ROOM, AT_ONCE, AGAIN, SINCE, BURDEN = range(9, 22)
 """BEGINS and SPREAD are mean and variance of the time at which it begins, SHARED the covariance of its branches, KEPT
 the part of its work that is not broken off, AHEAD how many of its own case are in front of it, ALIKE how many of them
-are copies of it, AMONG the wait for those, ROOM how many servers are free for a case on average."""
-FIELDS = 18
+are copies of it, AMONG the wait for those, ROOM how many servers are free for a case on average; AT_ONCE is the work of
+copies that all have room. AGAIN is how often it directly follows an activity of its own pool, SINCE how long that took,
+BURDEN how much its wait is of what it would be if it came at any time."""
+FIELDS = 22
+COLUMNS = len(ROW)
 CYCLE, COMPLETED, WAITING, SPENT, CORES, BYTES = range(6)
 RESULTS = 6
 ROUNDS = 3
-POINTS = 48
+POINTS, FEWER = 48, 32
 STEADY = 1e-4
 SHAPES, LOWEST_SHAPE, PER_OCTAVE, PLACES = 48, -3.0, 4.0, 512
 
@@ -71,12 +75,17 @@ def gamma_table() -> Floats:
 
 
 @inner
-def below(table: Floats, shape: float, t: float) -> float:
-    """The probability of at most `t` times the mean; `shape` is 1 / scv."""
-    if t <= 0:
-        return 0.0
-    row = (math.log2(shape) - LOWEST_SHAPE) * PER_OCTAVE
-    row = min(max(row, 0.0), SHAPES - 1.001)
+def row_of(mean: float, var: float) -> float:
+    """Where in the table the gamma distribution of this mean and variance is; −1 for a fixed value."""
+    if mean <= 0 or var <= STEADY * mean * mean:
+        return -1.0
+    row = (math.log2(mean * mean / var) - LOWEST_SHAPE) * PER_OCTAVE
+    return min(max(row, 0.0), SHAPES - 1.001)
+
+
+@inner
+def below(table: Floats, row: float, t: float) -> float:
+    """The probability of at most `t` times the mean."""
     place = t / (1 + t) * PLACES
     r, p = int(row), int(place)
     dr, dp = row - r, place - p
@@ -93,19 +102,32 @@ def phi(z: float) -> float:
 @inner
 def distribution(table: Floats, mean: float, var: float, x: float) -> float:
     """The probability of at most x, of a gamma distribution or a fixed value."""
-    if mean <= 0 or var <= STEADY * mean * mean:
+    row = row_of(mean, var)
+    if row < 0:
         return 1.0 if x >= mean else 0.0
-    return below(table, mean * mean / var, x / mean)
+    return below(table, row, x / mean) if x > 0 else 0.0
+
+
+@inner
+def simpson(point: int, points: int) -> float:
+    """The weight of a point in Simpson's rule, in steps."""
+    if point == 0 or point == points:
+        return 1 / 3
+    return 4 / 3 if point % 2 else 2 / 3
 
 
 @inner
 def latest(table: Floats, means: Floats, variances: Floats, count: int, shared: float) -> tuple[float, float]:
-    """Mean and variance of the last of several, which have a part of their variance in common."""
+    """Mean and variance of the last of several, which have a part of their variance in common.
+
+    What is in `variances` is lost.
+    """
     top, floor, longest = 0.0, 0.0, 0.0
     for i in range(count):
         own = max(variances[i] - shared, 0.0)
+        variances[i] = row_of(means[i], own)
         longest = max(longest, means[i])
-        if own <= STEADY * means[i] * means[i]:
+        if variances[i] < 0:
             floor = max(floor, means[i])
         else:
             top = max(top, means[i] + 7 * math.sqrt(own))
@@ -117,12 +139,11 @@ def latest(table: Floats, means: Floats, variances: Floats, count: int, shared: 
         x = floor + point * step
         product = 1.0
         for i in range(count):
-            own = max(variances[i] - shared, 0.0)
-            if own > STEADY * means[i] * means[i]:
-                product *= below(table, means[i] * means[i] / own, x / means[i])
-        weight = (1 if point == 0 or point == POINTS else 4 if point % 2 else 2) * step / 3
-        first += weight * (1 - product)
-        second += weight * 2 * x * (1 - product)
+            if variances[i] >= 0:
+                product *= below(table, variances[i], x / means[i])
+        left = simpson(point, POINTS) * step * (1 - product)
+        first += left
+        second += 2 * x * left
     first += floor
     second += floor * floor
     return max(first, longest), max(second - first * first, 0.0) + shared
@@ -133,22 +154,23 @@ def earliest(
     table: Floats, mean: float, var: float, goes_on: float, least: int, most: int, enough: int
 ) -> tuple[float, float, float]:
     """Mean and second moment of the time until `enough` of some copies ended well, or all ended; and how likely."""
-    top = mean + 8 * math.sqrt(var)
-    step = top / POINTS
+    row, top = row_of(mean, var), mean + 8 * math.sqrt(var)
     first = second = well = 0.0
-    share = 1.0 / (most - least + 1)
-    for point in range(POINTS + 1):
-        x = point * step
-        f = distribution(table, mean, var, x) if point < POINTS else 1.0
+    for copies in range(least, most + 1):
+        well += at_least(copies, enough, goes_on) / (most - least + 1)
+    if row < 0:
+        return mean, mean * mean, well
+    step = top / FEWER
+    for point in range(FEWER):
+        f = below(table, row, point * step / mean)
         still = 0.0
         for copies in range(least, most + 1):
-            at_last = at_least(copies, enough, goes_on)
-            still += share * (1 - at_least(copies, enough, goes_on * f) - f**copies * (1 - at_last))
-            if point == 0:
-                well += share * at_last
-        weight = (1 if point == 0 or point == POINTS else 4 if point % 2 else 2) * step / 3
-        first += weight * still
-        second += weight * 2 * x * still
+            still += 1 - at_least(copies, enough, goes_on * f)
+            if goes_on < 1:
+                still -= f**copies * (1 - at_least(copies, enough, goes_on))
+        left = simpson(point, FEWER) * step * still / (most - least + 1)
+        first += left
+        second += 2 * point * step * left
     return first, second, well
 
 
@@ -157,8 +179,9 @@ def at_least(copies: int, enough: int, p: float) -> float:
     """The probability that at least `enough` of `copies` happen, each with probability p."""
     if p >= 1:
         return 1.0
-    term = (1 - p) ** copies
-    missing = 0.0
+    term, missing = 1.0, 0.0
+    for _ in range(copies):
+        term *= 1 - p
     for k in range(enough):
         missing += term
         term *= (copies - k) / (k + 1) * p / (1 - p)
@@ -179,12 +202,12 @@ def cut_short(table: Floats, mean: float, var: float, limit: float) -> tuple[flo
 
 
 @inner
-def activity(row: Floats, block: Floats) -> None:
+def activity(r: Floats, row: int, b: Floats, block: int) -> None:
     """An activity's time with retries, from its wait per try."""
-    one = block[WAIT] + row[SERVICE]
-    spread = block[WAIT_VAR] + row[SERVICE] ** 2 * row[SCV]
-    failed, more = row[FAILED], int(row[RETRIES])
-    here, pause, reach = row[DELAY], row[PAUSE], 1.0
+    one = b[block + WAIT] + r[row + SERVICE]
+    spread = b[block + WAIT_VAR] + r[row + SERVICE] ** 2 * r[row + SCV]
+    failed, more = r[row + FAILED], int(r[row + RETRIES])
+    here, pause, reach = r[row + DELAY], r[row + PAUSE], 1.0
     mean = second = on = tries = 0.0
     for number in range(more + 1):
         here += one
@@ -195,34 +218,34 @@ def activity(row: Floats, block: Floats) -> None:
         on += reach * (1 - failed) * here
         reach *= failed
         here += pause
-        pause *= row[GROWTH]
-    block[MEAN], block[SECOND], block[TRIES] = mean, second, tries
-    block[GOES_ON] = (1 - reach) * (1 - row[KNOCK_OUT])
-    block[MEAN_ON] = on * (1 - row[KNOCK_OUT])
+        pause *= r[row + GROWTH]
+    b[block + MEAN], b[block + SECOND], b[block + TRIES] = mean, second, tries
+    b[block + GOES_ON] = (1 - reach) * (1 - r[row + KNOCK_OUT])
+    b[block + MEAN_ON] = on * (1 - r[row + KNOCK_OUT])
 
 
 @inner
-def repeat(block: Floats, body: Floats, redo: Floats, again: float) -> None:
+def repeat(b: Floats, block: int, body: int, redo: int, again: float) -> None:
     """A loop: X = body, and if it goes on, with probability `again` redo and X once more."""
-    back = body[GOES_ON] * again * redo[GOES_ON]
-    mean = (body[MEAN] + body[GOES_ON] * again * redo[MEAN]) / (1 - back)
-    rest = redo[MEAN] + redo[GOES_ON] * mean
-    twice = body[GOES_ON] * again * (redo[SECOND] + 2 * redo[MEAN_ON] * mean)
-    block[MEAN] = mean
-    block[SECOND] = (body[SECOND] + 2 * again * body[MEAN_ON] * rest + twice) / (1 - back)
-    on = body[GOES_ON] * (1 - again) / (1 - back)
-    block[GOES_ON] = on
-    through = body[MEAN_ON] * redo[GOES_ON] + body[GOES_ON] * redo[MEAN_ON]
-    block[MEAN_ON] = (body[MEAN_ON] * (1 - again) + again * through * on) / (1 - back)
+    back = b[body + GOES_ON] * again * b[redo + GOES_ON]
+    mean = (b[body + MEAN] + b[body + GOES_ON] * again * b[redo + MEAN]) / (1 - back)
+    rest = b[redo + MEAN] + b[redo + GOES_ON] * mean
+    twice = b[body + GOES_ON] * again * (b[redo + SECOND] + 2 * b[redo + MEAN_ON] * mean)
+    b[block + MEAN] = mean
+    b[block + SECOND] = (b[body + SECOND] + 2 * again * b[body + MEAN_ON] * rest + twice) / (1 - back)
+    on = b[body + GOES_ON] * (1 - again) / (1 - back)
+    b[block + GOES_ON] = on
+    through = b[body + MEAN_ON] * b[redo + GOES_ON] + b[body + GOES_ON] * b[redo + MEAN_ON]
+    b[block + MEAN_ON] = (b[body + MEAN_ON] * (1 - again) + again * through * on) / (1 - back)
 
 
 @inner
-def order(table: Floats, blocks: Floats, number: int, inside: Ints, edges: Ints) -> None:
+def order(table: Floats, b: Floats, number: int, inside: Ints, edges: Ints) -> None:
     """A partial order: every part begins with the last of those before it; what they share is followed by covariances.
 
     Clark, "The greatest of a finite set of random variables" (1961), for the covariance of a maximum.
     """
-    count, block = len(inside), blocks[number]
+    count, block = len(inside), number * FIELDS
     ends, shared = np.zeros(count), np.zeros((count, count))
     pair, pair_var, along = np.zeros(2), np.zeros(2), np.zeros(count)
     alive = np.zeros((count, count), np.bool_)
@@ -252,7 +275,7 @@ def order(table: Floats, blocks: Floats, number: int, inside: Ints, edges: Ints)
                 leads_on[before] = True
             if found:
                 pair[0], pair[1], pair_var[0], pair_var[1] = mean, ends[before], var, shared[before, before]
-                both = max(min(along[before] + block[SHARED], min(var, pair_var[1])), 0.0)
+                both = max(min(along[before] + b[block + SHARED], min(var, pair_var[1])), 0.0)
                 apart = math.sqrt(max(var + pair_var[1] - 2 * both, 1e-300))
                 first = phi((mean - ends[before]) / apart)
                 mean, var = latest(table, pair, pair_var, 2, both)
@@ -262,175 +285,185 @@ def order(table: Floats, blocks: Floats, number: int, inside: Ints, edges: Ints)
                 mean, var, found = ends[before], shared[before, before], True
                 along[:] = shared[before]
         if part == count:
-            block[MEAN], block[SECOND] = mean, var + mean * mean
+            b[block + MEAN], b[block + SECOND] = mean, var + mean * mean
             break
-        here = blocks[inside[part]]
+        here = inside[part] * FIELDS
         reach = 1.0
         for other in range(count):
             if alive[part, other]:
-                reach *= blocks[inside[other], GOES_ON]
-        goes_on *= here[GOES_ON]
-        here[BEGINS], here[SPREAD], here[VISITS] = mean, var, reach
-        ends[part] = mean + reach * here[MEAN]
-        var += reach * here[SECOND] - (reach * here[MEAN]) ** 2
+                reach *= b[inside[other] * FIELDS + GOES_ON]
+        goes_on *= b[here + GOES_ON]
+        b[here + BEGINS], b[here + SPREAD], b[here + VISITS] = mean, var, reach
+        ends[part] = mean + reach * b[here + MEAN]
+        var += reach * b[here + SECOND] - (reach * b[here + MEAN]) ** 2
         shared[part] = along
         shared[:, part] = along
         shared[part, part] = var
-    block[GOES_ON] = goes_on
-    block[MEAN_ON] = goes_on * block[MEAN]
+    b[block + GOES_ON] = goes_on
+    b[block + MEAN_ON] = goes_on * b[block + MEAN]
 
 
 @inner
 def put_together(
-    nodes: Ints, links: Ints, weights: Floats, rows: Floats, table: Floats, nominal: Floats, blocks: Floats
+    nodes: Ints, links: Ints, weights: Floats, r: Floats, table: Floats, nominal: Floats, b: Floats
 ) -> None:
     """The times of all blocks, bottom up."""
     means, variances = np.zeros(len(nodes)), np.zeros(len(nodes))
     for number in range(len(nodes)):
         kind, detail, first, count = nodes[number]
-        block = blocks[number]
+        block = number * FIELDS
         if kind == ACTIVITY:
-            activity(rows[detail], block)
+            activity(r, detail * COLUMNS, b, block)
         elif kind == SEQUENCE:
             mean = second = on = 0.0
             goes_on = 1.0
             for child in links[first : first + count]:
-                part = blocks[child]
-                second += 2 * on * part[MEAN] + goes_on * part[SECOND]
-                mean += goes_on * part[MEAN]
-                on = on * part[GOES_ON] + goes_on * part[MEAN_ON]
-                goes_on *= part[GOES_ON]
-            block[MEAN], block[SECOND], block[MEAN_ON], block[GOES_ON] = mean, second, on, goes_on
+                part = child * FIELDS
+                second += 2 * on * b[part + MEAN] + goes_on * b[part + SECOND]
+                mean += goes_on * b[part + MEAN]
+                on = on * b[part + GOES_ON] + goes_on * b[part + MEAN_ON]
+                goes_on *= b[part + GOES_ON]
+            b[block + MEAN], b[block + SECOND], b[block + MEAN_ON], b[block + GOES_ON] = mean, second, on, goes_on
         elif kind == PARALLEL:
             goes_on = 1.0
             for slot in range(count):
-                part = blocks[links[first + slot]]
-                means[slot] = part[MEAN]
-                variances[slot] = part[SECOND] - part[MEAN] ** 2
-                goes_on *= part[GOES_ON]
-            mean, var = latest(table, means, variances, count, block[SHARED])
-            block[MEAN], block[SECOND] = mean, var + mean * mean
-            block[MEAN_ON], block[GOES_ON] = mean * goes_on, goes_on
+                part = links[first + slot] * FIELDS
+                means[slot] = b[part + MEAN]
+                variances[slot] = b[part + SECOND] - b[part + MEAN] ** 2
+                goes_on *= b[part + GOES_ON]
+            mean, var = latest(table, means, variances, count, b[block + SHARED])
+            b[block + MEAN], b[block + SECOND] = mean, var + mean * mean
+            b[block + MEAN_ON], b[block + GOES_ON] = mean * goes_on, goes_on
         elif kind == CHOICE:
-            block[MEAN], block[SECOND], block[GOES_ON], block[MEAN_ON] = 0.0, 0.0, 0.0, 0.0
+            b[block + MEAN], b[block + SECOND], b[block + GOES_ON], b[block + MEAN_ON] = 0.0, 0.0, 0.0, 0.0
             for place in range(first, first + count):
-                part = blocks[links[place]]
+                part = links[place] * FIELDS
                 for field in (MEAN, SECOND, GOES_ON, MEAN_ON):
-                    block[field] += weights[place] * part[field]
+                    b[block + field] += weights[place] * b[part + field]
         elif kind == LOOP:
-            repeat(block, blocks[links[first]], blocks[links[first + 1]], weights[first])
+            repeat(b, block, links[first] * FIELDS, links[first + 1] * FIELDS, weights[first])
         elif kind == ORDER:
-            order(table, blocks, number, links[first : first + count], links[detail:])
+            order(table, b, number, links[first : first + count], links[detail:])
         elif kind == CANCELLABLE:
             body = links[first]
-            cancellable(table, block, blocks[body], blocks[links[first + 1]], weights[first], nominal[body])
+            cancellable(table, b, block, body * FIELDS, links[first + 1] * FIELDS, weights[first], nominal[body])
         elif kind == INSTANCES:
-            copies(table, block, blocks[links[first]], links[detail], links[detail + 1], links[detail + 2])
+            copies(table, b, block, links[first] * FIELDS, links[detail], links[detail + 1], links[detail + 2])
         else:
-            block[MEAN], block[SECOND], block[GOES_ON], block[MEAN_ON] = 0.0, 0.0, 1.0, 0.0
+            b[block + MEAN], b[block + SECOND], b[block + GOES_ON], b[block + MEAN_ON] = 0.0, 0.0, 1.0, 0.0
 
 
 @inner
-def cancellable(table: Floats, block: Floats, body: Floats, handler: Floats, chance: float, limit: float) -> None:
+def cancellable(
+    table: Floats, b: Floats, block: int, body: int, handler: int, chance: float, limit: float
+) -> None:
     mean = second = 0.0
     if limit > 0:
-        mean, second = cut_short(table, body[MEAN], body[SECOND] - body[MEAN] ** 2, limit)
-    block[MEAN] = (1 - chance) * body[MEAN] + chance * (mean + handler[MEAN])
-    block[SECOND] = (1 - chance) * body[SECOND] + chance * (second + 2 * mean * handler[MEAN] + handler[SECOND])
-    block[GOES_ON] = (1 - chance) * body[GOES_ON] + chance * handler[GOES_ON]
-    broken = handler[MEAN_ON] + mean * handler[GOES_ON]
-    block[MEAN_ON] = (1 - chance) * body[MEAN_ON] + chance * broken
-    handler[BEGINS] = mean
+        mean, second = cut_short(table, b[body + MEAN], b[body + SECOND] - b[body + MEAN] ** 2, limit)
+    b[block + MEAN] = (1 - chance) * b[body + MEAN] + chance * (mean + b[handler + MEAN])
+    twice = second + 2 * mean * b[handler + MEAN] + b[handler + SECOND]
+    b[block + SECOND] = (1 - chance) * b[body + SECOND] + chance * twice
+    b[block + GOES_ON] = (1 - chance) * b[body + GOES_ON] + chance * b[handler + GOES_ON]
+    broken = b[handler + MEAN_ON] + mean * b[handler + GOES_ON]
+    b[block + MEAN_ON] = (1 - chance) * b[body + MEAN_ON] + chance * broken
+    b[handler + BEGINS] = mean
 
 
 @inner
-def copies(table: Floats, block: Floats, body: Floats, least: int, most: int, enough: int) -> None:
+def copies(table: Floats, b: Floats, block: int, body: int, least: int, most: int, enough: int) -> None:
     """Instances: copies that all have room end independently, those that have not one after the other."""
-    alone = max(body[MEAN] - body[AMONG], 0.0)
-    var = max(body[SECOND] - body[MEAN] ** 2 - block[SHARED] - body[AMONG] ** 2, 0.0)
-    mean, second, well = earliest(table, alone, var, body[GOES_ON], least, most, enough)
-    wide = abreast(body[ROOM], (least + most) / 2) if body[TRIES] > 0 else 1.0
-    queued = (1 - wide) * (alone - body[WAIT] + body[AMONG])  # what one takes apart from waiting
+    alone = max(b[body + MEAN] - b[body + AMONG], 0.0)
+    var = max(b[body + SECOND] - b[body + MEAN] ** 2 - b[block + SHARED] - b[body + AMONG] ** 2, 0.0)
+    mean, second, well = earliest(table, alone, var, b[body + GOES_ON], least, most, enough)
+    wide = abreast(b[body + ROOM], (least + most) / 2) if b[body + TRIES] > 0 else 1.0
+    queued = (1 - wide) * (alone - b[body + WAIT] + b[body + AMONG])  # what one takes apart from waiting
     more = max(alone + queued * (enough - 1) / (1 - wide) - mean, 0.0) * (1 - wide) if wide < 1 else 0.0
-    block[MEAN] = mean + more
-    block[SECOND] = second + block[SHARED] + 2 * mean * more + more * more
-    block[GOES_ON], block[MEAN_ON] = well, well * (mean + more)
+    b[block + MEAN] = mean + more
+    b[block + SECOND] = second + b[block + SHARED] + 2 * mean * more + more * more
+    b[block + GOES_ON], b[block + MEAN_ON] = well, well * (mean + more)
 
 
 @inner
-def spread_out(nodes: Ints, links: Ints, weights: Floats, blocks: Floats) -> None:
+def spread_out(nodes: Ints, links: Ints, weights: Floats, b: Floats) -> None:
     """How often every block is visited in a case, and when it begins, top down."""
-    root = blocks[len(nodes) - 1]
-    root[VISITS], root[BEGINS], root[SPREAD] = 1.0, 0.0, 0.0
+    root = (len(nodes) - 1) * FIELDS
+    b[root + VISITS], b[root + BEGINS], b[root + SPREAD] = 1.0, 0.0, 0.0
     for number in range(len(nodes) - 1, -1, -1):
         kind, detail, first, count = nodes[number]
-        block = blocks[number]
-        visits, begins, spread = block[VISITS], block[BEGINS], block[SPREAD]
+        block = number * FIELDS
+        visits, begins, spread = b[block + VISITS], b[block + BEGINS], b[block + SPREAD]
         for place in range(first, first + count):
-            part = blocks[links[place]]
+            part = links[place] * FIELDS
             if kind == ORDER:
-                part[VISITS] *= block[VISITS]
-                part[BEGINS] += block[BEGINS]
-                part[SPREAD] += block[SPREAD]
+                b[part + VISITS] *= b[block + VISITS]
+                b[part + BEGINS] += b[block + BEGINS]
+                b[part + SPREAD] += b[block + SPREAD]
                 continue
-            after = part[BEGINS]  # of a handler: when the body is broken off
-            part[VISITS], part[BEGINS], part[SPREAD] = visits, begins, spread
+            after = b[part + BEGINS]  # of a handler: when the body is broken off
+            b[part + VISITS], b[part + BEGINS], b[part + SPREAD] = visits, begins, spread
             if kind == SEQUENCE:
-                lasts = part[MEAN_ON] / part[GOES_ON] if part[GOES_ON] > 0 else part[MEAN]
+                lasts = b[part + MEAN_ON] / b[part + GOES_ON] if b[part + GOES_ON] > 0 else b[part + MEAN]
                 begins += lasts
-                spread += max(part[SECOND] - part[MEAN] ** 2, 0.0)
-                visits *= part[GOES_ON]
+                spread += max(b[part + SECOND] - b[part + MEAN] ** 2, 0.0)
+                visits *= b[part + GOES_ON]
             elif kind == CHOICE:
-                part[VISITS] = visits * weights[place]
+                b[part + VISITS] = visits * weights[place]
             elif kind == CANCELLABLE and place > first:
-                part[VISITS] = visits * weights[first]
-                part[BEGINS] = begins + after
+                b[part + VISITS] = visits * weights[first]
+                b[part + BEGINS] = begins + after
             elif kind == INSTANCES:
-                part[VISITS] = visits * (links[detail] + links[detail + 1]) / 2
+                b[part + VISITS] = visits * (links[detail] + links[detail + 1]) / 2
         if kind == LOOP:
-            go_round(block, blocks[links[first]], blocks[links[first + 1]], weights[first])
+            go_round(b, block, links[first] * FIELDS, links[first + 1] * FIELDS, weights[first])
 
 
 @inner
-def go_round(block: Floats, body: Floats, redo: Floats, again: float) -> None:
+def go_round(b: Floats, block: int, body: int, redo: int, again: float) -> None:
     """Visits inside a loop, and when they begin on average over all rounds."""
-    back = body[GOES_ON] * again * redo[GOES_ON]
-    body[VISITS] = block[VISITS] / (1 - back)
-    redo[VISITS] = body[VISITS] * body[GOES_ON] * again
-    once = body[MEAN] + redo[MEAN]
+    back = b[body + GOES_ON] * again * b[redo + GOES_ON]
+    b[body + VISITS] = b[block + VISITS] / (1 - back)
+    b[redo + VISITS] = b[body + VISITS] * b[body + GOES_ON] * again
+    once = b[body + MEAN] + b[redo + MEAN]
     rounds = back / (1 - back)
-    body[BEGINS] += rounds * once
-    redo[BEGINS] = body[BEGINS] + body[MEAN]
-    body[SPREAD] += rounds / (1 - back) * once * once
-    redo[SPREAD] = body[SPREAD] + max(body[SECOND] - body[MEAN] ** 2, 0.0)
+    b[body + BEGINS] += rounds * once
+    b[redo + BEGINS] = b[body + BEGINS] + b[body + MEAN]
+    b[body + SPREAD] += rounds / (1 - back) * once * once
+    b[redo + SPREAD] = b[body + SPREAD] + max(b[body + SECOND] - b[body + MEAN] ** 2, 0.0)
 
 
 @inner
 def kept_work(
-    nodes: Ints, links: Ints, weights: Floats, rows: Floats, table: Floats, nominal: Floats, blocks: Floats
+    nodes: Ints, links: Ints, weights: Floats, r: Floats, table: Floats, nominal: Floats, b: Floats
 ) -> None:
     """What part of an activity's work is done where bodies and copies around it are broken off."""
     for number in range(len(nodes)):
         if nodes[number, 0] != ACTIVITY:
             continue
-        block = blocks[number]
-        block[KEPT] = 1.0
-        child, around = number, int(block[PARENT])
+        block = number * FIELDS
+        b[block + KEPT] = 1.0
+        child, around = number, int(b[block + PARENT])
         while around >= 0:
             kind, detail, first, _ = nodes[around]
             if kind == CANCELLABLE and links[first] == child:
-                start = block[BEGINS] - blocks[around, BEGINS] + block[WAIT] + rows[nodes[number, 1], DELAY]
-                done = done_by(start, start + rows[nodes[number, 1], SERVICE], nominal[child])
-                block[KEPT] *= 1 - weights[first] * (1 - done)
+                row = nodes[number, 1] * COLUMNS
+                start = b[block + BEGINS] - b[around * FIELDS + BEGINS] + b[block + WAIT] + r[row + DELAY]
+                done = done_by(start, start + r[row + SERVICE], nominal[child])
+                b[block + KEPT] *= 1 - weights[first] * (1 - done)
             elif kind == INSTANCES:
-                row = rows[nodes[number, 1]]
-                mean, var = row[SERVICE], row[SERVICE] ** 2 * row[SCV]
-                if child != number:
-                    mean, var = blocks[child, MEAN], blocks[child, SECOND] - blocks[child, MEAN] ** 2
-                block[KEPT] *= done_of_copies(
-                    table, mean, var, block[ROOM], links[detail], links[detail + 1], links[detail + 2]
-                )
-            child, around = around, int(blocks[around, PARENT])
+                copies, enough = (links[detail] + links[detail + 1]) / 2, links[detail + 2]
+                if b[around * FIELDS + AT_ONCE] == 0 and copies > enough:
+                    row = nodes[number, 1] * COLUMNS
+                    mean, var = r[row + SERVICE], r[row + SERVICE] ** 2 * r[row + SCV]
+                    if child != number:
+                        mean = b[child * FIELDS + MEAN]
+                        var = b[child * FIELDS + SECOND] - mean * mean
+                    b[around * FIELDS + AT_ONCE] = 1.0
+                    if mean > 0:
+                        b[around * FIELDS + AT_ONCE] = work_at_once(
+                            table, mean, var, links[detail], links[detail + 1], enough
+                        )
+                b[block + KEPT] *= done_of_copies(b[around * FIELDS + AT_ONCE], b[block + ROOM], copies, enough)
+            child, around = around, int(b[around * FIELDS + PARENT])
 
 
 @inner
@@ -446,22 +479,24 @@ def done_by(start: float, end: float, limit: float) -> float:
 
 
 @inner
-def done_of_copies(table: Floats, mean: float, var: float, room: float, least: int, most: int, enough: int) -> float:
-    """The part of the copies' work that is done until enough of them are.
+def work_at_once(table: Floats, mean: float, var: float, least: int, most: int, enough: int) -> float:
+    """The work of copies that all have room, in works of one: every copy works until the last of the `enough`.
 
-    One after the other it is theirs alone. All at once every copy works until the last of them: Σ E[S_(j)] for those,
-    and E[S_(enough)] for each of the others. In between it goes by how many have room at once.
+    Σ E[S_(j)] for those, and E[S_(enough)] for each of the others.
     """
-    copies = (least + most) / 2
-    if copies <= 1 or mean <= 0 or enough == copies:
-        return 1.0
-    at_once = sooner = 0.0
+    total = sooner = 0.0
     for number in range(1, enough + 1):
         sooner = earliest(table, mean, var, 1.0, least, most, number)[0] / mean
-        at_once += sooner
-    at_once += (copies - enough) * sooner
-    width = abreast(room, copies)
-    return min((enough + width * (at_once - enough)) / copies, 1.0)
+        total += sooner
+    return total + ((least + most) / 2 - enough) * sooner
+
+
+@inner
+def done_of_copies(at_once: float, room: float, copies: float, enough: int) -> float:
+    """The part of the copies' work that is done until enough are: one after the other, it is the work of those."""
+    if copies <= 1 or enough == copies:
+        return 1.0
+    return min((enough + abreast(room, copies) * (at_once - enough)) / copies, 1.0)
 
 
 @inner
@@ -471,11 +506,11 @@ def abreast(room: float, copies: float) -> float:
 
 
 @inner
-def concurrent(nodes: Ints, links: Ints, blocks: Floats, one: int, other: int) -> int:
+def concurrent(nodes: Ints, links: Ints, b: Floats, one: int, other: int) -> int:
     """The block in which two activities (the first with the higher number) are under way at once, or −1."""
-    child, around = one, int(blocks[one, PARENT])
-    while blocks[around, LOWEST] > other:
-        child, around = around, int(blocks[around, PARENT])
+    child, around = one, int(b[one * FIELDS + PARENT])
+    while b[around * FIELDS + LOWEST] > other:
+        child, around = around, int(b[around * FIELDS + PARENT])
     kind, detail, first, count = nodes[around]
     if kind == PARALLEL:
         return around
@@ -486,7 +521,7 @@ def concurrent(nodes: Ints, links: Ints, blocks: Floats, one: int, other: int) -
         inside = links[first + slot]
         if inside == child:
             late = slot
-        if blocks[inside, LOWEST] <= other <= inside:
+        if b[inside * FIELDS + LOWEST] <= other <= inside:
             early = slot
     return -1 if follows(links[detail:], count, early, late) else around
 
@@ -503,12 +538,14 @@ def follows(edges: Ints, count: int, early: int, late: int) -> bool:
 
 
 @inner
-def meets(table: Floats, row: Floats, there: Floats, lag: float, spread: float, first: bool) -> float:
+def meets(
+    table: Floats, r: Floats, row: int, b: Floats, there: int, lag: float, spread: float, first: bool
+) -> float:
     """The probability that one finds another of its case before it: begun `lag` earlier on average, and not done."""
-    lasts = there[WAIT] + row[SERVICE]
+    lasts = b[there + WAIT] + r[row + SERVICE]
     if lasts <= 0:
         return 0.0
-    var = there[WAIT_VAR] + row[SERVICE] ** 2 * row[SCV]
+    var = b[there + WAIT_VAR] + r[row + SERVICE] ** 2 * r[row + SCV]
     deviation = math.sqrt(max(spread, 0.0))
     if deviation < 1e-6 * lasts:
         if lag < 0 or (lag == 0 and not first):
@@ -524,79 +561,169 @@ def meets(table: Floats, row: Floats, there: Floats, lag: float, spread: float, 
 
 @inner
 def own_case(
-    nodes: Ints, links: Ints, rows: Floats, table: Floats, pools: Floats, blocks: Floats, others: Floats
+    nodes: Ints, links: Ints, r: Floats, table: Floats, pools: Floats, b: Floats, others: Floats
 ) -> None:
     """How many of its own case each activity finds in its pool, and what waits have in common."""
-    blocks[:, AHEAD] = 0.0
-    blocks[:, ALIKE] = 0.0
-    blocks[:, SHARED] = 0.0
-    others[:] = 0.0
+    for number in range(len(nodes)):
+        block = number * FIELDS
+        b[block + AHEAD] = b[block + ALIKE] = b[block + SHARED] = others[number] = 0.0
     for one in range(len(nodes)):
-        if nodes[one, 0] != ACTIVITY or rows[nodes[one, 1], POOL] < 0:
+        if nodes[one, 0] != ACTIVITY or r[nodes[one, 1] * COLUMNS + POOL] < 0:
             continue
-        here, mine = blocks[one], rows[nodes[one, 1]]
-        pool = int(mine[POOL])
-        copies_around(nodes, links, rows, table, blocks, others, one)
+        here, mine = one * FIELDS, nodes[one, 1] * COLUMNS
+        pool = int(r[mine + POOL])
+        copies_around(nodes, links, r, table, b, others, one)
         for other in range(one):
-            if nodes[other, 0] != ACTIVITY or rows[nodes[other, 1], POOL] != pool:
+            if nodes[other, 0] != ACTIVITY or r[nodes[other, 1] * COLUMNS + POOL] != pool:
                 continue
-            around = concurrent(nodes, links, blocks, one, other)
+            around = concurrent(nodes, links, b, one, other)
             if around < 0:
                 continue
-            there, its = blocks[other], rows[nodes[other, 1]]
-            above = blocks[around]
-            if above[VISITS] <= 0:
+            there, its = other * FIELDS, nodes[other, 1] * COLUMNS
+            above = around * FIELDS
+            if b[above + VISITS] <= 0:
                 continue
-            lag = here[BEGINS] - there[BEGINS]
-            spread = here[SPREAD] + there[SPREAD] - 2 * above[SPREAD]
-            often_here = here[VISITS] * here[TRIES] / above[VISITS]
-            often_there = there[VISITS] * there[TRIES] / above[VISITS]
-            q = min(often_there, 1.0) * meets(table, its, there, lag, spread, True)
-            here[AHEAD] += q
-            others[one] += q * its[SERVICE]
-            p = min(often_here, 1.0) * meets(table, mine, here, -lag, spread, False)
-            there[AHEAD] += p
-            others[other] += p * mine[SERVICE]
+            lag = b[here + BEGINS] - b[there + BEGINS]
+            spread = b[here + SPREAD] + b[there + SPREAD] - 2 * b[above + SPREAD]
+            often_here = b[here + VISITS] * b[here + TRIES] / b[above + VISITS]
+            often_there = b[there + VISITS] * b[there + TRIES] / b[above + VISITS]
+            q = min(often_there, 1.0) * meets(table, r, its, b, there, lag, spread, True)
+            b[here + AHEAD] += q
+            others[one] += q * r[its + SERVICE]
+            p = min(often_here, 1.0) * meets(table, r, mine, b, here, -lag, spread, False)
+            b[there + AHEAD] += p
+            others[other] += p * r[mine + SERVICE]
             apart = math.sqrt(lag * lag + max(spread, 0.0))
             near = pools[pool, 3] / (pools[pool, 3] + apart) if pools[pool, 3] > 0 else 0.0
-            both = min(often_here, 1.0) * min(often_there, 1.0) * near * min(here[WAIT_VAR], there[WAIT_VAR])
-            above[SHARED] += both * branch_weight(blocks, one, around) * branch_weight(blocks, other, around)
+            both = min(often_here, 1.0) * min(often_there, 1.0) * near * min(b[here + WAIT_VAR], b[there + WAIT_VAR])
+            b[above + SHARED] += both * branch_weight(b, one, around) * branch_weight(b, other, around)
     for number in range(len(nodes)):
         if nodes[number, 0] == PARALLEL or nodes[number, 0] == ORDER:
             total = squares = 0.0
             for child in links[nodes[number, 2] : nodes[number, 2] + nodes[number, 3]]:
-                weight = blocks[child, MEAN] ** 2
+                weight = b[child * FIELDS + MEAN] ** 2
                 total += weight
                 squares += weight * weight
             if total * total > squares:
-                blocks[number, SHARED] /= (total * total - squares) / 2
+                b[number * FIELDS + SHARED] /= (total * total - squares) / 2
 
 
 @inner
-def branch_weight(blocks: Floats, inside: int, around: int) -> float:
+def branch_weight(b: Floats, inside: int, around: int) -> float:
     """How much the branch of `around` that an activity is in counts: long ones decide which is the last."""
-    while blocks[inside, PARENT] != around:
-        inside = int(blocks[inside, PARENT])
-    return float(blocks[inside, MEAN] ** 2)
+    while b[inside * FIELDS + PARENT] != around:
+        inside = int(b[inside * FIELDS + PARENT])
+    return float(b[inside * FIELDS + MEAN] ** 2)
 
 
 @inner
 def copies_around(
-    nodes: Ints, links: Ints, rows: Floats, table: Floats, blocks: Floats, others: Floats, one: int
+    nodes: Ints, links: Ints, r: Floats, table: Floats, b: Floats, others: Floats, one: int
 ) -> None:
     """The copies of an activity that are under way at once in instances around it."""
-    here, mine = blocks[one], rows[nodes[one, 1]]
-    around = int(here[PARENT])
+    here, mine = one * FIELDS, nodes[one, 1] * COLUMNS
+    around = int(b[here + PARENT])
     while around >= 0:
         kind, detail, _, _ = nodes[around]
         if kind == INSTANCES:
-            done = here[KEPT] * (links[detail] + links[detail + 1]) / 2
-            spread = 2 * (here[SPREAD] - blocks[around, SPREAD])
-            both = meets(table, mine, here, 0.0, spread, True) + meets(table, mine, here, 0.0, spread, False)
-            here[ALIKE] += both * max(done - 1, 0.0) / 2
-            others[one] += both * max(done - 1, 0.0) / 2 * mine[SERVICE]
-            blocks[around, SHARED] += here[WAIT_VAR]
-        around = int(blocks[around, PARENT])
+            done = b[here + KEPT] * (links[detail] + links[detail + 1]) / 2
+            spread = 2 * (b[here + SPREAD] - b[around * FIELDS + SPREAD])
+            both = meets(table, r, mine, b, here, 0.0, spread, True) + meets(table, r, mine, b, here, 0.0, spread, False)
+            b[here + ALIKE] += both * max(done - 1, 0.0) / 2
+            others[one] += both * max(done - 1, 0.0) / 2 * r[mine + SERVICE]
+            b[around * FIELDS + SHARED] += b[here + WAIT_VAR]
+        around = int(b[around * FIELDS + PARENT])
+
+
+@inner
+def follow_on(
+    nodes: Ints, links: Ints, weights: Floats, r: Floats, b: Floats, rate: float, pools: Floats, stack: Ints, flows: Floats
+) -> None:
+    """Find what directly follows an activity in its own pool, and what that finds there.
+
+    Whoever was in front of it then has moved on too, and is in front again if what follows is in the same pool; whoever
+    came since from elsewhere is in front as well. A pool's columns: 4 the work that those in it come back with, 5 the
+    work that comes back per case.
+    """
+    pools[:, 4:] = 0.0
+    for number in range(len(nodes)):
+        b[number * FIELDS + AGAIN] = b[number * FIELDS + SINCE] = 0.0
+    for one in range(len(nodes)):
+        if nodes[one, 0] != ACTIVITY or r[nodes[one, 1] * COLUMNS + POOL] < 0:
+            continue
+        here, mine = one * FIELDS, nodes[one, 1] * COLUMNS
+        pool, lasts = int(r[mine + POOL]), b[here + WAIT] + r[mine + SERVICE]
+        top = followers(nodes, links, weights, b, one, stack, flows)
+        while top > 0:
+            top -= 1
+            node, flow = stack[top], flows[top]
+            kind, detail, first, count = nodes[node]
+            if kind == ACTIVITY:
+                its = detail * COLUMNS
+                if r[its + POOL] == pool and r[its + DELAY] == 0:
+                    often = b[here + VISITS] * flow
+                    b[node * FIELDS + AGAIN] += often
+                    b[node * FIELDS + SINCE] += often * lasts
+                    pools[pool, 4] += rate * often * lasts * r[its + SERVICE]
+                    pools[pool, 5] += often * r[its + SERVICE]
+            elif kind == CHOICE or kind == PARALLEL:
+                for place in range(first, first + count):
+                    stack[top] = links[place]
+                    flows[top] = flow * weights[place] if kind == CHOICE else flow
+                    top += 1
+            elif count > 0 and kind != ORDER:
+                stack[top], flows[top] = links[first], flow
+                top += 1
+
+
+@inner
+def followers(nodes: Ints, links: Ints, weights: Floats, b: Floats, one: int, stack: Ints, flows: Floats) -> int:
+    """What comes after an activity, on the stack with probabilities; how much that is."""
+    top, child, flow = 0, one, b[one * FIELDS + GOES_ON]
+    around = int(b[one * FIELDS + PARENT])
+    while around >= 0 and flow > 0:
+        kind, _, first, count = nodes[around]
+        if kind == SEQUENCE and links[first + count - 1] != child:
+            slot = first
+            while links[slot] != child:
+                slot += 1
+            stack[top], flows[top] = links[slot + 1], flow
+            return top + 1
+        if kind == LOOP:
+            body = links[first] == child
+            target = links[first + 1] if body and nodes[links[first + 1], 0] != SKIP else links[first]
+            stack[top], flows[top] = target, flow * weights[first] if body else flow
+            top += 1
+            flow *= 1 - weights[first] if body else 0.0
+        elif kind == PARALLEL or kind == ORDER or kind == INSTANCES:
+            return top
+        child, around = around, int(b[around * FIELDS + PARENT])
+    return top
+
+
+@inner
+def burden(nodes: Ints, r: Floats, b: Floats, rate: float, pools: Floats, pool: int) -> float:
+    """How much activities that directly follow another of the pool wait beside others; the mean over the work."""
+    inside = 0.0
+    for number in range(len(nodes)):
+        block, row = number * FIELDS, nodes[number, 1] * COLUMNS
+        if nodes[number, 0] == ACTIVITY and r[row + POOL] == pool:
+            often = b[block + VISITS] * b[block + TRIES] * b[block + KEPT]
+            service = r[row + SERVICE]
+            inside += rate * often * (service * b[block + WAIT] + service * service * (1 + r[row + SCV]) / 2)
+    total = 0.0
+    for number in range(len(nodes)):
+        block, row = number * FIELDS, nodes[number, 1] * COLUMNS
+        if nodes[number, 0] == ACTIVITY and r[row + POOL] == pool:
+            b[block + BURDEN] = 1.0
+            often = b[block + VISITS] * b[block + TRIES] * b[block + KEPT]
+            if b[block + AGAIN] > 0 and inside > 0 and often > 0:
+                since = b[block + SINCE] / b[block + AGAIN]
+                found = pools[pool, 4] + since * rate * max(pools[pool, 0] - pools[pool, 5], 0.0)
+                share = min(b[block + AGAIN] / often, 1.0)
+                b[block + BURDEN] = 1 + share * (min(found / inside, 3.0) - 1)
+            total += often * r[row + SERVICE] * b[block + BURDEN]
+    return total / pools[pool, 0]
 
 
 @inner
@@ -617,7 +744,9 @@ def queue(servers: int, load: float, line: Floats) -> None:
 
 
 @inner
-def wait(nodes: Ints, rows: Floats, servers: Ints, rate: float, pools: Floats, blocks: Floats, others: Floats) -> None:
+def wait(
+    nodes: Ints, r: Floats, servers: Ints, rate: float, pools: Floats, b: Floats, others: Floats, turn: int
+) -> None:
     """The wait of every activity. `pools` has load per case, arrivals and second moment per case, and a time scale."""
     most = 1
     for pool in range(len(servers)):
@@ -632,27 +761,31 @@ def wait(nodes: Ints, rows: Floats, servers: Ints, rate: float, pools: Floats, b
         share = rate * load / count
         weighted = ahead = 0.0
         for number in range(len(nodes)):
-            if nodes[number, 0] == ACTIVITY and rows[nodes[number, 1], POOL] == pool:
-                block, row = blocks[number], rows[nodes[number, 1]]
-                ahead_of_it = block[AHEAD] + block[ALIKE]
+            if nodes[number, 0] == ACTIVITY and r[nodes[number, 1] * COLUMNS + POOL] == pool:
+                block, row = number * FIELDS, nodes[number, 1] * COLUMNS
+                ahead_of_it = b[block + AHEAD] + b[block + ALIKE]
                 own = behind_own(line, count, ahead_of_it, others[number])
-                block[AMONG] = own * block[ALIKE] / ahead_of_it if ahead_of_it > 0 else 0.0
-                block[ROOM] = max(count * (1 - share), 1.0)
+                b[block + AMONG] = own * b[block + ALIKE] / ahead_of_it if ahead_of_it > 0 else 0.0
+                b[block + ROOM] = max(count * (1 - share), 1.0)
                 others[number] = own
-                work = block[VISITS] * block[TRIES] * block[KEPT] * row[SERVICE]
+                work = b[block + VISITS] * b[block + TRIES] * b[block + KEPT] * r[row + SERVICE]
                 weighted += work * own
                 ahead += work * ahead_of_it
         # those that come together find all servers busy more often, at most as often as one server would be
         together = 2 * ahead / load
         chance = line[count] + (share - line[count]) * together / (together + count)
-        virtual = chance / (1 - share) * (second / load / (2 * count) + weighted / load)
+        heavy = burden(nodes, r, b, rate, pools, pool) if turn > 0 else 1.0
+        left = max(1 - share * heavy, 0.3 * (1 - share))
+        virtual = chance / left * (second / load / (2 * count) + weighted / load)
         mean = load / arrivals
         pools[pool, 3] = mean / count / (1 - math.sqrt(share)) ** 2
         for number in range(len(nodes)):
-            if nodes[number, 0] == ACTIVITY and rows[nodes[number, 1], POOL] == pool:
-                block = blocks[number]
-                block[WAIT] = virtual + others[number]
-                block[WAIT_VAR] = virtual * virtual * (2 / max(chance, 1e-9) - 1) + others[number] * mean / count
+            if nodes[number, 0] == ACTIVITY and r[nodes[number, 1] * COLUMNS + POOL] == pool:
+                block = number * FIELDS
+                if turn == 0:
+                    b[block + BURDEN] = 1.0
+                b[block + WAIT] = virtual * b[block + BURDEN] + others[number]
+                b[block + WAIT_VAR] = virtual * virtual * (2 / max(chance, 1e-9) - 1) + others[number] * mean / count
 
 
 @inner
@@ -669,26 +802,27 @@ def behind_own(line: Floats, servers: int, ahead: float, work: float) -> float:
 
 
 @inner
-def add_up(nodes: Ints, rows: Floats, pools: Floats, blocks: Floats) -> None:
+def add_up(nodes: Ints, r: Floats, pools: Floats, b: Floats) -> None:
     """What the pools have to do for one case."""
     pools[:, :3] = 0.0
     for number in range(len(nodes)):
-        row = rows[nodes[number, 1]]
-        if nodes[number, 0] == ACTIVITY and row[POOL] >= 0:
-            pool, often = int(row[POOL]), blocks[number, VISITS] * blocks[number, TRIES] * blocks[number, KEPT]
-            pools[pool, 0] += often * row[SERVICE]
+        row = nodes[number, 1] * COLUMNS
+        if nodes[number, 0] == ACTIVITY and r[row + POOL] >= 0:
+            pool, block = int(r[row + POOL]), number * FIELDS
+            often = b[block + VISITS] * b[block + TRIES] * b[block + KEPT]
+            pools[pool, 0] += often * r[row + SERVICE]
             pools[pool, 1] += often
-            pools[pool, 2] += often * row[SERVICE] ** 2 * (1 + row[SCV])
+            pools[pool, 2] += often * r[row + SERVICE] ** 2 * (1 + r[row + SCV])
 
 
 @compiled
 def plain_times(nodes: Ints, links: Ints, weights: Floats, rows: Floats) -> Floats:
     """How long each block takes at mean durations with nobody waiting: when bodies are broken off goes by it."""
-    times = np.zeros(len(nodes))
+    r, times = rows.reshape(-1), np.zeros(len(nodes))
     for number in range(len(nodes)):
         kind, detail, first, count = nodes[number]
         if kind == ACTIVITY:
-            times[number] = rows[detail, SERVICE] + rows[detail, DELAY]
+            times[number] = r[detail * COLUMNS + SERVICE] + r[detail * COLUMNS + DELAY]
         elif kind == SEQUENCE:
             for child in links[first : first + count]:
                 times[number] += times[child]
@@ -728,43 +862,46 @@ def solve(
 
     With a pool overloaded, times are without waiting.
     """
-    blocks, pools, others = np.zeros((len(nodes), FIELDS)), np.zeros((len(servers), 4)), np.zeros(len(nodes))
-    nominal = plain_times(nodes, links, weights, rows)
-    blocks[len(nodes) - 1, PARENT] = -1
+    b, pools, others = np.zeros(len(nodes) * FIELDS), np.zeros((len(servers), 6)), np.zeros(len(nodes))
+    stack, flows = np.zeros(2 * len(nodes), np.int64), np.zeros(2 * len(nodes))
+    nominal, r = plain_times(nodes, links, weights, rows), rows.reshape(-1)
+    b[(len(nodes) - 1) * FIELDS + PARENT] = -1
     for number in range(len(nodes)):
         first, count = nodes[number, 2], nodes[number, 3]
-        blocks[number, LOWEST] = blocks[links[first], LOWEST] if count > 0 else number
-        blocks[number, ROOM] = math.inf
-        if nodes[number, 0] == ACTIVITY and rows[nodes[number, 1], POOL] >= 0:
-            blocks[number, ROOM] = servers[int(rows[nodes[number, 1], POOL])]
+        b[number * FIELDS + LOWEST] = b[links[first] * FIELDS + LOWEST] if count > 0 else number
+        b[number * FIELDS + ROOM] = math.inf
+        if nodes[number, 0] == ACTIVITY and r[nodes[number, 1] * COLUMNS + POOL] >= 0:
+            b[number * FIELDS + ROOM] = servers[int(r[nodes[number, 1] * COLUMNS + POOL])]
         for child in links[first : first + count]:
-            blocks[child, PARENT] = number
+            b[child * FIELDS + PARENT] = number
     for turn in range(ROUNDS + 1):
-        put_together(nodes, links, weights, rows, table, nominal, blocks)
-        spread_out(nodes, links, weights, blocks)
-        kept_work(nodes, links, weights, rows, table, nominal, blocks)
-        add_up(nodes, rows, pools, blocks)
+        put_together(nodes, links, weights, r, table, nominal, b)
+        spread_out(nodes, links, weights, b)
+        kept_work(nodes, links, weights, r, table, nominal, b)
+        add_up(nodes, r, pools, b)
         busiest = 0.0
         for pool in range(len(servers)):
             busiest = max(busiest, rate * pools[pool, 0] / servers[pool])
         if turn == ROUNDS or busiest >= 1:
             break
-        own_case(nodes, links, rows, table, pools, blocks, others)
-        wait(nodes, rows, servers, rate, pools, blocks, others)
-    return results(nodes, rows, rate, blocks), pools
+        own_case(nodes, links, r, table, pools, b, others)
+        if turn > 0:
+            follow_on(nodes, links, weights, r, b, rate, pools, stack, flows)
+        wait(nodes, r, servers, rate, pools, b, others, turn)
+    return results(nodes, r, rate, b), pools
 
 
 @inner
-def results(nodes: Ints, rows: Floats, rate: float, blocks: Floats) -> Floats:
+def results(nodes: Ints, r: Floats, rate: float, b: Floats) -> Floats:
     found = np.zeros(RESULTS)
-    root = blocks[len(nodes) - 1]
-    found[CYCLE], found[COMPLETED] = root[MEAN], root[GOES_ON]
+    root = (len(nodes) - 1) * FIELDS
+    found[CYCLE], found[COMPLETED] = b[root + MEAN], b[root + GOES_ON]
     for number in range(len(nodes)):
         if nodes[number, 0] == ACTIVITY:
-            row, block = rows[nodes[number, 1]], blocks[number]
-            often = block[VISITS] * block[TRIES] * block[KEPT]
-            found[WAITING] += often * block[WAIT]
-            found[SPENT] += often * row[COST]
-            found[CORES] += rate * often * row[SERVICE] * row[CPU]
-            found[BYTES] += rate * often * row[SERVICE] * row[MEMORY]
+            row, block = nodes[number, 1] * COLUMNS, number * FIELDS
+            often = b[block + VISITS] * b[block + TRIES] * b[block + KEPT]
+            found[WAITING] += often * b[block + WAIT]
+            found[SPENT] += often * r[row + COST]
+            found[CORES] += rate * often * r[row + SERVICE] * r[row + CPU]
+            found[BYTES] += rate * often * r[row + SERVICE] * r[row + MEMORY]
     return found

@@ -291,9 +291,10 @@ def confidence(values: Floats, batches: int | None = None) -> tuple[float, float
 
 def queue_lengths(tries: Sequence[Try], pool: str) -> list[tuple[float, int]]:
     """How many wait for a pool, each time that changes."""
-    steps = sorted([(t.ready, 1) for t in tries if t.pool == pool] + [(t.start, -1) for t in tries if t.pool == pool])
+    mine = [one for one in tries if one.pool == pool]
+    steps = sorted([(one.ready, 0) for one in mine] + [(one.start, 1) for one in mine])
     waiting, found = 0, []
-    for time, change in steps:
-        waiting += change
+    for time, starts in steps:
+        waiting += -1 if starts else 1
         found.append((time, waiting))
     return found

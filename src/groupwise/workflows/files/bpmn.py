@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from groupwise.workflows.files.bpmn_reader import read
+from groupwise.workflows.files.bpmn_words import BPMN
 from groupwise.workflows.files.bpmn_writer import write
 from groupwise.workflows.files.formats import Format
 
 FORMAT = Format(
-    "bpmn", "BPMN 2.0", (".bpmn", ".bpmn2", ".bpmn20.xml", ".xml"), lambda head: b"BPMN/20100524" in head, read, write
+    "bpmn",
+    "BPMN 2.0",
+    (".bpmn", ".bpmn2", ".bpmn20.xml", ".xml"),
+    lambda head: b"BPMN/20100524" in head,
+    read,
+    write,
+    namespaces=(BPMN,),
 )

@@ -9,20 +9,24 @@ from groupwise.workflows.elements import Element, first
 from groupwise.workflows.files.bpmn_wiring import Wiring
 from groupwise.workflows.files.bpmn_words import BPMN, LANES, OWN, el
 from groupwise.workflows.files.names import free_name
+from groupwise.workflows.graph import Graph
 
 
-def lanes_of(wiring: Wiring) -> list[Element]:
-    """The lanes there were with their members; without any, new ones for the pools there are."""
+def lanes_of(wiring: Wiring, inner: Iterable[tuple[Graph, dict[str, str]]], embedded: bool) -> list[Element]:
+    """The lanes there were with their members, those of `inner` graphs too; without any, new ones for the pools.
+
+    An embedded process stands in the lanes of what it is embedded in, unless it has its own.
+    """
     carried = [e for e in wiring.graph.extras if e.name == "laneSet" and e.namespace == BPMN]
     members: dict[str, list[str]] = {}
-    for node in wiring.graph.nodes:
-        if node.id not in wiring.added and node.id not in wiring.places:
+    for graph, ids in ((wiring.graph, wiring.ids), *inner):
+        for node in graph.nodes:
             lane = first(node.extras, "lane", OWN)
             key = lane.text if lane is not None else node.handling.pool
-            if key:
-                members.setdefault(key, []).append(wiring.ids[node.id])
+            if key and node.id not in wiring.places and first(node.extras, "added", OWN) is None:
+                members.setdefault(key, []).append(ids[node.id])
     written = [_filled(lanes, members) for lanes in carried]
-    if members and not carried:
+    if members and not carried and not embedded:
         new = [
             el("lane", *_members(names), id=free_name(f"lane_{pool}", wiring.taken), name=pool)
             for pool, names in members.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -39,6 +39,7 @@ class File(Protocol):
     """What a process needs of the file it is written to."""
 
     taken: set[str]
+    graphs: dict[str, Graph]
     ids: dict[str, dict[str, str]]
     processes: dict[str, str]
     embedded: set[str]
@@ -63,7 +64,16 @@ class Process:
         kept = [e for name in (*AMONG, *TASKS, *CALLS) for e in named(extras, name, BPMN)]
         before = [e for name in BEFORE for e in named(extras, name, BPMN)]
         after = [e for name in (*ARTIFACTS, *ROLES) for e in named(extras, name, BPMN)]
-        return [*before, *lanes_of(self.wiring), *nodes, *kept, *flows, *after]
+        inner = [(graph, self.file.ids[graph.name]) for graph in self._embedded(self.graph)]
+        lanes = lanes_of(self.wiring, inner, self.graph.name in self.file.embedded)
+        return [*before, *lanes, *nodes, *kept, *flows, *after]
+
+    def _embedded(self, graph: Graph) -> Iterator[Graph]:
+        """The graphs that are written inside this one."""
+        for node in graph.nodes:
+            if node.calls in self.file.embedded:
+                yield self.file.graphs[node.calls]
+                yield from self._embedded(self.file.graphs[node.calls])
 
     def _level(self, names: Sequence[str]) -> tuple[list[Element], list[Element]]:
         """The nodes and the flows among `names`, with sub-processes for the guarded bodies in them."""

@@ -52,6 +52,12 @@ class _File:
         self.processes = {one.get("id"): one for one in root.all("process")}
         self.defaults = {e.get("id"): e.get("default") for e in root.walk() if e.namespace == BPMN and e.get("default")}
         self.flows = self._flows()
+        self.lanes = {
+            member.text.strip(): (lane.get("id"), lane.get("name") or lane.get("id"))
+            for lane in root.walk()
+            if lane.name == "lane" and lane.namespace == BPMN
+            for member in lane.all("flowNodeRef")
+        }
         self._refuse_double_ids()
 
     def _flows(self) -> dict[str, list[Element]]:

@@ -47,7 +47,8 @@ class File(Protocol):
     """What a process needs of the file it is read from.
 
     `names` has the id in the model for every id in the file, `titles` the graph of every process, `defaults` the flow
-    that an element prefers, and `flows` those of every process and sub-process.
+    that an element prefers, `flows` those of every process and sub-process, and `lanes` the id and the name of the lane
+    that an element stands in.
     """
 
     notes: list[str]
@@ -55,6 +56,7 @@ class File(Protocol):
     titles: dict[str, str]
     defaults: dict[str, str]
     flows: dict[str, list[Element]]
+    lanes: dict[str, tuple[str, str]]
 
     def drawing(self, part: Element) -> tuple[Element, ...]: ...
 
@@ -67,13 +69,10 @@ class Scope:
     def __init__(self, file: File, element: Element) -> None:
         self.file, self.element, self.sketch = file, element, Sketch()
         self.extras: list[Element] = []
-        self.lanes: dict[str, tuple[str, str]] = {}
         self.belongs: list[tuple[Element, str]] = []
 
     def fill(self, element: Element) -> tuple[str, str]:
         """Put the content of a process into the sketch; the first and the last node if it is a guarded body."""
-        for lanes in element.all("laneSet"):
-            self._lanes(lanes)
         here: list[str] = []
         whole = element.name == "process"
         for part in element.parts:
@@ -100,13 +99,6 @@ class Scope:
         for part, owner in self.belongs:
             if owner not in self.sketch.nodes:
                 raise refuse(part, f"<{part.name}> {part.get('id')!r} belongs to {owner!r}, which does not exist")
-
-    def _lanes(self, lanes: Element) -> None:
-        for lane in lanes.all("lane"):
-            for member in lane.all("flowNodeRef"):
-                self.lanes[member.text.strip()] = (lane.get("id"), lane.get("name") or lane.get("id"))
-            for inner in lane.all("childLaneSet"):
-                self._lanes(inner)
 
     def _ends_of_body(self, element: Element, here: list[str]) -> tuple[str, str]:
         """Take the start and the end of a guarded body away: it begins and ends with its own nodes."""
@@ -145,8 +137,9 @@ class Scope:
             node = self._activity(node, part)
         extras = (*self._self(node, part), *self._lane(node), *self.file.drawing(part))
         self.sketch.nodes[name] = replace(node, extras=extras)
-        if values.get("join") or values.get("split"):
-            self.sketch.rules[name] = {side: values[side] for side in ("join", "split") if side in values}
+        rules = {side: values[side] for side in ("join", "split") if values.get(side) in ("and", "or", "xor")}
+        if rules:
+            self.sketch.rules[name] = rules
         if noted(part, "part") is not None:
             marks = values_of(part, "part")
             self.sketch.parts[name] = (marks.get("of", ""), marks.get("side", ""))
@@ -205,8 +198,13 @@ class Scope:
             if loop.get("isSequential") == "true":
                 self.file.notes.append(f"{place(loop)}the instances of {node.id!r} come one after the other")
         values = values_of(part, "handling")
-        if not values and noted(part, "node") is None and node.id in self.lanes and part.name not in ("subProcess",):
-            values = {"pool": self.lanes[node.id][1]}
+        if (
+            not values
+            and noted(part, "node") is None
+            and node.id in self.file.lanes
+            and part.name not in ("subProcess",)
+        ):
+            values = {"pool": self.file.lanes[node.id][1]}
         try:
             return replace(node, calls=calls, handling=handling_of(values), copies=copies_of(part))
         except (ConfigError, KeyError, ValueError) as error:
@@ -230,9 +228,9 @@ class Scope:
         return () if plain else (Element(part.tag, attributes, "", tuple(map(normal, children))),)
 
     def _lane(self, node: Node) -> tuple[Element, ...]:
-        if node.id not in self.lanes or node.handling.pool == self.lanes[node.id][1]:
+        if node.id not in self.file.lanes or node.handling.pool == self.file.lanes[node.id][1]:
             return ()
-        return (Element(f"{{{OWN}}}lane", text=self.lanes[node.id][0]),)
+        return (Element(f"{{{OWN}}}lane", text=self.file.lanes[node.id][0]),)
 
     # Flows
 

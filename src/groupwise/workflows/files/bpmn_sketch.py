@@ -24,7 +24,11 @@ class Region:
 
 @dataclass(slots=True)
 class Sketch:
-    """Ids are those of the file; `order` of flows is kept. `gates` are gateways and the rule they follow."""
+    """Nodes and flows by the ids of the file.
+
+    `gates` are gateways and the rule they follow, `parts` those written only for the join or split of a node, `rules`
+    noted joins and splits, `attached` boundary events and their owners, `repeats` activities with loop characteristics.
+    """
 
     nodes: dict[str, Node] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)

@@ -6,6 +6,7 @@ document and yields bytes, or raises `CannotExpress`, which names the element th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -16,6 +17,9 @@ from groupwise.workflows.blocks import Design, DesignError
 from groupwise.workflows.document import Document, document_of
 
 LARGEST = 64 << 20
+# Extras that only say how a file is drawn or written.
+DRAWN = ("container", "vertex", "flow", "net", "layout", "decomposesTo", "definitions", "process", "sequenceFlow")
+UNSEEN = ("http://www.omg.org/spec/BPMN/20100524/DI", "urn:groupwise:workflow")
 # One module each. A suffix that several share (.xml, .json, .yaml) is decided by content.
 MODULES: tuple[str, ...] = (
     "yawl",
@@ -46,7 +50,10 @@ class BadFile(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`suffixes` are its own; `fits` tells from the first bytes of a file whether it is of this format."""
+    """`suffixes` are its own; `fits` tells from the first bytes of a file whether it is of this format.
+
+    `namespaces` are those of the extras it writes.
+    """
 
     name: str
     title: str
@@ -54,6 +61,7 @@ class Format:
     fits: Callable[[bytes], bool] = lambda head: False
     read: Callable[[bytes], Document] | None = None
     write: Callable[[Document], bytes] | None = None
+    namespaces: tuple[str, ...] = ()
 
 
 def formats() -> dict[str, Format]:
@@ -99,12 +107,27 @@ def read_workflow(path: str | Path, format: str | None = None) -> Document:
         raise BadFile(f"{path}: {error.message}", hint=error.hint) from error
 
 
-def write_workflow(workflow: Document | Design, path: str | Path, format: str | None = None) -> None:
-    """Write the workflow to a file in the format of its suffix, or in `format`."""
+def write_workflow(workflow: Document | Design, path: str | Path, format: str | None = None) -> tuple[str, ...]:
+    """Write the workflow to a file in the format of its suffix, or in `format`; what of its extras was left out."""
     path = Path(path)
     found = find_format(path, name=format)
     if found.write is None:
         raise CannotExpress(f"{path}: {found.title} is read and not written")
-    content = found.write(workflow if isinstance(workflow, Document) else document_of(workflow))
+    document = workflow if isinstance(workflow, Document) else document_of(workflow)
+    content = found.write(document)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
+    return left_out(document, found)
+
+
+def left_out(document: Document, format_: Format) -> tuple[str, ...]:
+    """What a document keeps from its file and another format has no place for; drawings are made anew."""
+    extras = [*document.extras]
+    for graph in document.graphs:
+        extras += graph.extras
+        extras += [e for node in graph.nodes for e in node.extras]
+        extras += [e for flow in graph.flows for e in flow.extras]
+    known = (*format_.namespaces, *UNSEEN)
+    counts = Counter(e.name for e in extras if e.namespace not in known and e.name not in DRAWN)
+    said = [f"{name} ({number})" for name, number in counts.most_common()]
+    return (f"left out, for {format_.title} has no place for it: {', '.join(said)}",) if said else ()

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from groupwise.workflows.files.formats import Format
 from groupwise.workflows.files.yawl_reader import read
+from groupwise.workflows.files.yawl_words import XS, YAWL
 from groupwise.workflows.files.yawl_writer import write
 
-FORMAT = Format("yawl", "YAWL 4.0", (".yawl", ".ywl", ".xml"), lambda head: b"specificationSet" in head, read, write)
+FORMAT = Format(
+    "yawl",
+    "YAWL 4.0",
+    (".yawl", ".ywl", ".xml"),
+    lambda head: b"specificationSet" in head,
+    read,
+    write,
+    namespaces=(YAWL, XS),
+)

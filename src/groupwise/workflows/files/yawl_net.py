@@ -21,6 +21,7 @@ from groupwise.workflows.files.yawl_words import (
     Route,
     el,
     instance_input,
+    item_parameter,
     items_variable,
     numbers_of,
     pool_of,
@@ -96,8 +97,14 @@ class Net:
         found = [(name, part, part.find("decomposesTo")) for name, part in self.elements.items()]
         return [(name, named, _several(part)) for name, part, named in found if named is not None]
 
-    def graph(self, spare: set[str]) -> Graph:
-        usual: list[Element] = []
+    def called_for_each(self) -> set[str]:
+        """The decompositions that tasks of this net carry out once for every item."""
+        tasks = [part for part in self.control.parts if part.find("miDataInput") == instance_input(self.id)]
+        return {named.get("id") for part in tasks if (named := part.find("decomposesTo")) is not None}
+
+    def graph(self, spare: set[str], each: set[str]) -> Graph:
+        """The graph of the net; `spare` gateways are not kept, and nets of `each` are carried out for every item."""
+        usual: list[Element] = [item_parameter()] if self.id in each else []
         flows: list[Flow] = []
         for name, part in self.elements.items():
             ways, variable = self._flows(name, part)

@@ -64,7 +64,8 @@ class _Specification:
         order = self._root_first()
         nets = [Net(self.nets[name], self.nets, self.notes) for name in order]
         spare = self._spare_gateways(nets)
-        graphs = [net.graph(spare) for net in nets]
+        each = {name for net in nets for name in net.called_for_each()}
+        graphs = [net.graph(spare, each) for net in nets]
         known = nets[0].known
         requirements, servers = self._known_parts(nets[0])
         names = {net.own.get("id"): str(net.known.get("name", net.own.get("id"))) for net in nets}

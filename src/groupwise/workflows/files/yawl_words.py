@@ -96,6 +96,11 @@ def items_variable() -> Element:
     return variable("localVariable", "items", "<item/>")
 
 
+def item_parameter() -> Element:
+    """What a net or gateway gets that is carried out once for every item."""
+    return variable("inputParam", "item")
+
+
 def variable(kind: str, name: str, value: str = "") -> Element:
     typed = (el("name", text=name), el("type", text="string"), el("namespace", text=XS))
     return el(kind, el("index", text="0"), *typed, *([el("initialValue", text=value)] if value else []))
@@ -110,7 +115,7 @@ def gateway_id(task: str, several: bool) -> str:
 
 def gateway(name: str, several: bool) -> Element:
     """The decomposition of a task that people do."""
-    item = (variable("inputParam", "item"),) if several else ()
+    item = (item_parameter(),) if several else ()
     attributes = (("id", name), (TYPE, GATEWAY))
     return Element(f"{{{YAWL}}}decomposition", attributes, "", (*item, el("externalInteraction", text="manual")))
 

@@ -27,6 +27,7 @@ from groupwise.workflows.files.yawl_words import (
     gateway_id,
     instance_input,
     is_several,
+    item_parameter,
     items_variable,
     plain_meta_data,
     routes,
@@ -63,6 +64,12 @@ class _Specification:
         taken = set(self.gateways)
         self.nets = xml_names([graph.name for graph in document.graphs], taken)
         self.taken = taken
+        self.each = {
+            node.calls
+            for graph in document.graphs
+            for node in graph.nodes
+            if node.calls and is_several(node) and first(node.extras, "miDataInput", YAWL) is None
+        }
         self.uri = xml_name(document.name)
 
     def root(self) -> Element:
@@ -108,18 +115,26 @@ class _Net:
         control = el("processControlElements", self._element(graph.start), *middle, self._element(graph.end))
         extras = graph.extras
         parts = [*named(extras, "name", YAWL), *_documentation(graph.documentation)]
-        parts += [e for name in ("inputParam", "outputParam", "logPredicate") for e in named(extras, name, YAWL)]
+        parts += self._parameters()
+        parts += [e for name in ("outputParam", "logPredicate") for e in named(extras, name, YAWL)]
         parts += self._variables()
         parts += [control, *named(extras, "externalDataGateway", YAWL)]
         root = (("isRootNet", "true"),) if graph is self.specification.document.root else ()
         return Element(f"{{{YAWL}}}decomposition", (("id", self.id), *root, (TYPE, NET)), "", tuple(parts))
+
+    def _parameters(self) -> list[Element]:
+        """What the net gets; its item, where it is carried out once for every item."""
+        carried = list(named(self.graph.extras, "inputParam", YAWL))
+        names = {e.says("name") for e in (*carried, *named(self.graph.extras, "localVariable", YAWL))}
+        wanted = self.graph.name in self.specification.each and "item" not in names
+        return [*carried, item_parameter()] if wanted else carried
 
     def _variables(self) -> list[Element]:
         carried = list(named(self.graph.extras, "localVariable", YAWL))
         if any(is_several(node) and first(node.extras, "miDataInput", YAWL) is None for node in self.graph.nodes):
             self.variables.append(items_variable())
         known = self._knowledge()
-        taken = {e.says("name") for e in (*carried, *named(self.graph.extras, "inputParam", YAWL))}
+        taken = {e.says("name") for e in (*carried, *self._parameters())}
         new = [one for one in self.variables if one.says("name") not in taken]
         if known:
             noted = variable("localVariable", free_name(KNOWLEDGE, taken), to_text(known))

@@ -117,6 +117,7 @@ class Score:
 # The value (None: the requirements tell nothing of it), its share, and the reference of its scale.
 Measured: TypeAlias = tuple[float | None, float, float]
 NOTHING: Measured = (None, 0.0, 0.0)
+COVERAGE = next(place for place, n in enumerate(BY_GROUP["structure"]) if MEASURES[n].name == "path coverage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +189,13 @@ class Scorer:
         if broken:
             return Score(0.0, (0.0,) * len(GROUPS), self.weights, broken=tuple(broken), performance=performance)
         assert performance is not None
+        structure, maintainability = self._shape(design, found)
+        done = self._done(performance) * structure[COVERAGE][1]
         by_group = (
-            self._performance(design, found, performance),
-            *self._shape(design, found),
-            self._resources(design, performance),
+            self._performance(design, found, performance, done),
+            structure,
+            maintainability,
+            self._resources(design, performance, done),
         )
         groups = tuple([_mean(measured) for measured in by_group])
         measured = tuple(itertools.chain.from_iterable(by_group))
@@ -201,20 +205,24 @@ class Scorer:
         late = self.rules.late(math.inf if self._overrun(performance) else performance.cycle_time)
         return [late] if late else []
 
-    def _performance(self, design: Design, found: Anatomy, performance: Performance) -> list[Measured]:
-        """Time and throughput count cases that are done: giving up early is no way to be fast."""
+    def _done(self, performance: Performance) -> float:
+        """Of the cases that could be completed, the share that is."""
+        possible = self.references.completed
+        return min(1.0, performance.completed / possible) if possible else 1.0
+
+    def _performance(self, design: Design, found: Anatomy, performance: Performance, done: float) -> list[Measured]:
+        """Time, memory and throughput count for the share of work that is `done`: to give up is no way to be fast."""
         best = self.references
-        reliable = min(1.0, performance.completed / best.completed) if best.completed else 1.0
         rate, time = performance.throughput, math.inf if self._overrun(performance) else performance.cycle_time
         held = performance.memory / rate if rate > 0 else math.inf
         cores = self._cores(design, found) if self.machines else 0.0
         loaded = performance.cpu / cores if cores else None
-        done = min(1.0, rate * reliable / best.throughput) if best.throughput else 1.0
+        passed = min(1.0, rate / best.throughput) if best.throughput else 1.0
         return [
-            (time, reliable * at_least(best.cycle_time, time), best.cycle_time),
-            (held, at_least(best.memory, held), best.memory) if best.memory else NOTHING,
+            (time, done * at_least(best.cycle_time, time), best.cycle_time),
+            (held, done * at_least(best.memory, held), best.memory) if best.memory else NOTHING,
             (loaded, share_of(loaded), 1.0) if loaded is not None else NOTHING,
-            (rate, done, best.throughput),
+            (rate, done * passed, best.throughput),
         ]
 
     def _cores(self, design: Design, found: Anatomy) -> float:
@@ -264,7 +272,7 @@ class Scorer:
         waiting = performance.waiting * performance.throughput
         return waiting / (waiting + working) if waiting > 0 else 0.0
 
-    def _resources(self, design: Design, performance: Performance) -> list[Measured]:
+    def _resources(self, design: Design, performance: Performance, done: float) -> list[Measured]:
         best, loads = self.references, performance.utilisation
         staff = {**self.least, **dict(design.servers)}
         working, full, servers = 0.0, 0.0, 0
@@ -277,7 +285,7 @@ class Scorer:
         waits = self._waits(performance, working)
         return [
             (load, busy(load), 0.8) if load is not None else NOTHING,
-            (performance.cost, at_least(best.cost, performance.cost), best.cost) if best.cost else NOTHING,
+            (performance.cost, done * at_least(best.cost, performance.cost), best.cost) if best.cost else NOTHING,
             (full, share_of(1 - full), 0.0) if servers else NOTHING,
             (waits, share_of(1 - waits), 0.0) if servers else NOTHING,
         ]
