@@ -120,10 +120,19 @@ def by_xml_schema(path: str) -> Callable[[bytes], list[str]]:
     return mistakes
 
 
-def by_our_schema(content: bytes) -> list[str]:
+@cache
+def our_validator() -> Any:
     from jsonschema import Draft202012Validator
 
-    return [error.message for error in Draft202012Validator(own_schema()).iter_errors(json.loads(content))]
+    return Draft202012Validator(own_schema())
+
+
+def by_our_schema(content: bytes) -> list[str]:
+    return [error.message for error in our_validator().iter_errors(json.loads(content))]
+
+
+def load_yaml(content: bytes) -> Any:
+    return yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def by_python(content: bytes) -> list[str]:
@@ -148,8 +157,8 @@ TRIALS = {
     "pnml": Trial(nets, by_structure),
     "json": Trial(anything, by_our_schema),
     "mermaid": Trial(anything, by_nothing),
-    "actions": Trial(steps(retries=False, timed=False), by_json_schema(ACTIONS, yaml.safe_load)),
-    "argo": Trial(steps(retries=True, timed=False), by_json_schema(ARGO, yaml.safe_load)),
+    "actions": Trial(steps(retries=False, timed=False), by_json_schema(ACTIONS, load_yaml)),
+    "argo": Trial(steps(retries=True, timed=False), by_json_schema(ARGO, load_yaml)),
     "airflow": Trial(steps(retries=True, timed=False), by_python),
     "wfcommons": Trial(steps(retries=False, timed=True), by_json_schema(WFFORMAT, json.loads)),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -73,7 +73,7 @@ def draw(document: Document, design: Design, asked: Requirements, seed: int, fol
     encoded = encode(design, asked)
     tries = simulate_events(encoded, TRACED, seed, trace=TRACED).trace
     servers = dict(zip(asked.pools, map(int, encoded.servers), strict=True))
-    return write_figures(document, tries, servers, folder)
+    return write_figures(replace(document, requirements=asked), tries, servers, folder)
 
 
 def show(found: Performance, broken: list[Violation]) -> None:

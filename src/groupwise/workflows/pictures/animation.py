@@ -8,8 +8,9 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import replace
+from math import sqrt
 
-from PIL import Image, ImageDraw
+from PIL import Image, ImageColor, ImageDraw
 
 from groupwise.errors import ConfigError
 from groupwise.workflows.document import Document
@@ -27,7 +28,9 @@ COLOURS = ("#2f6fb3", "#c2571a", "#2e8b57", "#8e44ad", "#b8860b", "#c0392b", "#1
 RADIUS = 5.5
 FOOT = 34.0
 MOST_FRAMES = 600
-WIDEST_GIF = 1600.0
+WIDEST_GIF, LARGEST_GIF = 1600.0, 1.5e6
+PAPER_COLOURS = 200
+WHITE = "#ffffff"
 
 
 def animation_svg(document: Document, tries: Sequence[Try], *, seconds: float = 30.0, most: int = MOST) -> str:
@@ -86,13 +89,9 @@ def animation_gif(
             f"{seconds:g} s of {rate} pictures each are {count}, and a GIF may have {MOST_FRAMES}",
             hint="Take fewer seconds or a lower rate.",
         )
-    scale = min(1.0, WIDEST_GIF / drawn.width)
-    paper = Image.open(io.BytesIO(png_of(drawn, scale=scale))).convert("RGB")
-    palette = _with_colours(paper).quantize(128)
-    frames = [
-        _frame(paper, found, number / (count - 1), scale).quantize(palette=palette, dither=Image.Dither.NONE)
-        for number in range(count)
-    ]
+    scale = min(1.0, WIDEST_GIF / drawn.width, sqrt(LARGEST_GIF / (drawn.width * drawn.height)))
+    paper = _with_palette(Image.open(io.BytesIO(png_of(drawn, scale=scale))).convert("RGB"))
+    frames = [_frame(paper, found, number / (count - 1), scale) for number in range(count)]
     buffer = io.BytesIO()
     frames[0].save(
         buffer, "GIF", save_all=True, append_images=frames[1:], duration=round(1000 / rate), loop=0, optimize=False
@@ -100,25 +99,28 @@ def animation_gif(
     return buffer.getvalue()
 
 
-def _with_colours(paper: Image.Image) -> Image.Image:
-    """The paper with a patch of every token's colour, so that the palette has them."""
-    copy = paper.copy()
-    draw = ImageDraw.Draw(copy)
-    for number, colour in enumerate(COLOURS):
-        draw.rectangle((number * 20, 0, number * 20 + 19, 40), fill=colour)
-    return copy
+def _with_palette(paper: Image.Image) -> Image.Image:
+    """The paper in a palette that ends with the colours of tokens and bar."""
+    reduced = paper.quantize(PAPER_COLOURS, dither=Image.Dither.NONE)
+    palette = (reduced.getpalette() or [])[: 3 * PAPER_COLOURS]
+    palette += [0] * (3 * PAPER_COLOURS - len(palette))
+    for colour in (*COLOURS, WHITE, QUIET[0]):
+        palette += ImageColor.getrgb(colour)
+    reduced.putpalette(palette)
+    return reduced
 
 
 def _frame(paper: Image.Image, found: Sequence[Journey], moment: float, scale: float) -> Image.Image:
+    """One picture; colours are places in its palette."""
     frame = paper.copy()
     draw = ImageDraw.Draw(frame)
-    radius = RADIUS * scale
+    radius, white = RADIUS * scale, PAPER_COLOURS + len(COLOURS)
     for journey in found:
         place = journey.at(moment)
         if place is not None:
             x, y = place[0] * scale, place[1] * scale
-            colour = COLOURS[journey.case % len(COLOURS)]
-            draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour, outline="#ffffff")
+            colour = PAPER_COLOURS + journey.case % len(COLOURS)
+            draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour, outline=white)
     left, right = MARGIN * scale, frame.width - MARGIN * scale
-    draw.rectangle((left, frame.height - 12, left + (right - left) * moment, frame.height - 10), fill=QUIET[0])
+    draw.rectangle((left, frame.height - 12, left + (right - left) * moment, frame.height - 10), fill=white + 1)
     return frame
