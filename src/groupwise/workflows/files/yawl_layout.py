@@ -119,18 +119,21 @@ def _flow(flow: Flow, ids: dict[str, str]) -> Element:
 
 
 def attach_layout(
-    document: Document, layout: Element, uri: str, ids: list[dict[str, str]]
+    document: Document, layout: Element, uri: str, nets: list[str], ids: list[dict[str, str]]
 ) -> tuple[Document, list[str]]:
-    """The document with what the layout says of each node and flow, and what it says of things that do not exist."""
+    """The document with what the layout says of each node and flow, and what it says of things that do not exist.
+
+    `nets` are the ids of the graphs in the file, and `ids` have the id in the model for every id of a node in the file.
+    """
     own = next((one for one in layout.all("specification") if one.get("id") == uri), None)
     if own is None:
         return document, [f"{place(layout)}the layout is left out: it draws no specification {uri!r}"]
-    if _is_ours(document, layout, own, uri, ids):
+    if _is_ours(document, layout, uri, nets, ids):
         return document, []
     by_net = {one.get("id"): one for one in own.all("net")}
     notes: list[str] = []
     graphs = []
-    for graph, net, names in zip(document.graphs, _net_ids(document, own, ids), ids, strict=True):
+    for graph, net, names in zip(document.graphs, nets, ids, strict=True):
         drawn = by_net.pop(net, None)
         graphs.append(graph if drawn is None else _attach(graph, drawn, names, notes))
     notes += [f"{place(one)}the layout of {name!r} is left out: there is no such net" for name, one in by_net.items()]
@@ -141,21 +144,13 @@ def attach_layout(
     return replace(document, graphs=tuple(graphs), extras=(*document.extras, frame)), notes
 
 
-def _net_ids(document: Document, own: Element, ids: list[dict[str, str]]) -> list[str]:
-    from groupwise.workflows.files.names import xml_names
-
-    present = {one.get("id") for one in own.all("net")}
-    written = xml_names([graph.name for graph in document.graphs])
-    return [graph.name if graph.name in present else written[graph.name] for graph in document.graphs]
-
-
-def _is_ours(document: Document, layout: Element, own: Element, uri: str, ids: list[dict[str, str]]) -> bool:
+def _is_ours(document: Document, layout: Element, uri: str, nets: list[str], ids: list[dict[str, str]]) -> bool:
     """Whether this is the layout that would be made anyway."""
     locale = layout.find("locale")
     if locale is None or (locale.get("language"), locale.get("country")) != LOCALE:
         return False
     written = [{new: old for old, new in names.items()} for names in ids]
-    return layout_of(document, uri, _net_ids(document, own, ids), written) == layout
+    return layout_of(document, uri, nets, written) == layout
 
 
 def _attach(graph: Graph, drawn: Element, names: dict[str, str], notes: list[str]) -> Graph:

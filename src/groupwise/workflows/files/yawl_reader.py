@@ -77,7 +77,8 @@ class _Specification:
         document = Document(name, tuple(graphs), requirements, servers, extras=tuple(extras))
         layout = self.root.find("layout")
         if layout is not None:
-            document, more = attach_layout(document, layout, self.own.get("uri"), [net.names for net in nets])
+            ids = [net.names for net in nets]
+            document, more = attach_layout(document, layout, self.own.get("uri"), order, ids)
             self.notes += more
         return replace(document, notes=tuple(self.notes))
 
