@@ -51,7 +51,7 @@ def error_of(number: int, cases: int) -> dict[str, Any]:
 
 
 def edited(rng: random.Random, design: Design) -> Design:
-    """One block changed: its parts in another order, sequential instead of parallel or the other way; or other staff."""
+    """One block changed: its parts in another order, sequential for parallel or the other way; or other staff."""
     blocks = [block for block in walk(design.root) if isinstance(block, Sequence | Parallel)]
     staff = design.servers
     if not blocks or rng.random() < 0.3:
@@ -73,14 +73,18 @@ def edited(rng: random.Random, design: Design) -> Design:
 def rank_correlation(group: int, members: int, cases: int) -> float | None:
     rng, design, requirements = world(f"groups/{group}")
     designs = [design]
-    while len(designs) < members:
-        designs.append(edited(rng, rng.choice(designs)))
+    for _ in range(50 * members):
+        other = edited(rng, rng.choice(designs))
+        if other not in designs and len(designs) < members:
+            designs.append(other)
     pairs = []
     for member in designs:
         formula = evaluate(member, requirements, "analytic")
         if formula.valid:
             simulated = evaluate(member, requirements, "simulation", seed=group, cases=cases)
             pairs.append((formula.cycle_time, simulated.cycle_time))
+    if len(pairs) < members // 2:
+        return None
     ranks = np.argsort(np.argsort(np.array(pairs), axis=0, kind="stable"), axis=0)
     spread = np.ptp([simulated for _, simulated in pairs]) / pairs[0][1]
     if spread < 0.02:  # all as good as equal: there is nothing to rank

@@ -67,9 +67,9 @@ def obeys(work: Work, found: Schedule) -> bool:
             return False
     for one in found.placed:
         for other in found.placed:
-            if one.machine == other.machine >= 0 and one.task < other.task:
-                if one.start < other.end - 1e-9 and other.start < one.end - 1e-9:
-                    return False
+            same = one.machine == other.machine >= 0 and one.task < other.task
+            if same and one.start < other.end - 1e-9 and other.start < one.end - 1e-9:
+                return False
     return len(placed) == len(work.names)
 
 
@@ -92,8 +92,8 @@ def test_a_schedule_is_the_simulation_of_fixed_durations(seed: int) -> None:
     requirements = parse_requirements({
         "name": "run",
         "activities": {
-            a.name: {"duration": {"kind": "fixed", "mean": rng.uniform(1, 9)}, "pools": rng.sample(pools, rng.randint(0, 1)),
-                     "cpu": rng.uniform(0, 2), "cost": 1.0}
+            a.name: {"duration": {"kind": "fixed", "mean": rng.uniform(1, 9)},
+                     "pools": rng.sample(pools, rng.randint(0, 1)), "cpu": rng.uniform(0, 2), "cost": 1.0}
             for a in activities(block)
         },
         "pools": {pool: {"most": 3, "wage": 0.5} for pool in pools},

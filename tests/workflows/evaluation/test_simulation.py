@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -231,7 +232,7 @@ def test_a_trace_is_a_possible_history() -> None:
             assert one.server == -1
     for times in by_server.values():
         times.sort()
-        assert all(end <= start for (_, end), (start, _) in zip(times, times[1:], strict=False))
+        assert all(end <= start for (_, end), (start, _) in pairwise(times))
     lengths = queue_lengths(found.trace, "p")
     assert min(length for _, length in lengths) >= 0
     assert lengths[-1][1] == 0

@@ -26,8 +26,8 @@ def evaluate(
     """How the design performs under these requirements.
 
     "auto" takes a schedule for one run of a graph of tasks, the formulas where they hold, and simulates otherwise. The
-    simulation measures `cases` cases (10,000 unless told; 1,000 of runs at once); with the same `seed`, designs meet the
-    same arrivals and durations.
+    simulation measures `cases` cases (10,000 unless told; 1,000 of runs at once); with the same `seed`, designs meet
+    the same arrivals and durations.
     """
     from groupwise.workflows.evaluation import analytic, schedule, simulation
     from groupwise.workflows.evaluation.encoding import encode

@@ -33,7 +33,8 @@ def inner(function: F) -> F:
 
 
 def _compiled(function: F, **options: bool) -> F:
+    compile_it: Any = njit
     try:
-        return cast(F, njit(cache=True, error_model="numpy", **options)(function))
+        return cast(F, compile_it(cache=True, error_model="numpy", **options)(function))
     except RuntimeError:  # nowhere to keep it
-        return cast(F, njit(error_model="numpy", **options)(function))
+        return cast(F, compile_it(error_model="numpy", **options)(function))

@@ -146,7 +146,7 @@ def duration(kind: int, mean: float, std: float, key: Any, stream: Any, count: i
 @inner
 def before(m: Ints, x: Floats, one: int, other: int, field: int) -> bool:
     """Whether one entry of a heap comes before another: by its key, then by its serial number."""
-    return x[one] < x[other] or (x[one] == x[other] and m[one + field] < m[other + field])
+    return bool(x[one] < x[other] or (x[one] == x[other] and m[one + field] < m[other + field]))
 
 
 @inner
@@ -208,7 +208,7 @@ def new_frame(m: Ints, node: int, parent: int, case: int, slot: int) -> int:
     frame = m[FREE_FRAME]
     if m[frame + AFTER] < 0:  # the last one is kept, so that there always is one
         m[FULL] = 1
-        return frame
+        return int(frame)
     m[FREE_FRAME] = m[frame + AFTER]
     m[frame + NODE], m[frame + PARENT], m[frame + CASE], m[frame + SLOT] = node, parent, case, slot
     m[frame + CHILD], m[frame + BEFORE], m[frame + AFTER], m[frame + SERVER] = -1, -1, -1, -1
@@ -219,7 +219,7 @@ def new_frame(m: Ints, node: int, parent: int, case: int, slot: int) -> int:
         if first >= 0:
             m[first + BEFORE] = frame
         m[parent + CHILD] = frame
-    return frame
+    return int(frame)
 
 
 @inner
@@ -469,8 +469,8 @@ def next_open(m: Ints, x: Floats, pool: int, now: float) -> float:
     first = pool + POOL_FIELDS
     for shift in range(first, first + 2 * m[pool + SHIFTS], 2):
         if now - week < x[shift + 1]:
-            return max(now, week + x[shift])
-    return week + WEEK + x[first]
+            return float(max(now, week + x[shift]))
+    return float(week + WEEK + x[first])
 
 
 @inner

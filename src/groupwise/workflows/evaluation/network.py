@@ -71,7 +71,8 @@ def gamma_table() -> Floats:
         term = term * x / (shape + number)
         total += term
     total[x > shape + 12 * np.sqrt(shape) + 40] = 1.0
-    return np.minimum(np.column_stack([total, np.ones(SHAPES)]), 1.0)
+    whole: Floats = np.minimum(np.column_stack([total, np.ones(SHAPES)]), 1.0)
+    return whole
 
 
 @inner
@@ -91,7 +92,7 @@ def below(table: Floats, row: float, t: float) -> float:
     dr, dp = row - r, place - p
     low = table[r, p] + dp * (table[r, p + 1] - table[r, p])
     high = table[r + 1, p] + dp * (table[r + 1, p + 1] - table[r + 1, p])
-    return low + dr * (high - low)
+    return float(low + dr * (high - low))
 
 
 @inner
@@ -240,7 +241,7 @@ def repeat(b: Floats, block: int, body: int, redo: int, again: float) -> None:
 
 
 @inner
-def order(table: Floats, b: Floats, number: int, inside: Ints, edges: Ints) -> None:
+def order(table: Floats, b: Floats, number: int, inside: Ints, edges: Ints) -> None:  # noqa: C901  (one pass, one place)
     """A partial order: every part begins with the last of those before it; what they share is followed by covariances.
 
     Clark, "The greatest of a finite set of random variables" (1961), for the covariance of a maximum.
@@ -304,7 +305,7 @@ def order(table: Floats, b: Floats, number: int, inside: Ints, edges: Ints) -> N
 
 
 @inner
-def put_together(
+def put_together(  # noqa: C901  (one branch per kind of block)
     nodes: Ints, links: Ints, weights: Floats, r: Floats, table: Floats, nominal: Floats, b: Floats
 ) -> None:
     """The times of all blocks, bottom up."""
@@ -354,9 +355,7 @@ def put_together(
 
 
 @inner
-def cancellable(
-    table: Floats, b: Floats, block: int, body: int, handler: int, chance: float, limit: float
-) -> None:
+def cancellable(table: Floats, b: Floats, block: int, body: int, handler: int, chance: float, limit: float) -> None:
     mean = second = 0.0
     if limit > 0:
         mean, second = cut_short(table, b[body + MEAN], b[body + SECOND] - b[body + MEAN] ** 2, limit)
@@ -432,9 +431,7 @@ def go_round(b: Floats, block: int, body: int, redo: int, again: float) -> None:
 
 
 @inner
-def kept_work(
-    nodes: Ints, links: Ints, weights: Floats, r: Floats, table: Floats, nominal: Floats, b: Floats
-) -> None:
+def kept_work(nodes: Ints, links: Ints, weights: Floats, r: Floats, table: Floats, nominal: Floats, b: Floats) -> None:
     """What part of an activity's work is done where bodies and copies around it are broken off."""
     for number in range(len(nodes)):
         if nodes[number, 0] != ACTIVITY:
@@ -538,9 +535,7 @@ def follows(edges: Ints, count: int, early: int, late: int) -> bool:
 
 
 @inner
-def meets(
-    table: Floats, r: Floats, row: int, b: Floats, there: int, lag: float, spread: float, first: bool
-) -> float:
+def meets(table: Floats, r: Floats, row: int, b: Floats, there: int, lag: float, spread: float, first: bool) -> float:
     """The probability that one finds another of its case before it: begun `lag` earlier on average, and not done."""
     lasts = b[there + WAIT] + r[row + SERVICE]
     if lasts <= 0:
@@ -562,9 +557,7 @@ def meets(
 
 
 @inner
-def own_case(
-    nodes: Ints, links: Ints, r: Floats, table: Floats, pools: Floats, b: Floats, others: Floats
-) -> None:
+def own_case(nodes: Ints, links: Ints, r: Floats, table: Floats, pools: Floats, b: Floats, others: Floats) -> None:
     """How many of its own case each activity finds in its pool, and what waits have in common."""
     for number in range(len(nodes)):
         block = number * FIELDS
@@ -619,9 +612,7 @@ def branch_weight(b: Floats, inside: int, around: int) -> float:
 
 
 @inner
-def copies_around(
-    nodes: Ints, links: Ints, r: Floats, table: Floats, b: Floats, others: Floats, one: int
-) -> None:
+def copies_around(nodes: Ints, links: Ints, r: Floats, table: Floats, b: Floats, others: Floats, one: int) -> None:
     """The copies of an activity that are under way at once in instances around it."""
     here, mine = one * FIELDS, nodes[one, 1] * COLUMNS
     around = int(b[here + PARENT])
@@ -630,7 +621,9 @@ def copies_around(
         if kind == INSTANCES:
             done = b[here + KEPT] * (links[detail] + links[detail + 1]) / 2
             spread = 2 * (b[here + SPREAD] - b[around * FIELDS + SPREAD])
-            both = meets(table, r, mine, b, here, 0.0, spread, True) + meets(table, r, mine, b, here, 0.0, spread, False)
+            both = meets(table, r, mine, b, here, 0.0, spread, True) + meets(
+                table, r, mine, b, here, 0.0, spread, False
+            )
             b[here + ALIKE] += both * max(done - 1, 0.0) / 2
             others[one] += both * max(done - 1, 0.0) / 2 * r[mine + SERVICE]
             b[around * FIELDS + SHARED] += b[here + WAIT_VAR]
@@ -639,7 +632,15 @@ def copies_around(
 
 @inner
 def follow_on(
-    nodes: Ints, links: Ints, weights: Floats, r: Floats, b: Floats, rate: float, pools: Floats, stack: Ints, flows: Floats
+    nodes: Ints,
+    links: Ints,
+    weights: Floats,
+    r: Floats,
+    b: Floats,
+    rate: float,
+    pools: Floats,
+    stack: Ints,
+    flows: Floats,
 ) -> None:
     """Find what directly follows an activity in its own pool, and what that finds there.
 
@@ -668,7 +669,7 @@ def follow_on(
                     b[node * FIELDS + SINCE] += often * lasts
                     pools[pool, 4] += rate * often * lasts * r[its + SERVICE]
                     pools[pool, 5] += often * r[its + SERVICE]
-            elif kind == CHOICE or kind == PARALLEL:
+            elif kind in (CHOICE, PARALLEL):
                 for place in range(first, first + count):
                     stack[top] = links[place]
                     flows[top] = flow * weights[place] if kind == CHOICE else flow
@@ -697,7 +698,7 @@ def followers(nodes: Ints, links: Ints, weights: Floats, b: Floats, one: int, st
             stack[top], flows[top] = target, flow * weights[first] if body else flow
             top += 1
             flow *= 1 - weights[first] if body else 0.0
-        elif kind == PARALLEL or kind == ORDER or kind == INSTANCES:
+        elif kind in (PARALLEL, ORDER, INSTANCES):
             return top
         child, around = around, int(b[around * FIELDS + PARENT])
     return top
@@ -725,7 +726,7 @@ def burden(nodes: Ints, r: Floats, b: Floats, rate: float, pools: Floats, pool: 
                 share = min(b[block + AGAIN] / often, 1.0)
                 b[block + BURDEN] = 1 + share * (min(found / inside, 3.0) - 1)
             total += often * r[row + SERVICE] * b[block + BURDEN]
-    return total / pools[pool, 0]
+    return float(total / pools[pool, 0])
 
 
 @inner

@@ -237,9 +237,9 @@ def _follow(
             return frozenset().union(*(_follow(part, before, number, after) for part in parts))
         case PartialOrder(parts, edges):
             ends: dict[int, frozenset[int]] = {}
-            for part in in_order(len(parts), edges):
-                earlier = [ends[a] for a, b in edges if b == part]
-                ends[part] = _follow(parts[part], frozenset().union(*earlier) if earlier else before, number, after)
+            for place in in_order(len(parts), edges):
+                earlier = [ends[a] for a, b in edges if b == place]
+                ends[place] = _follow(parts[place], frozenset().union(*earlier) if earlier else before, number, after)
             return frozenset().union(*ends.values())
         case _:
             raise DesignError(f"a {type(block).__name__.lower()} cannot be scheduled ahead; simulate it")

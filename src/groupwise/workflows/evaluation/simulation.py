@@ -245,8 +245,8 @@ def _tries(memory: Memory) -> tuple[Try, ...]:
     whole = memory.m[memory.trace : stop].reshape(count, engine.TRACE_FIELDS).tolist()
     real = memory.x[memory.trace : stop].reshape(count, engine.TRACE_FIELDS).tolist()
     return tuple(
-        Try(case, names[activity], *times[2:5], pools[pool] if pool >= 0 else None, server, words[outcome])
-        for (case, activity, *_, pool, server, outcome), times in zip(whole, real, strict=True)
+        Try(case, names[activity], ready, start, end, pools[pool] if pool >= 0 else None, server, words[outcome])
+        for (case, activity, *_, pool, server, outcome), (_, _, ready, start, end, *_) in zip(whole, real, strict=True)
     )
 
 
