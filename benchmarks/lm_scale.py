@@ -50,9 +50,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--micro-batch", type=int, default=16)
-    parser.add_argument(
-        "--most-gib", type=float, help="no more GPU memory than this, to see it run out"
-    )
+    parser.add_argument("--most-gib", type=float, help="no more GPU memory than this, to see it run out")
     parser.add_argument("--ways", nargs="+", choices=tuple(WAYS), default=list(WAYS))
     parser.add_argument("--small", action="store_true", help="a toy of the same family, to try the script itself")
     parser.add_argument("--json", action="store_true", help="accepted for uniformity: JSON is printed always")
