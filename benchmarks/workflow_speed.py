@@ -44,7 +44,13 @@ def world(size: int, pools: int = 4) -> Requirements:
         {
             "name": "speed",
             "activities": {
-                f"a{n}": {"duration": {"mean": 1 + n % 7}, "pools": [f"p{n % pools}"], "cost": 1.0, "cpu": 1.0}
+                f"a{n}": {
+                    "duration": {"mean": 1 + n % 7},
+                    "pools": [f"p{n % pools}"],
+                    "cost": 1.0,
+                    "cpu": 1.0,
+                    "optional": True,  # so that designs with choices keep the rules, and are scored
+                }
                 for n in range(size)
             },
             "pools": {f"p{n}": {"most": 9, "wage": 0.01} for n in range(pools)},

@@ -275,23 +275,20 @@ def encode(design: Design, requirements: Requirements) -> Encoded:
 
 
 def _add(block: Any, catalogue: Catalogue, nodes: list[int], links: list[int], weights: list[float]) -> int:
-    """Append the block after everything inside it; its number. The most called function here, so it is a flat one."""
+    """Append the block after everything inside it; its number."""
     kind = type(block)
-    if kind is Activity:
-        row = catalogue.plain.get(block.name) if block.handling is PLAIN else None
-        nodes += (ACTIVITY, catalogue.row(block) if row is None else row, 0, 0)
-    elif kind is Sequence or kind is Parallel:
-        inside = [_add(part, catalogue, nodes, links, weights) for part in block.parts]
+    if kind is Activity or kind is Skip:
+        return _add_parts((block,), catalogue, nodes, links, weights)[0]
+    if kind is Sequence or kind is Parallel:
+        inside = _add_parts(block.parts, catalogue, nodes, links, weights)
         nodes += (SEQUENCE if kind is Sequence else PARALLEL, 0, len(links), len(inside))
         links += inside
         weights += (0.0,) * len(inside)
     elif kind is Choice:
-        inside = [_add(part, catalogue, nodes, links, weights) for part in block.parts]
+        inside = _add_parts(block.parts, catalogue, nodes, links, weights)
         nodes += (CHOICE, 0, len(links), len(inside))
         links += inside
         weights += block.probabilities
-    elif kind is Skip:
-        nodes += (SKIP, 0, 0, 0)
     elif kind is PartialOrder:
         _add_order(block, catalogue, nodes, links, weights)
     elif kind is Instances:
@@ -300,13 +297,28 @@ def _add(block: Any, catalogue: Catalogue, nodes: list[int], links: list[int], w
         weights += (0.0, 0.0, 0.0, 0.0)
     else:
         loop = kind is Loop
-        links += (
-            _add(block.body, catalogue, nodes, links, weights),
-            _add(block.redo if loop else block.handler, catalogue, nodes, links, weights),
-        )
+        links += _add_parts((block.body, block.redo if loop else block.handler), catalogue, nodes, links, weights)
         nodes += (LOOP if loop else CANCELLABLE, 0, len(links) - 2, 2)
         weights += (block.again if loop else block.chance, 0.0)
     return len(nodes) // 4 - 1
+
+
+def _add_parts(
+    parts: tuple[Any, ...], catalogue: Catalogue, nodes: list[int], links: list[int], weights: list[float]
+) -> list[int]:
+    """The same for each; most are activities, which are added here and now: it is the busiest place of all."""
+    plain, inside = catalogue.plain, []
+    for part in parts:
+        kind = type(part)
+        if kind is Activity:
+            row = plain.get(part.name) if part.handling is PLAIN else None
+            nodes += (ACTIVITY, catalogue.row(part) if row is None else row, 0, 0)
+        elif kind is Skip:
+            nodes += (SKIP, 0, 0, 0)
+        else:
+            _add(part, catalogue, nodes, links, weights)
+        inside.append(len(nodes) // 4 - 1)
+    return inside
 
 
 def _add_order(
@@ -318,7 +330,7 @@ def _add_order(
         order = in_order(len(parts), edges)
         place = {part: new for new, part in enumerate(order)}
         parts, edges = tuple(parts[part] for part in order), frozenset((place[a], place[b]) for a, b in edges)
-    inside = [_add(part, catalogue, nodes, links, weights) for part in parts]
+    inside = _add_parts(parts, catalogue, nodes, links, weights)
     nodes += (ORDER, len(links) + len(inside), len(links), len(inside))
     links += inside
     links.append(len(edges))
