@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.evaluation.performance import Performance
 from groupwise.workflows.requirements import Requirements
@@ -29,19 +28,6 @@ def evaluate(
     simulation measures `cases` cases (10,000 unless told; 1,000 of runs at once); with the same `seed`, designs meet
     the same arrivals and durations.
     """
-    from groupwise.workflows.evaluation import analytic, schedule, simulation
-    from groupwise.workflows.evaluation.encoding import encode
+    from groupwise.workflows.evaluation.tiers import judge  # compiled code: not before it is needed
 
-    known = ("auto", "analytic", "simulation", "schedule")
-    if tier not in known:
-        raise ConfigError(f"tier is {tier!r} but must be one of {', '.join(known)}")
-    encoded = encode(design, requirements)
-    if tier == "schedule" or (tier == "auto" and schedule.is_one_run(design, requirements)):
-        return schedule.schedule_design(design, requirements)[1]
-    if tier != "simulation":
-        found = analytic.analyse(encoded)
-        if tier == "analytic" or found.valid:
-            return found
-    count = cases if cases is not None else CASES if encoded.catalogue.arrivals is not None else CASES // 10
-    simulated = simulation.simulate(encoded, count, seed)
-    return simulation.performance_of(encoded, simulated, analytic.capacity_of(encoded), analytic.overload(encoded))
+    return judge(design, requirements, tier, seed, cases)
