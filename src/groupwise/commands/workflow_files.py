@@ -92,7 +92,8 @@ def requirements(
         if out is None and not is_requirements(source):
             print(_text(found, Path("-.yaml")), end="")
         say(*(f"# note: {note}" for note in notes), *(f"# ✗ {conflict}" for conflict in conflicts))
-        say(f"# {found.name}: no design takes less than {best:.6g} s: {' → '.join(chain)}")
+        if chain:
+            say(f"# {found.name}: no design takes less than {best:.6g} s: {' → '.join(chain)}")
     return 1 if conflicts else 0
 
 
