@@ -1,6 +1,6 @@
 """HalfCheetah and Hopper within ten minutes each: does GRPO improve on random play?
 
-    python benchmarks/mujoco.py --json --figure docs/images/mujoco.svg
+    python benchmarks/locomotion.py --json --figure docs/images/locomotion.svg
 
 Settings are configs/grpo/HalfCheetah-v5.toml and Hopper-v5.toml, three fresh seeds, one thread each. Judged are the
 returns of 16 unseen starts by the policy's likeliest actions, and by uniformly random ones. A claim is the mean over
@@ -110,7 +110,7 @@ def main() -> None:
     options = parser.parse_args()
     seeds = list(range(options.first, options.first + options.seeds))
     if find_spec("mujoco") is None:
-        print_result("mujoco", {}, seeds=seeds, not_run=dict.fromkeys(options.environments, "groupwise[mujoco]"))
+        print_result("locomotion", {}, seeds=seeds, not_run=dict.fromkeys(options.environments, "groupwise[mujoco]"))
         return
     jobs = [(name, seed, options.steps, options.folder) for name in options.environments for seed in seeds]
     with ProcessPoolExecutor(options.jobs) as pool:
@@ -132,7 +132,7 @@ def main() -> None:
     if options.figure:
         options.figure.parent.mkdir(parents=True, exist_ok=True)
         options.figure.write_bytes(render(partial(draw, found, chance), 8.0, "svg"))
-    print_result("mujoco", claims, seeds=seeds, intervals=intervals, raw=found)
+    print_result("locomotion", claims, seeds=seeds, intervals=intervals, raw=found)
 
 
 if __name__ == "__main__":
