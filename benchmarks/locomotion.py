@@ -2,7 +2,7 @@
 
     python benchmarks/locomotion.py --json --figure docs/images/locomotion.svg
 
-Settings are configs/grpo/HalfCheetah-v5.toml and Hopper-v5.toml, three fresh seeds, one thread each. Judged are the
+Settings are configs/grpo/HalfCheetah-v5.toml and Hopper-v5.toml, six fresh seeds, one thread each. Judged are the
 returns of 16 unseen starts by the policy's likeliest actions, and by uniformly random ones. A claim is the mean over
 seeds of the difference, with Student's 95% interval over seeds; the curves are the training returns. Needs
 `pip install "groupwise[mujoco]"`.
@@ -30,7 +30,7 @@ from record import kept, print_result
 
 from groupwise.config import TrainingConfig, load_config
 from groupwise.control import product
-from groupwise.reporting.canvas import BLUE, COLOURS, MUTED, render
+from groupwise.reporting.canvas import MANY, MUTED, render
 from groupwise.reporting.statistics import student_quantile
 from groupwise.rollout.episodes import evaluate_greedy
 from groupwise.training.folder import create_run
@@ -86,21 +86,21 @@ def draw(found: Sequence[dict[str, Any]], chance: dict[str, float], width: float
 
     figure = Figure(figsize=(width, width * 0.36), layout="constrained")
     for axes, environment in zip(figure.subplots(1, len(chance), squeeze=False)[0], chance, strict=True):
-        for row, colour in zip((r for r in found if r["environment"] == environment), COLOURS, strict=False):
+        for row, colour in zip((r for r in found if r["environment"] == environment), MANY, strict=False):
             steps = np.array(row["steps"]) / 1000
             axes.plot(steps, row["training"], color=colour, label=f"seed {row['seed']}")
         axes.axhline(chance[environment], color=MUTED, linestyle="--", linewidth=1, label="random play")
         axes.set_title(environment, loc="left", fontsize=9)
         axes.set_xlabel("thousand steps")
         axes.legend(frameon=False, fontsize=7)
-    figure.axes[0].set_ylabel("return of an episode", color=BLUE)
+    figure.axes[0].set_ylabel("return of an episode")
     return figure
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environments", nargs="+", default=ENVIRONMENTS, choices=ENVIRONMENTS)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--first", type=int, default=4000)
     parser.add_argument("--steps", type=int, help="other than the settings say")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
