@@ -44,8 +44,8 @@ RETRIES = 4
 class Question:
     """Decisions of one head that are taken together, by every plan: [plans, decisions, candidates].
 
-    `slots` says which decisions; `subjects` [plans, decisions] what each is about: an activity, a fork, a pool, the unit
-    to be placed, or for the next unit the one placed last (−1: none yet). `known` [..., FEATURES] describes candidates.
+    `slots` says which decisions; `subjects` [plans, decisions] what each is about: an activity, a pool, the unit to be
+    placed, or for the next unit the one placed last (−1: none yet). `known` [..., FEATURES] describes candidates.
     """
 
     head: int
@@ -63,10 +63,11 @@ class Chooser(Protocol):
 
 @dataclass(slots=True)
 class Plans:
-    """What was decided, a row for each plan; `choices` has −1 where nothing was to be decided."""
+    """What was decided, a row for each plan; `free` is true where there was more than one legal candidate."""
 
     problem: Problem
     choices: Ints
+    free: Bools
     kept: Bools
     active: Bools
     pool: Ints
@@ -99,7 +100,8 @@ class _Construction:
         width = max(CANDIDATES, units)
         self.plans = Plans(
             problem,
-            choices=np.full((count, slots), -1),
+            choices=np.zeros((count, slots), np.int64),
+            free=np.zeros((count, slots), np.bool_),
             kept=np.tile(~problem.free, (count, 1)),
             active=np.zeros((count, units), np.bool_),
             pool=np.full((count, acts), -1),
@@ -134,7 +136,8 @@ class _Construction:
         choice = self.chooser(Question(head, where, subjects, legal, known))
         free = legal.sum(-1) > 1
         choice = np.where(free, choice, legal.argmax(-1))
-        self.plans.choices[:, where] = np.where(free, choice, -1)
+        self.plans.choices[:, where] = choice
+        self.plans.free[:, where] = free
         if self.plans.seen is not None and self.plans.legal is not None:
             width = legal.shape[-1]
             self.plans.seen[:, where, :width] = known
@@ -188,7 +191,7 @@ class _Construction:
             plans.active[:, list(fork.apart)] = ~together[number][:, None]
 
     def _allocate(self) -> None:
-        """People or machines first, then one activity after the other, the longest first, seeing what pools have to do."""
+        """People or machines first, then activity by activity, the longest first, seeing what pools have to do."""
         problem, plans = self.problem, self.plans
         machines = self._types()
         for activity, able in enumerate(problem.eligible):
@@ -203,19 +206,19 @@ class _Construction:
         price = problem.wage / problem.speed
         slots, subjects = problem.of(ALLOCATION)
         for offset, activity in enumerate(subjects.tolist()):
-            able = np.array(problem.pool_candidates(activity))
-            size = len(able)
+            pools = np.array(problem.pool_candidates(activity))
+            size = len(pools)
             legal, known = self._blank(1, size)
-            legal[:, 0, :size] = self._pools_left(activity, able, machines[:, activity])
-            own = work[activity] / capacity[able]
-            known[:, 0, :size, 0] = np.minimum(load[:, able], 3)
+            legal[:, 0, :size] = self._pools_left(activity, pools, machines[:, activity])
+            own = work[activity] / capacity[pools]
+            known[:, 0, :size, 0] = np.minimum(load[:, pools], 3)
             known[:, 0, :size, 1] = np.minimum(own, 3)
-            known[:, 0, :size, 2] = price[able] / max(float(price[able].mean()), 1e-12) - 1
-            known[:, 0, :size, 3] = problem.speed[able] / float(problem.speed[able].mean()) - 1
-            known[:, 0, :size, 4] = np.minimum(load[:, able] + own, 3) > 0.9
-            known[:, 0, :size, 5] = load[:, able] > 0
+            known[:, 0, :size, 2] = price[pools] / max(float(price[pools].mean()), 1e-12) - 1
+            known[:, 0, :size, 3] = problem.speed[pools] / float(problem.speed[pools].mean()) - 1
+            known[:, 0, :size, 4] = np.minimum(load[:, pools] + own, 3) > 0.9
+            known[:, 0, :size, 5] = load[:, pools] > 0
             where = np.array([slots.start + offset])
-            chosen = able[self._ask(ALLOCATION, where, self._about(subjects[offset : offset + 1]), legal, known)[:, 0]]
+            chosen = pools[self._ask(ALLOCATION, where, self._about(subjects[offset : offset + 1]), legal, known)[:, 0]]
             plans.pool[:, activity] = chosen
             load[self.rows, chosen] += work[activity] / capacity[chosen] * plans.kept[:, activity]
         self.load = load
@@ -265,7 +268,7 @@ class _Construction:
         return only & np.isin(able, options) & ~taken[:, able] & (pool[:, other, None] < 0)
 
     def _handle(self) -> None:
-        """Retries, timeouts, due times and the order of pools' queues, all at once; then priorities, where they count."""
+        """Retries, timeouts, due times and the order of queues, all at once; then priorities, where they count."""
         problem, plans = self.problem, self.plans
         slots, subjects = problem.of(RETRY)
         if len(subjects):
@@ -430,7 +433,7 @@ class _Ordering:
 
     def _place(self, slot: int, unit: Ints, going: Bools) -> None:
         """Candidate 0 waits for all lanes first; 1 to 8 are the lanes, and the first unused one is a new lane."""
-        rows, count = self.rows, len(unit)
+        count = len(unit)
         lanes = np.arange(LANES)
         here = (self.plans.lane >= 0) & ~self.earlier & self.problem.unit_before[:, unit].T
         holds = np.zeros((count, LANES), np.bool_)

@@ -42,7 +42,7 @@ WEEK = 168.0
 class Fork:
     """A branch: its options (activities) with their probabilities, and the units it can become.
 
-    `together` is the unit of one choice, `apart` those of a choice for each option; −1 or nothing where that is illegal.
+    `together` is the unit of one choice, `apart` those of a choice for each option; −1 or none where illegal.
     """
 
     options: tuple[int, ...]

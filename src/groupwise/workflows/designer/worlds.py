@@ -27,8 +27,8 @@ VERBS = (
     "test",
 )
 OBJECTS = (
-    "order", "claim", "invoice", "credit", "report", "sample", "contract", "address", "payment", "stock", "file", "risk",
-    "offer", "permit", "image", "record",
+    "order", "claim", "invoice", "credit", "report", "sample", "contract", "address", "payment", "stock", "file",
+    "risk", "offer", "permit", "image", "record",
 )  # fmt: skip
 LOADS = (0.15, 0.75)
 SIZES = (5, 40)
