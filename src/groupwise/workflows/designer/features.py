@@ -48,7 +48,7 @@ def features_of(problem: Problem) -> Features:
     nodes = np.zeros((acts + pools + 1, NUMBERS), np.float32)
     nodes[:acts, : len(ACTIVITY)] = _activities(problem).T
     nodes[acts : acts + pools, : len(POOL)] = _pools(problem).T
-    nodes[-1, : len(WHOLE)] = _whole(problem)
+    nodes[-1, : len(WHOLE)] = whole_of(problem)
     kinds = np.array([ACTIVITY_NODE] * acts + [POOL_NODE] * pools + [WHOLE_NODE])
     return Features(np.clip(nodes, -5, 5), kinds, _relations(problem))
 
@@ -131,7 +131,7 @@ def _pools(problem: Problem) -> Floats:
     ])  # fmt: skip
 
 
-def _whole(problem: Problem) -> list[float]:
+def whole_of(problem: Problem) -> list[float]:
     requirements = problem.requirements
     objective = requirements.objective if isinstance(requirements.objective, Weights) else Weights()
     weights = np.array([

@@ -1,0 +1,202 @@
+"""A design call in words: the designs that nothing beats, what changed against the start, and which parts of the score
+rose or fell by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from groupwise.workflows.blocks import Activity, Block, Choice, Design, Parallel, children
+from groupwise.workflows.blocks import Sequence as InOrder
+from groupwise.workflows.designer.beginning import Beginning, with_pools
+from groupwise.workflows.designer.generation import Candidate
+from groupwise.workflows.differences import Change, Differences, compare_workflows
+from groupwise.workflows.requirements import Requirements
+from groupwise.workflows.scoring import Part, Score
+from groupwise.workflows.scoring.measures import MEASURES
+
+TOLD = 4
+SMALLEST = 5e-4
+PERCENT = {measure.name for measure in MEASURES if ":.0%}" in measure.words}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the Pareto table."""
+
+    score: float
+    cycle_time: float
+    cost: float
+    control_flow: float
+    servers: int
+    chosen: bool
+
+
+def pareto_rows(pareto: Sequence[Candidate], best: Candidate) -> list[Row]:
+    """The designs that no other beats in everything, the best score first; the chosen one is among them."""
+    everyone = {id(one): one for one in (best, *pareto)}.values()
+    found = {_row(one, one.design == best.design) for one in everyone if one.score and not one.score.broken}
+    return sorted(found, key=lambda row: (-row.score, not row.chosen))
+
+
+def few(rows: Sequence[Row], most: int = 6) -> list[Row]:
+    """At most so many of the rows: the chosen one, the best, the fastest, the cheapest, the simplest, then by score."""
+    if len(rows) <= most:
+        return list(rows)
+    picked = [row for row in rows if row.chosen]
+    for key in ("cycle_time", "cost", "control_flow", "servers"):
+        picked.append(min(rows, key=lambda row: (getattr(row, key), -row.score)))
+    kept = dict.fromkeys([*picked, *rows])
+    return sorted(list(kept)[:most], key=lambda row: (-row.score, not row.chosen))
+
+
+def _row(candidate: Candidate, chosen: bool) -> Row:
+    score = candidate.score
+    assert score is not None and score.performance is not None
+    complexity = next(
+        value for measure, (value, _, _) in zip(MEASURES, score.measured, strict=True) if measure.name == CONTROL_FLOW
+    )
+    servers = sum(count for _, count in candidate.design.servers)
+    return Row(score.total, score.performance.cycle_time, score.performance.cost, complexity or 0.0, servers, chosen)
+
+
+CONTROL_FLOW = "control-flow complexity"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A measure that changed, and by how much that moved the score."""
+
+    name: str
+    before: float
+    after: float
+    effect: float
+
+    def __str__(self) -> str:
+        return f"{self.name} {shown(self.name, self.before)} → {shown(self.name, self.after)} ({self.effect:+.3f})"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What is different from the start, and why the score is: what rose, and what fell."""
+
+    start: str
+    before: Score
+    after: Score
+    differences: Differences
+    rose: tuple[Reason, ...]
+    fell: tuple[Reason, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "start": self.start,
+            "start_score": self.before.total,
+            "start_broken": [str(violation) for violation in self.before.broken],
+            "differences": self.differences.as_dict(),
+            "rose": [asdict(reason) for reason in self.rose],
+            "fell": [asdict(reason) for reason in self.fell],
+        }
+
+
+def account(start: Beginning, before: Score, best: Candidate, requirements: Requirements) -> Account:
+    """The best design against the start."""
+    assert best.score is not None
+    found = compare_workflows(with_pools(start.design, requirements), with_pools(best.design, requirements))
+    reasons = sorted(_reasons(before, best.score), key=lambda reason: -abs(reason.effect))
+    return Account(
+        start.words,
+        before,
+        best.score,
+        found,
+        tuple(reason for reason in reasons if reason.effect > 0),
+        tuple(reason for reason in reasons if reason.effect < 0),
+    )
+
+
+def _reasons(before: Score, after: Score) -> Iterator[Reason]:
+    """Every measure with its effect on the score; together they are the difference of the two."""
+    if before.broken or after.broken:
+        return
+    old = {part.name: part for part in _measures(before.explain())}
+    for part in _measures(after.explain()):
+        was = old.get(part.name)
+        if was is None or was.share is None or part.share is None or was.value is None or part.value is None:
+            continue
+        effect = part.weight * part.share - was.weight * was.share
+        if abs(effect) >= SMALLEST:
+            yield Reason(part.name, was.value, part.value, effect)
+
+
+def _measures(part: Part) -> Iterator[Part]:
+    if not part.parts:
+        yield part
+    for inner in part.parts:
+        yield from _measures(inner)
+
+
+def lines_of(found: Differences) -> Iterator[str]:
+    """The differences in few lines: what came, went and moved, and changes of one kind in one line."""
+    if found.added:
+        yield f"+ {listed(found.added)}"
+    if found.removed:
+        yield f"− {listed(found.removed)}"
+    yield from (f"↕ {move}" for move in found.moved[:TOLD])
+    if len(found.moved) > TOLD:
+        yield f"↕ {len(found.moved) - TOLD} more stand otherwise to others"
+    kinds: dict[str, list[Change]] = {}
+    for change in found.changed:
+        if change.what != "documentation":
+            kinds.setdefault(change.what, []).append(change)
+    for what, changes in kinds.items():
+        told = [f"{change.name} {_value(change.before)} → {_value(change.after)}" for change in changes]
+        yield f"~ {what}: {listed(told, 6 if what == 'servers' else TOLD)}"
+
+
+def listed(words: Sequence[str], most: int = TOLD) -> str:
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return str(value.get("most", value))
+    if value is None:
+        return "none"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def shown(name: str, value: float) -> str:
+    """A measure's value as people read it."""
+    if name in PERCENT:
+        return f"{value:.0%}"
+    unit = next((measure.unit for measure in MEASURES if measure.name == name), "")
+    return in_time(value) if unit == "s" else f"{value:.4g}" + (f" {unit}" if unit else "")
+
+
+def in_time(seconds: float) -> str:
+    """Seconds in the unit people would use."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if 2 * size <= seconds < float("inf"):
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def in_a_line(design: Design) -> str:
+    """The tree as one line: a → (b ∥ c) → [d 30% | – 70%]."""
+    return _drawn(design.root)
+
+
+def _drawn(block: Block) -> str:
+    match block:
+        case Activity(name):
+            return name
+        case InOrder(parts):
+            return " → ".join(map(_drawn, parts))
+        case Parallel(parts):
+            return f"({' ∥ '.join(map(_drawn, parts))})"
+        case Choice(parts, shares):
+            told = (f"{_drawn(part)} {share:.0%}" for part, share in zip(parts, shares, strict=True))
+            return f"[{' | '.join(told)}]"
+        case _:
+            return f"{{{' '.join(map(_drawn, children(block)))}}}" if children(block) else "–"
