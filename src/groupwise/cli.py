@@ -48,6 +48,7 @@ COMMANDS = {
     "score": ("groupwise.commands.workflow_score:score_file", "Score a workflow, and explain the score."),
     "convert": ("groupwise.commands.workflow_files:convert", "Write a workflow in another format."),
     "diff": ("groupwise.commands.workflow_files:diff", "Tell what differs between two workflows."),
+    "design": ("groupwise.commands.workflow_design:design", "Design a workflow for requirements."),
     "requirements": (
         "groupwise.commands.workflow_files:requirements",
         "Make requirements from an event log or a text, or check that they can be met.",

@@ -34,10 +34,10 @@ class Row:
 
 
 def pareto_rows(pareto: Sequence[Candidate], best: Candidate) -> list[Row]:
-    """The designs that no other beats in everything, the best score first; the chosen one is among them."""
-    everyone = {id(one): one for one in (best, *pareto)}.values()
-    found = {_row(one, one.design == best.design) for one in everyone if one.score and not one.score.broken}
-    return sorted(found, key=lambda row: (-row.score, not row.chosen))
+    """The designs that no other beats in everything: the chosen one, then by score."""
+    others = [_row(one, False) for one in pareto if one.score and not one.score.broken and one.design != best.design]
+    chosen = [_row(best, True)] if best.score and not best.score.broken else []
+    return sorted({*chosen, *others}, key=lambda row: (not row.chosen, -row.score))
 
 
 def few(rows: Sequence[Row], most: int = 6) -> list[Row]:
@@ -47,8 +47,13 @@ def few(rows: Sequence[Row], most: int = 6) -> list[Row]:
     picked = [row for row in rows if row.chosen]
     for key in ("cycle_time", "cost", "control_flow", "servers"):
         picked.append(min(rows, key=lambda row: (getattr(row, key), -row.score)))
-    kept = dict.fromkeys([*picked, *rows])
-    return sorted(list(kept)[:most], key=lambda row: (-row.score, not row.chosen))
+    kept = {_seen(row): row for row in reversed([*picked, *rows])}
+    return sorted(list(reversed(kept.values()))[:most], key=lambda row: (not row.chosen, -row.score))
+
+
+def _seen(row: Row) -> tuple[str, ...]:
+    """A row as far as people tell it from others."""
+    return tuple(f"{value:.3g}" for value in (row.score, row.cycle_time, row.cost, row.control_flow, row.servers))
 
 
 def _row(candidate: Candidate, chosen: bool) -> Row:
@@ -135,22 +140,24 @@ def _measures(part: Part) -> Iterator[Part]:
         yield from _measures(inner)
 
 
-def lines_of(found: Differences) -> Iterator[str]:
-    """The differences in few lines: what came, went and moved, and changes of one kind in one line."""
+def lines_of(found: Differences) -> Iterator[tuple[str, str]]:
+    """The differences in few lines, each a mark and words: what came, went and moved, and like changes together."""
     if found.added:
-        yield f"+ {listed(found.added)}"
+        yield "+", listed(found.added)
     if found.removed:
-        yield f"− {listed(found.removed)}"
-    yield from (f"↕ {move}" for move in found.moved[:TOLD])
+        yield "−", listed(found.removed)
+    yield from (("↕", str(move)) for move in found.moved[:TOLD])
     if len(found.moved) > TOLD:
-        yield f"↕ {len(found.moved) - TOLD} more stand otherwise to others"
+        yield "↕", f"{len(found.moved) - TOLD} more stand otherwise to others"
     kinds: dict[str, list[Change]] = {}
     for change in found.changed:
         if change.what != "documentation":
-            kinds.setdefault(change.what, []).append(change)
-    for what, changes in kinds.items():
-        told = [f"{change.name} {_value(change.before)} → {_value(change.after)}" for change in changes]
-        yield f"~ {what}: {listed(told, 6 if what == 'servers' else TOLD)}"
+            alike = change.what if change.what == "servers" else f"{change.what} {_step(change)}"
+            kinds.setdefault(alike, []).append(change)
+    for alike, changes in kinds.items():
+        servers = alike == "servers"
+        told = [f"{change.name} {_step(change)}" if servers else change.name for change in changes]
+        yield "~", f"{alike}: {listed(told, 6 if servers else TOLD)}"
 
 
 def listed(words: Sequence[str], most: int = TOLD) -> str:
@@ -158,12 +165,18 @@ def listed(words: Sequence[str], most: int = TOLD) -> str:
     return ", ".join(words[:most]) + more
 
 
-def _value(value: Any) -> str:
+def _step(change: Change) -> str:
+    return f"{_value(change.what, change.before)} → {_value(change.what, change.after)}"
+
+
+def _value(what: str, value: Any) -> str:
     if isinstance(value, dict):
         return str(value.get("most", value))
     if value is None:
         return "none"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return in_time(value) if what in ("due", "timeout", "delay") else f"{value:.4g}"
+    return str(value)
 
 
 def shown(name: str, value: float) -> str:

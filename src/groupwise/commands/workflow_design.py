@@ -1,0 +1,91 @@
+"""`groupwise design`: a workflow for requirements, by a trained policy and as many evaluations as asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from rich.console import Console
+
+from groupwise.commands.options import Common, answer
+from groupwise.commands.workflow_options import patiently
+from groupwise.errors import StorageError
+from groupwise.training.stopping import graceful_stop
+from groupwise.workflows.designer.calling import Call, Request, design_for
+from groupwise.workflows.designer.outcome import Generation
+from groupwise.workflows.designer.view import show
+from groupwise.workflows.document import document_of
+from groupwise.workflows.files import write_workflow
+from groupwise.workflows.files.formats import find_format
+
+Files = tuple[Path, ...]
+
+
+def design(
+    requirements: Annotated[Path, Parameter(help="Requirements (YAML or JSON).")],
+    *,
+    out: Annotated[
+        Files, Parameter(name=["--out", "-o"], negative=(), help="Where to write it; the suffix says the format.")
+    ] = (),
+    evaluations: Annotated[int, Parameter(validator=Number(gte=1), help="How many designs are judged.")] = 32,
+    learn: Annotated[bool, Parameter(negative=(), help="Improve the policy on this, and keep what it learned.")] = False,
+    memory: Annotated[Path | None, Parameter(help="What is remembered between calls (SQLite).")] = None,
+    policy: Annotated[Path | None, Parameter(help="Weights to design with (.safetensors); those that ship.")] = None,
+    seed: Annotated[int, Parameter(validator=Number(gte=0), help="The same seed, the same designs.")] = 0,
+    report: Annotated[Path | None, Parameter(help="Where to write a page about it: report.html.")] = None,
+    common: Common = Common(),
+) -> int:
+    """Design a workflow: sound, keeping every rule, and as good as so many evaluations find.
+
+    It is written in every format that -o asks for (`groupwise convert --help` lists them). Ctrl-C ends the search and
+    keeps the best so far. The exit status is 1 if no design was found that keeps the deadline, 2 if the requirements
+    contradict themselves.
+    """
+    for path in out:
+        find_format(path)
+    asked = Request(requirements, evaluations, learn, memory, policy, seed)
+    with patiently(common.json), graceful_stop() as flag, progress(common.json, evaluations) as watch:
+        found = design_for(asked, watch, lambda: flag.raised)
+    notes = [*found.notes, *written(found, out)]
+    if common.json:
+        answer({**found.as_dict(), "written": [str(path) for path in out], "notes": notes})
+    else:
+        show(found, [*out, *([report] if report else [])], notes, Console())
+    return 130 if flag.raised else 1 if found.score.broken else 0
+
+
+def written(found: Call, out: Files) -> list[str]:
+    """Write the design to files, with its requirements; what a format had no place for."""
+    document = document_of(found.design, found.outcome.requirements)
+    notes: list[str] = []
+    for path in out:
+        try:
+            notes += write_workflow(document, path)
+        except OSError as error:
+            raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+    return notes
+
+
+@contextmanager
+def progress(quiet: bool, evaluations: int) -> Iterator[Callable[[Generation], None]]:
+    """A line that says where the search stands, for whoever waits longer than a second at a terminal."""
+    console = Console(stderr=True)
+    began, judged, best = time.perf_counter(), 0, 0.0
+    status = console.status("", spinner="dots")
+
+    def watch(generation: Generation) -> None:
+        nonlocal judged, best
+        judged, best = judged + generation.judged, max(best, generation.best)
+        if not quiet and console.is_terminal and time.perf_counter() - began > 1:
+            status.update(f"{judged} of {evaluations} evaluations, best score {best:.3f} (Ctrl-C keeps the best so far)")
+            status.start()
+
+    try:
+        yield watch
+    finally:
+        status.stop()

@@ -1,0 +1,115 @@
+"""One design call from a file of requirements: what is asked, what came of it, and where what was learned is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import ConfigError
+from groupwise.workflows.blocks import Design
+from groupwise.workflows.designer.beginning import beginning
+from groupwise.workflows.designer.outcome import Generation, Outcome
+from groupwise.workflows.designer.pipeline import Designer
+from groupwise.workflows.designer.product import judge
+from groupwise.workflows.designer.range import WARY, far_outside, note
+from groupwise.workflows.designer.shipped import PRETRAINED, load_policy, save_policy
+from groupwise.workflows.designer.tasks import Prepared
+from groupwise.workflows.designer.telling import Account, Row, account, in_a_line, pareto_rows
+from groupwise.workflows.feasibility import insist_feasible
+from groupwise.workflows.requirements import read_requirements
+from groupwise.workflows.scoring import Score
+
+LEARNED = Path("designer.safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for; `memory` and `policy` are files."""
+
+    requirements: Path
+    evaluations: int = 32
+    learn: bool = False
+    memory: Path | None = None
+    policy: Path | None = None
+    seed: int = 0
+
+    @property
+    def learned(self) -> Path:
+        """Where learned weights are kept: beside the memory, or in the folder one is in."""
+        return self.memory.with_suffix(".safetensors") if self.memory is not None else LEARNED
+
+    @property
+    def weights(self) -> str | Path:
+        """The weights to begin with: those asked for, what was learned before, or those that ship."""
+        if self.policy is not None:
+            return self.policy
+        return self.learned if self.learn and self.learned.exists() else PRETRAINED
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What came of it: the outcome, the account of it against the start, notes, and the file of learned weights."""
+
+    outcome: Outcome
+    account: Account
+    start: Design
+    notes: tuple[str, ...]
+    learned: Path | None = None
+
+    @property
+    def design(self) -> Design:
+        return self.outcome.best.design
+
+    @property
+    def score(self) -> Score:
+        assert self.outcome.best.score is not None
+        return self.outcome.best.score
+
+    def rows(self) -> list[Row]:
+        return pareto_rows(self.outcome.pareto, self.outcome.best)
+
+    def as_dict(self) -> dict[str, Any]:
+        outcome = self.outcome
+        return {
+            "requirements": outcome.requirements.name,
+            **self.score.as_dict(),
+            "design": in_a_line(self.design),
+            "servers": dict(self.design.servers),
+            "evaluations": outcome.evaluations,
+            "stages": dict(outcome.stages),
+            "pareto": [asdict(row) for row in self.rows()],
+            "generations": [asdict(generation) for generation in outcome.generations],
+            "hit_rate": outcome.hit_rate,
+            **self.account.as_dict(),
+            "learned": str(self.learned) if self.learned else None,
+        }
+
+
+def design_for(request: Request, watch: Callable[[Generation], None], stop: Callable[[], bool]) -> Call:
+    """Design for the requirements in a file. `watch` is told every generation; `stop` ends the search early."""
+    requirements = read_requirements(request.requirements)
+    insist_feasible(requirements)
+    start = beginning(requirements, request.requirements.parent)
+    policy = load_policy(request.weights)
+    prepared = Prepared.of(requirements)
+    far = far_outside(prepared.problem)
+    designer = Designer(
+        policy, memory=request.memory, learn=request.learn, seed=request.seed, settings=WARY if far else None
+    )
+    outcome = designer.design(requirements, evaluations=request.evaluations, watch=watch, stop=stop)
+    notes = (*start.notes, *outcome.notes, *([note(far)] if far else []))
+    told = account(start, judge(prepared, start.design), outcome.best, requirements)
+    return Call(outcome, told, start.design, notes, keep(request, designer) if request.learn else None)
+
+
+def keep(request: Request, designer: Designer) -> Path:
+    """Write what was learned to its own file; what ships is never written to."""
+    path = request.learned
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_policy(designer.policy, path, {"from": str(request.weights)})
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint="Name another place with --memory.") from error
+    return path
