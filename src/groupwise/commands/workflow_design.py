@@ -18,6 +18,7 @@ from groupwise.errors import StorageError
 from groupwise.training.stopping import graceful_stop
 from groupwise.workflows.designer.calling import Call, Request, design_for
 from groupwise.workflows.designer.outcome import Generation
+from groupwise.workflows.designer.page import design_page
 from groupwise.workflows.designer.view import show
 from groupwise.workflows.document import document_of
 from groupwise.workflows.files import write_workflow
@@ -33,7 +34,9 @@ def design(
         Files, Parameter(name=["--out", "-o"], negative=(), help="Where to write it; the suffix says the format.")
     ] = (),
     evaluations: Annotated[int, Parameter(validator=Number(gte=1), help="How many designs are judged.")] = 32,
-    learn: Annotated[bool, Parameter(negative=(), help="Improve the policy on this, and keep what it learned.")] = False,
+    learn: Annotated[
+        bool, Parameter(negative=(), help="Improve the policy on this, and keep what it learned.")
+    ] = False,
     memory: Annotated[Path | None, Parameter(help="What is remembered between calls (SQLite).")] = None,
     policy: Annotated[Path | None, Parameter(help="Weights to design with (.safetensors); those that ship.")] = None,
     seed: Annotated[int, Parameter(validator=Number(gte=0), help="The same seed, the same designs.")] = 0,
@@ -52,6 +55,8 @@ def design(
     with patiently(common.json), graceful_stop() as flag, progress(common.json, evaluations) as watch:
         found = design_for(asked, watch, lambda: flag.raised)
     notes = [*found.notes, *written(found, out)]
+    if report is not None:
+        save(report, design_page(found))
     if common.json:
         answer({**found.as_dict(), "written": [str(path) for path in out], "notes": notes})
     else:
@@ -71,6 +76,14 @@ def written(found: Call, out: Files) -> list[str]:
     return notes
 
 
+def save(path: Path, page: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf8")
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+
+
 @contextmanager
 def progress(quiet: bool, evaluations: int) -> Iterator[Callable[[Generation], None]]:
     """A line that says where the search stands, for whoever waits longer than a second at a terminal."""
@@ -82,7 +95,9 @@ def progress(quiet: bool, evaluations: int) -> Iterator[Callable[[Generation], N
         nonlocal judged, best
         judged, best = judged + generation.judged, max(best, generation.best)
         if not quiet and console.is_terminal and time.perf_counter() - began > 1:
-            status.update(f"{judged} of {evaluations} evaluations, best score {best:.3f} (Ctrl-C keeps the best so far)")
+            status.update(
+                f"{judged} of {evaluations} evaluations, best score {best:.3f} (Ctrl-C keeps the best so far)"
+            )
             status.start()
 
     try:

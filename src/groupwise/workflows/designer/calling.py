@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from groupwise.config.sections import GenerationSettings
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.designer.beginning import beginning
 from groupwise.workflows.designer.outcome import Generation, Outcome
 from groupwise.workflows.designer.pipeline import Designer
+from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.product import judge
 from groupwise.workflows.designer.range import WARY, far_outside, note
 from groupwise.workflows.designer.shipped import PRETRAINED, load_policy, save_policy
 from groupwise.workflows.designer.tasks import Prepared
 from groupwise.workflows.designer.telling import Account, Row, account, in_a_line, pareto_rows
 from groupwise.workflows.feasibility import insist_feasible
-from groupwise.workflows.requirements import read_requirements
+from groupwise.workflows.requirements import Requirements, read_requirements
 from groupwise.workflows.scoring import Score
 
 LEARNED = Path("designer.safetensors")
+Watch: TypeAlias = Callable[[Generation], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class Call:
         }
 
 
-def design_for(request: Request, watch: Callable[[Generation], None], stop: Callable[[], bool]) -> Call:
+def design_for(request: Request, watch: Watch, stop: Callable[[], bool]) -> Call:
     """Design for the requirements in a file. `watch` is told every generation; `stop` ends the search early."""
     requirements = read_requirements(request.requirements)
     insist_feasible(requirements)
@@ -95,21 +98,37 @@ def design_for(request: Request, watch: Callable[[Generation], None], stop: Call
     policy = load_policy(request.weights)
     prepared = Prepared.of(requirements)
     far = far_outside(prepared.problem)
-    designer = Designer(
-        policy, memory=request.memory, learn=request.learn, seed=request.seed, settings=WARY if far else None
-    )
-    outcome = designer.design(requirements, evaluations=request.evaluations, watch=watch, stop=stop)
+    settings = WARY if far else GenerationSettings()
+    with Designer(policy, None, settings, learn=request.learn, seed=request.seed) as designer:
+        outcome = searched(designer, requirements, request.evaluations, watch, stop)
     notes = (*start.notes, *outcome.notes, *([note(far)] if far else []))
-    told = account(start, judge(prepared, start.design), outcome.best, requirements)
-    return Call(outcome, told, start.design, notes, keep(request, designer) if request.learn else None)
+    told = account(start, judge(prepared, start.design, request.seed), outcome.best, requirements)
+    return Call(outcome, told, start.design, notes, keep(request, policy) if request.learn else None)
 
 
-def keep(request: Request, designer: Designer) -> Path:
+def searched(
+    designer: Designer, requirements: Requirements, evaluations: int, watch: Watch, stop: Callable[[], bool]
+) -> Outcome:
+    """Generation after generation, at least one."""
+    call = designer.begin(requirements)
+    while call.going(evaluations):
+        call.generation(evaluations - call.evaluations)
+        if call.history:
+            watch(call.history[-1])
+        if stop():
+            call.notes.append(f"interrupted: this is the best of {call.evaluations} designs")
+            break
+    return call.outcome()
+
+
+def keep(request: Request, policy: GraphPolicy) -> Path:
     """Write what was learned to its own file; what ships is never written to."""
     path = request.learned
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_policy(designer.policy, path, {"from": str(request.weights)})
+        save_policy(policy, path, {"from": str(request.weights)})
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint="Name another place with --memory.") from error
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}", hint="Name another place with --memory."
+        ) from error
     return path

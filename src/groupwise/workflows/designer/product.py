@@ -22,7 +22,7 @@ from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.rows import Collation, trajectories
 from groupwise.workflows.designer.sampling import PolicyChooser, Views
 from groupwise.workflows.designer.tasks import Library, Prepared
-from groupwise.workflows.evaluation import evaluate
+from groupwise.workflows.evaluation import TierChoice, evaluate
 from groupwise.workflows.requirements import Requirements, read_requirements
 from groupwise.workflows.scoring.measures import GROUPS
 
@@ -128,8 +128,10 @@ class DesignReward:
 
 
 def judge(prepared: Prepared, design: Any, seed: int = 0) -> Any:
-    """One evaluation: performance by the quickest tier that holds, and the score."""
-    performance = evaluate(design, prepared.problem.requirements, "analytic", seed=seed % 2**31, cases=CASES)
+    """One evaluation: performance and score. Cases that arrive are judged by formulas, a single run by its schedule."""
+    requirements = prepared.problem.requirements
+    tier: TierChoice = "auto" if requirements.demand.arrivals_per_second is None else "analytic"
+    performance = evaluate(design, requirements, tier, seed=seed % 2**31, cases=CASES)
     return prepared.scorer(design, performance)
 
 

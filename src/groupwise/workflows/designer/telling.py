@@ -18,6 +18,7 @@ from groupwise.workflows.scoring.measures import MEASURES
 
 TOLD = 4
 SMALLEST = 5e-4
+CONTROL_FLOW = next(n for n, measure in enumerate(MEASURES) if measure.name == "control-flow complexity")
 PERCENT = {measure.name for measure in MEASURES if ":.0%}" in measure.words}
 
 
@@ -35,8 +36,12 @@ class Row:
 
 def pareto_rows(pareto: Sequence[Candidate], best: Candidate) -> list[Row]:
     """The designs that no other beats in everything: the chosen one, then by score."""
-    others = [_row(one, False) for one in pareto if one.score and not one.score.broken and one.design != best.design]
-    chosen = [_row(best, True)] if best.score and not best.score.broken else []
+    others = [
+        row_of(one.design, one.score, False)
+        for one in pareto
+        if one.score and not one.score.broken and one.design != best.design
+    ]
+    chosen = [row_of(best.design, best.score, True)] if best.score and not best.score.broken else []
     return sorted({*chosen, *others}, key=lambda row: (not row.chosen, -row.score))
 
 
@@ -56,17 +61,12 @@ def _seen(row: Row) -> tuple[str, ...]:
     return tuple(f"{value:.3g}" for value in (row.score, row.cycle_time, row.cost, row.control_flow, row.servers))
 
 
-def _row(candidate: Candidate, chosen: bool) -> Row:
-    score = candidate.score
-    assert score is not None and score.performance is not None
-    complexity = next(
-        value for measure, (value, _, _) in zip(MEASURES, score.measured, strict=True) if measure.name == CONTROL_FLOW
-    )
-    servers = sum(count for _, count in candidate.design.servers)
+def row_of(design: Design, score: Score, chosen: bool) -> Row:
+    """A design that breaks no rule, with its score, as a row."""
+    assert score.performance is not None
+    complexity = score.measured[CONTROL_FLOW][0]
+    servers = sum(number for _, number in design.servers)
     return Row(score.total, score.performance.cycle_time, score.performance.cost, complexity or 0.0, servers, chosen)
-
-
-CONTROL_FLOW = "control-flow complexity"
 
 
 @dataclass(frozen=True, slots=True)

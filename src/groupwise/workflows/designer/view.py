@@ -49,7 +49,9 @@ def section(title: str) -> Text:
 
 def headline(call: Call) -> RenderableType:
     if call.score.broken:
-        return Text(f"{call.design.name}: no design was found that keeps the rules: {call.score.broken[0]}", style="red")
+        return Text(
+            f"{call.design.name}: no design was found that keeps the rules: {call.score.broken[0]}", style="red"
+        )
     words = Text.assemble(
         (call.design.name, "bold"), ": score ", (f"{call.score.total:.3f}", "bold green"),
     )  # fmt: skip
@@ -71,7 +73,13 @@ def pareto_table(rows: Sequence[Row], of: int) -> RenderableType:
     for name in ("score", "cycle time", "cost per case", "control-flow complexity", "servers"):
         table.add_column(name, justify="right")
     for row in rows:
-        values = (f"{row.score:.3f}", in_time(row.cycle_time), f"{row.cost:.4g}", f"{row.control_flow:.0f}", str(row.servers))
+        values = (
+            f"{row.score:.3f}",
+            in_time(row.cycle_time),
+            f"{row.cost:.4g}",
+            f"{row.control_flow:.0f}",
+            str(row.servers),
+        )
         table.add_row("▶" if row.chosen else "", *values, style="bold" if row.chosen else "")
     more = [Text(f"and {of - len(rows)} more", style="dim")] if of > len(rows) else []
     return Group(table, *more)
