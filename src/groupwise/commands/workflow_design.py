@@ -34,9 +34,7 @@ def design(
         Files, Parameter(name=["--out", "-o"], negative=(), help="Where to write it; the suffix says the format.")
     ] = (),
     evaluations: Annotated[int, Parameter(validator=Number(gte=1), help="How many designs are judged.")] = 32,
-    learn: Annotated[
-        bool, Parameter(negative=(), help="Improve the policy on this, and keep what it learned.")
-    ] = False,
+    learn: Annotated[bool, Parameter(negative=(), help="Improve the policy, and keep what it learned.")] = False,
     memory: Annotated[Path | None, Parameter(help="What is remembered between calls (SQLite).")] = None,
     policy: Annotated[Path | None, Parameter(help="Weights to design with (.safetensors); those that ship.")] = None,
     seed: Annotated[int, Parameter(validator=Number(gte=0), help="The same seed, the same designs.")] = 0,
@@ -95,9 +93,7 @@ def progress(quiet: bool, evaluations: int) -> Iterator[Callable[[Generation], N
         nonlocal judged, best
         judged, best = judged + generation.judged, max(best, generation.best)
         if not quiet and console.is_terminal and time.perf_counter() - began > 1:
-            status.update(
-                f"{judged} of {evaluations} evaluations, best score {best:.3f} (Ctrl-C keeps the best so far)"
-            )
+            status.update(f"{judged} of {evaluations} evaluations, best score {best:.3f} (Ctrl-C keeps it)")
             status.start()
 
     try:

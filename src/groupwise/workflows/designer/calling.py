@@ -128,7 +128,6 @@ def keep(request: Request, policy: GraphPolicy) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_policy(policy, path, {"from": str(request.weights)})
     except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror}", hint="Name another place with --memory."
-        ) from error
+        hint = "Learned weights lie beside --memory, or in the folder you are in."
+        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
     return path

@@ -1,4 +1,4 @@
-"""A page about a design call: the design and the one it began with, the Pareto front, the parts of the score, the course."""
+"""A page about a design call: the design and its start, the Pareto front, the parts of the score, the search."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _front(call: Call) -> str:
         "front",
         "Designs that no other beats in everything",
         "Each dot is a design; larger ones have more control-flow complexity. The chosen one has the best score.",
-        f"{len(rows)} designs, the chosen one with cycle time {in_time(rows[0].cycle_time)} and cost {rows[0].cost:.4g}",
+        f"{len(rows)} designs; the chosen one takes {in_time(rows[0].cycle_time)} and costs {rows[0].cost:.4g}",
         csv_text(list(COLUMNS), ([getattr(row, name) for name in COLUMNS] for row in rows)),
         lambda width: draw_front(rows, start, width),
     )

@@ -36,13 +36,13 @@ class Row:
 
 def pareto_rows(pareto: Sequence[Candidate], best: Candidate) -> list[Row]:
     """The designs that no other beats in everything: the chosen one, then by score."""
-    others = [
-        row_of(one.design, one.score, False)
-        for one in pareto
-        if one.score and not one.score.broken and one.design != best.design
-    ]
-    chosen = [row_of(best.design, best.score, True)] if best.score and not best.score.broken else []
-    return sorted({*chosen, *others}, key=lambda row: (not row.chosen, -row.score))
+    everyone = {one.design: one for one in (*pareto, best)}
+    found = {
+        row_of(design, one.score, design == best.design)
+        for design, one in everyone.items()
+        if one.score is not None and not one.score.broken
+    }
+    return sorted(found, key=lambda row: (not row.chosen, -row.score))
 
 
 def few(rows: Sequence[Row], most: int = 6) -> list[Row]:
