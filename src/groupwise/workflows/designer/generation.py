@@ -2,8 +2,8 @@
 
     for candidate in search(policy, requirements, evaluations=64, seed=1): ...
 
-The first generation is the policy's likeliest design and samples. Later ones edit winners of tournaments: some decisions
-are taken again, by the policy or by chance. Elites are never lost, so the best score never falls.
+The first generation is the policy's likeliest design and samples. Later ones edit winners of tournaments: some
+decisions are taken again, by the policy or by chance. Elites are never lost, so the best score never falls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from groupwise.workflows.blocks import Design
 from groupwise.workflows.designer.construction import Plans, construct
 from groupwise.workflows.designer.diversity import Diversity, diversity_of
 from groupwise.workflows.designer.policy import GraphPolicy
-from groupwise.workflows.designer.problem import Bools, Ints
+from groupwise.workflows.designer.problem import Bools, Floats, Ints
 from groupwise.workflows.designer.sampling import Parents, PolicyChooser, Retake, Views
 from groupwise.workflows.designer.selection import elites, tournament
 from groupwise.workflows.designer.tasks import Prepared
@@ -35,7 +35,7 @@ FRESH = 0.25
 class Candidate:
     """A design that was made, where it comes from, its log-probability and, once judged, its score.
 
-    `logp` is that of all its decisions under the mixture it was drawn from; of an edit, that of the decisions taken again.
+    `logp` is that of all its decisions under the mixture they were drawn from; of an edit, of those taken again.
     """
 
     design: Design
@@ -51,42 +51,72 @@ class Candidate:
         return self.score.total if self.score is not None else float("-inf")
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Candidates that were made together, with what was seen at each decision where that is recorded."""
+
+    plans: Plans
+    candidates: tuple[Candidate, ...]
+    logp: Floats | None = None
+    """[candidates, decisions], under the mixture that each was drawn from, where all was drawn from the policy."""
+
+
 class Generations:
-    """Makes and keeps candidates for one set of requirements; somebody else judges them."""
+    """Makes and keeps candidates for one set of requirements; somebody else judges them.
+
+    All candidates of one kind are made in lockstep, as one batch: every decision is taken for all of them at once.
+    """
 
     def __init__(
-        self, policy: GraphPolicy, prepared: Prepared, settings: GenerationSettings | None = None, seed: int = 0
+        self,
+        policy: GraphPolicy,
+        prepared: Prepared,
+        settings: GenerationSettings | None = None,
+        seed: int = 0,
+        record: bool = False,
     ) -> None:
-        self.prepared, self.settings = prepared, settings or GenerationSettings()
+        self.prepared, self.settings, self.record = prepared, settings or GenerationSettings(), record
         self.views = Views(policy, prepared.problem)
         self.rng = np.random.default_rng(seed)
         self.number = 0
         self.parents: list[Candidate] = []
-        self.archive: set[bytes] = set()
+        self.archive: dict[Design, Score | None] = {}
+        self.drafts: list[Draft] = []
+        """All that was made for the newest generation, designs that were there before among them."""
 
     def propose(self, count: int | None = None) -> list[Candidate]:
         """The candidates of the next generation, still to be judged; none of them was proposed before."""
         wanted = count or self.settings.batch_size
         found: list[Candidate] = []
+        self.drafts = []
         for attempt in range(4):
             drawn = self._first(wanted - len(found)) if not self.parents else self._later(wanted - len(found), attempt)
-            for candidate in drawn:
-                key = _key(candidate)
-                if key not in self.archive:
-                    self.archive.add(key)
-                    found.append(candidate)
+            found += self._new(drawn)
             if len(found) >= wanted:
                 break
         self.number += 1
         return found
 
+    def _new(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        found = []
+        for candidate in candidates:
+            if candidate.design not in self.archive:
+                self.archive[candidate.design] = None
+                found.append(candidate)
+        return found
+
     def absorb(self, judged: Sequence[Candidate]) -> None:
         """Take the judged into account: the best of all so far and the winners of tournaments are the next parents."""
+        self.archive |= {candidate.design: candidate.score for candidate in judged}
         everyone = [*self.parents, *judged]
         totals = np.array([candidate.total for candidate in everyone])
         kept = elites(totals, max(1, round(self.settings.elite_percentage * self.settings.batch_size)))
         chosen = tournament(totals, self.settings.batch_size // 4, self.settings.tournament_size, self.rng)
         self.parents = [everyone[number] for number in dict.fromkeys([*kept, *chosen])]
+
+    def renew(self, policy: GraphPolicy) -> None:
+        """See the requirements through a policy that has changed."""
+        self.views = Views(policy, self.prepared.problem)
 
     @property
     def best(self) -> Candidate:
@@ -112,10 +142,12 @@ class Generations:
 
     def _drawn(self, count: int, epsilon: np.ndarray, greedy: Bools) -> list[Candidate]:
         chooser = PolicyChooser(self.views, self.rng, epsilon, greedy)
-        plans = construct(self.prepared.problem, chooser, count)
-        logp = chooser.log_probabilities(plans).sum(1)
+        plans = construct(self.prepared.problem, chooser, count, self.record)
+        logp = chooser.log_probabilities(plans)
         origins: list[Origin] = ["likeliest" if one else "sample" for one in greedy.tolist()]
-        return self._candidates(plans, origins, logp)
+        found = self._candidates(plans, origins, logp.sum(1))
+        self.drafts.append(Draft(plans, tuple(found), logp))
+        return found
 
     def _edited(self, count: int, attempt: int) -> list[Candidate]:
         if not count:
@@ -131,8 +163,10 @@ class Generations:
             Parents(choices, np.stack([parent.unit_order for parent in parents]), again),
             PolicyChooser(self.views, self.rng, self._epsilon(count) + 0.2 * attempt),
         )
-        plans = construct(self.prepared.problem, retake, count)
-        return self._candidates(plans, ["edit"] * count, retake.logp)
+        plans = construct(self.prepared.problem, retake, count, self.record)
+        found = self._candidates(plans, ["edit"] * count, retake.logp)
+        self.drafts.append(Draft(plans, tuple(found)))
+        return found
 
     def _again(self, shape: tuple[int, ...], attempt: int) -> Bools:
         """Which decisions are taken again: one to a few, more where edits find nothing new."""
@@ -145,10 +179,6 @@ class Generations:
             Candidate(design, origins[row], float(logp[row]), self.number, plans.choices[row], plans.unit_order[row])
             for row, design in enumerate(self.prepared.drafter(plans))
         ]
-
-
-def _key(candidate: Candidate) -> bytes:
-    return repr((candidate.design.root, candidate.design.servers)).encode()
 
 
 def search(
