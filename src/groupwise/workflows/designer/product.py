@@ -130,11 +130,19 @@ class DesignReward:
 
 
 def judge(prepared: Prepared, design: Design, seed: int = 0) -> DesignScore:
-    """One evaluation: performance and score. Cases that arrive are judged by formulas, a single run by its schedule."""
+    """One evaluation: performance, by the quickest tier that holds for these requirements, and the score."""
     requirements = prepared.problem.requirements
-    tier: TierChoice = "auto" if requirements.demand.arrivals_per_second is None else "analytic"
-    performance = evaluate(design, requirements, tier, seed=seed % 2**31, cases=CASES)
+    performance = evaluate(design, requirements, tier_for(requirements), seed=seed % 2**31, cases=CASES)
     return prepared.scorer(design, performance)
+
+
+def tier_for(requirements: Requirements) -> TierChoice:
+    """Formulas for cases that keep arriving; the schedule of a single run in which nothing is left to chance."""
+    if requirements.demand.arrivals_per_second is not None:
+        return "analytic"
+    chance = any(one.failure or one.knock_out for one in requirements.activities.values()) or requirements.branches
+    closed = any(pool.calendar for pool in requirements.pools.values())
+    return "auto" if chance or closed or requirements.demand.runs > 1 else "schedule"
 
 
 def _frozen(policy: GraphPolicy) -> Callable[[Tensors], Tensor]:
