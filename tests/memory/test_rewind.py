@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from groupwise.errors import ConfigError
-from groupwise.memory import Experience, MemorySystem
+from groupwise.memory import Experience, MemorySystem, Store
 
 SMALL = {"experience_memory_size": 5, "pattern_memory_size": 4, "decay_factor": 0.8}
 POINTS = ((1, 0, 0, 0), (1, 1, 0, 0), (0, 1, 2, 0), (0, 0, 0, 1))
@@ -108,6 +108,20 @@ def test_generations_do_not_go_back_without_a_rewind(memory: MemorySystem) -> No
     words = r"is at generation 5, and 4 lies before it\nCall rewind\(4\) first"
     with pytest.raises(ConfigError, match=words), memory.generation(4):
         pass
+
+
+def test_ids_go_on_as_if_nothing_had_been_settled() -> None:
+    """Also where the newest record of a generation was removed in it, and settled."""
+    store = Store()
+    with store.generation(1):
+        first, gone = store.add("working", "1", None), store.add("working", "2", None)
+        store.remove(gone)
+    with store.generation(2):
+        third = store.add("working", "3", None)
+    store.settle(1)
+    store.rewind(1)
+    assert [record.id for record in store.read("working")] == [first]
+    assert store.add("working", "3", None) == third
 
 
 def test_what_is_settled_takes_no_room(open_memory: Callable[..., MemorySystem]) -> None:

@@ -60,9 +60,10 @@ class Record:
 class Store:
     """The records of the file at `path`; ":memory:" keeps them as long as the object lives.
 
-    A transaction that has ended is on the disk (`synchronous = FULL`), since a checkpoint of a run counts on it. One
-    process at a time uses a file. A file that is damaged, foreign or of a newer version is kept under another name and
-    a fresh one begun; `notices` says so, and so does a warning.
+    A transaction that has ended survives the process, killed or not. It is not waited for on the disk (`synchronous =
+    NORMAL`), which takes longer than all else: `sync` does, before a checkpoint counts on it. One process at a time
+    uses a file. A file that is damaged, foreign or of a newer version is kept under another name and a fresh one begun;
+    `notices` says so, and so does a warning.
 
     Args:
       path: the file, made if it is not there.
@@ -190,8 +191,8 @@ class Store:
             # The newest record stays, so that ids go on as if nothing had been settled.
             link.execute(
                 "DELETE FROM records WHERE id IN (SELECT record FROM removals WHERE seq <= ?) "
-                "AND id < (SELECT max(id) FROM records)",
-                (seq,),
+                "AND id < (SELECT max(id) FROM records WHERE seq <= ?)",
+                (seq, seq),
             )
             link.execute("DELETE FROM removals WHERE record NOT IN (SELECT id FROM records)")
             link.execute(
@@ -201,6 +202,10 @@ class Store:
             )
             link.execute("UPDATE clock SET settled = ?", (seq,))
             self.settled = seq
+
+    def sync(self) -> None:
+        """Wait until all of it is on the disk, safe even if the power fails."""
+        self._database.sync()
 
     def notice(self, words: str) -> None:
         """Something its user should know, kept and warned of."""
@@ -215,11 +220,11 @@ class Store:
         path = Path(self.path)
         if self._owner and (reason := unfit(path, MARK, len(steps))):
             self._begin_afresh(path, reason)
-        database = Database(self.path, "memories", MARK, steps)
+        database = Database(self.path, "memories", MARK, steps, lazy=True)
         if self._owner and not _readable(database):
             database.close()
             self._begin_afresh(path, "damaged")
-            database = Database(self.path, "memories", MARK, steps)
+            database = Database(self.path, "memories", MARK, steps, lazy=True)
         return database
 
     def _begin_afresh(self, path: Path, reason: str) -> None:
