@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ class Context:
         return json.loads(self.text)
 
 
-class ContextualMemory:
+class ContextualMemory(Mapping[str, Context]):
     """At most `size` contexts, each under its key; the one not met for longest goes when a new one needs its place.
 
     A context is about the situation in which its key was first met.
@@ -52,8 +52,8 @@ class ContextualMemory:
     def __getitem__(self, key: str) -> Context:
         return self._known[self._by_key[key]]
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._by_key
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_key)
 
     def record(self, key: str, features: Direction, performance: Mapping[str, Any], succeeded: bool) -> Context:
         """Count an attempt under a key, and keep how it went."""

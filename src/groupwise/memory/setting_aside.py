@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from groupwise.errors import StorageError
@@ -19,22 +20,13 @@ def unfit(path: Path, mark: int, version: int) -> str:
     """
     if not path.exists() or not path.stat().st_size:
         return ""
-    link = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
     try:
-        found = {name: _number(link, name) for name in ("schema_version", "application_id", "user_version")}
-        if not found["schema_version"]:
-            return ""
-        if found["application_id"] != mark:
-            return "foreign"
-        if found["user_version"] > version:
-            return f"v{found['user_version']}"
-        return "" if _sound(link) else "damaged"
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as link:
+            return _look(link, mark, version)
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             return "damaged"
-        raise StorageError(f"{path} cannot be used: {error}", hint="Is the file readable and writable?") from error
-    finally:
-        link.close()
+        raise StorageError(f"{path} cannot be used: {error}", hint="Is it a file, readable and writable?") from error
 
 
 def set_aside(path: Path, reason: str) -> Path:
@@ -56,9 +48,13 @@ def set_aside(path: Path, reason: str) -> Path:
     return target
 
 
-def _number(link: sqlite3.Connection, pragma: str) -> int:
-    return int(link.execute(f"PRAGMA {pragma}").fetchone()[0])
-
-
-def _sound(link: sqlite3.Connection) -> bool:
-    return str(link.execute("PRAGMA quick_check(1)").fetchone()[0]) == "ok"
+def _look(link: sqlite3.Connection, mark: int, version: int) -> str:
+    tables, found_mark, found_version = (
+        int(link.execute(f"PRAGMA {name}").fetchone()[0])
+        for name in ("schema_version", "application_id", "user_version")
+    )
+    if tables and found_mark != mark:
+        return "foreign"
+    if found_version > version:
+        return f"v{found_version}"
+    return "" if link.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok" else "damaged"

@@ -1,12 +1,12 @@
 """One SQLite file under all memories. Whatever is written carries the generation, and can be taken back to any.
 
-A record has a body that never changes, and a state that does: a small JSON value with its counters and weights. A state
-is never overwritten by a later generation, and a record that is removed only notes when:
+A record has a body that never changes, and a state that does: a small JSON value with its counters and weights. Nothing
+is overwritten by a later generation, only added:
 
-    records   id, kind, born, died, body, features       states   record, seq, state
+    records   id, kind, seq, body, features        states   record, seq, state        removals   seq, record
 
-What was there at the end of generation s are the records with born ≤ s < died, each with its newest state of seq ≤ s.
-`rewind(s)` deletes what came later, so that exactly this is left.
+What is there are the records that were not removed, each with its newest state. `rewind(s)` deletes every row of a
+later generation, which leaves exactly what was there at the end of generation s.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ MARK = 0x47574D31
 STEPS = (
     """
     CREATE TABLE records (
-        id INTEGER PRIMARY KEY, kind TEXT NOT NULL, born INTEGER NOT NULL, died INTEGER, body TEXT NOT NULL,
-        features BLOB
+        id INTEGER PRIMARY KEY, kind TEXT NOT NULL, seq INTEGER NOT NULL, body TEXT NOT NULL, features BLOB
     );
     CREATE TABLE states (
         record INTEGER NOT NULL REFERENCES records (id) ON DELETE CASCADE, seq INTEGER NOT NULL, state TEXT NOT NULL,
         PRIMARY KEY (record, seq)
     ) WITHOUT ROWID;
+    CREATE TABLE removals (seq INTEGER NOT NULL, record INTEGER NOT NULL, PRIMARY KEY (seq, record)) WITHOUT ROWID;
     CREATE TABLE clock (now INTEGER NOT NULL, settled INTEGER NOT NULL);
     INSERT INTO clock VALUES (0, 0)
     """,
 )
+PRESENT = "id NOT IN (SELECT record FROM removals)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,10 @@ class Record:
 class Store:
     """The records of the file at `path`; ":memory:" keeps them as long as the object lives.
 
-    A transaction that has ended is on the disk (`synchronous = FULL`), since a checkpoint of a run counts on it. One
-    process at a time uses a file. A file that is damaged, foreign or of a newer version is kept under another name and
-    a fresh one begun; `notices` says so, and so does a warning.
+    A transaction that has ended survives the process, killed or not. It is not waited for on the disk (`synchronous =
+    NORMAL`), which takes longer than all else: `sync` does, before a checkpoint counts on it. One process at a time
+    uses a file. A file that is damaged, foreign or of a newer version is kept under another name and a fresh one begun;
+    `notices` says so, and so does a warning.
 
     Args:
       path: the file, made if it is not there.
@@ -122,7 +124,7 @@ class Store:
         blob = None if features is None else features.tobytes()
         with self.transaction() as link:
             made = link.execute(
-                "INSERT INTO records (kind, born, body, features) VALUES (?, ?, ?, ?)", (kind, self.now, body, blob)
+                "INSERT INTO records (kind, seq, body, features) VALUES (?, ?, ?, ?)", (kind, self.now, body, blob)
             )
             assert made.lastrowid is not None
             self.change(made.lastrowid, state)
@@ -137,14 +139,14 @@ class Store:
 
     def remove(self, record: int) -> None:
         with self.transaction() as link:
-            link.execute("UPDATE records SET died = ? WHERE id = ?", (self.now, record))
+            link.execute("INSERT INTO removals VALUES (?, ?)", (self.now, record))
 
     def read(self, kind: str) -> list[Record]:
         """What there is of a kind, oldest first."""
         # SQLite takes a bare column beside max() from the row that has the maximum.
         query = (
-            "SELECT id, body, state, features, max(seq) FROM records JOIN states ON record = id "
-            "WHERE kind = ? AND died IS NULL GROUP BY id ORDER BY id"
+            "SELECT id, body, state, features, max(states.seq) FROM records JOIN states ON record = id "
+            f"WHERE kind = ? AND {PRESENT} GROUP BY id ORDER BY id"
         )
         with self._reading() as link:
             rows = link.execute(query, (kind,)).fetchall()
@@ -158,7 +160,7 @@ class Store:
 
     def counts(self) -> dict[str, int]:
         """How many records there are of every kind."""
-        query = "SELECT kind, count(*) FROM records WHERE died IS NULL GROUP BY kind ORDER BY kind"
+        query = f"SELECT kind, count(*) FROM records WHERE {PRESENT} GROUP BY kind ORDER BY kind"
         with self._reading() as link:
             return {kind: number for kind, number in link.execute(query)}
 
@@ -175,9 +177,8 @@ class Store:
                 hint=f"Rewind to {self.settled} or later, or begin with a fresh file.",
             )
         with self.transaction() as link:
-            link.execute("DELETE FROM records WHERE born > ?", (seq,))
-            link.execute("UPDATE records SET died = NULL WHERE died > ?", (seq,))
-            link.execute("DELETE FROM states WHERE seq > ?", (seq,))
+            for table in ("records", "states", "removals"):
+                link.execute(f"DELETE FROM {table} WHERE seq > ?", (seq,))
             link.execute("UPDATE clock SET now = min(now, ?)", (seq,))
         self._reload()
 
@@ -187,8 +188,13 @@ class Store:
         if seq <= self.settled:
             return
         with self.transaction() as link:
-            # The newest id stays, so that ids go on as if nothing had been settled.
-            link.execute("DELETE FROM records WHERE died <= ? AND id < (SELECT max(id) FROM records)", (seq,))
+            # The newest record stays, so that ids go on as if nothing had been settled.
+            link.execute(
+                "DELETE FROM records WHERE id IN (SELECT record FROM removals WHERE seq <= ?) "
+                "AND id < (SELECT max(id) FROM records WHERE seq <= ?)",
+                (seq, seq),
+            )
+            link.execute("DELETE FROM removals WHERE record NOT IN (SELECT id FROM records)")
             link.execute(
                 "DELETE FROM states WHERE seq < "
                 "(SELECT max(seq) FROM states AS later WHERE later.record = states.record AND later.seq <= ?)",
@@ -196,6 +202,12 @@ class Store:
             )
             link.execute("UPDATE clock SET settled = ?", (seq,))
             self.settled = seq
+
+    def sync(self) -> None:
+        """Wait until all of it is on the disk, safe even if the power fails."""
+        if self._link is not None:
+            raise ConfigError(f"{self.path} is inside generation {self.now}", hint="Call sync after its block has ended.")
+        self._database.sync()
 
     def notice(self, words: str) -> None:
         """Something its user should know, kept and warned of."""
@@ -210,11 +222,11 @@ class Store:
         path = Path(self.path)
         if self._owner and (reason := unfit(path, MARK, len(steps))):
             self._begin_afresh(path, reason)
-        database = Database(self.path, "memories", MARK, steps)
+        database = Database(self.path, "memories", MARK, steps, lazy=True)
         if self._owner and not _readable(database):
             database.close()
             self._begin_afresh(path, "damaged")
-            database = Database(self.path, "memories", MARK, steps)
+            database = Database(self.path, "memories", MARK, steps, lazy=True)
         return database
 
     def _begin_afresh(self, path: Path, reason: str) -> None:

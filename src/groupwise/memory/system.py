@@ -153,5 +153,9 @@ class MemorySystem:
         """Give up the past before generation `seq`, the oldest checkpoint kept, and use its room in the file again."""
         self.store.settle(seq)
 
+    def sync(self) -> None:
+        """Wait until all of it is on the disk. Before a checkpoint, so that memory never lies behind it."""
+        self.store.sync()
+
     def close(self) -> None:
         self.store.close()

@@ -44,6 +44,8 @@ class Candidate:
     generation: int
     choices: Ints
     unit_order: Ints
+    key: int
+    """Equal for equal designs of the same call."""
     score: Score | None = None
 
     @property
@@ -80,7 +82,10 @@ class Generations:
         self.rng = np.random.default_rng(seed)
         self.number = 0
         self.parents: list[Candidate] = []
-        self.archive: dict[Design, Score | None] = {}
+        self.keys: dict[Design, int] = {}
+        self.proposed: set[int] = set()
+        self.scores: dict[int, Score] = {}
+        """Of every design that was judged, by its key."""
         self.drafts: list[Draft] = []
         """All that was made for the newest generation, designs that were there before among them."""
 
@@ -100,14 +105,14 @@ class Generations:
     def _new(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         found = []
         for candidate in candidates:
-            if candidate.design not in self.archive:
-                self.archive[candidate.design] = None
+            if candidate.key not in self.proposed:
+                self.proposed.add(candidate.key)
                 found.append(candidate)
         return found
 
     def absorb(self, judged: Sequence[Candidate]) -> None:
         """Take the judged into account: the best of all so far and the winners of tournaments are the next parents."""
-        self.archive |= {candidate.design: candidate.score for candidate in judged}
+        self.scores |= {candidate.key: candidate.score for candidate in judged if candidate.score is not None}
         everyone = [*self.parents, *judged]
         totals = np.array([candidate.total for candidate in everyone])
         kept = elites(totals, max(1, round(self.settings.elite_percentage * self.settings.batch_size)))
@@ -176,7 +181,15 @@ class Generations:
 
     def _candidates(self, plans: Plans, origins: Sequence[Origin], logp: np.ndarray) -> list[Candidate]:
         return [
-            Candidate(design, origins[row], float(logp[row]), self.number, plans.choices[row], plans.unit_order[row])
+            Candidate(
+                design,
+                origins[row],
+                float(logp[row]),
+                self.number,
+                plans.choices[row],
+                plans.unit_order[row],
+                self.keys.setdefault(design, len(self.keys)),
+            )
             for row, design in enumerate(self.prepared.drafter(plans))
         ]
 

@@ -21,7 +21,7 @@ from groupwise.types import Score as Reward
 from groupwise.workflows.designer.generation import Candidate, Generations
 from groupwise.workflows.designer.monitoring import GenerationMetrics, PolicyUpdateResult
 from groupwise.workflows.designer.policy import GraphPolicy
-from groupwise.workflows.designer.product import Drafts, DesignReward
+from groupwise.workflows.designer.product import DesignReward, Drafts
 from groupwise.workflows.designer.rows import Collation, trajectories
 from groupwise.workflows.designer.tasks import Library
 
@@ -99,13 +99,13 @@ class LearningPolicy:
         draft = next((draft for draft in self.generations.drafts if draft.logp is not None), None)
         if draft is None or draft.logp is None:
             return None
-        known = {**self.generations.archive, **{one.candidate.design: one.score for one in metrics.results}}
-        scores = [known[candidate.design] for candidate in draft.candidates]
-        rows = [n for n, score in enumerate(scores) if score and draft.candidates[n].origin == "sample"]
+        known = {**self.generations.scores, **{one.candidate.key: one.score for one in metrics.results}}
+        drawn = [one.origin == "sample" and one.key in known for one in draft.candidates]
+        rows = [n for n, counts in enumerate(drawn) if counts]
         self.improvement.groups += 1
         task = Task(f"call/{self.improvement.groups}")
         designs = [candidate.design for candidate in draft.candidates]
         version = self.generations.views.version
         everyone = trajectories(draft.plans, designs, draft.logp, task_id=task.id, group_id=task.id, version=version)
-        totals = tuple(Reward(score.total) for n in rows if (score := scores[n]))
+        totals = tuple(Reward(known[draft.candidates[n].key].total) for n in rows)
         return ScoredGroup(Group(task.id, task, tuple(everyone[n] for n in rows)), totals)

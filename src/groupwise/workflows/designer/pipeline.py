@@ -23,7 +23,7 @@ from groupwise.errors import ConfigError
 from groupwise.workflows.designer.blueprint import Drafter
 from groupwise.workflows.designer.generation import Candidate, Generations, diversity
 from groupwise.workflows.designer.improving import Improvement, LearningPolicy
-from groupwise.workflows.designer.monitoring import Evaluator, GenerationMetrics, WorkflowResult
+from groupwise.workflows.designer.monitoring import Evaluator, GenerationMetrics
 from groupwise.workflows.designer.outcome import STAGES, Generation, Outcome
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.problem import Problem
@@ -36,6 +36,7 @@ from groupwise.workflows.scoring.measures import MEASURES
 from groupwise.workflows.scoring.score import weights_of
 
 EVALUATIONS = 32
+GENERATION = GenerationSettings()
 STOPPING = TrainingSettings(early_stopping=True)
 COMPLEXITY = next(n for n, measure in enumerate(MEASURES) if measure.name == "control-flow complexity")
 
@@ -57,7 +58,7 @@ class Designer:
         self,
         policy: GraphPolicy,
         memory: Any = None,
-        settings: GenerationSettings = GenerationSettings(),
+        settings: GenerationSettings = GENERATION,
         *,
         scoring: ScoringSettings | None = None,
         stopping: TrainingSettings = STOPPING,
@@ -227,7 +228,7 @@ def _weights(scoring: ScoringSettings | None) -> Weights | None:
         return None
     if scoring.normalization != "reference":
         raise ConfigError(
-            f"scoring.normalization = {scoring.normalization!r} compares designs of one batch, and generations need one scale",
+            f"scoring.normalization = {scoring.normalization!r} compares designs of one batch, not generations",
             hint='Set scoring.normalization = "reference".',
             field="scoring.normalization",
         )
@@ -242,6 +243,7 @@ def _front(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 def _objectives(candidate: Candidate) -> tuple[float, float, float]:
     score = candidate.score
-    assert score is not None and score.performance is not None
+    assert score is not None
+    assert score.performance is not None
     complexity = score.measured[COMPLEXITY][0]
     return score.performance.cycle_time, score.performance.cost, complexity if complexity is not None else 0.0
