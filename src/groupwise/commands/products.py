@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from groupwise.config import TrainingConfig
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, GroupwiseError
+from groupwise.training.folder import read_config
 from groupwise.training.session import Build
 
 PRODUCTS = {
@@ -28,6 +31,16 @@ def builder(product: str) -> Build:
 def check_product(cfg: TrainingConfig) -> None:
     """Let the product refuse settings that it cannot make a run of."""
     _module(cfg.task.product).check(cfg)
+
+
+def added_to_report(run_dir: Path) -> Sequence[str]:
+    """The sections that a run's product adds to its report; none where the run has nothing to show yet."""
+    try:
+        cfg = read_config(run_dir)
+        add = getattr(_module(cfg.task.product), "report_sections", None)
+        return add(run_dir, cfg) if add is not None else ()
+    except GroupwiseError:
+        return ()
 
 
 def _module(product: str) -> Any:

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from groupwise.commands.options import RUNS, Common, RunName, RunsDir, answer
+from groupwise.commands.products import added_to_report
 from groupwise.errors import RunError
 from groupwise.reporting.curve import course, curve
 from groupwise.reporting.history import History
@@ -84,7 +85,8 @@ def plot(
 
 def report(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:
     """Write a run's report.html (again) and say where it is."""
-    path = write_report(find_run(run, str(runs_dir)))
+    folder = find_run(run, str(runs_dir))
+    path = write_report(folder, added_to_report(folder))
     if common.json:
         answer({"report": str(path)})
     else:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from groupwise.agents.starting import LANGUAGE_PRODUCTS, keeping_start, pinned
 from groupwise.commands.options import RUNS, Common, Overrides, RunName, RunsDir, answer
-from groupwise.commands.products import builder, check_product
+from groupwise.commands.products import added_to_report, builder, check_product
 from groupwise.config import TrainingConfig, apply_overrides, load_config
 from groupwise.config.sections import AdvantageSettings, LossSettings
 from groupwise.errors import RunError
@@ -106,7 +106,7 @@ def stop(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Com
 def follow(path: Path, cfg: TrainingConfig, *, json: bool, by_hand: bool = False) -> int:
     """Run to the end while showing it, then write the report; 130 when it was interrupted."""
     last = deque(follow_events(path, cfg, json=json, by_hand=by_hand), maxlen=1).pop()
-    report = write_report(path)
+    report = write_report(path, added_to_report(path))
     stopped = last.data["reason"] == "stopped"
     if not json:
         console = Console(stderr=True, soft_wrap=True)

@@ -33,15 +33,15 @@ REASONS = {
 }  # fmt: skip
 
 
-def write_report(run_dir: Path) -> Path:
-    """Write `report.html` into the run folder and return its path."""
+def write_report(run_dir: Path, more: Sequence[str] = ()) -> Path:
+    """Write `report.html` into the run folder and return its path. `more` are sections that the product adds."""
     history = History.read(run_dir)
     path = run_dir / "report.html"
-    write_atomic(path, page(history, last_group(run_dir), run_dir).encode("utf-8", "replace"))
+    write_atomic(path, page(history, last_group(run_dir), run_dir, more).encode("utf-8", "replace"))
     return path
 
 
-def page(history: History, group: Sequence[Mapping[str, Any]], run_dir: Path) -> str:
+def page(history: History, group: Sequence[Mapping[str, Any]], run_dir: Path, more: Sequence[str] = ()) -> str:
     """The whole page. `group` are the rows of one group, best first, or nothing."""
     drawn = pictures(history)
     sections = (
@@ -50,6 +50,7 @@ def page(history: History, group: Sequence[Mapping[str, Any]], run_dir: Path) ->
         _errors(history),
         _learning([picture for picture in drawn if picture.name == "learning"]),
         _samples(history),
+        *more,
         _advice(history),
         _health([picture for picture in drawn if picture.name != "learning"]),
         _group(group),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from groupwise.config.sections import GenerationSettings
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
-from groupwise.workflows.designer.beginning import beginning
+from groupwise.workflows.designer.beginning import Beginning, beginning
 from groupwise.workflows.designer.outcome import Generation, Outcome
 from groupwise.workflows.designer.pipeline import Designer
 from groupwise.workflows.designer.policy import GraphPolicy
+from groupwise.workflows.designer.problem import Problem
 from groupwise.workflows.designer.product import judge
 from groupwise.workflows.designer.range import WARY, far_outside, note
 from groupwise.workflows.designer.shipped import PRETRAINED, load_policy, save_policy
@@ -25,6 +26,7 @@ from groupwise.workflows.scoring import Score
 
 LEARNED = Path("designer.safetensors")
 Watch: TypeAlias = Callable[[Generation], None]
+Stop: TypeAlias = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +92,36 @@ class Call:
         }
 
 
-def design_for(request: Request, watch: Watch, stop: Callable[[], bool]) -> Call:
+def design_for(request: Request, watch: Watch, stop: Stop) -> Call:
     """Design for the requirements in a file. `watch` is told every generation; `stop` ends the search early."""
     requirements = read_requirements(request.requirements)
     insist_feasible(requirements)
     start = beginning(requirements, request.requirements.parent)
     policy = load_policy(request.weights)
-    prepared = Prepared.of(requirements)
-    far = far_outside(prepared.problem)
+    far = far_outside(Problem(requirements))
     settings = WARY if far else GenerationSettings()
     with Designer(policy, None, settings, learn=request.learn, seed=request.seed) as designer:
-        outcome = searched(designer, requirements, request.evaluations, watch, stop)
-    notes = (*start.notes, *outcome.notes, *([note(far)] if far else []))
-    told = account(start, judge(prepared, start.design, request.seed), outcome.best, requirements)
-    return Call(outcome, told, start.design, notes, keep(request, policy) if request.learn else None)
+        call = designed(designer, requirements, start, request.evaluations, watch, stop)
+    learned = keep(request, policy) if request.learn else None
+    return replace(call, notes=(*call.notes, *([note(far)] if far else [])), learned=learned)
 
 
-def searched(
-    designer: Designer, requirements: Requirements, evaluations: int, watch: Watch, stop: Callable[[], bool]
-) -> Outcome:
+def designed(
+    designer: Designer,
+    requirements: Requirements,
+    start: Beginning,
+    evaluations: int,
+    watch: Watch = lambda generation: None,
+    stop: Stop = lambda: False,
+) -> Call:
+    """One call of a designer, compared with a start."""
+    outcome = searched(designer, requirements, evaluations, watch, stop)
+    before = judge(Prepared.of(requirements), start.design, designer.seed)
+    told = account(start, before, outcome.best, requirements)
+    return Call(outcome, told, start.design, (*start.notes, *outcome.notes))
+
+
+def searched(designer: Designer, requirements: Requirements, evaluations: int, watch: Watch, stop: Stop) -> Outcome:
     """Generation after generation, at least one."""
     call = designer.begin(requirements)
     while call.going(evaluations):

@@ -36,9 +36,8 @@ CASES = 400
 def build(cfg: TrainingConfig, requirements: Mapping[str, Requirements] | None = None) -> Parts:
     """Everything a designer run needs. Without `requirements` or `task.options.requirements` it designs for worlds."""
     check(cfg)
-    library = Library(requirements or _own(cfg))
-    torch.manual_seed(cfg.run.seed)
-    policy = _start(cfg)
+    library = Library(requirements or own_requirements(cfg))
+    policy = first_policy(cfg)
     source = GroupSource(
         cfg,
         tasks=NumberedTasks(lambda number: library.task(cfg.run.seed * 10_000_000 + number)),
@@ -60,15 +59,17 @@ def check(cfg: TrainingConfig) -> None:
         )
 
 
-def _own(cfg: TrainingConfig) -> dict[str, Requirements]:
+def own_requirements(cfg: TrainingConfig) -> dict[str, Requirements]:
     """The requirements that the settings name, by the names of their files."""
     paths = [part for part in str(cfg.task.options.get("requirements", "")).split(",") if part]
     return {Path(path).stem: read_requirements(path) for path in paths}
 
 
-def _start(cfg: TrainingConfig) -> GraphPolicy:
+def first_policy(cfg: TrainingConfig) -> GraphPolicy:
+    """The policy before the first step: weights that `task.options.start` names, or made from the seed."""
     from groupwise.workflows.designer.shipped import load_policy
 
+    torch.manual_seed(cfg.run.seed)
     start = str(cfg.task.options.get("start", ""))
     return load_policy(start) if start else GraphPolicy()
 
@@ -145,6 +146,13 @@ def tier_for(requirements: Requirements) -> TierChoice:
     return "auto" if chance or closed or requirements.demand.runs > 1 else "schedule"
 
 
+def report_sections(run_dir: Path, cfg: TrainingConfig) -> list[str]:
+    """What a run's report tells of its designs."""
+    from groupwise.workflows.designer.run_page import sections_of_run
+
+    return sections_of_run(run_dir, cfg)
+
+
 def _frozen(policy: GraphPolicy) -> Callable[[Tensors], Tensor]:
     reference = copy.deepcopy(policy).eval()
 
@@ -155,11 +163,16 @@ def _frozen(policy: GraphPolicy) -> Callable[[Tensors], Tensor]:
     return logp
 
 
-def greedy_evaluation(cfg: TrainingConfig, library: Library) -> Evaluate:
-    """The likeliest design for each of the held-out requirements (a person's own, where they are given)."""
+def held_out(cfg: TrainingConfig, library: Library) -> list[Task]:
+    """The tasks that evaluations are made of."""
     first = 0 if library.own else HELD_OUT + cfg.run.eval_seed
     count = min(cfg.run.eval_episodes, len(library.own)) if library.own else cfg.run.eval_episodes
-    tasks = [library.task(first + n) for n in range(count)]
+    return [library.task(first + n) for n in range(count)]
+
+
+def greedy_evaluation(cfg: TrainingConfig, library: Library) -> Evaluate:
+    """The likeliest design for each of the held-out requirements (a person's own, where they are given)."""
+    tasks = held_out(cfg, library)
 
     def evaluation(policy: Policy) -> dict[str, float]:
         totals = [_greedy(cast(GraphPolicy, policy), library(task.id), task.seed) for task in tasks]
