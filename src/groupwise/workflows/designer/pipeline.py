@@ -20,9 +20,11 @@ import numpy as np
 
 from groupwise.config.sections import GenerationSettings, ScoringSettings, TrainingSettings
 from groupwise.errors import ConfigError
+from groupwise.memory import MemorySystem
 from groupwise.workflows.designer.blueprint import Drafter
 from groupwise.workflows.designer.generation import Candidate, Generations, diversity
 from groupwise.workflows.designer.improving import Improvement, LearningPolicy
+from groupwise.workflows.designer.memories import Recollection
 from groupwise.workflows.designer.monitoring import Evaluator, GenerationMetrics
 from groupwise.workflows.designer.outcome import STAGES, Generation, Outcome
 from groupwise.workflows.designer.policy import GraphPolicy
@@ -57,7 +59,7 @@ class Designer:
     def __init__(
         self,
         policy: GraphPolicy,
-        memory: Any = None,
+        memory: MemorySystem | None = None,
         settings: GenerationSettings = GENERATION,
         *,
         scoring: ScoringSettings | None = None,
@@ -117,13 +119,9 @@ class Call:
             insist_feasible(requirements)
             problem = Problem(requirements)
             self.prepared = Prepared(problem, Drafter(problem), Scorer(requirements, designer.weights))
-            self.generations = Generations(
-                designer.policy,
-                self.prepared,
-                designer.settings,
-                designer.seed,
-                record=designer.improvement is not None,
-            )
+            record = designer.improvement is not None or designer.memory is not None
+            self.generations = Generations(designer.policy, self.prepared, designer.settings, designer.seed, record)
+            self.memory = None if designer.memory is None else self._recollection(designer.memory)
             self.evaluator = Evaluator(self.prepared, designer.seed)
             self.policy: LearningPolicy | None = (
                 designer.improvement.begin(self.generations) if designer.improvement is not None else None
@@ -152,12 +150,15 @@ class Call:
             with self._stage("policy update"):
                 metrics.record(self.policy.update(candidates, metrics))
         self.select(metrics)
+        self.remember(metrics)
         return metrics
 
     def generate(self, count: int | None = None) -> list[Candidate]:
         """The candidates of the next generation, none of which was there before."""
         with self._stage("candidate generation"):
-            return self.generations.propose(count)
+            wanted = count or self.designer.settings.batch_size
+            recalled = self.memory.recalled(self.generations, wanted) if self.memory is not None else []
+            return self.generations.propose(wanted, recalled)
 
     def select(self, metrics: GenerationMetrics) -> None:
         """Let the best of a judged generation go on."""
@@ -167,6 +168,12 @@ class Call:
             self.judged = _front([*self.judged, *judged])
             self.evaluations += len(judged)
             self.history.append(self._told(metrics, judged))
+
+    def remember(self, metrics: GenerationMetrics) -> None:
+        """Leave what worked to later calls."""
+        if self.memory is not None:
+            with self._stage("memory integration"):
+                self.memory.keep(self.generations, metrics)
 
     def outcome(self) -> Outcome:
         if not self.history:
@@ -180,8 +187,12 @@ class Call:
             generations=tuple(self.history),
             stages=dict(self.stages),
             evaluations=self.evaluations,
+            hit_rate=self.designer.memory.hit_rate if self.designer.memory is not None else None,
             notes=tuple(self.notes),
         )
+
+    def _recollection(self, memory: MemorySystem) -> Recollection:
+        return Recollection(memory, self.prepared.problem, self.generations.views.seen, self.designer.seed)
 
     def _settled(self) -> bool:
         """Whether the best improved by less than the threshold over the last generations."""
