@@ -206,7 +206,9 @@ class Store:
     def sync(self) -> None:
         """Wait until all of it is on the disk, safe even if the power fails."""
         if self._link is not None:
-            raise ConfigError(f"{self.path} is inside generation {self.now}", hint="Call sync after its block has ended.")
+            raise ConfigError(
+                f"{self.path} is inside generation {self.now}", hint="Call sync after its block has ended."
+            )
         self._database.sync()
 
     def notice(self, words: str) -> None:

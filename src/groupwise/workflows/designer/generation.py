@@ -18,6 +18,7 @@ from groupwise.config.sections import GenerationSettings
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.designer.construction import Plans, construct
 from groupwise.workflows.designer.diversity import Diversity, diversity_of
+from groupwise.workflows.designer.habits import Habit, Habits
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.problem import Bools, Floats, Ints
 from groupwise.workflows.designer.sampling import Parents, PolicyChooser, Retake, Views
@@ -27,6 +28,8 @@ from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.scoring import Score
 
 Origin: TypeAlias = Literal["likeliest", "sample", "edit", "memory"]
+GUIDED = 0.9
+"""The share of a habit in the decisions of a recalled candidate."""
 FRESH = 0.25
 """The share of later generations that is drawn anew instead of edited."""
 
@@ -89,18 +92,40 @@ class Generations:
         self.drafts: list[Draft] = []
         """All that was made for the newest generation, designs that were there before among them."""
 
-    def propose(self, count: int | None = None) -> list[Candidate]:
-        """The candidates of the next generation, still to be judged; none of them was proposed before."""
+    def propose(self, count: int | None = None, recalled: Sequence[Candidate] = ()) -> list[Candidate]:
+        """The candidates of the next generation, still to be judged; none of them was proposed before.
+
+        Those `recalled` were made by `recall` or `follow` and come first.
+        """
         wanted = count or self.settings.batch_size
-        found: list[Candidate] = []
-        self.drafts = []
+        found = self._new(recalled)
         for attempt in range(4):
-            drawn = self._first(wanted - len(found)) if not self.parents else self._later(wanted - len(found), attempt)
-            found += self._new(drawn)
             if len(found) >= wanted:
                 break
-        self.number += 1
+            drawn = self._first(wanted - len(found)) if not self.parents else self._later(wanted - len(found), attempt)
+            found += self._new(drawn)
         return found
+
+    def recall(self, habits: Sequence[Habit]) -> list[Candidate]:
+        """A candidate for each habit: the habit decides most, the policy the rest."""
+        chooser = PolicyChooser(self.views, self.rng, GUIDED, guide=Habits(habits))
+        return self._made(construct(self.prepared.problem, chooser, len(habits), self.record), "memory")
+
+    def follow(self, choices: Ints, unit_order: Ints) -> list[Candidate]:
+        """Plans of earlier calls once more; what is no longer legal the policy decides."""
+        parents = Parents(choices, unit_order, np.zeros(choices.shape, np.bool_))
+        retake = Retake(self.prepared.problem, parents, PolicyChooser(self.views, self.rng))
+        return self._made(construct(self.prepared.problem, retake, len(choices), self.record), "memory")
+
+    def _made(self, plans: Plans, origin: Origin) -> list[Candidate]:
+        """Candidates that were not drawn from the policy; no log-probability is claimed for them."""
+        found = self._candidates(plans, [origin] * len(plans), np.zeros(len(plans)))
+        self._keep(Draft(plans, tuple(found)))
+        return found
+
+    def _keep(self, draft: Draft) -> None:
+        """Keep what was made for the present generation, and only that."""
+        self.drafts = [*(old for old in self.drafts if old.candidates[0].generation == self.number), draft]
 
     def _new(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         found = []
@@ -112,6 +137,7 @@ class Generations:
 
     def absorb(self, judged: Sequence[Candidate]) -> None:
         """Take the judged into account: the best of all so far and the winners of tournaments are the next parents."""
+        self.number += 1
         self.scores |= {candidate.key: candidate.score for candidate in judged if candidate.score is not None}
         everyone = [*self.parents, *judged]
         totals = np.array([candidate.total for candidate in everyone])
@@ -151,7 +177,7 @@ class Generations:
         logp = chooser.log_probabilities(plans)
         origins: list[Origin] = ["likeliest" if one else "sample" for one in greedy.tolist()]
         found = self._candidates(plans, origins, logp.sum(1))
-        self.drafts.append(Draft(plans, tuple(found), logp))
+        self._keep(Draft(plans, tuple(found), logp))
         return found
 
     def _edited(self, count: int, attempt: int) -> list[Candidate]:
@@ -170,7 +196,7 @@ class Generations:
         )
         plans = construct(self.prepared.problem, retake, count, self.record)
         found = self._candidates(plans, ["edit"] * count, retake.logp)
-        self.drafts.append(Draft(plans, tuple(found)))
+        self._keep(Draft(plans, tuple(found)))
         return found
 
     def _again(self, shape: tuple[int, ...], attempt: int) -> Bools:

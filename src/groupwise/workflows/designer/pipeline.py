@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,16 +21,25 @@ import numpy as np
 
 from groupwise.config.sections import GenerationSettings, ScoringSettings, TrainingSettings
 from groupwise.errors import ConfigError
+from groupwise.memory import MemorySystem
 from groupwise.workflows.designer.blueprint import Drafter
+from groupwise.workflows.designer.correction import (
+    Correction,
+    ErrorAnalysis,
+    check_by_simulation,
+    known_correction,
+    remember_correction,
+)
 from groupwise.workflows.designer.generation import Candidate, Generations, diversity
 from groupwise.workflows.designer.improving import Improvement, LearningPolicy
+from groupwise.workflows.designer.memories import Recollection
 from groupwise.workflows.designer.monitoring import Evaluator, GenerationMetrics
 from groupwise.workflows.designer.outcome import STAGES, Generation, Outcome
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.problem import Problem
 from groupwise.workflows.designer.selection import pareto_front
 from groupwise.workflows.designer.tasks import Prepared
-from groupwise.workflows.feasibility import insist_feasible
+from groupwise.workflows.feasibility import contradictions, insist_feasible
 from groupwise.workflows.requirements import Requirements, Weights
 from groupwise.workflows.scoring import Scorer
 from groupwise.workflows.scoring.measures import MEASURES
@@ -57,7 +67,7 @@ class Designer:
     def __init__(
         self,
         policy: GraphPolicy,
-        memory: Any = None,
+        memory: MemorySystem | None = None,
         settings: GenerationSettings = GENERATION,
         *,
         scoring: ScoringSettings | None = None,
@@ -71,9 +81,17 @@ class Designer:
         self.improvement = Improvement(policy, seed=seed, **learning) if learn else None
 
     def design(
-        self, requirements: Requirements, evaluations: int | None = None, generations: int | None = None
+        self,
+        requirements: Requirements,
+        evaluations: int | None = None,
+        generations: int | None = None,
+        *,
+        check: bool = False,
     ) -> Outcome:
-        """The best design found with so many evaluations, 32 if neither they nor generations are limited."""
+        """The best design found with so many evaluations, 32 if neither they nor generations are limited.
+
+        With `check` the best is simulated too, and `Outcome.analysis` says how well its performance was predicted.
+        """
         if evaluations is None:
             evaluations = generations * self.settings.batch_size if generations is not None else EVALUATIONS
         if evaluations < 1:
@@ -83,6 +101,8 @@ class Designer:
         call = self.begin(requirements)
         while call.going(evaluations, generations):
             call.generation(evaluations - call.evaluations)
+        if check:
+            call.check()
         return call.outcome()
 
     def begin(self, requirements: Requirements) -> Call:
@@ -106,7 +126,9 @@ class Call:
     """One set of requirements on its way through the stages."""
 
     def __init__(self, designer: Designer, requirements: Requirements) -> None:
-        self.designer, self.requirements = designer, requirements
+        self.designer = designer
+        self.correction = Correction()
+        self.analysis: ErrorAnalysis | None = None
         self.stages = dict.fromkeys(STAGES, 0.0)
         self.history: list[Generation] = []
         self.judged: list[Candidate] = []
@@ -115,15 +137,12 @@ class Call:
         self.notes: list[str] = []
         with self._stage("preprocessing"):
             insist_feasible(requirements)
-            problem = Problem(requirements)
-            self.prepared = Prepared(problem, Drafter(problem), Scorer(requirements, designer.weights))
-            self.generations = Generations(
-                designer.policy,
-                self.prepared,
-                designer.settings,
-                designer.seed,
-                record=designer.improvement is not None,
-            )
+            self.requirements = self._believed(requirements)
+            problem = Problem(self.requirements)
+            self.prepared = Prepared(problem, Drafter(problem), Scorer(self.requirements, designer.weights))
+            record = designer.improvement is not None or designer.memory is not None
+            self.generations = Generations(designer.policy, self.prepared, designer.settings, designer.seed, record)
+            self.memory = None if designer.memory is None else self._recollection(designer.memory)
             self.evaluator = Evaluator(self.prepared, designer.seed)
             self.policy: LearningPolicy | None = (
                 designer.improvement.begin(self.generations) if designer.improvement is not None else None
@@ -152,12 +171,15 @@ class Call:
             with self._stage("policy update"):
                 metrics.record(self.policy.update(candidates, metrics))
         self.select(metrics)
+        self.remember(metrics)
         return metrics
 
     def generate(self, count: int | None = None) -> list[Candidate]:
         """The candidates of the next generation, none of which was there before."""
         with self._stage("candidate generation"):
-            return self.generations.propose(count)
+            wanted = count or self.designer.settings.batch_size
+            recalled = self.memory.recalled(self.generations, wanted) if self.memory is not None else []
+            return self.generations.propose(wanted, recalled)
 
     def select(self, metrics: GenerationMetrics) -> None:
         """Let the best of a judged generation go on."""
@@ -167,6 +189,12 @@ class Call:
             self.judged = _front([*self.judged, *judged])
             self.evaluations += len(judged)
             self.history.append(self._told(metrics, judged))
+
+    def remember(self, metrics: GenerationMetrics) -> None:
+        """Leave what worked to later calls."""
+        if self.memory is not None:
+            with self._stage("memory integration"):
+                self.memory.keep(self.generations, metrics)
 
     def outcome(self) -> Outcome:
         if not self.history:
@@ -180,8 +208,43 @@ class Call:
             generations=tuple(self.history),
             stages=dict(self.stages),
             evaluations=self.evaluations,
+            analysis=self.analysis,
+            hit_rate=self.designer.memory.hit_rate if self.designer.memory is not None else None,
             notes=tuple(self.notes),
         )
+
+    def check(self) -> ErrorAnalysis:
+        """Simulate the best design and compare with what was predicted of it; memory keeps by how much."""
+        with self._stage("evaluation"):
+            entropy, seed = self.history[-1].entropy, self.designer.seed
+            known = replace(self.correction, durations={}, cost=1.0)
+            found = check_by_simulation(
+                self.generations.best.design, self.requirements, known, entropy=entropy, seed=seed
+            )
+        if self.designer.memory is not None:
+            with self._stage("memory integration"):
+                kept = replace(self.correction, formulas=found.correction.formulas)
+                remember_correction(self.designer.memory, self.requirements, kept)
+        self.analysis = found
+        return found
+
+    def _believed(self, stated: Requirements) -> Requirements:
+        """The requirements with what measurements corrected, as long as they can still be met."""
+        if self.designer.memory is None:
+            return stated
+        self.correction = known_correction(self.designer.memory, stated)
+        believed = self.correction.applied(stated)
+        if believed is stated:
+            return stated
+        if found := contradictions(believed):
+            self.notes.append(f"what was measured is left aside, since nothing could be designed for it: {found[0]}")
+            self.correction = Correction()
+            return stated
+        self.notes.append(self.correction.words())
+        return believed
+
+    def _recollection(self, memory: MemorySystem) -> Recollection:
+        return Recollection(memory, self.prepared.problem, self.generations.views.seen, self.designer.seed)
 
     def _settled(self) -> bool:
         """Whether the best improved by less than the threshold over the last generations."""
