@@ -38,6 +38,9 @@ def design(
     memory: Annotated[Path | None, Parameter(help="What is remembered between calls (SQLite).")] = None,
     policy: Annotated[Path | None, Parameter(help="Weights to design with (.safetensors); those that ship.")] = None,
     seed: Annotated[int, Parameter(validator=Number(gte=0), help="The same seed, the same designs.")] = 0,
+    check: Annotated[
+        bool, Parameter(negative=(), help="Simulate the best, and say how well it was predicted.")
+    ] = False,
     report: Annotated[Path | None, Parameter(help="Where to write a page about it: report.html.")] = None,
     common: Common = Common(),
 ) -> int:
@@ -49,7 +52,7 @@ def design(
     """
     for path in out:
         find_format(path)
-    asked = Request(requirements, evaluations, learn, memory, policy, seed)
+    asked = Request(requirements, evaluations, learn, memory, policy, seed, check)
     with patiently(common.json), graceful_stop() as flag, progress(common.json, evaluations) as watch:
         found = design_for(asked, watch, lambda: flag.raised)
     notes = [*found.notes, *written(found, out)]
@@ -64,7 +67,7 @@ def design(
 
 def written(found: Call, out: Files) -> list[str]:
     """Write the design to files, with its requirements; what a format had no place for."""
-    document = document_of(found.design, found.outcome.requirements)
+    document = document_of(found.design, found.requirements)
     notes: list[str] = []
     for path in out:
         try:

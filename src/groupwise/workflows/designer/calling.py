@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -11,6 +12,8 @@ from groupwise.config.sections import GenerationSettings
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.designer.beginning import Beginning, beginning
+from groupwise.workflows.designer.convergence import Reading, convergence_table
+from groupwise.workflows.designer.memories import open_memory
 from groupwise.workflows.designer.outcome import Generation, Outcome
 from groupwise.workflows.designer.pipeline import Designer
 from groupwise.workflows.designer.policy import GraphPolicy
@@ -39,6 +42,7 @@ class Request:
     memory: Path | None = None
     policy: Path | None = None
     seed: int = 0
+    check: bool = False
 
     @property
     def learned(self) -> Path:
@@ -57,6 +61,7 @@ class Request:
 class Call:
     """What came of it: the outcome, the account of it against the start, notes, and the file of learned weights."""
 
+    requirements: Requirements
     outcome: Outcome
     account: Account
     start: Design
@@ -75,10 +80,13 @@ class Call:
     def rows(self) -> list[Row]:
         return pareto_rows(self.outcome.pareto, self.outcome.best)
 
+    def convergence(self) -> tuple[Reading, ...]:
+        return convergence_table(self.outcome.generations, self.outcome.hit_rate)
+
     def as_dict(self) -> dict[str, Any]:
         outcome = self.outcome
         return {
-            "requirements": outcome.requirements.name,
+            "requirements": self.requirements.name,
             **self.score.as_dict(),
             "design": in_a_line(self.design),
             "servers": dict(self.design.servers),
@@ -86,7 +94,8 @@ class Call:
             "stages": dict(outcome.stages),
             "pareto": [asdict(row) for row in self.rows()],
             "generations": [asdict(generation) for generation in outcome.generations],
-            "hit_rate": outcome.hit_rate,
+            "convergence": {one.target.name: one.value for one in self.convergence()},
+            "checked": outcome.analysis.lines() if outcome.analysis else None,
             **self.account.as_dict(),
             "learned": str(self.learned) if self.learned else None,
         }
@@ -100,10 +109,15 @@ def design_for(request: Request, watch: Watch, stop: Stop) -> Call:
     policy = load_policy(request.weights)
     far = far_outside(Problem(requirements))
     settings = WARY if far else GenerationSettings()
-    with Designer(policy, None, settings, learn=request.learn, seed=request.seed) as designer:
-        call = designed(designer, requirements, start, request.evaluations, watch, stop)
+    memory = open_memory(request.memory) if request.memory is not None else None
+    with (
+        memory or nullcontext(),
+        Designer(policy, memory, settings, learn=request.learn, seed=request.seed) as designer,
+    ):
+        call = designed(designer, requirements, start, request.evaluations, watch, stop, check=request.check)
+        told = memory.notices if memory is not None else ()
     learned = keep(request, policy) if request.learn else None
-    return replace(call, notes=(*call.notes, *([note(far)] if far else [])), learned=learned)
+    return replace(call, notes=(*call.notes, *told, *([note(far)] if far else [])), learned=learned)
 
 
 def designed(
@@ -113,15 +127,19 @@ def designed(
     evaluations: int,
     watch: Watch = lambda generation: None,
     stop: Stop = lambda: False,
+    *,
+    check: bool = False,
 ) -> Call:
-    """One call of a designer, compared with a start."""
-    outcome = searched(designer, requirements, evaluations, watch, stop)
-    before = judge(Prepared.of(requirements), start.design, designer.seed)
+    """One call of a designer, compared with a start; with `check` the best is simulated too."""
+    outcome = searched(designer, requirements, evaluations, watch, stop, check)
+    before = judge(Prepared.of(outcome.requirements), start.design, designer.seed)
     told = account(start, before, outcome.best, requirements)
-    return Call(outcome, told, start.design, (*start.notes, *outcome.notes))
+    return Call(requirements, outcome, told, start.design, (*start.notes, *outcome.notes))
 
 
-def searched(designer: Designer, requirements: Requirements, evaluations: int, watch: Watch, stop: Stop) -> Outcome:
+def searched(
+    designer: Designer, requirements: Requirements, evaluations: int, watch: Watch, stop: Stop, check: bool
+) -> Outcome:
     """Generation after generation, at least one."""
     call = designer.begin(requirements)
     while call.going(evaluations):
@@ -131,6 +149,8 @@ def searched(designer: Designer, requirements: Requirements, evaluations: int, w
         if stop():
             call.notes.append(f"interrupted: this is the best of {call.evaluations} designs")
             break
+    if check:
+        call.check()
     return call.outcome()
 
 

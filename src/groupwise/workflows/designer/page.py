@@ -32,6 +32,7 @@ def sections(call: Call) -> Iterable[str]:
     yield _front(call)
     yield _score(call)
     yield _course(call)
+    yield _convergence(call)
     yield _notes(call.notes)
 
 
@@ -178,6 +179,25 @@ def _course(call: Call) -> str:
     )
     body = "".join(figure(picture) for picture in (made, timed))
     return f"<section><h2>The search</h2><div class=grid>{body}</div></section>"
+
+
+def _convergence(call: Call) -> str:
+    """The four values that tell of convergence beside their targets, and how well the best was predicted."""
+    head = "".join(f"<th scope=col>{name}</th>" for name in ("Value", "Now", "Target", "", "Met, it means"))
+    rows = ""
+    for one in call.convergence():
+        value = "not measured" if one.value is None else f"{one.value:.3g}"
+        mark, kind = {True: ("✓", "right"), False: ("✗", "wrong"), None: ("–", "")}[one.met]
+        target = f"{'above' if one.target.above else 'below'} {one.target.bound:g}"
+        cells = (f"<th scope=row>{one.target.name}</th>", f"<td>{value}</td>", f"<td>{target}</td>")
+        rows += f"<tr>{''.join(cells)}<td class='{kind}'><span>{mark}</span></td><td>{one.target.words}</td></tr>"
+    checked = "".join(
+        f"<p>{escape(line)}</p>" for line in (call.outcome.analysis.lines() if call.outcome.analysis else ())
+    )
+    simulated = f"<h3>Predicted and simulated</h3>{checked}" if checked else ""
+    table = f"<div class=scroll><table class=numbers><tr>{head}</tr>{rows}</table></div>"
+    words = "<p>Over the newest ten generations. There is a loss with --learn only, and a hit rate with --memory.</p>"
+    return f"<section><h2>Convergence</h2>{words}{table}{simulated}</section>"
 
 
 def _told(generations: Iterable[Generation]) -> str:

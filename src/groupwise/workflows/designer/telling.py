@@ -79,7 +79,8 @@ class Reason:
     effect: float
 
     def __str__(self) -> str:
-        return f"{self.name} {shown(self.name, self.before)} → {shown(self.name, self.after)} ({self.effect:+.3f})"
+        effect = f"{self.effect:+.3f}".replace("-", "−")
+        return f"{self.name} {shown(self.name, self.before)} → {shown(self.name, self.after)} ({effect})"
 
 
 @dataclass(frozen=True, slots=True)

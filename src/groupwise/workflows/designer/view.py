@@ -33,6 +33,9 @@ def _parts(call: Call, written: Sequence[Path], notes: Iterable[str], width: int
     yield Padding(pareto_table(few(call.rows()), len(call.rows())), (0, 0, 0, 2))
     yield section(f"Against {call.account.start}")
     yield Padding(account_table(call.account), (0, 0, 0, 2))
+    if call.outcome.analysis is not None:
+        yield section("Simulated")
+        yield Padding(Group(*map(Text, call.outcome.analysis.lines())), (0, 0, 0, 2))
     yield section("Time")
     yield Padding(stage_table(call.outcome, width - 2), (0, 0, 0, 2))
     ends = [*(Text(f"note: {note}", style="yellow") for note in notes), *(Text(f"{path} written") for path in written)]
