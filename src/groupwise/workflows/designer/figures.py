@@ -51,7 +51,8 @@ def _area(row: Row) -> float:
 
 
 def _name(axes: Any, place: tuple[float, float], words: str, colour: str) -> None:
-    axes.annotate(words, place, (0, 9), "data", "offset points", color=colour, ha="center", fontsize=8, zorder=5)
+    style = {"color": colour, "va": "center", "fontsize": 8, "zorder": 5, "fontweight": "bold"}
+    axes.annotate(words, place, (8, 0), "data", "offset points", **style)
 
 
 def _unit(longest: float) -> tuple[str, float]:

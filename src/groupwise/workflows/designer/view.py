@@ -29,8 +29,9 @@ def show(call: Call, written: Sequence[Path], notes: Iterable[str], console: Con
 def _parts(call: Call, written: Sequence[Path], notes: Iterable[str], width: int) -> Iterator[RenderableType]:
     yield headline(call)
     yield Padding(picture(call, width - 2), (1, 0, 0, 2))
-    yield section("Designs that no other beats in everything" if len(call.rows()) > 1 else "The design")
-    yield Padding(pareto_table(few(call.rows()), len(call.rows())), (0, 0, 0, 2))
+    if rows := call.rows():
+        yield section("Designs that no other beats in everything")
+        yield Padding(pareto_table(few(rows), len(rows)), (0, 0, 0, 2))
     yield section(f"Against {call.account.start}")
     yield Padding(account_table(call.account), (0, 0, 0, 2))
     if call.outcome.analysis is not None:
@@ -53,7 +54,7 @@ def section(title: str) -> Text:
 def headline(call: Call) -> RenderableType:
     if call.score.broken:
         return Text(
-            f"{call.design.name}: no design was found that keeps the rules: {call.score.broken[0]}", style="red"
+            f"{call.design.name}: no design was found that keeps every rule: {call.score.broken[0]}", style="red"
         )
     words = Text.assemble(
         (call.design.name, "bold"), ": score ", (f"{call.score.total:.3f}", "bold green"),
