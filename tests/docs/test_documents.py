@@ -17,6 +17,7 @@ from groupwise.agents.strategies import registry
 from groupwise.cli import COMMANDS, CONFIG_COMMANDS
 from groupwise.config import TrainingConfig
 from groupwise.rewards.finding import KNOWN
+from groupwise.workflows.designer.actions import ACTIONS
 from groupwise.workflows.requirements import schema
 from groupwise.workflows.scoring.measures import GROUPS
 
@@ -152,3 +153,9 @@ def test_commands_named_in_the_documents_exist() -> None:
 def shell_lines(page: Path) -> list[str]:
     lines = "\n".join(blocks(page, "")).splitlines()
     return [line.strip("$ ").removeprefix("groupwise ") for line in lines if line.strip("$ ").startswith("groupwise ")]
+
+
+def test_the_page_on_the_designer_has_the_twelve_actions() -> None:
+    text = (ROOT / "docs" / "designer.md").read_text("utf8")
+    rows = re.findall(r"^\| (\w+) \| (structural|temporal|resource) \| (.+) \|$", text, re.MULTILINE)
+    assert rows == [(action.name, action.family, action.words) for action in ACTIONS]
