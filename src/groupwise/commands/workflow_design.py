@@ -53,7 +53,7 @@ def design(
     for path in out:
         find_format(path)
     asked = Request(requirements, evaluations, learn, memory, policy, seed, check)
-    with patiently(common.json), graceful_stop() as flag, progress(common.json, evaluations) as watch:
+    with graceful_stop() as flag, progress(common.json, evaluations) as watch:
         found = design_for(asked, watch, lambda: flag.raised)
     notes = [*found.notes, *written(found, out)]
     if report is not None:
@@ -94,12 +94,14 @@ def progress(quiet: bool, evaluations: int) -> Iterator[Callable[[Generation], N
 
     def watch(generation: Generation) -> None:
         nonlocal judged, best
+        at_work()
         judged, best = judged + generation.judged, max(best, generation.best)
         if not quiet and console.is_terminal and time.perf_counter() - began > 1:
             status.update(f"{judged} of {evaluations} evaluations, best score {best:.3f} (Ctrl-C keeps it)")
             status.start()
 
-    try:
-        yield watch
-    finally:
-        status.stop()
+    with patiently(quiet) as at_work:
+        try:
+            yield watch
+        finally:
+            status.stop()

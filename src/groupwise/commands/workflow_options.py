@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -24,15 +24,18 @@ RequirementsFile = Annotated[
 
 
 @contextmanager
-def patiently(quiet: bool, seconds: float = 3.0) -> Iterator[None]:
-    """Tell whoever waits longer than so many seconds why: evaluation is compiled when it is first used."""
+def patiently(quiet: bool, seconds: float = 3.0) -> Iterator[Callable[[], None]]:
+    """Tell whoever waits longer than so many seconds why: evaluation is compiled when it is first used.
+
+    What comes is to be called once it is clear that something happens.
+    """
     words = "still at work: the first time on a machine the evaluation is compiled, which takes up to a minute"
     timer = threading.Timer(seconds, print, [words], {"file": sys.stderr, "flush": True})
     timer.daemon = True
     if not quiet:
         timer.start()
     try:
-        yield
+        yield timer.cancel
     finally:
         timer.cancel()
 

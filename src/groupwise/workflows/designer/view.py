@@ -28,17 +28,17 @@ def show(call: Call, written: Sequence[Path], notes: Iterable[str], console: Con
 
 def _parts(call: Call, written: Sequence[Path], notes: Iterable[str], width: int) -> Iterator[RenderableType]:
     yield headline(call)
-    yield Padding(picture(call, width - 2), (1, 0, 0, 2))
+    yield Padding(picture(call, width - 2), (1, 0, 0, 2), expand=False)
     if rows := call.rows():
         yield section("Designs that no other beats in everything")
-        yield Padding(pareto_table(few(rows), len(rows)), (0, 0, 0, 2))
+        yield Padding(pareto_table(few(rows), len(rows)), (0, 0, 0, 2), expand=False)
     yield section(f"Against {call.account.start}")
-    yield Padding(account_table(call.account), (0, 0, 0, 2))
+    yield Padding(account_table(call.account), (0, 0, 0, 2), expand=False)
     if call.outcome.analysis is not None:
         yield section("Simulated")
-        yield Padding(Group(*map(Text, call.outcome.analysis.lines())), (0, 0, 0, 2))
+        yield Padding(Group(*map(Text, call.outcome.analysis.lines())), (0, 0, 0, 2), expand=False)
     yield section("Time")
-    yield Padding(stage_table(call.outcome, width - 2), (0, 0, 0, 2))
+    yield Padding(stage_table(call.outcome, width - 2), (0, 0, 0, 2), expand=False)
     ends = [*(Text(f"note: {note}", style="yellow") for note in notes), *(Text(f"{path} written") for path in written)]
     if call.learned is not None:
         ends.append(Text(f"what it learned: {call.learned} (use it with --policy {call.learned})"))
