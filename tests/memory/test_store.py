@@ -52,7 +52,7 @@ def check_whole(path: Path, least: int) -> int:
 
 def test_killed_at_any_moment_it_opens_again_and_lost_only_what_was_not_finished(tmp_path: Path) -> None:
     path, now, chance = tmp_path / "memory.sqlite", 0, random.Random(0)
-    for _ in range(4):
+    for _ in range(3):
         process = start(path)
         first = int(said(process))
         assert first == now + 1
