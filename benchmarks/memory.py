@@ -3,8 +3,8 @@
     python benchmarks/memory.py --json
 
 generation: one recall and 32 experiences stored, each in place of another, in one transaction; milliseconds by the wall
-clock and of the processor; and of a `sync`, which waits for the disk, after every tenth. scaling: the processor time of a
-generation against the number of experiences (patterns: a tenth of it), fitted as a power. footprint: bytes per
+clock and of the processor; and of a `sync`, which waits for the disk, after every tenth. scaling: the processor time of
+a generation against the number of experiences (patterns: a tenth of it), fitted as a power. footprint: bytes per
 experience, in the file and in the process.
 """
 
