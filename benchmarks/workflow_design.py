@@ -1,0 +1,352 @@
+"""Designs for unseen requirements: a policy trained once, beside searches that begin anew for each.
+
+    python benchmarks/workflow_design.py --json --folder runs/design --jobs 2      # about 80 minutes on one core
+    python benchmarks/workflow_design.py --json --quick                            # a minute
+    python benchmarks/workflow_design.py --tune --jobs 2                           # chooses the rivals' settings
+    python benchmarks/workflow_design.py --json --folder runs/design --placebo placebo.safetensors --figure out.svg
+
+`design_sets` has the requirements, `design_rivals` the rivals and what counts as an evaluation, `design_statistics` the
+measures. For every arm and budget: the gap to the best score anybody found for that requirement, relative to it, and the
+hypervolume of cycle time, cost and control-flow complexity between an ideal point (what no design goes below, and no
+split at all) and a reference point (1.1 times the median of 64 designs of random keys that keep up), as a share of that
+box. Interquartile means over requirements and seeds, with stratified bootstrap intervals over seeds.
+
+Claims: `fewer_evaluations` is 1,024 over the evaluations after which the policy has the gap of the best rival at 1,024
+(0: never), on requirements drawn like those of training, by size too; `_shifted`, `_derived` and `_hypervolume` likewise,
+`placebo_…` for the policy named by --placebo. `break_even_requirements` is after how many requirements the evaluations of
+training are saved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from design_rivals import ARMS, GRIDS, HEURISTICS, NEEDS, SETTINGS, Judged, Meter, heuristic_keys
+from design_sets import KINDS, SIZES, Held, named_sets
+from design_statistics import BUDGETS, Table, band, break_even, fewer_evaluations, hypervolume, relative_gap
+from record import kept, print_result
+from rich.progress import track
+
+from groupwise.reporting.statistics import Interval
+
+TUNING_SEED = 800_000
+TRAINED = ("policy", "placebo")
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One requirement, one arm, one seed; `policy` is the file of a trained arm, None for the one that is shipped."""
+
+    held: Held
+    arm: str
+    seed: int
+    settings: Mapping[str, Any]
+    folder: str | None = None
+    policy: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.held.kind}-{self.held.name}-{self.arm}-{self.seed}".replace(" ", "_")
+
+
+def run(job: Job) -> dict[str, Any]:
+    return kept(job.folder, job.name, lambda: measure(job))
+
+
+def measure(job: Job) -> dict[str, Any]:
+    ideal, reference = box(job.held)
+    meter = Meter(job.held.requirements, BUDGETS[-1])
+    wall, cpu = time.perf_counter(), time.process_time()
+    if job.arm in TRAINED:
+        meter.of_scored(searched(job))
+    else:
+        ARMS[job.arm](meter, job.seed, **job.settings)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    scores = np.maximum.accumulate([one.score for one in meter.seen])
+    points = np.array([one.objectives for one in meter.seen])
+    ends = [min(budget, len(scores)) for budget in BUDGETS]
+    return {
+        "requirement": job.held.name, "kind": job.held.kind, "size": job.held.size, "arm": job.arm, "seed": job.seed,
+        "scores": [float(scores[end - 1]) for end in ends],
+        "volumes": [hypervolume(points[:end], ideal, reference) for end in ends],
+        "evaluations": len(meter.seen), "proposed": meter.proposed, "wall": wall, "cpu": cpu,
+    }  # fmt: skip
+
+
+def searched(job: Job) -> Any:
+    """The designs of a trained policy in the order it evaluates them, with their scores."""
+    from groupwise.workflows.designer.search import search
+
+    return search(policy_of(job.policy), job.held.requirements, evaluations=BUDGETS[-1], seed=job.seed)
+
+
+@lru_cache
+def policy_of(path: str | None) -> Any:
+    import torch
+
+    from groupwise.workflows.designer.shipped import load_policy
+
+    torch.set_num_threads(1)
+    return load_policy(path)
+
+
+@lru_cache(maxsize=1)
+def box(held: Held) -> tuple[list[float], list[float]]:
+    """The ideal and the reference point of the hypervolume."""
+    meter = Meter(held.requirements, 64)
+    rows = np.random.default_rng(0).random((64, meter.construction.genes))
+    finite = [one.objectives for one in meter.of_keys(rows) if math.isfinite(one.objectives[0])]
+    best = meter.scorer.references
+    ideal = np.array([best.cycle_time, best.cost, 0.0])
+    middle = np.median(finite, axis=0) if finite else 10 * ideal
+    return ideal.tolist(), np.maximum(1.1 * middle, 1.5 * ideal + 1e-9).tolist()
+
+
+# From rows to claims.
+
+
+class Campaign:
+    """Every row, as tables [seeds, requirements, budgets] of shortfalls."""
+
+    def __init__(self, rows: Iterable[Row], seeds: Sequence[int]) -> None:
+        self.seeds = list(seeds)
+        self.rows = {(row["requirement"], row["arm"], row["seed"]): row for row in rows}
+        self.arms = list(dict.fromkeys(arm for _, arm, _ in self.rows))
+        self.held = {row["requirement"]: (row["kind"], row["size"]) for row in self.rows.values()}
+        self.best = {name: self._best(name) for name in self.held}
+
+    def _best(self, name: str) -> float:
+        return max(row["scores"][-1] for (requirement, _, _), row in self.rows.items() if requirement == name)
+
+    def names(self, kind: str, size: int | None = None) -> list[str]:
+        return [name for name, held in self.held.items() if held[0] == kind and size in (None, held[1])]
+
+    def gaps(self, arm: str, names: Sequence[str]) -> Table:
+        scores = np.array([[self.rows[name, arm, seed]["scores"] for name in names] for seed in self.seeds])
+        return relative_gap(scores, np.array([self.best[name] for name in names]))
+
+    def missing_volume(self, arm: str, names: Sequence[str]) -> Table:
+        return 1 - np.array([[self.rows[name, arm, seed]["volumes"] for name in names] for seed in self.seeds])
+
+    def fewer(self, arm: str, names: Sequence[str], measure: str = "gaps") -> tuple[str, Interval]:
+        tables = {one: getattr(self, measure)(one, names) for one in self.arms}
+        return fewer_evaluations(tables[arm], {one: tables[one] for one in self.arms if one not in TRAINED})
+
+    def curves(self, kind: str) -> dict[str, dict[str, list[list[float | None]]]]:
+        """By arm, for each budget: value, low and high of gap and hypervolume."""
+        found = {}
+        for arm in self.arms:
+            gap, missing = band(self.gaps(arm, self.names(kind))), band(self.missing_volume(arm, self.names(kind)))
+            volume = [Interval(1 - one.value, 1 - one.high, 1 - one.low) for one in missing]
+            found[arm] = {"gap": [one.as_list() for one in gap], "hypervolume": [one.as_list() for one in volume]}
+        return found
+
+    def seconds(self) -> dict[str, dict[str, float]]:
+        """By arm, for a requirement: mean wall and processor seconds, and evaluations."""
+        return {
+            arm: {
+                what: float(np.mean([row[what] for (_, one, _), row in self.rows.items() if one == arm]))
+                for what in ("wall", "cpu", "evaluations", "proposed")
+            }
+            for arm in self.arms
+        }
+
+
+def claims_of(campaign: Campaign, training_evaluations: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The claims, and the intervals of those that have one."""
+    claims: dict[str, Any] = {}
+    intervals: dict[str, Any] = {}
+
+    def claim(name: str, arm: str, names: Sequence[str], measure: str = "gaps") -> None:
+        if names:
+            rival, found = campaign.fewer(arm, names, measure)
+            claims[name] = found.value
+            claims[f"{name}_best_rival"] = rival
+            intervals[name] = found.as_list()[1:]
+
+    for arm in [arm for arm in TRAINED if arm in campaign.arms]:
+        prefix = "" if arm == "policy" else "placebo_"
+        for kind in KINDS:
+            suffix = "" if kind == "in" else f"_{kind}"
+            claim(f"{prefix}fewer_evaluations{suffix}", arm, campaign.names(kind))
+            claim(f"{prefix}fewer_evaluations_hypervolume{suffix}", arm, campaign.names(kind), "missing_volume")
+        for size in sorted({size for kind, size in campaign.held.values() if kind == "in"}):
+            claim(f"{prefix}fewer_evaluations_{size}", arm, campaign.names("in", size))
+    if training_evaluations is not None and "fewer_evaluations" in claims:
+        claims["training_evaluations"] = training_evaluations
+        claims["break_even_requirements"] = break_even(training_evaluations, claims["fewer_evaluations"])
+    return claims, intervals
+
+
+# Settings of the rivals.
+
+
+def tune(options: argparse.Namespace, missing: Mapping[str, str]) -> dict[str, Any]:
+    """For each rival every setting of its grid, by the mean gap at the last budget; and the portfolio of heuristics."""
+    held = named_sets(options.sizes, 2, TUNING_SEED, ["in"])["in"]
+    found: dict[str, Any] = {"portfolio": portfolio(held)}
+    for arm in [arm for arm in options.arms if arm in GRIDS and arm not in missing]:
+        jobs = [
+            Job(one, arm, seed, {**settings, **({"first": found["portfolio"]} if "first" in settings else {})})
+            for settings in GRIDS[arm] for one in held for seed in (0, 1)
+        ]  # fmt: skip
+        scores = np.array([row["scores"][-1] for row in executed(jobs, options.jobs, arm)])
+        table = scores.reshape(len(GRIDS[arm]), len(held), 2)
+        gaps = 1 - (table / table.max((0, 2), keepdims=True)).mean((1, 2))
+        order = np.argsort(gaps, kind="stable").tolist()
+        found[arm] = [{**GRIDS[arm][n], "gap": round(float(gaps[n]), 5)} for n in order]
+        print(arm, found[arm][0], file=sys.stderr, flush=True)
+    return found
+
+
+def portfolio(held: Sequence[Held], size: int = 8) -> list[int]:
+    """The heuristics of which, one after the other, each adds most to the best that those before it found."""
+    table = []
+    for one in held:
+        meter = Meter(one.requirements, len(HEURISTICS))
+        judged: list[Judged] = meter.of_keys(np.array([heuristic_keys(meter.construction, h) for h in HEURISTICS]))
+        scores = np.array([one.score for one in judged])
+        table.append(scores / scores.max())
+    chosen: list[int] = []
+    best = np.zeros(len(held))
+    for _ in range(size):
+        chosen.append(int(np.argmax(np.maximum(np.array(table), best[:, None]).mean(0))))
+        best = np.maximum(best, np.array(table)[:, chosen[-1]])
+    return chosen
+
+
+def executed(jobs: Sequence[Job], processes: int, what: str) -> list[dict[str, Any]]:
+    with ProcessPoolExecutor(processes) as pool:
+        return list(track(pool.map(run, jobs), what, len(jobs), disable=not sys.stderr.isatty()))
+
+
+# The picture.
+
+TITLES = {"in": "as in training", "shifted": "shifted demand", "derived": "derived from files"}
+NAMES = {
+    "policy": "trained policy", "placebo": "placebo policy", "nsga2": "NSGA-II", "nsga2_seeded": "NSGA-II, seeded",
+    "ga": "GA", "cma_es": "CMA-ES", "random": "random", "heuristics": "heuristics", "sampler": "untrained sampler",
+}  # fmt: skip
+
+
+def draw(curves: Mapping[str, Mapping[str, Any]], width: float) -> Any:
+    """Gaps over evaluations, a panel for each set, a line with its interval for each arm."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    from groupwise.reporting.canvas import INK, MANY, MUTED
+
+    arms = [arm for arm in NAMES if any(arm in found for found in curves.values())]
+    figure = Figure(figsize=(width, 0.4 * width))
+    panels = figure.subplots(1, len(curves), sharey=True, squeeze=False)[0]
+    for axes, (kind, found) in zip(panels, curves.items(), strict=True):
+        for number, arm in enumerate(arm for arm in arms if arm in found):
+            value, low, high = np.array(found[arm]["gap"], np.float64).T
+            strong = arm == "policy"
+            colour = INK if strong else MANY[(arms.index(arm) - 1) % len(MANY)]
+            axes.fill_between(BUDGETS, low, high, color=colour, alpha=0.14, linewidth=0)
+            axes.plot(BUDGETS, value, color=colour, linewidth=2.4 if strong else 1.2, label=NAMES[arm],
+                      linestyle=(0, (4, 2)) if arm == "placebo" else "-", zorder=3 if strong else 2)  # fmt: skip
+        axes.set_title(TITLES[kind], loc="left", fontsize=9, color=MUTED, pad=5)
+        axes.set_xscale("log", base=4)
+        axes.set_xlim(1, BUDGETS[-1])
+        axes.set_xticks(BUDGETS)
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda budget, _: f"{budget:,.0f}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda gap, _: f"{100 * gap:.0f}%"))
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("evaluations")
+    panels[0].set_ylabel("gap to the best known score")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="lower center", ncols=len(arms), frameon=False,
+                  fontsize=8, columnspacing=1.2, handlelength=1.6)  # fmt: skip
+    figure.subplots_adjust(left=0.07, right=0.985, top=0.92, bottom=0.23, wspace=0.08)
+    return figure
+
+
+def write_figure(path: Path, curves: Mapping[str, Any]) -> None:
+    from groupwise.reporting.canvas import render
+
+    path.write_bytes(render(lambda width: draw(curves, width), 10.0, path.suffix.lstrip(".")))
+
+
+# The command.
+
+
+def main() -> None:
+    options = parsed()
+    missing = {arm: f"pip install {NEEDS[arm]}" for arm in options.arms if arm in NEEDS and not find_spec(NEEDS[arm])}
+    if not options.placebo:
+        missing["placebo"] = "name a policy trained on shuffled rewards with --placebo"
+    if options.tune:
+        print_result("workflow_design_tuning", {}, raw=tune(options, missing), not_run=missing)
+        return
+    sets = named_sets(options.sizes, options.count, kinds=options.sets)
+    held = [one for kind in sets for one in (sets[kind][:2] if options.quick else sets[kind])]
+    files = {"policy": options.policy, "placebo": options.placebo}
+    seeds = list(range(options.seeds))
+    jobs = [
+        Job(one, arm, seed, SETTINGS.get(arm, {}), options.folder, files.get(arm))
+        for one in held for seed in seeds for arm in options.arms if arm not in missing
+    ]  # fmt: skip
+    campaign = Campaign(executed(jobs, options.jobs, "searches"), seeds)
+    curves = {kind: campaign.curves(kind) for kind in sets if campaign.names(kind)}
+    if options.figure:
+        write_figure(options.figure, curves)
+    claims, intervals = claims_of(campaign, training_evaluations(options) if "policy" in campaign.arms else None)
+    print_result(
+        "workflow_design", claims, seeds=seeds, intervals=intervals, not_run=missing,
+        peers={package: version(package) for package in set(NEEDS.values()) if find_spec(package)},
+        raw={
+            "budgets": BUDGETS, "curves": curves, "seconds": campaign.seconds(), "settings": SETTINGS,
+            "requirements": {kind: len(campaign.names(kind)) for kind in curves}, "best_known": campaign.best,
+        },
+    )  # fmt: skip
+
+
+def training_evaluations(options: argparse.Namespace) -> int | None:
+    """How many designs were scored to train the policy, as its file says."""
+    told = policy_of(options.policy).metadata.get("training_evaluations")
+    return None if told is None else int(told)
+
+
+def parsed() -> argparse.Namespace:
+    arms = ("policy", "placebo", *ARMS)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--sizes", nargs="+", type=int, default=list(SIZES), help="activities of drawn requirements")
+    parser.add_argument("--count", type=int, default=6, help="drawn requirements of each size")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--arms", nargs="+", choices=arms, default=list(arms))
+    parser.add_argument("--policy", help="the file of the policy; the one that is shipped unless told")
+    parser.add_argument("--placebo", help="the file of a policy trained on rewards shuffled in their groups")
+    parser.add_argument("--jobs", type=int, default=1, help="searches at a time")
+    parser.add_argument("--folder", help="keeps what is done, so that a campaign can go on another time")
+    parser.add_argument("--figure", type=Path, help="draw the gaps into this file (.svg, .png or .pdf)")
+    parser.add_argument("--quick", action="store_true", help="two requirements of ten activities a set, two seeds")
+    parser.add_argument("--tune", action="store_true", help="try the rivals' settings on requirements of their own")
+    parser.add_argument("--json", action="store_true", help="accepted for uniformity: JSON is printed always")
+    options = parser.parse_args()
+    if options.quick:
+        options.sizes, options.count, options.seeds = [10], 2, 2
+    return options
+
+
+if __name__ == "__main__":
+    main()
