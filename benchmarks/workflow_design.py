@@ -107,7 +107,6 @@ def policy_of(path: str | None) -> Any:
     return load_policy(path)
 
 
-@lru_cache(maxsize=1)
 def box(held: Held) -> tuple[list[float], list[float]]:
     """The ideal and the reference point of the hypervolume."""
     meter = Meter(held.requirements, 64)
