@@ -4,7 +4,7 @@
 
 A `Meter` decodes keys and scores the designs. An *evaluation* is a design scored that was not scored before: what
 somebody proposes again is known and costs nothing, for whoever it is. A search that proposes `PATIENCE` times what it may
-evaluate has nothing new to say and is over. `SETTINGS` are the best of a grid of twelve each (`GRIDS`), by the gap at
+evaluate has nothing new to say and is over. `SETTINGS` are the best of a grid of six each (`GRIDS`), by the gap at
 1,024 evaluations on requirements and seeds of their own; `python benchmarks/workflow_design.py --tune` chose them.
 """
 
@@ -376,12 +376,12 @@ def _grid(**values: Sequence[Any]) -> list[dict[str, Any]]:
     return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
 
 
-_NSGA2 = _grid(population=(32, 64), operators=OPERATORS, with_score=(False, True))
+_NSGA2 = _grid(population=(32,), operators=OPERATORS, with_score=(False, True))
 GRIDS: Mapping[str, list[dict[str, Any]]] = {
-    "ga": _grid(population=(16, 32, 64, 128), operators=OPERATORS),
+    "ga": _grid(population=(32, 64), operators=OPERATORS),
     "nsga2": _NSGA2,
     "nsga2_seeded": [{**one, "first": PORTFOLIO} for one in _NSGA2],
-    "cma_es": _grid(sigma=(0.1, 0.2, 0.3), population=(None, 32), diagonal=(True, False)),
+    "cma_es": _grid(sigma=(0.1, 0.2, 0.3), population=(None,), diagonal=(True, False)),
 }
 SETTINGS: Mapping[str, dict[str, Any]] = {
     "random": {},

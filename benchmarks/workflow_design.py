@@ -43,7 +43,9 @@ from design_statistics import BUDGETS, Table, band, break_even, fewer_evaluation
 from record import kept, print_result
 from rich.progress import track
 
+from groupwise.errors import ConfigError
 from groupwise.reporting.statistics import Interval
+from groupwise.workflows.designer.shipped import PRETRAINED, facts_of, load_policy
 
 TUNING_SEED = 800_000
 TRAINED = ("policy", "placebo")
@@ -52,14 +54,14 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One requirement, one arm, one seed; `policy` is the file of a trained arm, None for the one that is shipped."""
+    """One requirement, one arm, one seed; `policy` is the file of a trained arm."""
 
     held: Held
     arm: str
     seed: int
     settings: Mapping[str, Any]
     folder: str | None = None
-    policy: str | None = None
+    policy: str = ""
 
     @property
     def name(self) -> str:
@@ -92,16 +94,14 @@ def measure(job: Job) -> dict[str, Any]:
 
 def searched(job: Job) -> Any:
     """The designs of a trained policy in the order it evaluates them, with their scores."""
-    from groupwise.workflows.designer.search import search
+    from groupwise.workflows.designer.generation import search
 
     return search(policy_of(job.policy), job.held.requirements, evaluations=BUDGETS[-1], seed=job.seed)
 
 
 @lru_cache
-def policy_of(path: str | None) -> Any:
+def policy_of(path: str) -> Any:
     import torch
-
-    from groupwise.workflows.designer.shipped import load_policy
 
     torch.set_num_threads(1)
     return load_policy(path)
@@ -168,7 +168,7 @@ class Campaign:
         }
 
 
-def claims_of(campaign: Campaign, training_evaluations: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def claims_of(campaign: Campaign, training_evaluations: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The claims, and the intervals of those that have one."""
     claims: dict[str, Any] = {}
     intervals: dict[str, Any] = {}
@@ -189,8 +189,8 @@ def claims_of(campaign: Campaign, training_evaluations: int | None) -> tuple[dic
         for size in sorted({size for kind, size in campaign.held.values() if kind == "in"}):
             claim(f"{prefix}fewer_evaluations_{size}", arm, campaign.names("in", size))
     if training_evaluations is not None and "fewer_evaluations" in claims:
-        claims["training_evaluations"] = training_evaluations
-        claims["break_even_requirements"] = break_even(training_evaluations, claims["fewer_evaluations"])
+        claims["training_evaluations"] = int(training_evaluations)
+        claims["break_even_requirements"] = break_even(int(training_evaluations), claims["fewer_evaluations"])
     return claims, intervals
 
 
@@ -203,12 +203,12 @@ def tune(options: argparse.Namespace, missing: Mapping[str, str]) -> dict[str, A
     found: dict[str, Any] = {"portfolio": portfolio(held)}
     for arm in [arm for arm in options.arms if arm in GRIDS and arm not in missing]:
         jobs = [
-            Job(one, arm, seed, {**settings, **({"first": found["portfolio"]} if "first" in settings else {})})
-            for settings in GRIDS[arm] for one in held for seed in (0, 1)
+            Job(one, arm, 0, {**settings, **({"first": found["portfolio"]} if "first" in settings else {})})
+            for settings in GRIDS[arm] for one in held
         ]  # fmt: skip
         scores = np.array([row["scores"][-1] for row in executed(jobs, options.jobs, arm)])
-        table = scores.reshape(len(GRIDS[arm]), len(held), 2)
-        gaps = 1 - (table / table.max((0, 2), keepdims=True)).mean((1, 2))
+        table = scores.reshape(len(GRIDS[arm]), len(held))
+        gaps = 1 - (table / table.max(0)).mean(1)
         order = np.argsort(gaps, kind="stable").tolist()
         found[arm] = [{**GRIDS[arm][n], "gap": round(float(gaps[n]), 5)} for n in order]
         print(arm, found[arm][0], file=sys.stderr, flush=True)
@@ -243,40 +243,57 @@ NAMES = {
     "policy": "trained policy", "placebo": "placebo policy", "nsga2": "NSGA-II", "nsga2_seeded": "NSGA-II, seeded",
     "ga": "GA", "cma_es": "CMA-ES", "random": "random", "heuristics": "heuristics", "sampler": "untrained sampler",
 }  # fmt: skip
+FLOOR = 0.0007  # what is closer to the best known is drawn here
 
 
 def draw(curves: Mapping[str, Mapping[str, Any]], width: float) -> Any:
     """Gaps over evaluations, a panel for each set, a line with its interval for each arm."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, NullLocator
 
-    from groupwise.reporting.canvas import INK, MANY, MUTED
+    from groupwise.reporting.canvas import INK, MANY
 
     arms = [arm for arm in NAMES if any(arm in found for found in curves.values())]
-    figure = Figure(figsize=(width, 0.4 * width))
+    colours = {arm: INK if arm == "policy" else MANY[number % len(MANY)] for number, arm in enumerate(arms)}
+    figure = Figure(figsize=(width, 0.42 * width))
     panels = figure.subplots(1, len(curves), sharey=True, squeeze=False)[0]
     for axes, (kind, found) in zip(panels, curves.items(), strict=True):
-        for number, arm in enumerate(arm for arm in arms if arm in found):
-            value, low, high = np.array(found[arm]["gap"], np.float64).T
-            strong = arm == "policy"
-            colour = INK if strong else MANY[(arms.index(arm) - 1) % len(MANY)]
-            axes.fill_between(BUDGETS, low, high, color=colour, alpha=0.14, linewidth=0)
-            axes.plot(BUDGETS, value, color=colour, linewidth=2.4 if strong else 1.2, label=NAMES[arm],
-                      linestyle=(0, (4, 2)) if arm == "placebo" else "-", zorder=3 if strong else 2)  # fmt: skip
-        axes.set_title(TITLES[kind], loc="left", fontsize=9, color=MUTED, pad=5)
-        axes.set_xscale("log", base=4)
-        axes.set_xlim(1, BUDGETS[-1])
-        axes.set_xticks(BUDGETS)
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda budget, _: f"{budget:,.0f}"))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda gap, _: f"{100 * gap:.0f}%"))
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("evaluations")
+        for arm in [arm for arm in arms if arm in found]:
+            gaps = np.maximum(np.array(found[arm]["gap"], np.float64).T, FLOOR)
+            _draw_arm(axes, arm, gaps, colours[arm])
+        _finish(axes, TITLES[kind])
     panels[0].set_ylabel("gap to the best known score")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="lower center", ncols=len(arms), frameon=False,
-                  fontsize=8, columnspacing=1.2, handlelength=1.6)  # fmt: skip
-    figure.subplots_adjust(left=0.07, right=0.985, top=0.92, bottom=0.23, wspace=0.08)
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="lower center", ncols=5, frameon=False, fontsize=8, columnspacing=1.6, handlelength=1.8)
+    figure.subplots_adjust(left=0.075, right=0.975, top=0.93, bottom=0.26, wspace=0.14)
     return figure
+
+
+def _draw_arm(axes: Any, arm: str, gaps: Table, colour: str) -> None:
+    strong = arm == "policy"
+    dash: Any = (0, (4, 2)) if arm == "placebo" else "-"
+    axes.fill_between(BUDGETS, gaps[1], gaps[2], color=colour, alpha=0.13, linewidth=0)
+    axes.plot(
+        BUDGETS, gaps[0], dash, color=colour, linewidth=2.6 if strong else 1.3, label=NAMES[arm], zorder=3 if strong else 2
+    )
+
+
+def _finish(axes: Any, title: str) -> None:
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    from groupwise.reporting.canvas import MUTED
+
+    axes.set_title(title, loc="left", fontsize=9, color=MUTED, pad=5)
+    axes.set_xscale("log", base=4)
+    axes.set_yscale("log")
+    axes.set_xlim(1, BUDGETS[-1])
+    axes.set_ylim(FLOOR, 0.5)
+    axes.set_xticks(BUDGETS)
+    axes.set_yticks([0.001, 0.003, 0.01, 0.03, 0.1, 0.3])
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda budget, _: f"{budget:,.0f}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda gap, _: f"{100 * gap:g}%"))
+    axes.set_xlabel("evaluations")
 
 
 def write_figure(path: Path, curves: Mapping[str, Any]) -> None:
@@ -290,39 +307,49 @@ def write_figure(path: Path, curves: Mapping[str, Any]) -> None:
 
 def main() -> None:
     options = parsed()
-    missing = {arm: f"pip install {NEEDS[arm]}" for arm in options.arms if arm in NEEDS and not find_spec(NEEDS[arm])}
-    if not options.placebo:
-        missing["placebo"] = "name a policy trained on shuffled rewards with --placebo"
+    files = {"policy": options.policy, "placebo": options.placebo}
+    missing = {arm: why for arm in options.arms if (why := not_runnable(arm, files))}
     if options.tune:
         print_result("workflow_design_tuning", {}, raw=tune(options, missing), not_run=missing)
         return
     sets = named_sets(options.sizes, options.count, kinds=options.sets)
     held = [one for kind in sets for one in (sets[kind][:2] if options.quick else sets[kind])]
-    files = {"policy": options.policy, "placebo": options.placebo}
     seeds = list(range(options.seeds))
     jobs = [
-        Job(one, arm, seed, SETTINGS.get(arm, {}), options.folder, files.get(arm))
+        Job(one, arm, seed, SETTINGS.get(arm, {}), options.folder, files.get(arm) or "")
         for one in held for seed in seeds for arm in options.arms if arm not in missing
     ]  # fmt: skip
     campaign = Campaign(executed(jobs, options.jobs, "searches"), seeds)
     curves = {kind: campaign.curves(kind) for kind in sets if campaign.names(kind)}
     if options.figure:
         write_figure(options.figure, curves)
-    claims, intervals = claims_of(campaign, training_evaluations(options) if "policy" in campaign.arms else None)
+    facts = facts_of(options.policy) if "policy" in campaign.arms else {}
+    claims, intervals = claims_of(campaign, facts.get("training_evaluations"))
     print_result(
         "workflow_design", claims, seeds=seeds, intervals=intervals, not_run=missing,
-        peers={package: version(package) for package in set(NEEDS.values()) if find_spec(package)},
+        peers={package: version(package) for package in sorted(set(NEEDS.values())) if find_spec(package)},
         raw={
             "budgets": BUDGETS, "curves": curves, "seconds": campaign.seconds(), "settings": SETTINGS,
             "requirements": {kind: len(campaign.names(kind)) for kind in curves}, "best_known": campaign.best,
+            "policy": facts,
         },
     )  # fmt: skip
 
 
-def training_evaluations(options: argparse.Namespace) -> int | None:
-    """How many designs were scored to train the policy, as its file says."""
-    told = policy_of(options.policy).metadata.get("training_evaluations")
-    return None if told is None else int(told)
+def not_runnable(arm: str, files: Mapping[str, str | None]) -> str:
+    """Why an arm cannot run; nothing if it can."""
+    if arm in NEEDS and not find_spec(NEEDS[arm]):
+        return f"pip install {NEEDS[arm]}"
+    if arm not in TRAINED:
+        return ""
+    file = files[arm]
+    if file is None:
+        return "name a policy trained on shuffled rewards with --placebo"
+    try:
+        policy_of(file)
+    except ConfigError as error:
+        return error.message
+    return ""
 
 
 def parsed() -> argparse.Namespace:
@@ -333,7 +360,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=6, help="drawn requirements of each size")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--arms", nargs="+", choices=arms, default=list(arms))
-    parser.add_argument("--policy", help="the file of the policy; the one that is shipped unless told")
+    parser.add_argument("--policy", default=PRETRAINED, help="the file of the policy; the one that ships unless told")
     parser.add_argument("--placebo", help="the file of a policy trained on rewards shuffled in their groups")
     parser.add_argument("--jobs", type=int, default=1, help="searches at a time")
     parser.add_argument("--folder", help="keeps what is done, so that a campaign can go on another time")
