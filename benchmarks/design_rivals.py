@@ -80,7 +80,9 @@ class Meter:
             if design not in self.known:
                 self.known[design] = found = judged(score)
                 if len(self.seen) % BATCH == 0 and abs(found.score - self.judge(design).score) > 1e-9:
-                    raise ValueError(f"a search scores a design {found.score}, and it is worth {self.judge(design).score}")
+                    raise ValueError(
+                        f"a search scores a design {found.score}, and it is worth {self.judge(design).score}"
+                    )
                 self.seen.append(found)
 
     def judge(self, design: Design) -> Judged:
@@ -310,9 +312,7 @@ def nsga2(
     _evolve(meter, seed, lambda: NSGA2(pop_size=population, **extra), aims)
 
 
-def _evolve(
-    meter: Meter, seed: int, algorithm: Callable[[], Any], aims: Callable[[Judged], Sequence[float]]
-) -> None:
+def _evolve(meter: Meter, seed: int, algorithm: Callable[[], Any], aims: Callable[[Judged], Sequence[float]]) -> None:
     """Generation after generation; where one brings no new design, it is begun anew."""
     for again in range(meter.budget):
         if meter.spent:

@@ -29,7 +29,9 @@ from groupwise.workflows.orders import closure, in_order, reduced
 from groupwise.workflows.requirements import Activity, Branch, Demand, Duration, Pool, Requirements, Rules
 from groupwise.workflows.rules import needs
 
-DATA = next((p for parent in Path(__file__).resolve().parents if (p := parent / "shared/data").is_dir()), Path("absent"))
+DATA = next(
+    (p for parent in Path(__file__).resolve().parents if (p := parent / "shared/data").is_dir()), Path("absent")
+)
 SIZES = (10, 30, 60)
 FIRST_SEED = 900_000  # training draws from seeds below 500,000
 KINDS = ("in", "shifted", "derived")
@@ -55,7 +57,9 @@ def named_sets(
     """Sets by their name; `first` is the first seed of those that are drawn."""
     found = {
         "in": lambda: [one for size in sizes for one in _drawn("in", size, count, first, [None])],
-        "shifted": lambda: [one for size in sizes for one in _drawn("shifted", size, count, first + 500, SHIFTED_LOADS)],
+        "shifted": lambda: [
+            one for size in sizes for one in _drawn("shifted", size, count, first + 500, SHIFTED_LOADS)
+        ],
         "derived": derived_set,
     }
     return {kind: found[kind]() for kind in kinds}
@@ -139,7 +143,9 @@ def from_wfcommons(path: Path) -> Requirements:
     batches = _batches(tasks)
     of = {task: batch for batch, members in batches.items() for task in members}
     pairs = {(of[parent], of[task]) for task in tasks for parent in tasks[task]["parents"]}
-    seconds = {batch: max(sum(runs[t]["runtimeInSeconds"] for t in members), 0.01) for batch, members in batches.items()}
+    seconds = {
+        batch: max(sum(runs[t]["runtimeInSeconds"] for t in members), 0.01) for batch, members in batches.items()
+    }
     mean = sum(seconds.values()) / len(seconds)
     name = path.stem
     activities = {

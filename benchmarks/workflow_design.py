@@ -273,7 +273,13 @@ def _draw_arm(axes: Any, arm: str, gaps: Table, colour: str) -> None:
     dash: Any = (0, (4, 2)) if arm == "placebo" else "-"
     axes.fill_between(BUDGETS, gaps[1], gaps[2], color=colour, alpha=0.13, linewidth=0)
     axes.plot(
-        BUDGETS, gaps[0], dash, color=colour, linewidth=2.6 if strong else 1.3, label=NAMES[arm], zorder=3 if strong else 2
+        BUDGETS,
+        gaps[0],
+        dash,
+        color=colour,
+        linewidth=2.6 if strong else 1.3,
+        label=NAMES[arm],
+        zorder=3 if strong else 2,
     )
 
 
