@@ -1,10 +1,10 @@
-"""The rivals of the trained policy. All search over the same keys, with the same decoder and the same count of evaluations.
+"""The rivals of the trained policy: all search over the same keys, with the same decoder and the same budget.
 
     found = ARMS["ga"](meter, seed, **SETTINGS["ga"])
 
 A `Meter` decodes keys and scores the designs. An *evaluation* is a design scored that was not scored before: what
-somebody proposes again is known and costs nothing, for whoever it is. A search that proposes `PATIENCE` times what it may
-evaluate has nothing new to say and is over. `SETTINGS` are the best of a grid of six each (`GRIDS`), by the gap at
+somebody proposes again is known and costs nothing, for whoever it is. A search that proposes `PATIENCE` times what it
+may evaluate has nothing new to say and is over. `SETTINGS` are the best of a grid of six each (`GRIDS`), by the gap at
 1,024 evaluations on requirements and seeds of their own; `python benchmarks/workflow_design.py --tune` chose them.
 """
 

@@ -3,9 +3,9 @@
     named_sets(sizes, count)     {"in": …, "shifted": …, "derived": …}, each a list of `Held`
 
 `in` are drawn by the generator of training from seeds it never uses. `shifted` are drawn alike but for their demand,
-which loads the pools more or less than training ever did (`SHIFTED_LOADS` in turn, training has 0.15 to 0.75). `derived`
-come from WfCommons and YAWL files; what those do not say is drawn by a seeded rule that the functions below state. All
-are feasible: `contradictions` finds none.
+which loads the pools more or less than training ever did (`SHIFTED_LOADS` in turn, training has 0.15 to 0.75).
+`derived` come from WfCommons and YAWL files; what those do not say is drawn by a seeded rule that the functions below
+state. All are feasible: `contradictions` finds none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import itertools
 import json
 import re
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +24,7 @@ import numpy as np
 from groupwise.workflows import contradictions, read_workflow
 from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Graph, Node
-from groupwise.workflows.orders import closure, in_order, reduced
+from groupwise.workflows.orders import in_order, reduced
 from groupwise.workflows.requirements import Activity, Branch, Demand, Duration, Pool, Requirements, Rules
 from groupwise.workflows.rules import needs
 
@@ -130,12 +129,12 @@ def _chance(*words: object) -> np.random.Generator:
 def from_wfcommons(path: Path) -> Requirements:
     """One requirement for an instance, which becomes a service that is asked for again and again.
 
-    Tasks are activities with their measured runtime (exponential), memory and cores; parents precede children. More than
-    60 are condensed: tasks of one category and one depth are put into batches, evenly, and a batch takes as long as its
-    tasks together. Machines are three pools that the file does not tell apart: `standard` (speed 1, 2 to 8 servers),
-    `fast` (speed 1.6 at 2.2 times the wage, up to 4) and `spot` (speed 0.8 at 0.4 times the wage, up to 6). A category
-    may use `standard` and, each with even chances, the others; on spot machines nothing that takes longer than the mean.
-    One try in fifty fails. Demand is half of what the pools can do.
+    Tasks are activities with their measured runtime (exponential), memory and cores; parents precede children. More
+    than 60 are condensed to about as many: tasks of one category and one depth are put into batches, evenly, and a batch
+    takes as long as its tasks together. Machines are three pools that the file does not tell apart: `standard` (speed 1,
+    up to 8 servers), `fast` (speed 1.6 at 2.2 times the wage, up to 4) and `spot` (speed 0.8 at 0.4 times the wage, up
+    to 6). A category may use `standard` and, each with even chances, the others; nothing that takes longer than the mean
+    runs on spot machines. One try in fifty fails. Demand is half of what the pools can do.
     """
     instance = json.loads(path.read_text())["workflow"]
     tasks = {task["id"]: task for task in instance["specification"]["tasks"]}
@@ -239,7 +238,7 @@ def from_yawl(path: Path) -> Iterator[Requirements]:
     A task that calls a net is the tasks of that net; copies count once; ways back are left out (depth first from the
     start). An xor split goes each way equally often, an or split with one half. What only some cases come to is a
     branch, and tasks right behind one xor split are options of one. An order in the file may be a rule or a habit: each
-    pair of direct neighbours is kept as a rule with probability 0.7. Tasks of a role are done by its pool; those without
+    pair of direct neighbours is kept as a rule with probability 0.7. Tasks of a role are done by its pool; those of none
     are dealt to three pools, and every second task may be done by one further pool. A pool has up to 2 to 6 servers, a
     speed of 0.8 to 1.5 and a wage of 15 to 60 an hour times its speed. A task takes 2 to 60 minutes (log-uniform mean;
     gamma, the standard deviation half of it); one in five is a check that ends 5 to 25% of the cases; a try fails in up

@@ -1,7 +1,7 @@
 """What the designs of a search are worth: gaps, hypervolumes, and how many evaluations reach a quality.
 
-A *course* is what one arm found for one requirement from one seed, read off after each of `BUDGETS` evaluations. Arms are
-compared on tables [seeds, requirements, budgets] of shortfalls, of which less is better and which never rise.
+A *course* is what one arm found for one requirement from one seed, read off after each of `BUDGETS` evaluations. Arms
+are compared on tables [seeds, requirements, budgets] of shortfalls, of which less is better and which never rise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def hypervolume(points: Table, ideal: Sequence[float], reference: Sequence[float
     Slab by slab along the last objective, which has few values: a slab is the union of rectangles of the points below.
     """
     low, high = np.asarray(ideal, np.float64), np.asarray(reference, np.float64)
-    assert points.ndim == 2 and points.shape[1] == low.size == high.size == 3 and (low < high).all()
+    assert points.shape == (len(points), 3)
+    assert (low < high).all()
     inside = points[np.isfinite(points).all(1)]
     scaled = (np.maximum(inside, low) - low) / (high - low)
     scaled = np.unique(scaled[(scaled < 1).all(1)], axis=0)

@@ -1,4 +1,4 @@
-"""What the benchmark of the designer rests on: its statistics, its sets of requirements, and the count of evaluations."""
+"""What the benchmark of the designer rests on: its statistics, its requirements, and what counts as an evaluation."""
 
 from __future__ import annotations
 
