@@ -265,7 +265,8 @@ class _Construction:
             taken[self.rows[known], pool[known, third]] = True
         options = np.array(problem.eligible[other])
         only = (~taken[:, options]).sum(1, keepdims=True) == 1
-        return only & np.isin(able, options) & ~taken[:, able] & (pool[:, other, None] < 0)
+        found: Bools = only & np.isin(able, options) & ~taken[:, able] & (pool[:, other, None] < 0)
+        return found
 
     def _handle(self) -> None:
         """Retries, timeouts, due times and the order of queues, all at once; then priorities, where they count."""
@@ -376,7 +377,7 @@ class _Ordering:
         self.time, self.passes = made._times()
         self.scale = np.maximum((self.time * self.plans.active).sum(1) / np.maximum(self.plans.active.sum(1), 1), 1e-12)
         before = self.problem.unit_before
-        self.waits_for = self.plans.active @ before.astype(np.int64)
+        self.waits_for: Ints = self.plans.active.astype(np.int64) @ before.astype(np.int64)
         self.left = self.plans.active.copy()
         self.earlier = np.zeros((count, units), np.bool_)
         self.lane_time = np.zeros((count, LANES))
@@ -396,7 +397,7 @@ class _Ordering:
     def run(self) -> None:
         for turn in range(self.problem.most_units):
             slot = self.problem.rounds + 2 * turn
-            going = self.left.any(1)
+            going: Bools = np.asarray(self.left.any(1))
             unit = self._next(slot)
             self._place(slot + 1, unit, going)
             self.plans.unit_order[:, turn] = np.where(going, unit, -1)

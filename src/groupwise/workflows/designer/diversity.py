@@ -1,7 +1,7 @@
 """How different the designs of a generation are, by family of action, beside the targets.
 
 Diversity is the share of designs whose decisions of a family no other design of the generation has taken alike;
-`distance` is the mean share of decisions in which two designs differ. Novelty is the share of designs never seen before.
+`distance` is the mean share of decisions in which two differ. Novelty is the share of designs never seen before.
 """
 
 from __future__ import annotations

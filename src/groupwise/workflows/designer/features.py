@@ -22,8 +22,9 @@ ACTIVITY = (
 )  # fmt: skip
 POOL = ("least", "most", "wage", "speed", "machine", "hours", "load", "able", "only able", "wages at least")
 WHOLE = (
-    "performance", "structure", "maintainability", "resources", "activities", "pools", "order", "knock-outs", "deadline",
-    "room to the deadline", "load", "one run", "failures", "cases in progress", "wages beside costs", "branches", "depth",
+    "performance", "structure", "maintainability", "resources", "activities", "pools", "order", "knock-outs",
+    "deadline", "room to the deadline", "load", "one run", "failures", "cases in progress", "wages beside costs",
+    "branches", "depth",
 )  # fmt: skip
 RELATIONS = ("before", "after", "beside", "same branch", "does", "done by", "separate", "shares a pool", "same")
 SCHEMA = repr(
@@ -143,7 +144,6 @@ def _whole(problem: Problem) -> list[float]:
     capacity = float((problem.most * problem.speed * problem.open).sum())
     spent = problem.rate * float((problem.cost * problem.share).sum())
     paid = float((problem.wage * problem.open * problem.least).sum())
-    to, after = _ways(problem)
     longest = float((problem.mean * problem.share).sum())
     return [
         *(weights / max(float(weights.sum()), 1e-12) * 2).tolist(),

@@ -2,8 +2,8 @@
 
     for candidate in search(policy, requirements, evaluations=64, seed=1): ...
 
-The first generation is the policy's likeliest design and samples. Later ones edit winners of tournaments: some decisions
-are taken again, by the policy or by chance. Elites are never lost, so the best score never falls.
+The first generation is the policy's likeliest design and samples. Later ones edit winners of tournaments: some
+decisions are taken again, by the policy or by chance. Elites are never lost, so the best score never falls.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FRESH = 0.25
 class Candidate:
     """A design that was made, where it comes from, its log-probability and, once judged, its score.
 
-    `logp` is that of all its decisions under the mixture it was drawn from; of an edit, that of the decisions taken again.
+    `logp` is that of all its decisions under the mixture they were drawn from; of an edit, of those taken again.
     """
 
     design: Design

@@ -12,7 +12,7 @@ from groupwise.workflows.blocks import Design
 from groupwise.workflows.designer.actions import NEXT, PLACE
 from groupwise.workflows.designer.blueprint import Drafter
 from groupwise.workflows.designer.construction import Plans, Question, construct
-from groupwise.workflows.designer.problem import Floats, Ints, Problem
+from groupwise.workflows.designer.problem import Bools, Floats, Ints, Problem
 from groupwise.workflows.requirements import Requirements
 
 
@@ -30,7 +30,8 @@ class KeyChooser:
 
     def __call__(self, question: Question) -> Ints:
         if question.head == NEXT:
-            return np.where(question.legal[:, 0], self.order, -1.0).argmax(1)[:, None]
+            first: Ints = np.where(question.legal[:, 0], self.order, -1.0).argmax(1)[:, None]
+            return first
         if question.head == PLACE:
             keys = np.take_along_axis(self.places, question.subjects, 1)
         elif question.slots[0] < self.problem.rounds:
@@ -40,11 +41,12 @@ class KeyChooser:
         return nth_legal(question.legal, keys)
 
 
-def nth_legal(legal: np.ndarray, keys: Floats) -> Ints:
+def nth_legal(legal: Bools, keys: Floats) -> Ints:
     """The legal candidate that a number from 0 to 1 falls on."""
     count = legal.sum(-1)
     wanted = np.minimum((keys * count).astype(np.int64), count - 1)
-    return (legal.cumsum(-1) > wanted[..., None]).argmax(-1)
+    found: Ints = (legal.cumsum(-1) > wanted[..., None]).argmax(-1)
+    return found
 
 
 class Construction:

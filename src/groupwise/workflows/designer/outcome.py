@@ -24,7 +24,7 @@ STAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One generation: how many were judged, their best and mean score, where they came from, how different they were."""
+    """One generation: how many were judged, best and mean score, where they came from, how different they were."""
 
     number: int
     judged: int

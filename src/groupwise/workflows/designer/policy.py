@@ -8,8 +8,7 @@ So a whole plan's log-probabilities are found at once, whatever the order it was
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +40,8 @@ class Layer(nn.Module):
         bias = bias.masked_fill(~present[:, None, None, :], -1e9)
         found = functional.scaled_dot_product_attention(mixed[0], mixed[1], mixed[2], attn_mask=bias)
         nodes = nodes + self.out(found.transpose(1, 2).reshape(batch, count, width))
-        return nodes + self.down(functional.gelu(self.up(self.second(nodes))))
+        grown: Tensor = nodes + self.down(functional.gelu(self.up(self.second(nodes))))
+        return grown
 
 
 class GraphPolicy(nn.Module):
@@ -72,7 +72,8 @@ class GraphPolicy(nn.Module):
         table = bits.to(nodes.dtype)
         for layer in self.layers:
             found = layer(found, table, present)
-        return self.norm(found) * present[..., None]
+        normed: Tensor = self.norm(found) * present[..., None]
+        return normed
 
     def evaluate(self, inputs: Tensors) -> Evaluation:
         """Log-probabilities and entropies [rows, decisions]: first those of few candidates, then the turns of next."""
@@ -116,9 +117,6 @@ class GraphPolicy(nn.Module):
 
     def critic_parameters(self) -> Sequence[nn.Parameter]:
         return []
-
-    def load_state_dict(self, state: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        return super().load_state_dict(state, *args, **kwargs)
 
 
 def _chosen(logits: Tensor, legal: Tensor, choices: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,6 +17,7 @@ from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
 from groupwise.training.source import GroupSource, NumberedTasks
 from groupwise.types import Failed, Group, Policy, Score, Task, Tensors, Trajectory
+from groupwise.workflows.blocks import Design
 from groupwise.workflows.designer.construction import construct
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.rows import Collation, trajectories
@@ -24,6 +25,7 @@ from groupwise.workflows.designer.sampling import PolicyChooser, Views
 from groupwise.workflows.designer.tasks import Library, Prepared
 from groupwise.workflows.evaluation import evaluate
 from groupwise.workflows.requirements import Requirements, read_requirements
+from groupwise.workflows.scoring import Score as DesignScore
 from groupwise.workflows.scoring.measures import GROUPS
 
 HELD_OUT = 1_000_000_000
@@ -52,7 +54,7 @@ def check(cfg: TrainingConfig) -> None:
     """Refuse what no designer run can be made of."""
     if cfg.advantage.estimator != "outcome":
         raise ConfigError(
-            f"advantage.estimator = {cfg.advantage.estimator!r} looks at single steps, but a design is judged as a whole",
+            f"advantage.estimator = {cfg.advantage.estimator!r} looks at single steps; a design is judged as a whole",
             hint='Set advantage.estimator = "outcome".',
             field="advantage.estimator",
         )
@@ -122,12 +124,12 @@ class DesignReward:
 
     def _score(self, prepared: Prepared, task: Task, member: Trajectory) -> Score:
         found = judge(prepared, member.meta["design"], task.seed)
-        parts = {name: share for name, share in zip(GROUPS, found.groups, strict=True) if share is not None}
+        parts = {str(name): share for name, share in zip(GROUPS, found.groups, strict=True) if share is not None}
         flags = tuple(violation.rule for violation in found.broken)
         return Score(found.total, {} if found.broken else parts, flags)
 
 
-def judge(prepared: Prepared, design: Any, seed: int = 0) -> Any:
+def judge(prepared: Prepared, design: Design, seed: int = 0) -> DesignScore:
     """One evaluation: performance by the quickest tier that holds, and the score."""
     performance = evaluate(design, prepared.problem.requirements, "analytic", seed=seed % 2**31, cases=CASES)
     return prepared.scorer(design, performance)

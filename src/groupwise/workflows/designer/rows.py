@@ -42,7 +42,8 @@ def trajectories(
     plans: Plans, designs: Sequence[Design], logp: Floats, *, task_id: str, group_id: str, version: int
 ) -> tuple[Trajectory, ...]:
     """One attempt for each plan; its design is in `meta`."""
-    assert plans.seen is not None and plans.legal is not None, "the plans were made without a record"
+    assert plans.seen is not None, "the plans were made without a record"
+    assert plans.legal is not None
     order = np.concatenate(table_order(plans.problem))
     return tuple(
         Trajectory(

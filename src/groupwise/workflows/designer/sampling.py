@@ -43,15 +43,13 @@ class Views:
         """[plans, decisions, candidates]."""
         problem, head = self.problem, question.head
         hidden = self.subject[head][table_rows(problem, head, question.subjects)][:, :, None]
-        if head == NEXT:
-            hidden = hidden + self.units
-        else:
-            hidden = hidden + self.number[head]
+        hidden = hidden + (self.units if head == NEXT else self.number[head])
         if head == ALLOCATION:
             able = pool_rows(problem, int(question.subjects[0, 0]))
             hidden = hidden + np.where((able > 0)[:, None], self.pools[able], 0.0)
         hidden = hidden + question.known.astype(np.float32) @ self.known[head]
-        return np.maximum(hidden, 0) @ self.out[head]
+        logits: Floats = np.maximum(hidden, 0) @ self.out[head]
+        return logits
 
 
 def padded_members(problem: Problem) -> Floats:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 def elites(totals: npt.NDArray[np.float64], count: int) -> list[int]:
     """The best, best first; the earlier of equals."""
-    return np.argsort(-totals, kind="stable")[:count].tolist()
+    return [int(number) for number in np.argsort(-totals, kind="stable")[:count]]
 
 
 def tournament(totals: npt.NDArray[np.float64], count: int, size: int, rng: np.random.Generator) -> list[int]:

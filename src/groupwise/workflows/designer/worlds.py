@@ -112,7 +112,7 @@ def _activity(rng: random.Random, pools: list[str]) -> dict[str, Any]:
 def _branches(rng: random.Random, names: list[str]) -> list[dict[str, Any]]:
     """About a seventh of the activities are needed by some of the cases only."""
     rest = rng.sample(names, len(names))
-    found = []
+    found: list[dict[str, Any]] = []
     while rest and rng.random() < 0.6 and len(found) < len(names) // 7:
         options = [rest.pop() for _ in range(min(len(rest), rng.choice((1, 1, 2, 2, 3))))]
         weights = [rng.uniform(0.2, 1) for _ in options]
