@@ -130,11 +130,11 @@ def from_wfcommons(path: Path) -> Requirements:
     """One requirement for an instance, which becomes a service that is asked for again and again.
 
     Tasks are activities with their measured runtime (exponential), memory and cores; parents precede children. More
-    than 60 are condensed to about as many: tasks of one category and one depth are put into batches, evenly, and a batch
-    takes as long as its tasks together. Machines are three pools that the file does not tell apart: `standard` (speed 1,
-    up to 8 servers), `fast` (speed 1.6 at 2.2 times the wage, up to 4) and `spot` (speed 0.8 at 0.4 times the wage, up
-    to 6). A category may use `standard` and, each with even chances, the others; nothing that takes longer than the mean
-    runs on spot machines. One try in fifty fails. Demand is half of what the pools can do.
+    than 60 are condensed to about as many: tasks of one category and one depth are put into batches, evenly, and a
+    batch takes as long as its tasks together. Machines are three pools that the file does not tell apart: `standard`
+    (speed 1, up to 8 servers), `fast` (speed 1.6 at 2.2 times the wage, up to 4) and `spot` (speed 0.8 at 0.4 times
+    the wage, up to 6). A category may use `standard` and, each with even chances, the others; nothing that takes
+    longer than the mean runs on spot machines. One try in fifty fails. Demand is half of what the pools can do.
     """
     instance = json.loads(path.read_text())["workflow"]
     tasks = {task["id"]: task for task in instance["specification"]["tasks"]}
@@ -237,12 +237,13 @@ def from_yawl(path: Path) -> Iterator[Requirements]:
 
     A task that calls a net is the tasks of that net; copies count once; ways back are left out (depth first from the
     start). An xor split goes each way equally often, an or split with one half. What only some cases come to is a
-    branch, and tasks right behind one xor split are options of one. An order in the file may be a rule or a habit: each
-    pair of direct neighbours is kept as a rule with probability 0.7. Tasks of a role are done by its pool; those of none
-    are dealt to three pools, and every second task may be done by one further pool. A pool has up to 2 to 6 servers, a
-    speed of 0.8 to 1.5 and a wage of 15 to 60 an hour times its speed. A task takes 2 to 60 minutes (log-uniform mean;
-    gamma, the standard deviation half of it); one in five is a check that ends 5 to 25% of the cases; a try fails in up
-    to 4%. All of that is drawn by the names of the file and the task. Demand is half of what the pools can do.
+    branch, and tasks right behind one xor split are options of one. An order in the file may be a rule or a habit:
+    each pair of direct neighbours is kept as a rule with probability 0.7. Tasks of a role are done by its pool; those
+    of none are dealt to three pools, and every second task may be done by one further pool. A pool has up to 2 to 6
+    servers, a speed of 0.8 to 1.5 and a wage of 15 to 60 an hour times its speed. A task takes 2 to 60 minutes (log-
+    uniform mean; gamma, the standard deviation half of it); one in five is a check that ends 5 to 25% of the cases; a
+    try fails in up to 4%. All of that is drawn by the names of the file and the task. Demand is half of what the pools
+    can do.
     """
     document = read_workflow(path)
     for number, graph in enumerate(document.graphs):

@@ -5,11 +5,11 @@
     python benchmarks/workflow_design.py --tune --jobs 2                           # chooses the rivals' settings
     python benchmarks/workflow_design.py --json --folder runs/design --placebo placebo.safetensors --figure out.svg
 
-`design_sets` has the requirements, `design_rivals` the rivals and what counts as an evaluation, `design_statistics` the
-measures. For every arm and budget: the gap to the best score anybody found for that requirement, relative to it, and
-the hypervolume of cycle time, cost and control-flow complexity between an ideal point (what no design goes below, and no
-split at all) and a reference point (1.1 times the median of 64 designs of random keys that keep up), as a share of that
-box. Interquartile means over requirements and seeds, with stratified bootstrap intervals over seeds.
+`design_sets` has the requirements, `design_rivals` the rivals and what counts as an evaluation, `design_statistics`
+the measures. For every arm and budget: the gap to the best score anybody found for that requirement, relative to it,
+and the hypervolume of cycle time, cost and control-flow complexity between an ideal point (what no design goes below,
+and no split at all) and a reference point (1.1 times the median of 64 designs of random keys that keep up), as a share
+of that box. Interquartile means over requirements and seeds, with stratified bootstrap intervals over seeds.
 
 Claims: `fewer_evaluations` is 1,024 over the evaluations after which the policy has the gap of the best rival at 1,024
 (0: never), on requirements drawn like those of training, by size too; `_shifted`, `_derived` and `_hypervolume`
@@ -330,7 +330,7 @@ def main() -> None:
     if options.figure:
         write_figure(options.figure, curves)
     facts = facts_of(options.policy) if "policy" in campaign.arms else {}
-    claims, intervals = claims_of(campaign, facts.get("training_evaluations"))
+    claims, intervals = claims_of(campaign, facts.get("evaluations"))
     print_result(
         "workflow_design", claims, seeds=seeds, intervals=intervals, not_run=missing,
         peers={package: version(package) for package in sorted(set(NEEDS.values())) if find_spec(package)},
