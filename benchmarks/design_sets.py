@@ -240,10 +240,10 @@ def from_yawl(path: Path) -> Iterator[Requirements]:
     branch, and tasks right behind one xor split are options of one. An order in the file may be a rule or a habit:
     each pair of direct neighbours is kept as a rule with probability 0.7. Tasks of a role are done by its pool; those
     of none are dealt to three pools, and every second task may be done by one further pool. A pool has up to 2 to 6
-    servers, a speed of 0.8 to 1.5 and a wage of 15 to 60 an hour times its speed. A task takes 2 to 60 minutes (log-
-    uniform mean; gamma, the standard deviation half of it); one in five is a check that ends 5 to 25% of the cases; a
-    try fails in up to 4%. All of that is drawn by the names of the file and the task. Demand is half of what the pools
-    can do.
+    servers, a speed of 0.8 to 1.5 and a wage of 15 to 60 an hour times its speed. A task takes 2 to 60 minutes
+    (log-uniform mean; gamma, the standard deviation half of it); one in five is a check that ends 5 to 25% of the
+    cases; a try fails in up to 4%. All of that is drawn by the names of the file and the task. Demand is half of what
+    the pools can do.
     """
     document = read_workflow(path)
     for number, graph in enumerate(document.graphs):
