@@ -12,9 +12,9 @@ and no split at all) and a reference point (1.1 times the median of 64 designs o
 of that box. Interquartile means over requirements and seeds, with stratified bootstrap intervals over seeds.
 
 Claims: `fewer_evaluations` is 1,024 over the evaluations after which the policy has the gap of the best rival at 1,024
-(0: never), on requirements drawn like those of training, by size too; `_shifted`, `_derived` and `_hypervolume`
-likewise, `placebo_…` for the policy named by --placebo. `break_even_requirements` is after how many requirements the
-evaluations of training are saved.
+(0: never), on requirements drawn like those of training, by size too; `_shifted`, `_derived` (and those of ten
+activities or more among them) and `_hypervolume` likewise, `placebo_…` for the policy named by --placebo.
+`break_even_requirements` is after how many requirements the evaluations of training are saved.
 """
 
 from __future__ import annotations
@@ -186,11 +186,14 @@ def claims_of(campaign: Campaign, training_evaluations: str | None) -> tuple[dic
             suffix = "" if kind == "in" else f"_{kind}"
             claim(f"{prefix}fewer_evaluations{suffix}", arm, campaign.names(kind))
             claim(f"{prefix}fewer_evaluations_hypervolume{suffix}", arm, campaign.names(kind), "missing_volume")
+        larger = [name for name in campaign.names("derived") if campaign.held[name][1] >= SIZES[0]]
+        claim(f"{prefix}fewer_evaluations_derived_10_up", arm, larger)
         for size in sorted({size for kind, size in campaign.held.values() if kind == "in"}):
             claim(f"{prefix}fewer_evaluations_{size}", arm, campaign.names("in", size))
     if training_evaluations is not None and "fewer_evaluations" in claims:
         claims["training_evaluations"] = int(training_evaluations)
-        claims["break_even_requirements"] = break_even(int(training_evaluations), claims["fewer_evaluations"])
+        paid_back = break_even(int(training_evaluations), claims["fewer_evaluations"])
+        claims["break_even_requirements"] = paid_back if math.isfinite(paid_back) else None
     return claims, intervals
 
 

@@ -22,6 +22,7 @@ sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 import design_rivals as rivals
 import design_sets as sets
 import design_statistics as statistics
+import workflow_design as benchmark
 
 
 def test_the_hypervolume_of_one_point_is_its_box_and_a_dominated_one_adds_nothing() -> None:
@@ -163,6 +164,37 @@ def test_rivals_keep_to_their_budget_and_every_design_keeps_the_rules(arm: str) 
     rivals.ARMS[arm](meter, 3, **rivals.SETTINGS[arm])
     assert 20 <= len(meter.seen) <= 40
     assert min(one.score for one in meter.seen) > 0
+
+
+@pytest.mark.parametrize("arm", list(rivals.NEEDS))
+def test_evolution_goes_on_until_the_budget_is_spent_and_repeats_with_its_seed(arm: str) -> None:
+    pytest.importorskip(rivals.NEEDS[arm])
+    found = []
+    for seed in (1, 1, 2):
+        meter = rivals.Meter(small(), 80)
+        rivals.ARMS[arm](meter, seed, **rivals.SETTINGS[arm])
+        assert len(meter.seen) == 80
+        found.append([one.score for one in meter.seen])
+    assert found[0] == found[1] != found[2]
+
+
+def row(name: str, kind: str, arm: str, seed: int, scores: list[float]) -> dict[str, object]:
+    given = {"requirement": name, "kind": kind, "size": 10, "arm": arm, "seed": seed, "scores": scores}
+    return {**given, "volumes": scores, "wall": 1.0, "cpu": 1.0, "evaluations": 1024, "proposed": 1024}
+
+
+def test_claims_come_from_rows_and_training_counts() -> None:
+    ours, theirs = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    rows = [row(f"{kind}-1", kind, "policy", seed, ours) for kind in ("in", "derived") for seed in (0, 1)]
+    rows += [row(f"{kind}-1", kind, "ga", seed, theirs) for kind in ("in", "derived") for seed in (0, 1)]
+    campaign = benchmark.Campaign(rows, [0, 1])
+    claims, intervals = benchmark.claims_of(campaign, "10200")
+    assert claims["fewer_evaluations"] == claims["fewer_evaluations_derived"] == pytest.approx(256)
+    assert claims["fewer_evaluations_best_rival"] == "ga"
+    assert intervals["fewer_evaluations"] == pytest.approx([256, 256])
+    assert claims["break_even_requirements"] == pytest.approx(10)
+    assert "fewer_evaluations_shifted" not in claims
+    assert campaign.curves("in")["ga"]["gap"][0][0] == pytest.approx(0.9)
 
 
 def test_a_heuristic_puts_knock_outs_first_and_takes_the_pool_it_likes() -> None:
