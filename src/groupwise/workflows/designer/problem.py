@@ -180,7 +180,8 @@ class Problem:
             pairs = np.argwhere(self.before).tolist()
             edges = frozenset((place[a], place[b]) for a, b in pairs if place[a] != place[b])
             ring = find_ring(len(self.names) + len(groups), edges)
-            joined = [node - len(self.names) for node in ring if node >= len(self.names)]
+            forks = [node - len(self.names) for node in ring if node >= len(self.names)]
+            joined = [fork for fork in forks if len(groups[fork]) > 1]
             if not joined:
                 return apart
             apart.add(joined[0])
