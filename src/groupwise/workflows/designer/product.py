@@ -23,7 +23,7 @@ from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.rows import Collation, trajectories
 from groupwise.workflows.designer.sampling import PolicyChooser, Views
 from groupwise.workflows.designer.tasks import Library, Prepared
-from groupwise.workflows.evaluation import evaluate
+from groupwise.workflows.evaluation import TierChoice, evaluate
 from groupwise.workflows.requirements import Requirements, read_requirements
 from groupwise.workflows.scoring import Score as DesignScore
 from groupwise.workflows.scoring.measures import GROUPS
@@ -130,8 +130,10 @@ class DesignReward:
 
 
 def judge(prepared: Prepared, design: Design, seed: int = 0) -> DesignScore:
-    """One evaluation: performance by the quickest tier that holds, and the score."""
-    performance = evaluate(design, prepared.problem.requirements, "analytic", seed=seed % 2**31, cases=CASES)
+    """One evaluation: how the design performs, by formulas where cases arrive and by a schedule where they run, scored."""
+    requirements = prepared.problem.requirements
+    tier: TierChoice = "analytic" if requirements.demand.arrivals_per_second is not None else "auto"
+    performance = evaluate(design, requirements, tier, seed=seed % 2**31, cases=CASES)
     return prepared.scorer(design, performance)
 
 
