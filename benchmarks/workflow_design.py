@@ -27,6 +27,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import math
 import time
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -65,7 +66,9 @@ class Job:
 
     @property
     def name(self) -> str:
-        return f"{self.held.kind}-{self.held.name}-{self.arm}-{self.seed}".replace(" ", "_")
+        """What its result is kept under: other weights or settings are another job."""
+        mark = fingerprint(self.policy) if self.policy else zlib.crc32(repr(sorted(self.settings.items())).encode())
+        return f"{self.held.kind}-{self.held.name}-{self.arm}-{mark:08x}-{self.seed}".replace(" ", "_")
 
 
 def run(job: Job) -> dict[str, Any]:
@@ -105,6 +108,13 @@ def policy_of(path: str) -> Any:
 
     torch.set_num_threads(1)
     return load_policy(path)
+
+
+@lru_cache
+def fingerprint(path: str) -> int:
+    """A number that differs where weights do."""
+    weights = policy_of(path).state_dict()
+    return zlib.crc32(b"".join(weights[name].numpy().tobytes() for name in sorted(weights)))
 
 
 def box(held: Held) -> tuple[list[float], list[float]]:
