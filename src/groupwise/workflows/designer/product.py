@@ -130,7 +130,7 @@ class DesignReward:
 
 
 def judge(prepared: Prepared, design: Design, seed: int = 0) -> DesignScore:
-    """One evaluation: how the design performs, by formulas where cases arrive and by a schedule where they run, scored."""
+    """One evaluation: how the design performs, by formulas where cases arrive and by a schedule of runs; scored."""
     requirements = prepared.problem.requirements
     tier: TierChoice = "analytic" if requirements.demand.arrivals_per_second is not None else "auto"
     performance = evaluate(design, requirements, tier, seed=seed % 2**31, cases=CASES)
