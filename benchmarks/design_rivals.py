@@ -369,7 +369,7 @@ ARMS: Mapping[str, Arm] = {
     "cma_es": cma_es,
 }
 NEEDS = {"ga": "pymoo", "nsga2": "pymoo", "nsga2_seeded": "pymoo", "cma_es": "cma"}
-PORTFOLIO = (0, 1, 2, 3, 4, 5, 6, 7)
+PORTFOLIO = (65, 328, 592, 70, 358, 598, 593, 340)
 
 
 def _grid(**values: Sequence[Any]) -> list[dict[str, Any]]:
@@ -389,6 +389,6 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
     "heuristics": {"first": PORTFOLIO},
     "ga": {"population": 32, "operators": "uniform"},
     "nsga2": {"population": 32, "operators": "uniform", "with_score": True},
-    "nsga2_seeded": {"population": 32, "operators": "uniform", "with_score": True, "first": PORTFOLIO},
-    "cma_es": {"sigma": 0.3, "population": None, "diagonal": True},
+    "nsga2_seeded": {"population": 32, "operators": "wide", "with_score": True, "first": PORTFOLIO},
+    "cma_es": {"sigma": 0.1, "population": None, "diagonal": True},
 }

@@ -215,15 +215,12 @@ def tune(options: argparse.Namespace, missing: Mapping[str, str]) -> dict[str, A
     held = named_sets(options.sizes, 2, TUNING_SEED, ["in"])["in"]
     found: dict[str, Any] = {"portfolio": portfolio(held)}
     for arm in [arm for arm in options.arms if arm in GRIDS and arm not in missing]:
-        jobs = [
-            Job(one, arm, 0, {**settings, **({"first": found["portfolio"]} if "first" in settings else {})})
-            for settings in GRIDS[arm] for one in held
-        ]  # fmt: skip
+        tried = [{**one, **({"first": found["portfolio"]} if "first" in one else {})} for one in GRIDS[arm]]
+        jobs = [Job(one, arm, 0, settings) for settings in tried for one in held]
         scores = np.array([row["scores"][-1] for row in executed(jobs, options.jobs, arm)])
-        table = scores.reshape(len(GRIDS[arm]), len(held))
+        table = scores.reshape(len(tried), len(held))
         gaps = 1 - (table / table.max(0)).mean(1)
-        order = np.argsort(gaps, kind="stable").tolist()
-        found[arm] = [{**GRIDS[arm][n], "gap": round(float(gaps[n]), 5)} for n in order]
+        found[arm] = [{**tried[n], "gap": round(float(gaps[n]), 5)} for n in np.argsort(gaps, kind="stable").tolist()]
         print(arm, found[arm][0], file=sys.stderr, flush=True)
     return found
 
