@@ -369,7 +369,7 @@ ARMS: Mapping[str, Arm] = {
     "cma_es": cma_es,
 }
 NEEDS = {"ga": "pymoo", "nsga2": "pymoo", "nsga2_seeded": "pymoo", "cma_es": "cma"}
-PORTFOLIO = (65, 328, 592, 70, 358, 598, 593, 340)
+PORTFOLIO = (23, 65, 592, 358, 598, 593)
 
 
 def _grid(**values: Sequence[Any]) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from design_rivals import ARMS, GRIDS, HEURISTICS, NEEDS, SETTINGS, Judged, Meter, heuristic_keys
+from design_rivals import ARMS, GRIDS, HEURISTICS, NEEDS, SETTINGS, Meter, heuristic_keys
 from design_sets import KINDS, SIZES, Held, named_sets
 from design_statistics import BUDGETS, Table, band, break_even, fewer_evaluations, hypervolume, relative_gap
 from record import kept, print_result
@@ -225,20 +225,26 @@ def tune(options: argparse.Namespace, missing: Mapping[str, str]) -> dict[str, A
     return found
 
 
-def portfolio(held: Sequence[Held], size: int = 8) -> list[int]:
+def portfolio(held: Sequence[Held], most: int = 8) -> list[int]:
     """The heuristics of which, one after the other, each adds most to the best that those before it found."""
-    table = []
-    for one in held:
-        meter = Meter(one.requirements, len(HEURISTICS))
-        judged: list[Judged] = meter.of_keys(np.array([heuristic_keys(meter.construction, h) for h in HEURISTICS]))
-        scores = np.array([one.score for one in judged])
-        table.append(scores / scores.max())
+    table = np.array([_heuristic_scores(one) for one in held])
     chosen: list[int] = []
     best = np.zeros(len(held))
-    for _ in range(size):
-        chosen.append(int(np.argmax(np.maximum(np.array(table), best[:, None]).mean(0))))
-        best = np.maximum(best, np.array(table)[:, chosen[-1]])
+    while len(chosen) < most:
+        better = np.maximum(table, best[:, None]).mean(0)
+        if better.max() <= best.mean():
+            break
+        chosen.append(int(better.argmax()))
+        best = np.maximum(best, table[:, chosen[-1]])
     return chosen
+
+
+def _heuristic_scores(held: Held) -> Table:
+    """The score of every heuristic, relative to the best of them."""
+    meter = Meter(held.requirements, len(HEURISTICS))
+    rows = np.array([heuristic_keys(meter.construction, one) for one in HEURISTICS])
+    scores = np.array([one.score for one in meter.of_keys(rows)])
+    return scores / scores.max()
 
 
 def executed(jobs: Sequence[Job], processes: int, what: str) -> list[dict[str, Any]]:
