@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.workflows import Design, Requirements, Score, Scorer, evaluate
-from groupwise.workflows.designer.actions import ACTIONS, ALLOCATION, BRANCHING, HEADS, KEEP, RETRY, TYPE
+from groupwise.workflows.designer.actions import ACTIONS, ALLOCATION, BRANCHING, HEADS, RETRY, TYPE
+from groupwise.workflows.designer.construction import RETRIES
 from groupwise.workflows.designer.keys import Construction
 from groupwise.workflows.designer.problem import Problem
 from groupwise.workflows.scoring.measures import MEASURES
@@ -180,7 +181,7 @@ ROOM = 0.8
 
 
 def heuristic_keys(construction: Construction, rules: Heuristic) -> Keys:
-    """The keys that a heuristic comes to."""
+    """The keys that a heuristic comes to; what it says nothing of stays as it is by default, optional activities out."""
     problem = construction.problem
     pool = _pools(problem, rules.pool)
     keys = np.zeros(construction.genes)
@@ -194,9 +195,7 @@ def heuristic_keys(construction: Construction, rules: Heuristic) -> Keys:
             alike = [one for one in able if problem.machine[one] == problem.machine[pool[subject]]]
             keys[slot] = (alike.index(pool[subject]) + 0.5) / len(alike)
         elif head == RETRY:
-            keys[slot] = (rules.retries + 0.5) / 4
-        else:
-            keys[slot] = 0.0 if head != KEEP else 0.25
+            keys[slot] = (rules.retries + 0.5) / RETRIES
     rounds, units = problem.rounds, len(problem.units)
     order = _order(problem, rules.order)
     keys[rounds : rounds + units] = _by_rank(order)
