@@ -65,11 +65,11 @@ class Meter:
         found = []
         for design in designs:
             self.proposed += 1
-            judged = self.known.get(design)
-            if judged is None and len(self.seen) < self.budget:
-                judged = self.known[design] = self.judge(design)
-                self.seen.append(judged)
-            found.append(judged or Judged(0.0, NOTHING))
+            known = self.known.get(design)
+            if known is None and len(self.seen) < self.budget:
+                known = self.known[design] = self.judge(design)
+                self.seen.append(known)
+            found.append(known or Judged(0.0, NOTHING))
         return found
 
     def of_scored(self, scored: Iterable[tuple[Design, Score]]) -> None:
@@ -80,10 +80,9 @@ class Meter:
             self.proposed += 1
             if design not in self.known:
                 self.known[design] = found = judged(score)
-                if len(self.seen) % BATCH == 0 and abs(found.score - self.judge(design).score) > 1e-9:
-                    raise ValueError(
-                        f"a search scores a design {found.score}, and it is worth {self.judge(design).score}"
-                    )
+                own = self.judge(design).score if len(self.seen) % BATCH == 0 else found.score
+                if abs(found.score - own) > 1e-9:
+                    raise ValueError(f"a search scores a design {found.score}, and it is worth {own}")
                 self.seen.append(found)
 
     def judge(self, design: Design) -> Judged:
@@ -99,7 +98,7 @@ def judged(score: Score) -> Judged:
     return Judged(score.total, (performance.cycle_time, performance.cost, float(complexity or 0.0)))
 
 
-# Random keys, and seed 000's sampler.
+# Random keys, and the untrained sampler.
 
 
 def random_keys(meter: Meter, seed: int) -> None:
@@ -181,7 +180,7 @@ ROOM = 0.8
 
 
 def heuristic_keys(construction: Construction, rules: Heuristic) -> Keys:
-    """The keys that a heuristic comes to; what it says nothing of stays as it is by default, optional activities out."""
+    """The keys that a heuristic comes to; what it says nothing of stays as it is by default, no optional work."""
     problem = construction.problem
     pool = _pools(problem, rules.pool)
     keys = np.zeros(construction.genes)
