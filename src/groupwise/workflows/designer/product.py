@@ -59,6 +59,17 @@ def check(cfg: TrainingConfig) -> None:
             hint='Set advantage.estimator = "outcome".',
             field="advantage.estimator",
         )
+    edit_share(cfg)
+
+
+def edit_share(cfg: TrainingConfig) -> float:
+    """`task.options.edit_share`: which part of the groups are edits of one plan instead of plans."""
+    given = cfg.task.options.get("edit_share", 0.0)
+    if not isinstance(given, int | float) or not 0 <= given <= 1:
+        raise ConfigError(
+            f"task.options.edit_share = {given!r} must be between 0 and 1", field="task.options.edit_share"
+        )
+    return float(given)
 
 
 def _own(cfg: TrainingConfig) -> dict[str, Requirements]:
@@ -80,7 +91,7 @@ class Drafts:
     def __init__(self, cfg: TrainingConfig, policy: GraphPolicy, library: Library) -> None:
         self.policy, self.library, self.generation = policy, library, cfg.generation
         self.group_size = cfg.rollout.num_generations
-        self.edit_share = float(cfg.task.options.get("edit_share", 0.0))
+        self.edit_share = edit_share(cfg)
         self.rng = np.random.default_rng([cfg.run.seed, 7])
         self.rounds = 0
 
