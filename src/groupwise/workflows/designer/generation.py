@@ -81,7 +81,8 @@ class Generations:
         record: bool = False,
     ) -> None:
         self.prepared, self.settings, self.record = prepared, settings or GenerationSettings(), record
-        self.views = Views(policy, prepared.problem)
+        self.policy = policy
+        self._views: Views | None = None
         self.rng = np.random.default_rng(seed)
         self.number = 0
         self.parents: list[Candidate] = []
@@ -145,9 +146,12 @@ class Generations:
         chosen = tournament(totals, self.settings.batch_size // 4, self.settings.tournament_size, self.rng)
         self.parents = [everyone[number] for number in dict.fromkeys([*kept, *chosen])]
 
-    def renew(self, policy: GraphPolicy) -> None:
-        """See the requirements through a policy that has changed."""
-        self.views = Views(policy, self.prepared.problem)
+    @property
+    def views(self) -> Views:
+        """The requirements as the policy sees them; worked out anew when it has changed."""
+        if self._views is None or self._views.version != self.policy.version:
+            self._views = Views(self.policy, self.prepared.problem)
+        return self._views
 
     @property
     def best(self) -> Candidate:

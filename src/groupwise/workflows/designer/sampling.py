@@ -26,7 +26,7 @@ class Views:
 
     def __init__(self, policy: GraphPolicy, problem: Problem) -> None:
         self.problem = problem
-        self.seen = seen = features_of(problem)
+        seen = features_of(problem)
         with torch.no_grad():
             nodes, kinds = torch.from_numpy(seen.nodes)[None], torch.from_numpy(seen.kinds)[None]
             graph = policy.encode(nodes, kinds, torch.from_numpy(seen.relations)[None])[0]
