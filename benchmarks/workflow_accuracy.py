@@ -5,8 +5,9 @@
 Random designs of 4 to 30 activities (every block but instances that are broken off) for random requirements: durations
 of six kinds, two to five pools of one to four servers, failures, knock-outs, retries, delays and timeouts; the busiest
 pool has a load of 0.3 to 0.8. Claims: the median and the 95th percentile of the relative error of the mean cycle time,
-and inside groups (edits of one design for one requirement: parts swapped, made parallel, made sequential, other staff;
-the simulation with common random numbers) the rank correlation, median over groups.
+the same of these designs with pools that take the shortest first or go by (random) priorities, and inside groups (edits
+of one design for one requirement: parts swapped, made parallel, made sequential, other staff; the simulation with
+common random numbers) the rank correlation, median over groups.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from groupwise.workflows.requirements import Requirements
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.workflows.designs import random_block
-from tests.workflows.evaluation.worlds import random_world
+from tests.workflows.evaluation.worlds import random_world, taken_by
 
 INSIDE = ("sequence", "parallel", "choice", "order", "loop", "cancellable")
 
@@ -39,14 +40,26 @@ def world(seed: str) -> tuple[random.Random, Design, Requirements]:
     return rng, design, requirements
 
 
-def error_of(number: int, cases: int) -> dict[str, Any]:
-    _, design, requirements = world(f"accuracy/{number}")
+def error_of(number: int, cases: int, scheduling: str = "fifo") -> dict[str, Any]:
+    rng, design, requirements = world(f"accuracy/{number}")
+    if scheduling != "fifo":
+        design = taken_by(scheduling, design, lambda: rng.randrange(4))
     formula = evaluate(design, requirements, "analytic")
     long = evaluate(design, requirements, "simulation", seed=number, cases=cases)
     return {
         "error": formula.cycle_time / long.cycle_time - 1,
         "noise": (long.interval[1] - long.interval[0]) / 2 / long.cycle_time,
         "load": max(formula.utilisation.values()),
+    }
+
+
+def summary(name: str, found: list[dict[str, Any]]) -> dict[str, float]:
+    sizes = np.abs([one["error"] for one in found])
+    if not len(sizes):
+        return {}
+    return {
+        f"{name}_median_error": float(np.median(sizes)),
+        f"{name}_95th_percentile_error": float(np.percentile(sizes, 95)),
     }
 
 
@@ -95,6 +108,7 @@ def rank_correlation(group: int, members: int, cases: int) -> float | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--designs", type=int, default=200)
+    parser.add_argument("--by-turns", type=int, default=200, help="designs with other pools than fifo")
     parser.add_argument("--groups", type=int, default=30)
     parser.add_argument("--members", type=int, default=16)
     parser.add_argument("--cases", type=int, default=40_000)
@@ -102,19 +116,22 @@ def main() -> None:
     options = parser.parse_args()
     started = time.process_time()
     found = [error_of(number, options.cases) for number in range(options.designs)]
-    sizes = np.abs([one["error"] for one in found])
+    turns = {
+        scheduling: [error_of(number, options.cases, scheduling) for number in range(options.by_turns)]
+        for scheduling in ("shortest", "priority")
+    }
     ranks = [rank_correlation(group, options.members, options.cases // 2) for group in range(options.groups)]
     ranked = [rank for rank in ranks if rank is not None]
     claims = {
-        "analytic_median_error": float(np.median(sizes)),
-        "analytic_95th_percentile_error": float(np.percentile(sizes, 95)),
+        **summary("analytic", found),
+        **{name: value for scheduling in turns for name, value in summary(scheduling, turns[scheduling]).items()},
         "rank_correlation_in_groups": float(np.median(ranked)) if ranked else None,
         "rank_correlation_lowest_decile": float(np.percentile(ranked, 10)) if ranked else None,
     }
     if not options.json:
         for name, value in claims.items():
             print(f"{name}: {value}")
-    raw = {"designs": found, "ranks": ranks, "cpu_seconds": time.process_time() - started}
+    raw = {"designs": found, **turns, "ranks": ranks, "cpu_seconds": time.process_time() - started}
     print_result("workflow_accuracy", claims, raw=raw, seeds=[0])
 
 

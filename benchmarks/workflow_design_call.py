@@ -5,9 +5,9 @@
 stages: calls of 32 candidates for 30 activities, with learning on and a memory of 10,000 experiences and 1,000 patterns
 in a file, after start-up; mean and spread of each stage beside the range that the first description promised. scaling:
 the time of a call against the batch, the number of activities and the number of experiences, each fitted as a power;
-and the generations it takes to come within a tolerance of the best of a long run. footprint: the peak of the process over
-many generations, beside 512 MB + 2 MB a generation + 1 KB an experience. A part is a function from options to claims
-and raw numbers: PARTS names them. One thread; `processor` times are there for machines that are busy with other things.
+and the generations it takes to come within a tolerance of the best of a long run. footprint: the peak of the process
+over many generations, beside 512 MB + 2 MB a generation + 1 KB an experience. A part is a function from options to
+claims and raw numbers. One thread; `processor` times are there for machines that are busy with other things.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from groupwise.workflows.evaluation import Performance, evaluate
 from groupwise.workflows.evaluation.durations import moments
 from groupwise.workflows.requirements import Duration, Requirements, parse_requirements
 from tests.workflows.designs import random_block
-from tests.workflows.evaluation.worlds import random_world
+from tests.workflows.evaluation.worlds import random_world, taken_by
 
 INSIDE = ("sequence", "parallel", "choice", "order", "loop", "cancellable")
 
@@ -86,6 +86,59 @@ def test_a_batch_at_one_server_is_exact() -> None:
     assert found.waiting == pytest.approx(3 * (queue + mean), rel=0.01)
 
 
+def one_of(scheduling: Any, **priorities: int) -> Block:
+    """One of some activities, each as likely as the others, at a pool that takes them so."""
+    parts = [Activity(n, Handling(scheduling=scheduling, priority=p)) for n, p in priorities.items()]
+    return Choice(tuple(parts), (1 / len(parts),) * len(parts))
+
+
+@pytest.mark.parametrize(
+    ("block", "order"),
+    [
+        (one_of("priority", a=3, b=2, c=1), "abc"),
+        (one_of("priority", a=1, b=5, c=2), "bca"),
+        (one_of("shortest", a=1, b=5, c=2), "cab"),
+    ],
+)
+def test_turns_at_one_server_are_exact(block: Block, order: str) -> None:
+    """M/M/1 without putting work aside: W_k = W_0 / (1 − σ_(k−1)) / (1 − σ_k) (Cobham 1954)."""
+    rate, means = 0.04, {"a": 20.0, "b": 30.0, "c": 10.0}
+    requirements = asked({n: {"duration": {"mean": mean}, "pools": ["p"]} for n, mean in means.items()}, rate, p={})
+    residual, before, exact = sum(rate / 3 * mean**2 for mean in means.values()), 0.0, 0.0
+    for name in order:
+        upto = before + rate / 3 * means[name]
+        exact += residual / (1 - before) / (1 - upto) / 3
+        before = upto
+    found = analysed(block, requirements)
+    assert found.waiting == pytest.approx(exact, rel=1e-9)
+    assert found.valid
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_turns_only_hand_the_waiting_on(servers: int) -> None:
+    """Kleinrock's conservation law: Σ ρ_k W_k is the same in any order; with equal means so is the mean wait."""
+    requirements = asked({n: {"duration": {"mean": 20}, "pools": ["p"]} for n in "abc"}, 0.04 * servers, p={"most": 9})
+    fifo = analysed(one_of("fifo", a=3, b=2, c=1), requirements, p=servers)
+    found = analysed(one_of("priority", a=3, b=2, c=1), requirements, p=servers)
+    assert found.waiting == pytest.approx(fifo.waiting, rel=1e-9)
+
+
+def test_where_all_have_the_same_turn_it_is_fifo() -> None:
+    for number in range(6):
+        design, requirements = some_world(number)
+        same = evaluate(taken_by("priority", design, lambda: 4), requirements, "analytic")
+        assert same == evaluate(design, requirements, "analytic")
+
+
+def test_one_overtakes_those_of_its_own_case() -> None:
+    """Of two at once at a busy server the later one goes first, unless the other found it free."""
+    requirements = asked({n: {"duration": {"mean": m}, "pools": ["p"]} for n, m in (("a", 40), ("b", 10))}, 0.014, p={})
+    design = Design("d", Parallel((Activity("a", Handling(scheduling="shortest")), B)))
+    simulated = evaluate(design, requirements, "simulation", cases=40_000).waiting
+    assert evaluate(design, requirements).waiting == pytest.approx(simulated, rel=0.05)
+    assert analysed(Parallel((A, B)), requirements).waiting > 1.2 * simulated
+
+
 def test_retries_and_knock_outs_are_counted() -> None:
     activities = {"a": {"duration": {"mean": 10}, "failure": 0.5, "cost": 3.0, "knock_out": 0.2}}
     found = analysed(Activity("a", Handling(retry=Retry(1, pause=4))), asked(activities))
@@ -114,7 +167,7 @@ def test_outside_its_class_it_says_why_and_the_simulation_decides() -> None:
     activity = {"a": {"duration": {"mean": 1}, "pools": ["p"]}}
     outside: list[tuple[Block, Requirements, str]] = [
         (A, asked(activity, 0.01, p={"calendar": [[9, 17]]}), "works by a calendar"),
-        (Activity("a", Handling(scheduling="shortest")), asked(activity, 0.1, p={}), "'shortest', not fifo"),
+        (Activity("a", Handling(scheduling="due")), asked(activity, 0.1, p={}), "by when they are due"),
         (Instances(A, 2, 3, 1), asked(activity, 0.1, p={}), "of 3 instances some are broken off"),
     ]
     for block, requirements, reason in outside:
@@ -175,12 +228,18 @@ def test_knock_outs_go_by_rejection_per_time() -> None:
         assert min(times, key=lambda order: times[order]) == tuple(rule), tier
 
 
-def errors(count: int, cases: int) -> list[float]:
+def some_world(number: int) -> tuple[Design, Requirements]:
+    rng = random.Random(f"accuracy/{number}")
+    block = random_block(rng, rng.randint(4, 20), INSIDE)
+    return random_world(rng, block, rng.uniform(0.3, 0.8))
+
+
+def errors(count: int, cases: int, scheduling: str) -> list[float]:
     found = []
     for number in range(count):
-        rng = random.Random(f"accuracy/{number}")
-        block = random_block(rng, rng.randint(4, 20), INSIDE)
-        design, requirements = random_world(rng, block, rng.uniform(0.3, 0.8))
+        design, requirements = some_world(number)
+        rng = random.Random(number)
+        design = taken_by(scheduling, design, lambda rng=rng: rng.randrange(4))  # type: ignore[misc]
         formula = evaluate(design, requirements, "analytic")
         assert formula.valid
         simulated = evaluate(design, requirements, "simulation", seed=number, cases=cases)
@@ -189,8 +248,9 @@ def errors(count: int, cases: int) -> list[float]:
     return found
 
 
-def test_formulas_and_simulation_agree() -> None:
+@pytest.mark.parametrize(("scheduling", "median"), [("fifo", 0.05), ("shortest", 0.06), ("priority", 0.06)])
+def test_formulas_and_simulation_agree(scheduling: str, median: float) -> None:
     """The short form of benchmarks/workflow_accuracy.py."""
-    found = errors(24, 8_000)
-    assert np.median(found) < 0.05
+    found = errors(24, 8_000, scheduling)
+    assert np.median(found) < median
     assert np.percentile(found, 90) < 0.2

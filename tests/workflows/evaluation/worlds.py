@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from groupwise.workflows.blocks import Activity, Block, Design, Handling, Retry, activities, rewritten
@@ -32,6 +34,17 @@ def random_world(rng: random.Random, block: Block, busiest: float, plain: bool =
     highest = max(loads(encode(design, parse_requirements(wanted))).values()) / 1e-9
     wanted["demand"] = {"arrivals_per_second": busiest / highest if highest else 0.01}
     return design, parse_requirements(wanted)
+
+
+def taken_by(scheduling: Any, design: Design, priority: Callable[[], int]) -> Design:
+    """The design with pools that take those waiting so, and a priority for every activity."""
+
+    def change(block: Block) -> Block:
+        if not isinstance(block, Activity):
+            return block
+        return Activity(block.name, replace(block.handling, scheduling=scheduling, priority=priority()))
+
+    return Design(design.name, rewritten(design.root, change), design.servers)
 
 
 def _handled(rng: random.Random, block: Block) -> Block:

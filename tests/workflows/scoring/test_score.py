@@ -11,7 +11,7 @@ import pytest
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
-from groupwise.workflows.blocks import Activity, Cancellable, Choice, Design, Parallel, Sequence, Skip
+from groupwise.workflows.blocks import Activity, Cancellable, Choice, Design, Handling, Parallel, Sequence, Skip
 from groupwise.workflows.evaluation.performance import Performance
 from groupwise.workflows.requirements import Requirements, Weights, parse_requirements
 from groupwise.workflows.scoring import Part, Score, score, score_batch, weights_of
@@ -180,3 +180,18 @@ def test_parts_know_where_they_come_from() -> None:
     cycle = tree.parts[0].parts[0]
     assert (cycle.name, cycle.value, cycle.unit) == ("cycle time", 60.0, "s")
     assert cycle.scale == "1 at 20 s, which no design goes below; half at twice that"
+
+
+def test_only_work_on_machines_keeps_their_cores_busy() -> None:
+    person = {"pools": {"desk": {"most": 4, "kind": "machine"}, "clerk": {"most": 4}}}
+    activities = {
+        one.name: {"duration": {"mean": 10}, "pools": ["desk", "clerk"], "cpu": 2.0, "memory": 100.0}
+        for one in (A, B, C)
+    }
+    requirements = asked(activities=activities, **person)
+    by_clerks = Design("clerks", Sequence(tuple(Activity(one.name, Handling(pool="clerk")) for one in (A, B, C))))
+    measured = replace(MEASURED, utilisation={"desk": 0.0, "clerk": 0.75})
+    assert shares(score(by_clerks, requirements, measured))["CPU utilisation"] == 0.0
+    # it counts all the same: designs are compared by the same measures
+    place = [measure.name for measure in MEASURES].index("CPU utilisation")
+    assert score(by_clerks, requirements, measured).measured[place][0] == 0.0

@@ -19,6 +19,7 @@ from groupwise.workflows.blocks import Design
 from groupwise.workflows.designer.construction import Plans, construct
 from groupwise.workflows.designer.diversity import Diversity, diversity_of
 from groupwise.workflows.designer.habits import Habit, Habits
+from groupwise.workflows.designer.judging import judge
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.problem import Bools, Floats, Ints
 from groupwise.workflows.designer.sampling import Parents, PolicyChooser, Retake, Views
@@ -232,8 +233,6 @@ def search(
     settings: GenerationSettings | None = None,
 ) -> Iterator[tuple[Design, Score]]:
     """Designs with their scores in the order they were judged, `evaluations` of them (fewer if there are no more)."""
-    from groupwise.workflows.designer.product import judge
-
     prepared = requirements if isinstance(requirements, Prepared) else Prepared.of(requirements)
     generations = Generations(policy, prepared, settings, seed)
     left = evaluations

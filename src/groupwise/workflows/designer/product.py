@@ -15,22 +15,22 @@ from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
-from groupwise.training.source import GroupSource, NumberedTasks
+from groupwise.training.source import NumberedTasks
 from groupwise.types import Failed, Group, Policy, Score, Task, Tensors, Trajectory
-from groupwise.workflows.blocks import Design
 from groupwise.workflows.designer.construction import construct
+from groupwise.workflows.designer.habits import Habit, Habits
+from groupwise.workflows.designer.judging import judge
+from groupwise.workflows.designer.memories import open_memory
 from groupwise.workflows.designer.policy import GraphPolicy
+from groupwise.workflows.designer.remembering import Recalls, RememberingSource
 from groupwise.workflows.designer.rows import Collation, trajectories
 from groupwise.workflows.designer.sampling import PolicyChooser, Views
 from groupwise.workflows.designer.tasks import Library, Prepared
-from groupwise.workflows.evaluation import evaluate
 from groupwise.workflows.requirements import Requirements, read_requirements
-from groupwise.workflows.scoring import Score as DesignScore
 from groupwise.workflows.scoring.measures import GROUPS
 
 HELD_OUT = 1_000_000_000
 """Worlds from this number on are never trained on."""
-CASES = 400
 
 
 def build(cfg: TrainingConfig, requirements: Mapping[str, Requirements] | None = None) -> Parts:
@@ -39,10 +39,12 @@ def build(cfg: TrainingConfig, requirements: Mapping[str, Requirements] | None =
     library = Library(requirements or _own(cfg))
     torch.manual_seed(cfg.run.seed)
     policy = _start(cfg)
-    source = GroupSource(
+    recalls = _recalls(cfg, library)
+    source = RememberingSource(
         cfg,
+        recalls,
         tasks=NumberedTasks(lambda number: library.task(cfg.run.seed * 10_000_000 + number)),
-        rollout=Drafts(cfg, policy, library),
+        rollout=Drafts(cfg, policy, library, recalls),
         reward=DesignReward(library),
         collate=Collation(lambda task_id: library(task_id).problem),
         reference=_frozen(policy) if cfg.policy.use_reference_model else None,
@@ -66,6 +68,12 @@ def _own(cfg: TrainingConfig) -> dict[str, Requirements]:
     return {Path(path).stem: read_requirements(path) for path in paths}
 
 
+def _recalls(cfg: TrainingConfig, library: Library) -> Recalls | None:
+    """The memory that `task.options.memory` names; None without."""
+    path = str(cfg.task.options.get("memory", ""))
+    return Recalls(open_memory(path, cfg.memory), lambda task_id: library(task_id).problem) if path else None
+
+
 def _start(cfg: TrainingConfig) -> GraphPolicy:
     from groupwise.workflows.designer.shipped import load_policy
 
@@ -74,16 +82,24 @@ def _start(cfg: TrainingConfig) -> GraphPolicy:
 
 
 class Drafts:
-    """Groups of designs by the present policy, with shares of chance as `[generation]` says."""
+    """Groups of designs by the present policy, with shares of chance as `[generation]` says.
 
-    def __init__(self, cfg: TrainingConfig, policy: GraphPolicy, library: Library) -> None:
-        self.policy, self.library, self.generation = policy, library, cfg.generation
+    With a memory, chance is replaced by habits that worked for requirements like these, as many as are recalled. Every
+    log-probability is that of the mixture, so what was recalled is learned from like the rest.
+    """
+
+    def __init__(
+        self, cfg: TrainingConfig, policy: GraphPolicy, library: Library, recalls: Recalls | None = None
+    ) -> None:
+        self.policy, self.library, self.generation, self.recalls = policy, library, cfg.generation, recalls
         self.group_size = cfg.rollout.num_generations
         self.rng = np.random.default_rng([cfg.run.seed, 7])
         self.rounds = 0
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
         self.rounds += 1
+        if self.recalls is not None:
+            self.recalls.recall([task.id for task in tasks])
         return [self._group(task) for task in tasks]
 
     def _group(self, task: Task) -> Group:
@@ -91,9 +107,14 @@ class Drafts:
         exploring = round(self.generation.exploration_share * self.group_size)
         epsilon = np.full(self.group_size, self.generation.epsilon_greedy)
         epsilon[:exploring] = self.generation.exploration_epsilon
-        chooser = PolicyChooser(Views(self.policy, prepared.problem), self.rng, epsilon)
-        plans = construct(prepared.problem, chooser, self.group_size, record=True)
         group_id = f"{self.rounds}/{task.id}"
+        guide = None
+        if self.recalls is not None:
+            habits: list[Habit] = [{} for _ in range(self.group_size)]
+            habits[:exploring] = self.recalls.habits(group_id, task.id, exploring, self.rng)
+            guide = Habits(habits)
+        chooser = PolicyChooser(Views(self.policy, prepared.problem), self.rng, epsilon, guide=guide)
+        plans = construct(prepared.problem, chooser, self.group_size, record=True)
         members = trajectories(
             plans,
             prepared.drafter(plans),
@@ -127,12 +148,6 @@ class DesignReward:
         parts = {str(name): share for name, share in zip(GROUPS, found.groups, strict=True) if share is not None}
         flags = tuple(violation.rule for violation in found.broken)
         return Score(found.total, {} if found.broken else parts, flags)
-
-
-def judge(prepared: Prepared, design: Design, seed: int = 0) -> DesignScore:
-    """One evaluation: performance by the quickest tier that holds, and the score."""
-    performance = evaluate(design, prepared.problem.requirements, "analytic", seed=seed % 2**31, cases=CASES)
-    return prepared.scorer(design, performance)
 
 
 def _frozen(policy: GraphPolicy) -> Callable[[Tensors], Tensor]:

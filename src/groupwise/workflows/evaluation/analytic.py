@@ -1,8 +1,8 @@
 """The analytic tier: queueing formulas instead of chance, in microseconds.
 
-It is made for steady arrivals at pools that keep up with them, are always at work and take those waiting in the order
-they came, and for designs in which several instances are copies of one activity that are all waited for. Elsewhere
-`valid` is False and `reason` says why. `network` has the mathematics; `simulation` says what blocks mean.
+It is made for steady arrivals at pools that keep up with them, are always at work and take those waiting by fifo,
+priority or shortest, and for designs in which several instances are copies of one activity that are all waited for.
+Elsewhere `valid` is False and `reason` says why. `network` has the mathematics; `simulation` says what blocks mean.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from groupwise.workflows.evaluation import network
-from groupwise.workflows.evaluation.encoding import ACTIVITY, INSTANCES, SCHEDULING, Encoded, Floats
+from groupwise.workflows.evaluation.encoding import ACTIVITY, INSTANCES, Encoded, Floats
 from groupwise.workflows.evaluation.performance import Performance
 
 _table = cache(network.gamma_table)
@@ -105,8 +105,7 @@ def _outside(encoded: Encoded, pools: Floats, shares: list[float]) -> str:
         if encoded.nodes[encoded.links[first], 0] != ACTIVITY:
             return "several instances are of more than one activity"
     if not catalogue.only_fifo:
-        for number, discipline in enumerate(encoded.disciplines()):
-            if discipline:
-                name = catalogue.pool_names[number]
-                return f"pool {name!r} takes those waiting by {SCHEDULING[discipline]!r}, not fifo"
+        for number, name in enumerate(catalogue.pool_names):
+            if pools[number, network.DISCIPLINE] == network.BY_DUE:
+                return f"pool {name!r} takes those waiting by when they are due"
     return ""

@@ -12,6 +12,13 @@ A pool of c servers at load ρ keeps an activity waiting for the work of other c
 C is Erlang's delay probability, s and scv are those of all that the pool does (Allen and Cunneen 1990, Poisson
 arrivals). `own_i` is the wait for what the same case wants of the pool at the same time: with c = 1 it is the work in
 front, which makes W exact for batches at an M/G/1 queue. As waiting decides who meets whom, this goes round twice.
+
+A pool that takes those waiting by `priority` or `shortest` goes by turns, k = 1 first, and does not put work aside:
+
+    V_k = T_k / (1 − ρ_1 − … − ρ_(k−1)),    T_k = T_(k−1) + ρ_k W_k,    T_0 = C(c, ρ) s (1 + scv) / 2c
+
+T_k is the work of these turns that one finds; the divisor, what comes meanwhile and goes first. With one server it is
+Cobham's formula (1954), with more that of Bondi and Buzen (1984): fifo times one server's ratio, exact for equal means.
 """
 
 from __future__ import annotations
@@ -35,10 +42,13 @@ from groupwise.workflows.evaluation.encoding import (
     Floats,
     Ints,
 )
+from groupwise.workflows.evaluation.encoding import SCHEDULING as DISCIPLINES
 
 POOL, SERVICE, SCV, FAILED, RETRIES = (ROW.index(name) for name in ("pool", "mean", "scv", "failed", "retries"))
 PAUSE, GROWTH, DELAY, KNOCK_OUT = (ROW.index(name) for name in ("pause", "growth", "delay", "knock_out"))
 COST, CPU, MEMORY = (ROW.index(name) for name in ("cost", "cpu", "memory"))
+SCHEDULING, PRIORITY = (ROW.index(name) for name in ("scheduling", "priority"))
+BY_PRIORITY, BY_MEAN, BY_DUE = (DISCIPLINES.index(name) for name in ("priority", "shortest", "due"))
 
 # The columns of what is known of a block.
 MEAN, SECOND, GOES_ON, MEAN_ON, VISITS, BEGINS, SPREAD, WAIT, WAIT_VAR = range(9)
@@ -52,6 +62,8 @@ FIELDS = 22
 COLUMNS = len(ROW)
 CYCLE, COMPLETED, WAITING, SPENT, CORES, BYTES = range(6)
 RESULTS = 6
+DISCIPLINE, ALL_BUSY = 6, 7
+"""Columns of a pool: how it takes those waiting, and the probability that one who comes finds no server free."""
 ROUNDS = 2
 POINTS, FEWER = 32, 24
 STEADY = 1e-4
@@ -557,6 +569,46 @@ def meets(table: Floats, r: Floats, row: int, b: Floats, there: int, lag: float,
 
 
 @inner
+def still_waits(b: Floats, there: int, all_busy: float, lag: float, spread: float, first: bool) -> float:
+    """The probability that one finds another of its case, begun `lag` earlier on average, still waiting."""
+    waits, deviation = b[there + WAIT], math.sqrt(max(spread, 0.0))
+    if waits <= 0 or lag < -4 * deviation:
+        return 0.0
+    earlier, since = 1.0 if lag > 0 or (lag == 0 and first) else 0.0, lag
+    if deviation >= 1e-6 * waits:
+        z = lag / deviation
+        earlier = phi(z)
+        since += deviation * math.exp(-z * z / 2) * 0.3989422804014327 / earlier
+    return earlier * all_busy * math.exp(-all_busy * since / waits)
+
+
+@inner
+def overtake(
+    r: Floats,
+    mine: int,
+    its: int,
+    pools: Floats,
+    pool: int,
+    b: Floats,
+    here: int,
+    there: int,
+    lag: float,
+    spread: float,
+    q: float,
+    p: float,
+) -> tuple[float, float]:
+    """How likely each of two is behind the other, if the one that goes first overtakes the other where that waits."""
+    gain = turn_of(r, its, pools, pool) - turn_of(r, mine, pools, pool)
+    if gain > 0:
+        passed = min(q, still_waits(b, there, pools[pool, ALL_BUSY], lag, spread, True))
+        return q - passed, p + passed
+    if gain < 0:
+        passed = min(p, still_waits(b, here, pools[pool, ALL_BUSY], -lag, spread, False))
+        return q + passed, p - passed
+    return q, p
+
+
+@inner
 def own_case(nodes: Ints, links: Ints, r: Floats, table: Floats, pools: Floats, b: Floats, others: Floats) -> None:
     """How many of its own case each activity finds in its pool, and what waits have in common."""
     for number in range(len(nodes)):
@@ -582,16 +634,26 @@ def own_case(nodes: Ints, links: Ints, r: Floats, table: Floats, pools: Floats, 
             spread = b[here + SPREAD] + b[there + SPREAD] - 2 * b[above + SPREAD]
             often_here = b[here + VISITS] * b[here + TRIES] / b[above + VISITS]
             often_there = b[there + VISITS] * b[there + TRIES] / b[above + VISITS]
-            q = min(often_there, 1.0) * meets(table, r, its, b, there, lag, spread, True)
+            q = meets(table, r, its, b, there, lag, spread, True)
+            p = meets(table, r, mine, b, here, -lag, spread, False)
+            if by_turns(pools, pool):
+                q, p = overtake(r, mine, its, pools, pool, b, here, there, lag, spread, q, p)
+            q *= min(often_there, 1.0)
             b[here + AHEAD] += q
             others[one] += q * r[its + SERVICE]
-            p = min(often_here, 1.0) * meets(table, r, mine, b, here, -lag, spread, False)
+            p *= min(often_here, 1.0)
             b[there + AHEAD] += p
             others[other] += p * r[mine + SERVICE]
             apart = math.sqrt(lag * lag + max(spread, 0.0))
             near = pools[pool, 3] / (pools[pool, 3] + apart) if pools[pool, 3] > 0 else 0.0
             both = min(often_here, 1.0) * min(often_there, 1.0) * near * min(b[here + WAIT_VAR], b[there + WAIT_VAR])
             b[above + SHARED] += both * branch_weight(b, one, around) * branch_weight(b, other, around)
+    average_shared(nodes, links, b)
+
+
+@inner
+def average_shared(nodes: Ints, links: Ints, b: Floats) -> None:
+    """What branches have in common, which was added up by their weights, as a mean over the pairs."""
     for number in range(len(nodes)):
         if nodes[number, 0] == PARALLEL or nodes[number, 0] == ORDER:
             total = squares = 0.0
@@ -648,7 +710,7 @@ def follow_on(
     came since from elsewhere is in front as well. A pool's columns: 4 the work that those in it come back with, 5 the
     work that comes back per case.
     """
-    pools[:, 4:] = 0.0
+    pools[:, 4:6] = 0.0
     for number in range(len(nodes)):
         b[number * FIELDS + AGAIN] = b[number * FIELDS + SINCE] = 0.0
     for one in range(len(nodes)):
@@ -777,11 +839,15 @@ def wait(
         # those that come together find all servers busy more often, at most as often as one server would be
         together = 2 * ahead / load
         chance = line[count] + (share - line[count]) * together / (together + count)
+        mean = load / arrivals
+        pools[pool, 3] = mean / count / (1 - math.sqrt(share)) ** 2
+        pools[pool, ALL_BUSY] = chance
+        if by_turns(pools, pool) and turns_differ(nodes, r, pools, pool):
+            wait_by_turns(nodes, r, rate / count, count, pools, b, others, pool)
+            continue
         heavy = burden(nodes, r, b, rate, pools, pool) if turn > 0 else 1.0
         left = max(1 - share * heavy, 0.3 * (1 - share))
         virtual = chance / left * (second / load / (2 * count) + weighted / load)
-        mean = load / arrivals
-        pools[pool, 3] = mean / count / (1 - math.sqrt(share)) ** 2
         for number in range(len(nodes)):
             if nodes[number, 0] == ACTIVITY and r[nodes[number, 1] * COLUMNS + POOL] == pool:
                 block = number * FIELDS
@@ -789,6 +855,78 @@ def wait(
                     b[block + BURDEN] = 1.0
                 b[block + WAIT] = virtual * b[block + BURDEN] + others[number]
                 b[block + WAIT_VAR] = virtual * virtual * (2 / max(chance, 1e-9) - 1) + others[number] * mean / count
+
+
+@inner
+def disciplines(nodes: Ints, r: Floats, pools: Floats) -> None:
+    """How each pool takes those waiting: as its first activity that is not fifo asks for."""
+    for number in range(len(nodes)):
+        row = nodes[number, 1] * COLUMNS
+        if nodes[number, 0] == ACTIVITY and r[row + SCHEDULING] != 0 and r[row + POOL] >= 0:
+            pool = int(r[row + POOL])
+            if pools[pool, DISCIPLINE] == 0:
+                pools[pool, DISCIPLINE] = r[row + SCHEDULING]
+
+
+@inner
+def by_turns(pools: Floats, pool: int) -> bool:
+    """Whether some go before others that came earlier; `due` is taken for fifo."""
+    return bool(pools[pool, DISCIPLINE] == BY_PRIORITY or pools[pool, DISCIPLINE] == BY_MEAN)
+
+
+@inner
+def turn_of(r: Floats, row: int, pools: Floats, pool: int) -> float:
+    """What such a pool chooses by: the lowest first, and of equals the one that came first."""
+    return float(-r[row + PRIORITY] if pools[pool, DISCIPLINE] == BY_PRIORITY else r[row + SERVICE])
+
+
+@inner
+def next_turn(nodes: Ints, r: Floats, pools: Floats, pool: int, last: float) -> float:
+    """The turn after `last`, or infinity."""
+    found = math.inf
+    for number in range(len(nodes)):
+        row = nodes[number, 1] * COLUMNS
+        if nodes[number, 0] == ACTIVITY and r[row + POOL] == pool:
+            turn = turn_of(r, row, pools, pool)
+            if last < turn < found:
+                found = turn
+    return found
+
+
+@inner
+def turns_differ(nodes: Ints, r: Floats, pools: Floats, pool: int) -> bool:
+    first = next_turn(nodes, r, pools, pool, -math.inf)
+    return next_turn(nodes, r, pools, pool, first) < math.inf
+
+
+@inner
+def wait_by_turns(
+    nodes: Ints, r: Floats, per_server: float, servers: int, pools: Floats, b: Floats, others: Floats, pool: int
+) -> None:
+    """The wait of every activity of a pool that goes by turns, the first turn first."""
+    load, chance = pools[pool, 0], pools[pool, ALL_BUSY]
+    found, taken = chance * pools[pool, 2] / load / (2 * servers), 0.0
+    more = chance / (per_server * load) if per_server > 0 else 0.0  # of one's own case, as in fifo
+    turn = next_turn(nodes, r, pools, pool, -math.inf)
+    while turn < math.inf:
+        share = own = 0.0
+        for number in range(len(nodes)):
+            block, row = number * FIELDS, nodes[number, 1] * COLUMNS
+            if nodes[number, 0] == ACTIVITY and r[row + POOL] == pool and turn_of(r, row, pools, pool) == turn:
+                others[number] /= 1 - taken
+                work = per_server * b[block + VISITS] * b[block + TRIES] * b[block + KEPT] * r[row + SERVICE]
+                share += work
+                own += more * work * others[number]
+        virtual = (found + own) / (1 - taken - share)
+        for number in range(len(nodes)):
+            block, row = number * FIELDS, nodes[number, 1] * COLUMNS
+            if nodes[number, 0] == ACTIVITY and r[row + POOL] == pool and turn_of(r, row, pools, pool) == turn:
+                b[block + WAIT] = virtual + others[number]
+                within = others[number] * load / pools[pool, 1] / servers
+                b[block + WAIT_VAR] = virtual * virtual * (2 / max(chance, 1e-9) - 1) + within
+        found += share * virtual + own
+        taken += share
+        turn = next_turn(nodes, r, pools, pool, turn)
 
 
 @inner
@@ -861,11 +999,11 @@ def longest_way(times: Floats, parts: Ints, edges: Ints) -> float:
 def solve(
     nodes: Ints, links: Ints, weights: Floats, rows: Floats, servers: Ints, rate: float, table: Floats
 ) -> tuple[Floats, Floats]:
-    """The results of the design, and per pool: load, arrivals and second moment of one case, and a time scale.
+    """The results of the design, and per pool: load, arrivals and second moment of one case, a time scale, and more.
 
     With a pool overloaded, times are without waiting.
     """
-    b, pools, others = np.zeros(len(nodes) * FIELDS), np.zeros((len(servers), 6)), np.zeros(len(nodes))
+    b, pools, others = np.zeros(len(nodes) * FIELDS), np.zeros((len(servers), 8)), np.zeros(len(nodes))
     stack, flows = np.zeros(2 * len(nodes), np.int64), np.zeros(2 * len(nodes))
     nominal, r = plain_times(nodes, links, weights, rows), rows.reshape(-1)
     b[(len(nodes) - 1) * FIELDS + PARENT] = -1
@@ -877,6 +1015,7 @@ def solve(
             b[number * FIELDS + ROOM] = servers[int(r[nodes[number, 1] * COLUMNS + POOL])]
         for child in links[first : first + count]:
             b[child * FIELDS + PARENT] = number
+    disciplines(nodes, r, pools)
     for turn in range(ROUNDS + 1):
         put_together(nodes, links, weights, r, table, nominal, b)
         spread_out(nodes, links, weights, b)

@@ -172,7 +172,10 @@ class Scorer:
         self.least = {name: max(1, pool.least) for name, pool in pools.items()}
         self.most = {name: pool.most for name, pool in pools.items()}
         self.cpu = {name: activity.cpu for name, activity in requirements.activities.items()}
-        self.machines = {n for n, pool in pools.items() if pool.kind == "machine"} if any(self.cpu.values()) else set()
+        self.time = {name: activity.duration.mean for name, activity in requirements.activities.items()}
+        computing = {pool for activity in requirements.activities.values() if activity.cpu for pool in activity.pools}
+        machines = {name for name, pool in pools.items() if pool.kind == "machine"}
+        self.machines = machines if machines & computing else set()
         self.facts = {name: self._facts(name, activity) for name, activity in requirements.activities.items()}
 
     def _facts(self, name: str, activity: Activity) -> tuple[bool, bool, float]:
@@ -215,8 +218,7 @@ class Scorer:
         best = self.references
         rate, time = performance.throughput, math.inf if self._overrun(performance) else performance.cycle_time
         held = performance.memory / rate if rate > 0 else math.inf
-        cores = self._cores(design, found) if self.machines else 0.0
-        loaded = performance.cpu / cores if cores else None
+        loaded = self._cores_busy(design, found, performance) if self.machines else None
         passed = min(1.0, rate / best.throughput) if best.throughput else 1.0
         return [
             (time, done * at_least(best.cycle_time, time), best.cycle_time),
@@ -225,15 +227,30 @@ class Scorer:
             (rate, done * passed, best.throughput),
         ]
 
-    def _cores(self, design: Design, found: Anatomy) -> float:
-        """The cores of the machines: each of a pool's servers has as many as its largest activity keeps busy."""
+    def _cores_busy(self, design: Design, found: Anatomy, performance: Performance) -> float:
+        """The busy share of the machines' cores; 0 if no machine does any of the work that needs them.
+
+        Each server of a pool has as many cores as the pool's largest activity keeps busy, and keeps busy what its
+        activities do on average, by how often and how long they are done.
+        """
         largest: dict[str, float] = {}
-        for activity, _, _ in found.runs:
+        kept: dict[str, float] = {}
+        worked: dict[str, float] = {}
+        for activity, _, share in found.runs:
             pool = activity.handling.pool or self.rules.first[activity.name]
             if pool in self.machines:
-                largest[pool] = max(largest.get(pool, 0.0), self.cpu[activity.name])
+                cores, work = self.cpu[activity.name], share * self.time[activity.name]
+                largest[pool] = max(largest.get(pool, 0.0), cores)
+                kept[pool] = kept.get(pool, 0.0) + work * cores
+                worked[pool] = worked.get(pool, 0.0) + work
         staff = {**self.least, **dict(design.servers)}
-        return sum(staff[pool] * cores for pool, cores in largest.items())
+        there = sum(staff[pool] * cores for pool, cores in largest.items())
+        busy_cores = sum(
+            performance.utilisation[pool] * staff[pool] * kept[pool] / worked[pool]
+            for pool in largest
+            if worked[pool] > 0
+        )
+        return busy_cores / there if there else 0.0
 
     def _shape(self, design: Design, found: Anatomy) -> tuple[list[Measured], list[Measured]]:
         """Structure, and maintainability."""
