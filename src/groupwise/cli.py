@@ -46,6 +46,7 @@ COMMANDS = {
     "check": ("groupwise.commands.workflow_check:check", "Check whether a workflow is sound and keeps its rules."),
     "simulate": ("groupwise.commands.workflow_simulate:simulate", "Tell how a workflow performs."),
     "score": ("groupwise.commands.workflow_score:score_file", "Score a workflow, and explain the score."),
+    "feedback": ("groupwise.commands.workflow_feedback:feedback", "Tell how a design really did, for the next one."),
     "convert": ("groupwise.commands.workflow_files:convert", "Write a workflow in another format."),
     "diff": ("groupwise.commands.workflow_files:diff", "Tell what differs between two workflows."),
     "requirements": (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -44,7 +45,9 @@ class Features:
     relations: Ints
 
 
+@lru_cache(maxsize=16)
 def features_of(problem: Problem) -> Features:
+    """The features of a problem; who asks again soon gets the same object."""
     acts, pools = len(problem.names), len(problem.pool_names)
     nodes = np.zeros((acts + pools + 1, NUMBERS), np.float32)
     nodes[:acts, : len(ACTIVITY)] = _activities(problem).T

@@ -18,8 +18,10 @@ from groupwise.config.sections import GenerationSettings
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.designer.construction import Plans, construct
 from groupwise.workflows.designer.diversity import Diversity, diversity_of
+from groupwise.workflows.designer.habits import Habit, Habits
+from groupwise.workflows.designer.judging import judge
 from groupwise.workflows.designer.policy import GraphPolicy
-from groupwise.workflows.designer.problem import Bools, Ints
+from groupwise.workflows.designer.problem import Bools, Floats, Ints
 from groupwise.workflows.designer.sampling import Parents, PolicyChooser, Retake, Views
 from groupwise.workflows.designer.selection import elites, tournament
 from groupwise.workflows.designer.tasks import Prepared
@@ -27,6 +29,8 @@ from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.scoring import Score
 
 Origin: TypeAlias = Literal["likeliest", "sample", "edit", "memory"]
+GUIDED = 0.9
+"""The share of a habit in the decisions of a recalled candidate."""
 FRESH = 0.25
 """The share of later generations that is drawn anew instead of edited."""
 
@@ -44,6 +48,8 @@ class Candidate:
     generation: int
     choices: Ints
     unit_order: Ints
+    key: int
+    """Equal for equal designs of the same call."""
     score: Score | None = None
 
     @property
@@ -51,42 +57,102 @@ class Candidate:
         return self.score.total if self.score is not None else float("-inf")
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Candidates that were made together, with what was seen at each decision where that is recorded."""
+
+    plans: Plans
+    candidates: tuple[Candidate, ...]
+    logp: Floats | None = None
+    """[candidates, decisions], under the mixture that each was drawn from, where all was drawn from the policy."""
+
+
 class Generations:
-    """Makes and keeps candidates for one set of requirements; somebody else judges them."""
+    """Makes and keeps candidates for one set of requirements; somebody else judges them.
+
+    All candidates of one kind are made in lockstep, as one batch: every decision is taken for all of them at once.
+    """
 
     def __init__(
-        self, policy: GraphPolicy, prepared: Prepared, settings: GenerationSettings | None = None, seed: int = 0
+        self,
+        policy: GraphPolicy,
+        prepared: Prepared,
+        settings: GenerationSettings | None = None,
+        seed: int = 0,
+        record: bool = False,
     ) -> None:
-        self.prepared, self.settings = prepared, settings or GenerationSettings()
-        self.views = Views(policy, prepared.problem)
+        self.prepared, self.settings, self.record = prepared, settings or GenerationSettings(), record
+        self.policy = policy
+        self._views: Views | None = None
         self.rng = np.random.default_rng(seed)
         self.number = 0
         self.parents: list[Candidate] = []
-        self.archive: set[bytes] = set()
+        self.keys: dict[Design, int] = {}
+        self.proposed: set[int] = set()
+        self.scores: dict[int, Score] = {}
+        """Of every design that was judged, by its key."""
+        self.drafts: list[Draft] = []
+        """All that was made for the newest generation, designs that were there before among them."""
 
-    def propose(self, count: int | None = None) -> list[Candidate]:
-        """The candidates of the next generation, still to be judged; none of them was proposed before."""
+    def propose(self, count: int | None = None, recalled: Sequence[Candidate] = ()) -> list[Candidate]:
+        """The candidates of the next generation, still to be judged; none of them was proposed before.
+
+        Those `recalled` were made by `recall` or `follow` and come first.
+        """
         wanted = count or self.settings.batch_size
-        found: list[Candidate] = []
+        found = self._new(recalled)
         for attempt in range(4):
-            drawn = self._first(wanted - len(found)) if not self.parents else self._later(wanted - len(found), attempt)
-            for candidate in drawn:
-                key = _key(candidate)
-                if key not in self.archive:
-                    self.archive.add(key)
-                    found.append(candidate)
             if len(found) >= wanted:
                 break
-        self.number += 1
+            drawn = self._first(wanted - len(found)) if not self.parents else self._later(wanted - len(found), attempt)
+            found += self._new(drawn)
+        return found
+
+    def recall(self, habits: Sequence[Habit]) -> list[Candidate]:
+        """A candidate for each habit: the habit decides most, the policy the rest."""
+        chooser = PolicyChooser(self.views, self.rng, GUIDED, guide=Habits(habits))
+        return self._made(construct(self.prepared.problem, chooser, len(habits), self.record), "memory")
+
+    def follow(self, choices: Ints, unit_order: Ints) -> list[Candidate]:
+        """Plans of earlier calls once more; what is no longer legal the policy decides."""
+        parents = Parents(choices, unit_order, np.zeros(choices.shape, np.bool_))
+        retake = Retake(self.prepared.problem, parents, PolicyChooser(self.views, self.rng))
+        return self._made(construct(self.prepared.problem, retake, len(choices), self.record), "memory")
+
+    def _made(self, plans: Plans, origin: Origin) -> list[Candidate]:
+        """Candidates that were not drawn from the policy; no log-probability is claimed for them."""
+        found = self._candidates(plans, [origin] * len(plans), np.zeros(len(plans)))
+        self._keep(Draft(plans, tuple(found)))
+        return found
+
+    def _keep(self, draft: Draft) -> None:
+        """Keep what was made for the present generation, and only that."""
+        self.drafts = [*(old for old in self.drafts if old.candidates[0].generation == self.number), draft]
+
+    def _new(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        found = []
+        for candidate in candidates:
+            if candidate.key not in self.proposed:
+                self.proposed.add(candidate.key)
+                found.append(candidate)
         return found
 
     def absorb(self, judged: Sequence[Candidate]) -> None:
         """Take the judged into account: the best of all so far and the winners of tournaments are the next parents."""
+        self.number += 1
+        self.scores |= {candidate.key: candidate.score for candidate in judged if candidate.score is not None}
         everyone = [*self.parents, *judged]
         totals = np.array([candidate.total for candidate in everyone])
         kept = elites(totals, max(1, round(self.settings.elite_percentage * self.settings.batch_size)))
         chosen = tournament(totals, self.settings.batch_size // 4, self.settings.tournament_size, self.rng)
         self.parents = [everyone[number] for number in dict.fromkeys([*kept, *chosen])]
+
+    @property
+    def views(self) -> Views:
+        """The requirements as the policy sees them; worked out anew when it has changed."""
+        if self._views is None or self._views.version != self.policy.version:
+            self._views = Views(self.policy, self.prepared.problem)
+        return self._views
 
     @property
     def best(self) -> Candidate:
@@ -112,10 +178,12 @@ class Generations:
 
     def _drawn(self, count: int, epsilon: np.ndarray, greedy: Bools) -> list[Candidate]:
         chooser = PolicyChooser(self.views, self.rng, epsilon, greedy)
-        plans = construct(self.prepared.problem, chooser, count)
-        logp = chooser.log_probabilities(plans).sum(1)
+        plans = construct(self.prepared.problem, chooser, count, self.record)
+        logp = chooser.log_probabilities(plans)
         origins: list[Origin] = ["likeliest" if one else "sample" for one in greedy.tolist()]
-        return self._candidates(plans, origins, logp)
+        found = self._candidates(plans, origins, logp.sum(1))
+        self._keep(Draft(plans, tuple(found), logp))
+        return found
 
     def _edited(self, count: int, attempt: int) -> list[Candidate]:
         if not count:
@@ -131,8 +199,10 @@ class Generations:
             Parents(choices, np.stack([parent.unit_order for parent in parents]), again),
             PolicyChooser(self.views, self.rng, self._epsilon(count) + 0.2 * attempt),
         )
-        plans = construct(self.prepared.problem, retake, count)
-        return self._candidates(plans, ["edit"] * count, retake.logp.sum(1))
+        plans = construct(self.prepared.problem, retake, count, self.record)
+        found = self._candidates(plans, ["edit"] * count, retake.logp.sum(1))
+        self._keep(Draft(plans, tuple(found)))
+        return found
 
     def _again(self, shape: tuple[int, ...], attempt: int) -> Bools:
         """Which decisions are taken again: one to a few, more where edits find nothing new."""
@@ -142,13 +212,17 @@ class Generations:
 
     def _candidates(self, plans: Plans, origins: Sequence[Origin], logp: np.ndarray) -> list[Candidate]:
         return [
-            Candidate(design, origins[row], float(logp[row]), self.number, plans.choices[row], plans.unit_order[row])
+            Candidate(
+                design,
+                origins[row],
+                float(logp[row]),
+                self.number,
+                plans.choices[row],
+                plans.unit_order[row],
+                self.keys.setdefault(design, len(self.keys)),
+            )
             for row, design in enumerate(self.prepared.drafter(plans))
         ]
-
-
-def _key(candidate: Candidate) -> bytes:
-    return repr((candidate.design.root, candidate.design.servers)).encode()
 
 
 def search(
@@ -159,8 +233,6 @@ def search(
     settings: GenerationSettings | None = None,
 ) -> Iterator[tuple[Design, Score]]:
     """Designs with their scores in the order they were judged, `evaluations` of them (fewer if there are no more)."""
-    from groupwise.workflows.designer.product import judge
-
     prepared = requirements if isinstance(requirements, Prepared) else Prepared.of(requirements)
     generations = Generations(policy, prepared, settings, seed)
     left = evaluations

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from groupwise.workflows.blocks import Design
+from groupwise.workflows.designer.correction import ErrorAnalysis
 from groupwise.workflows.designer.diversity import Diversity
 from groupwise.workflows.designer.generation import Candidate
 from groupwise.workflows.requirements import Requirements
@@ -39,7 +40,11 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Everything about one design call."""
+    """Everything about one design call.
+
+    `requirements` are those that were designed for: with measurements in memory, the stated ones corrected, and `notes`
+    say so. `analysis` is there where the best design was simulated and compared with what was predicted of it.
+    """
 
     requirements: Requirements
     best: Candidate
@@ -50,4 +55,5 @@ class Outcome:
     start: Design | None = None
     start_score: Score | None = None
     hit_rate: float | None = None
+    analysis: ErrorAnalysis | None = None
     notes: tuple[str, ...] = ()

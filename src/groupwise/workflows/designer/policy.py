@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from groupwise.types import Evaluation, Tensors
-from groupwise.workflows.designer.actions import CANDIDATES, FEATURES, HEADS, NEXT
+from groupwise.workflows.designer.actions import ALLOCATION, CANDIDATES, FEATURES, HEADS, NEXT
 from groupwise.workflows.designer.features import NUMBERS, RELATIONS
 
 WIDTH, HIDDEN, LAYERS, ATTENTION_HEADS = 64, 32, 3, 4
@@ -91,26 +91,34 @@ class GraphPolicy(nn.Module):
         return Evaluation(torch.cat(logp, 1), torch.cat(entropy, 1))
 
     def _few(self, inputs: Tensors, table: Tensor, whole: Tensor, row_set: Tensor) -> tuple[Tensor, Tensor]:
-        heads, subjects = inputs["heads"], inputs["subjects"]
-        views = torch.einsum("gnw,hwd->ghnd", table, self.subject) + (
-            torch.einsum("gw,hwd->ghd", whole, self.whole) + self.bias
-        ).unsqueeze(2)
-        hidden = views[row_set[:, None], heads, subjects][:, :, None]
-        hidden = hidden + self.number[heads]
-        hidden = hidden + torch.einsum("btcf,btfd->btcd", inputs["known"], self.known[heads])
-        pools = torch.einsum("gnw,hwd->ghnd", table, self.candidate)
-        other = pools[row_set[:, None, None], heads[:, :, None], inputs["candidates"]]
-        hidden = hidden + other * (inputs["candidates"] > 0)[..., None]
-        logits = (hidden.relu() * self.out[heads][:, :, None]).sum(-1)
-        return _chosen(logits, inputs["legal"], inputs["choices"])
+        """Head by head, and only what is legal: that is a third of the candidates there is room for."""
+        legal, heads = inputs["legal"], inputs["heads"]
+        logits = torch.full(legal.shape, -1e9, dtype=table.dtype, device=legal.device)
+        rows, slots, numbers = legal.nonzero(as_tuple=True)
+        of_head = heads[rows, slots]
+        for head in of_head.unique().tolist():
+            mine = (of_head == head).nonzero()[:, 0]
+            row, slot, number = rows[mine], slots[mine], numbers[mine]
+            view = table @ self.subject[head] + (whole @ self.whole[head] + self.bias[head])[:, None]
+            hidden = view[row_set[row], inputs["subjects"][row, slot]] + self.number[head][number]
+            hidden = hidden + inputs["known"][row, slot, number] @ self.known[head]
+            if head == ALLOCATION:
+                pool = inputs["candidates"][row, slot, number]
+                hidden = hidden + (table @ self.candidate[head])[row_set[row], pool] * (pool > 0)[:, None]
+            logits = logits.index_put((row, slot, number), hidden.relu() @ self.out[head])
+        return _chosen(logits, legal, inputs["choices"])
 
     def _turns(
         self, inputs: Tensors, table: Tensor, units: Tensor, whole: Tensor, row_set: Tensor
     ) -> tuple[Tensor, Tensor]:
+        legal = inputs["next_legal"]
+        row, turn, unit = legal.nonzero(as_tuple=True)
         view = table @ self.subject[NEXT] + (whole @ self.whole[NEXT] + self.bias[NEXT])[:, None]
-        hidden = view[row_set[:, None], inputs["last"]][:, :, None] + (units @ self.candidate[NEXT])[row_set][:, None]
-        hidden = hidden + inputs["next_known"] @ self.known[NEXT]
-        return _chosen(hidden.relu() @ self.out[NEXT], inputs["next_legal"], inputs["next_choices"])
+        hidden = view[row_set[row], inputs["last"][row, turn]] + (units @ self.candidate[NEXT])[row_set[row], unit]
+        hidden = hidden + inputs["next_known"][row, turn, unit] @ self.known[NEXT]
+        logits = torch.full(legal.shape, -1e9, dtype=table.dtype, device=legal.device)
+        logits = logits.index_put((row, turn, unit), hidden.relu() @ self.out[NEXT])
+        return _chosen(logits, legal, inputs["next_choices"])
 
     def actor_parameters(self) -> Sequence[nn.Parameter]:
         return list(self.parameters())

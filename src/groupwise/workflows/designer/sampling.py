@@ -7,7 +7,9 @@ some of it again: an edit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -74,8 +76,15 @@ def pool_rows(problem: Problem, activity: int) -> Ints:
     return rows
 
 
+Guide: TypeAlias = Callable[[Question], Floats]
+"""Somebody else's shares of the candidates [plans, decisions, candidates], 0 where illegal."""
+
+
 class PolicyChooser:
-    """Draws from the policy; `epsilon` [plans] of the time from anything legal. `greedy` plans take the likeliest."""
+    """Draws from the policy; `epsilon` [plans] of the time from anything legal, or as a guide says.
+
+    `greedy` plans take the likeliest.
+    """
 
     def __init__(
         self,
@@ -84,8 +93,9 @@ class PolicyChooser:
         epsilon: Floats | float = 0.0,
         greedy: Bools | None = None,
         temperature: float = 1.0,
+        guide: Guide | None = None,
     ) -> None:
-        self.views, self.rng, self.temperature = views, rng, temperature
+        self.views, self.rng, self.temperature, self.guide = views, rng, temperature, guide
         self.epsilon, self.greedy = epsilon, greedy
         self.logp: dict[int, Floats] = {}
 
@@ -103,7 +113,8 @@ class PolicyChooser:
         shares = weights / weights.sum(-1, keepdims=True)
         count = legal.sum(-1, keepdims=True)
         epsilon = np.broadcast_to(np.asarray(self.epsilon, np.float64), legal.shape[:1])[:, None, None]
-        mixed = (1 - epsilon) * shares + epsilon * legal / count
+        other = legal / count if self.guide is None else self.guide(question)
+        mixed = (1 - epsilon) * shares + epsilon * other
         point = self.rng.random((*legal.shape[:2], 1)) * mixed.sum(-1, keepdims=True)
         choice = (mixed.cumsum(-1) > point).argmax(-1)
         if self.greedy is not None:

@@ -23,3 +23,16 @@ def _bracket(totals: npt.NDArray[np.float64], players: list[int]) -> int:
         pairs = [players[n : n + 2] for n in range(0, len(players), 2)]
         players = [max(pair, key=lambda player: totals[player]) for pair in pairs]
     return players[0]
+
+
+def pareto_front(values: npt.NDArray[np.float64]) -> list[int]:
+    """The rows of [candidates, objectives] that no other is as good as everywhere and better somewhere; less is better.
+
+    Of equal rows the first stands for all.
+    """
+    _, first = np.unique(values, axis=0, return_index=True)
+    distinct = values[np.sort(first)]
+    as_good = (distinct[:, None] <= distinct).all(-1)
+    beaten = (as_good & (distinct[:, None] < distinct).any(-1)).any(0)
+    found: list[int] = np.sort(first)[~beaten].tolist()
+    return found
