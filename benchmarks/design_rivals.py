@@ -386,7 +386,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
     "sampler": {},
     "heuristics": {"first": PORTFOLIO},
     "ga": {"population": 32, "operators": "uniform"},
-    "nsga2": {"population": 32, "operators": "uniform", "with_score": True},
-    "nsga2_seeded": {"population": 32, "operators": "wide", "with_score": True, "first": PORTFOLIO},
-    "cma_es": {"sigma": 0.1, "population": None, "diagonal": True},
+    "nsga2": {"population": 32, "operators": "usual", "with_score": True},
+    "nsga2_seeded": {"population": 32, "operators": "uniform", "with_score": True, "first": PORTFOLIO},
+    "cma_es": {"sigma": 0.2, "population": None, "diagonal": False},
 }
