@@ -179,11 +179,12 @@ class Drafts:
         self.rounds = state["rounds"]
 
 
-def some_decisions(problem: Problem, rng: np.random.Generator) -> Bools:
-    """One to three kinds of decision, each as likely as the other, and about half of the decisions of that kind."""
+def some_decisions(problem: Problem, rng: np.random.Generator, most: int = 8) -> Bools:
+    """One to a few decisions: every kind as likely as the other, and every decision of a kind."""
     kinds = np.unique(problem.heads)
-    chosen = rng.choice(kinds, min(len(kinds), int(rng.integers(1, 4))), replace=False)
-    again: Bools = np.isin(problem.heads, chosen) & (rng.random(len(problem.heads)) < 0.5)
+    again = np.zeros(len(problem.heads), np.bool_)
+    for kind in rng.choice(kinds, int(rng.integers(1, most + 1))):
+        again[rng.choice(np.flatnonzero(problem.heads == kind))] = True
     return again
 
 
