@@ -13,12 +13,12 @@ from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.designer.beginning import Beginning, beginning
 from groupwise.workflows.designer.convergence import Reading, convergence_table
+from groupwise.workflows.designer.judging import judge
 from groupwise.workflows.designer.memories import open_memory
 from groupwise.workflows.designer.outcome import Generation, Outcome
 from groupwise.workflows.designer.pipeline import Designer
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.problem import Problem
-from groupwise.workflows.designer.product import judge
 from groupwise.workflows.designer.range import WARY, far_outside, note
 from groupwise.workflows.designer.shipped import PRETRAINED, load_policy, save_policy
 from groupwise.workflows.designer.tasks import Prepared

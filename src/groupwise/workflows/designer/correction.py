@@ -24,6 +24,7 @@ from groupwise.errors import ConfigError
 from groupwise.memory import MemorySystem
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.designer.features import features_of
+from groupwise.workflows.designer.judging import tier_of
 from groupwise.workflows.designer.memories import situation
 from groupwise.workflows.designer.problem import Problem
 from groupwise.workflows.evaluation import Performance, evaluate
@@ -170,7 +171,7 @@ class Measured:
 def predict(design: Design, requirements: Requirements, correction: Correction | None = None) -> Performance:
     """What the formulas say, corrected."""
     known = correction or Correction()
-    found = evaluate(design, known.applied(requirements), "analytic")
+    found = evaluate(design, known.applied(requirements), tier_of(requirements), cases=CASES)
     return replace(found, cycle_time=found.cycle_time * known.formulas)
 
 

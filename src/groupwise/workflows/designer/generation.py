@@ -19,6 +19,7 @@ from groupwise.workflows.blocks import Design
 from groupwise.workflows.designer.construction import Plans, construct
 from groupwise.workflows.designer.diversity import Diversity, diversity_of
 from groupwise.workflows.designer.habits import Habit, Habits
+from groupwise.workflows.designer.judging import judge
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.problem import Bools, Floats, Ints
 from groupwise.workflows.designer.sampling import Parents, PolicyChooser, Retake, Views
@@ -81,7 +82,8 @@ class Generations:
         record: bool = False,
     ) -> None:
         self.prepared, self.settings, self.record = prepared, settings or GenerationSettings(), record
-        self.views = Views(policy, prepared.problem)
+        self.policy = policy
+        self._views: Views | None = None
         self.rng = np.random.default_rng(seed)
         self.number = 0
         self.parents: list[Candidate] = []
@@ -145,9 +147,12 @@ class Generations:
         chosen = tournament(totals, self.settings.batch_size // 4, self.settings.tournament_size, self.rng)
         self.parents = [everyone[number] for number in dict.fromkeys([*kept, *chosen])]
 
-    def renew(self, policy: GraphPolicy) -> None:
-        """See the requirements through a policy that has changed."""
-        self.views = Views(policy, self.prepared.problem)
+    @property
+    def views(self) -> Views:
+        """The requirements as the policy sees them; worked out anew when it has changed."""
+        if self._views is None or self._views.version != self.policy.version:
+            self._views = Views(self.policy, self.prepared.problem)
+        return self._views
 
     @property
     def best(self) -> Candidate:
@@ -195,7 +200,7 @@ class Generations:
             PolicyChooser(self.views, self.rng, self._epsilon(count) + 0.2 * attempt),
         )
         plans = construct(self.prepared.problem, retake, count, self.record)
-        found = self._candidates(plans, ["edit"] * count, retake.logp)
+        found = self._candidates(plans, ["edit"] * count, retake.logp.sum(1))
         self._keep(Draft(plans, tuple(found)))
         return found
 
@@ -228,8 +233,6 @@ def search(
     settings: GenerationSettings | None = None,
 ) -> Iterator[tuple[Design, Score]]:
     """Designs with their scores in the order they were judged, `evaluations` of them (fewer if there are no more)."""
-    from groupwise.workflows.designer.product import judge
-
     prepared = requirements if isinstance(requirements, Prepared) else Prepared.of(requirements)
     generations = Generations(policy, prepared, settings, seed)
     left = evaluations

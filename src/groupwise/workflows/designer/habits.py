@@ -19,7 +19,7 @@ import numpy as np
 
 from groupwise.workflows.designer.actions import ALLOCATION, CANDIDATES, FEATURES, HEADS, NEXT
 from groupwise.workflows.designer.construction import Plans, Question
-from groupwise.workflows.designer.problem import Floats
+from groupwise.workflows.designer.problem import Bools, Floats, Ints
 
 Habit: TypeAlias = Mapping[str, Mapping[str, Sequence[float]]]
 """By head: `known`, a weight for each number known of a candidate, and `number`, one for each candidate's place."""
@@ -33,12 +33,16 @@ def habit_of(plans: Plans, row: int) -> dict[str, Any]:
     """The habit of one plan, which was made with a record."""
     assert plans.seen is not None
     assert plans.legal is not None
-    heads, found = plans.problem.heads, {}
+    return habit(plans.problem.heads, plans.seen[row], plans.legal[row], plans.choices[row])
+
+
+def habit(heads: Ints, seen: np.ndarray, legal: Bools, choices: Ints) -> dict[str, Any]:
+    """The habit of decisions [decisions, candidates]; those without a legal candidate were none."""
+    found: dict[str, Any] = {}
     for head, name in enumerate(HEADS):
-        slots = np.flatnonzero((heads == head) & plans.legal[row].any(-1))
-        if len(slots):
-            seen, legal = plans.seen[row, slots], plans.legal[row, slots]
-            found[name] = _preference(head, seen, legal, plans.choices[row, slots])
+        mine = np.flatnonzero((heads == head) & legal.any(-1))
+        if len(mine):
+            found[name] = _preference(head, seen[mine], legal[mine], choices[mine])
     return found
 
 

@@ -79,7 +79,6 @@ class LearningPolicy:
         before = time.perf_counter()
         group = self.group(metrics)
         seen = self.improvement.learn(group) if group is not None else {}
-        self.generations.renew(self.improvement.policy)
         return PolicyUpdateResult(
             attempts=len(group.scores) if group is not None else 0,
             left_out=sum(candidate.origin != "sample" for candidate in candidates),

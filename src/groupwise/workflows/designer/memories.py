@@ -19,7 +19,7 @@ import numpy as np
 
 from groupwise.config.sections import MemorySettings
 from groupwise.memory import Experience, MemorySystem, Pattern
-from groupwise.workflows.designer.features import ACTIVITY, POOL, SCHEMA_HASH, WHOLE, Features
+from groupwise.workflows.designer.features import ACTIVITY, POOL, SCHEMA_HASH, WHOLE, Features, features_of
 from groupwise.workflows.designer.generation import Candidate, Generations
 from groupwise.workflows.designer.habits import habit_of
 from groupwise.workflows.designer.monitoring import GenerationMetrics
@@ -62,10 +62,10 @@ def fingerprint(problem: Problem) -> str:
 class Recollection:
     """Memory for one call: what it recalls is fixed when the call begins."""
 
-    def __init__(self, memory: MemorySystem, problem: Problem, seen: Features, seed: int) -> None:
+    def __init__(self, memory: MemorySystem, problem: Problem, seed: int) -> None:
         self.memory, self.problem = memory, problem
         self.rng = np.random.default_rng([seed, 3])
-        self.context = {"features": situation(seen)}
+        self.context = {"features": situation(features_of(problem))}
         self.key = f"plan {fingerprint(problem)}"
         self.recall = memory.recall_patterns(problem.requirements, self.context)
         self.used: list[tuple[Pattern, int]] = []

@@ -18,7 +18,7 @@ import numpy as np
 
 from groupwise.errors import ContractError
 from groupwise.workflows.designer.generation import Candidate
-from groupwise.workflows.designer.product import judge
+from groupwise.workflows.designer.judging import judge
 from groupwise.workflows.designer.tasks import Prepared
 from groupwise.workflows.scoring import Score
 

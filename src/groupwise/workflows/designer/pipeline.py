@@ -244,7 +244,7 @@ class Call:
         return believed
 
     def _recollection(self, memory: MemorySystem) -> Recollection:
-        return Recollection(memory, self.prepared.problem, self.generations.views.seen, self.designer.seed)
+        return Recollection(memory, self.prepared.problem, self.designer.seed)
 
     def _settled(self) -> bool:
         """Whether the best improved by less than the threshold over the last generations."""

@@ -111,10 +111,14 @@ class GraphPolicy(nn.Module):
     def _turns(
         self, inputs: Tensors, table: Tensor, units: Tensor, whole: Tensor, row_set: Tensor
     ) -> tuple[Tensor, Tensor]:
+        legal = inputs["next_legal"]
+        row, turn, unit = legal.nonzero(as_tuple=True)
         view = table @ self.subject[NEXT] + (whole @ self.whole[NEXT] + self.bias[NEXT])[:, None]
-        hidden = view[row_set[:, None], inputs["last"]][:, :, None] + (units @ self.candidate[NEXT])[row_set][:, None]
-        hidden = hidden + inputs["next_known"] @ self.known[NEXT]
-        return _chosen(hidden.relu() @ self.out[NEXT], inputs["next_legal"], inputs["next_choices"])
+        hidden = view[row_set[row], inputs["last"][row, turn]] + (units @ self.candidate[NEXT])[row_set[row], unit]
+        hidden = hidden + inputs["next_known"][row, turn, unit] @ self.known[NEXT]
+        logits = torch.full(legal.shape, -1e9, dtype=table.dtype, device=legal.device)
+        logits = logits.index_put((row, turn, unit), hidden.relu() @ self.out[NEXT])
+        return _chosen(logits, legal, inputs["next_choices"])
 
     def actor_parameters(self) -> Sequence[nn.Parameter]:
         return list(self.parameters())

@@ -15,22 +15,23 @@ from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
-from groupwise.training.source import GroupSource, NumberedTasks
+from groupwise.training.source import NumberedTasks
 from groupwise.types import Failed, Group, Policy, Score, Task, Tensors, Trajectory
-from groupwise.workflows.blocks import Design
-from groupwise.workflows.designer.construction import construct
+from groupwise.workflows.designer.construction import Plans, construct
+from groupwise.workflows.designer.habits import Habit, Habits
+from groupwise.workflows.designer.judging import judge
+from groupwise.workflows.designer.memories import open_memory
 from groupwise.workflows.designer.policy import GraphPolicy
+from groupwise.workflows.designer.problem import Bools, Floats, Problem
+from groupwise.workflows.designer.remembering import Recalls, RememberingSource
 from groupwise.workflows.designer.rows import Collation, trajectories
-from groupwise.workflows.designer.sampling import PolicyChooser, Views
+from groupwise.workflows.designer.sampling import Parents, PolicyChooser, Retake, Views
 from groupwise.workflows.designer.tasks import Library, Prepared
-from groupwise.workflows.evaluation import TierChoice, evaluate
 from groupwise.workflows.requirements import Requirements, read_requirements
-from groupwise.workflows.scoring import Score as DesignScore
 from groupwise.workflows.scoring.measures import GROUPS
 
 HELD_OUT = 1_000_000_000
 """Worlds from this number on are never trained on."""
-CASES = 400
 
 
 def build(cfg: TrainingConfig, requirements: Mapping[str, Requirements] | None = None) -> Parts:
@@ -38,10 +39,12 @@ def build(cfg: TrainingConfig, requirements: Mapping[str, Requirements] | None =
     check(cfg)
     library = Library(requirements or own_requirements(cfg))
     policy = first_policy(cfg)
-    source = GroupSource(
+    recalls = _recalls(cfg, library)
+    source = RememberingSource(
         cfg,
+        recalls,
         tasks=NumberedTasks(lambda number: library.task(cfg.run.seed * 10_000_000 + number)),
-        rollout=Drafts(cfg, policy, library),
+        rollout=Drafts(cfg, policy, library, recalls),
         reward=DesignReward(library),
         collate=Collation(lambda task_id: library(task_id).problem),
         reference=_frozen(policy) if cfg.policy.use_reference_model else None,
@@ -57,12 +60,29 @@ def check(cfg: TrainingConfig) -> None:
             hint='Set advantage.estimator = "outcome".',
             field="advantage.estimator",
         )
+    edit_share(cfg)
+
+
+def edit_share(cfg: TrainingConfig) -> float:
+    """`task.options.edit_share`: which part of the groups are edits of one plan instead of plans."""
+    given = cfg.task.options.get("edit_share", 0.0)
+    if not isinstance(given, int | float) or not 0 <= given <= 1:
+        raise ConfigError(
+            f"task.options.edit_share = {given!r} must be between 0 and 1", field="task.options.edit_share"
+        )
+    return float(given)
 
 
 def own_requirements(cfg: TrainingConfig) -> dict[str, Requirements]:
     """The requirements that the settings name, by the names of their files."""
     paths = [part for part in str(cfg.task.options.get("requirements", "")).split(",") if part]
     return {Path(path).stem: read_requirements(path) for path in paths}
+
+
+def _recalls(cfg: TrainingConfig, library: Library) -> Recalls | None:
+    """The memory that `task.options.memory` names; None without."""
+    path = str(cfg.task.options.get("memory", ""))
+    return Recalls(open_memory(path, cfg.memory), lambda task_id: library(task_id).problem) if path else None
 
 
 def first_policy(cfg: TrainingConfig) -> GraphPolicy:
@@ -75,35 +95,82 @@ def first_policy(cfg: TrainingConfig) -> GraphPolicy:
 
 
 class Drafts:
-    """Groups of designs by the present policy, with shares of chance as `[generation]` says."""
+    """Groups of designs by the present policy, with shares of chance as `[generation]` says.
 
-    def __init__(self, cfg: TrainingConfig, policy: GraphPolicy, library: Library) -> None:
-        self.policy, self.library, self.generation = policy, library, cfg.generation
+    With a memory, chance is replaced by habits that worked for requirements like these, as many as are recalled. Every
+    log-probability is that of the mixture, so what was recalled is learned from like the rest.
+    """
+
+    def __init__(
+        self, cfg: TrainingConfig, policy: GraphPolicy, library: Library, recalls: Recalls | None = None
+    ) -> None:
+        self.policy, self.library, self.generation, self.recalls = policy, library, cfg.generation, recalls
         self.group_size = cfg.rollout.num_generations
+        self.edit_share = edit_share(cfg)
         self.rng = np.random.default_rng([cfg.run.seed, 7])
         self.rounds = 0
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
         self.rounds += 1
-        return [self._group(task) for task in tasks]
+        if self.recalls is not None:
+            self.recalls.recall([task.id for task in tasks])
+        edits = round(self.edit_share * len(tasks))
+        return [self._group(task, edit=number < edits) for number, task in enumerate(tasks)]
 
-    def _group(self, task: Task) -> Group:
+    def _group(self, task: Task, edit: bool) -> Group:
         prepared = self.library(task.id)
-        exploring = round(self.generation.exploration_share * self.group_size)
-        epsilon = np.full(self.group_size, self.generation.epsilon_greedy)
-        epsilon[:exploring] = self.generation.exploration_epsilon
-        chooser = PolicyChooser(Views(self.policy, prepared.problem), self.rng, epsilon)
-        plans = construct(prepared.problem, chooser, self.group_size, record=True)
+        views = Views(self.policy, prepared.problem)
         group_id = f"{self.rounds}/{task.id}"
+        if edit:
+            plans, logp, taken = self._edits(prepared, views)
+        else:
+            plans, logp, taken = self._plans(prepared, views, self._guide(group_id, task))
         members = trajectories(
             plans,
             prepared.drafter(plans),
-            chooser.log_probabilities(plans),
+            logp,
             task_id=task.id,
             group_id=group_id,
             version=self.policy.version,
+            taken=taken,
         )
         return Group(group_id, task, members)
+
+    def _guide(self, group_id: str, task: Task) -> Habits | None:
+        """What memory has for the plans that explore; nothing for edits, which are about single decisions."""
+        if self.recalls is None:
+            return None
+        habits: list[Habit] = [{} for _ in range(self.group_size)]
+        habits[: self._exploring] = self.recalls.habits(group_id, task.id, self._exploring, self.rng)
+        return Habits(habits)
+
+    def _plans(self, prepared: Prepared, views: Views, guide: Habits | None) -> tuple[Plans, Floats, Bools | None]:
+        """Whole plans, each on its own."""
+        chooser = PolicyChooser(views, self.rng, self._epsilon(), guide=guide)
+        plans = construct(prepared.problem, chooser, self.group_size, record=True)
+        return plans, chooser.log_probabilities(plans), None
+
+    def _edits(self, prepared: Prepared, views: Views) -> tuple[Plans, Floats, Bools | None]:
+        """Edits of one plan that take the same decisions again: what differs in their scores is due to those alone."""
+        parent = construct(prepared.problem, PolicyChooser(views, self.rng), 1)
+        again = some_decisions(prepared.problem, self.rng)
+        parents = Parents(
+            np.repeat(parent.choices, self.group_size, 0),
+            np.repeat(parent.unit_order, self.group_size, 0),
+            np.repeat(again[None], self.group_size, 0),
+        )
+        retake = Retake(prepared.problem, parents, PolicyChooser(views, self.rng, self._epsilon()))
+        plans = construct(prepared.problem, retake, self.group_size, record=True)
+        return plans, retake.logp, retake.taken
+
+    @property
+    def _exploring(self) -> int:
+        return round(self.generation.exploration_share * self.group_size)
+
+    def _epsilon(self) -> Floats:
+        epsilon = np.full(self.group_size, self.generation.epsilon_greedy)
+        epsilon[: self._exploring] = self.generation.exploration_epsilon
+        return epsilon
 
     def state_dict(self) -> dict[str, Any]:
         return {"rng": self.rng.bit_generator.state, "rounds": self.rounds}
@@ -111,6 +178,15 @@ class Drafts:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.rng.bit_generator.state = state["rng"]
         self.rounds = state["rounds"]
+
+
+def some_decisions(problem: Problem, rng: np.random.Generator, most: int = 8) -> Bools:
+    """One to a few decisions: every kind as likely as the other, and every decision of a kind."""
+    kinds = np.unique(problem.heads)
+    again = np.zeros(len(problem.heads), np.bool_)
+    for kind in rng.choice(kinds, int(rng.integers(1, most + 1))):
+        again[rng.choice(np.flatnonzero(problem.heads == kind))] = True
+    return again
 
 
 class DesignReward:
@@ -128,22 +204,6 @@ class DesignReward:
         parts = {str(name): share for name, share in zip(GROUPS, found.groups, strict=True) if share is not None}
         flags = tuple(violation.rule for violation in found.broken)
         return Score(found.total, {} if found.broken else parts, flags)
-
-
-def judge(prepared: Prepared, design: Design, seed: int = 0) -> DesignScore:
-    """One evaluation: performance, by the quickest tier that holds for these requirements, and the score."""
-    requirements = prepared.problem.requirements
-    performance = evaluate(design, requirements, tier_for(requirements), seed=seed % 2**31, cases=CASES)
-    return prepared.scorer(design, performance)
-
-
-def tier_for(requirements: Requirements) -> TierChoice:
-    """Formulas for cases that keep arriving; the schedule of a single run in which nothing is left to chance."""
-    if requirements.demand.arrivals_per_second is not None:
-        return "analytic"
-    chance = any(one.failure or one.knock_out for one in requirements.activities.values()) or requirements.branches
-    closed = any(pool.calendar for pool in requirements.pools.values())
-    return "auto" if chance or closed or requirements.demand.runs > 1 else "schedule"
 
 
 def report_sections(run_dir: Path, cfg: TrainingConfig) -> list[str]:

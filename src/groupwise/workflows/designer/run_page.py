@@ -13,10 +13,11 @@ from groupwise.workflows.blocks import Design
 from groupwise.workflows.designer.beginning import PLAIN, Beginning, plain_sequence
 from groupwise.workflows.designer.calling import designed
 from groupwise.workflows.designer.construction import construct
+from groupwise.workflows.designer.judging import judge
 from groupwise.workflows.designer.page import drawing, sections, verdict
 from groupwise.workflows.designer.pipeline import Designer
 from groupwise.workflows.designer.policy import GraphPolicy
-from groupwise.workflows.designer.product import first_policy, held_out, judge, own_requirements
+from groupwise.workflows.designer.product import first_policy, held_out, own_requirements
 from groupwise.workflows.designer.sampling import PolicyChooser, Views
 from groupwise.workflows.designer.tasks import Library, Prepared
 
