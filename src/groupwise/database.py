@@ -16,8 +16,8 @@ PATIENCE = 5.0  # seconds to wait while another process writes
 class Database:
     """A file of one kind in SQLite's write-ahead log; ":memory:" lives as long as the object.
 
-    What a transaction wrote is there once it has ended, even if the process is killed right after or (unless `lazy`) the
-    power fails; of one that has not ended, nothing is. Several processes may share a file on one machine.
+    What a transaction wrote is there once it has ended, even if the process is killed right after or, unless `lazy`,
+    the power fails; of one that has not ended, nothing is. Several processes may share a file on one machine.
 
     Args:
       path: the file, made if it is not there.

@@ -56,7 +56,7 @@ def error_of(settings) -> ConfigError:
             {"memory": {"qqqqq": 1}},
             "memory.qqqqq",
             "'qqqqq' in section memory",
-            "decay_factor, recall_threshold",
+            "decay_factor, decay_unit, recall_threshold",
         ),
         ({"qqqqq": 1}, "qqqqq", "unknown setting 'qqqqq'", "docs/reference/config.md"),
         ({3: 1}, "3", "unknown setting 3", ""),

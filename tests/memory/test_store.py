@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.errors import StorageError
+from groupwise.errors import ConfigError, StorageError
 from groupwise.memory import Experience, MemorySystem, Store
 from groupwise.memory.store import STEPS
 
@@ -52,7 +52,7 @@ def check_whole(path: Path, least: int) -> int:
 
 def test_killed_at_any_moment_it_opens_again_and_lost_only_what_was_not_finished(tmp_path: Path) -> None:
     path, now, chance = tmp_path / "memory.sqlite", 0, random.Random(0)
-    for _ in range(4):
+    for _ in range(3):
         process = start(path)
         first = int(said(process))
         assert first == now + 1
@@ -256,6 +256,18 @@ def test_a_folder_that_is_not_there_and_a_folder_in_its_place_are_told(tmp_path:
     with pytest.raises(StorageError, match="folder cannot be used: unable to open"):
         Store(tmp_path / "folder")
     Store(tmp_path / "other.sqlite", patience=0).close()
+
+
+def test_a_sync_waits_for_the_end_of_the_generation(open_memory: Callable[..., MemorySystem]) -> None:
+    memory = open_memory()
+    with memory.generation(3):
+        memory.working.note({"seq": 3})
+        with pytest.raises(ConfigError, match="cannot sync inside generation 3"):
+            memory.sync()
+    memory.sync()
+    with memory.store.transaction() as link:
+        assert link.execute("PRAGMA synchronous").fetchone()[0] == 1, "and then no commit waits again"
+        assert link.execute("PRAGMA user_version").fetchone()[0] == len(STEPS)
 
 
 def test_a_closed_memory_says_so(open_memory: Callable[..., MemorySystem]) -> None:

@@ -21,11 +21,10 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
-from groupwise.database import Database
 from groupwise.errors import ConfigError, StorageError
 from groupwise.memory.directions import Direction, from_bytes
+from groupwise.memory.opening import open_database
 from groupwise.memory.owner import Owner
-from groupwise.memory.setting_aside import set_aside, unfit
 from groupwise.memory.text import to_text
 
 PATIENCE = 5.0
@@ -80,7 +79,7 @@ class Store:
         self._link: sqlite3.Connection | None = None  # while a transaction is open
         self._owner = Owner(Path(path), patience) if self.path != ":memory:" else None
         try:
-            self._database = self._open(steps)
+            self._database = open_database(self.path, MARK, steps, self.notice)
             self.now, self.settled = self._clock()
         except BaseException:
             self._release()
@@ -207,7 +206,7 @@ class Store:
         """Wait until all of it is on the disk, safe even if the power fails."""
         if self._link is not None:
             raise ConfigError(
-                f"{self.path} is inside generation {self.now}", hint="Call sync after its block has ended."
+                f"{self.path} cannot sync inside generation {self.now}", hint="Call it when the block has ended."
             )
         self._database.sync()
 
@@ -219,22 +218,6 @@ class Store:
     def close(self) -> None:
         self._database.close()
         self._release()
-
-    def _open(self, steps: tuple[str, ...]) -> Database:
-        path = Path(self.path)
-        if self._owner and (reason := unfit(path, MARK, len(steps))):
-            self._begin_afresh(path, reason)
-        database = Database(self.path, "memories", MARK, steps, lazy=True)
-        if self._owner and not _readable(database):
-            database.close()
-            self._begin_afresh(path, "damaged")
-            database = Database(self.path, "memories", MARK, steps, lazy=True)
-        return database
-
-    def _begin_afresh(self, path: Path, reason: str) -> None:
-        why = f"in version {reason[1:]}" if reason.startswith("v") else reason
-        kept = set_aside(path, reason)
-        self.notice(f"{path} is {why} and cannot be gone on with: it is kept as {kept.name}, and memory begins afresh")
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -257,13 +240,3 @@ class Store:
     def _release(self) -> None:
         if self._owner:
             self._owner.release()
-
-
-def _readable(database: Database) -> bool:
-    """Whether every text is the JSON it should be: SQLite itself does not know of bytes that changed inside a text."""
-    query = (
-        "SELECT NOT EXISTS (SELECT 1 FROM records WHERE NOT json_valid(body)) "
-        "AND NOT EXISTS (SELECT 1 FROM states WHERE NOT json_valid(state)) AND (SELECT count(*) FROM clock) = 1"
-    )
-    with database.transaction(write=False) as link:
-        return bool(link.execute(query).fetchone()[0])

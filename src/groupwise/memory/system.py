@@ -33,7 +33,7 @@ DEFAULTS = MemorySettings()
 
 
 class MemorySystem:
-    """Remembers for a run. What is inside a `generation(seq)` is kept as a whole; alone, every call is.
+    """Remembers for a run. What is inside a `generation(seq)` is kept as a whole; alone, every call is. For one thread.
 
     Args:
       path: the SQLite file, made if it is not there; ":memory:" lives as long as the object.

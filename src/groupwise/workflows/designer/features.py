@@ -19,7 +19,7 @@ from groupwise.workflows.requirements import Weights
 ACTIVITY = (
     "duration", "variation", "failure", "knock-out", "knock-out by time", "share", "optional", "pools", "nobody needed",
     "cost", "cpu", "memory", "before it", "after it", "way to it", "way from it", "in a branch", "wages", "work",
-    "separated",
+    "separated", "described", "well named",
 )  # fmt: skip
 POOL = ("least", "most", "wage", "speed", "machine", "hours", "load", "able", "only able", "wages at least")
 WHOLE = (
@@ -29,7 +29,7 @@ WHOLE = (
 )  # fmt: skip
 RELATIONS = ("before", "after", "beside", "same branch", "does", "done by", "separate", "shares a pool", "same")
 SCHEMA = repr(
-    (ACTIVITY, POOL, WHOLE, RELATIONS, HEADS, CANDIDATES, TIMEOUTS, DUES, DISCIPLINES, EXTRA_SERVERS, "units 1")
+    (ACTIVITY, POOL, WHOLE, RELATIONS, HEADS, CANDIDATES, TIMEOUTS, DUES, DISCIPLINES, EXTRA_SERVERS, "units 2")
 )
 SCHEMA_HASH = hashlib.sha256(SCHEMA.encode()).hexdigest()[:16]
 NUMBERS = max(len(ACTIVITY), len(POOL), len(WHOLE))
@@ -111,6 +111,8 @@ def _activities(problem: Problem) -> Floats:
         _log_ratio(wages, _middle(problem.wage)) / 2,
         np.minimum(problem.rate * problem.mean * problem.share / servers, 2),
         np.array([len(others) for others in problem.apart_from]) / 2,
+        problem.described,
+        problem.well_named,
     ])  # fmt: skip
 
 

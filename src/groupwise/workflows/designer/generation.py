@@ -200,7 +200,7 @@ class Generations:
             PolicyChooser(self.views, self.rng, self._epsilon(count) + 0.2 * attempt),
         )
         plans = construct(self.prepared.problem, retake, count, self.record)
-        found = self._candidates(plans, ["edit"] * count, retake.logp)
+        found = self._candidates(plans, ["edit"] * count, retake.logp.sum(1))
         self._keep(Draft(plans, tuple(found)))
         return found
 

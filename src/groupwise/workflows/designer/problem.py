@@ -31,6 +31,7 @@ from groupwise.workflows.feasibility import best_cycle_time
 from groupwise.workflows.orders import closure, find_ring
 from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.rules import needs
+from groupwise.workflows.scoring.maintainability import is_described, verb_and_object
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -77,6 +78,8 @@ class Problem:
         self.share = np.array([needed.get(name, 1.0) for name in self.names])
         self.free = np.array([name not in needed for name in self.names])
         """Whether it may be left out."""
+        self.described = np.array([is_described(one) for one in asked])
+        self.well_named = np.array([verb_and_object(name) for name in self.names])
 
     def _read_pools(self) -> None:
         pools = self.requirements.pools

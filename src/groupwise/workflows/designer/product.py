@@ -17,14 +17,15 @@ from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
 from groupwise.training.source import NumberedTasks
 from groupwise.types import Failed, Group, Policy, Score, Task, Tensors, Trajectory
-from groupwise.workflows.designer.construction import construct
+from groupwise.workflows.designer.construction import Plans, construct
 from groupwise.workflows.designer.habits import Habit, Habits
 from groupwise.workflows.designer.judging import judge
 from groupwise.workflows.designer.memories import open_memory
 from groupwise.workflows.designer.policy import GraphPolicy
+from groupwise.workflows.designer.problem import Bools, Floats, Problem
 from groupwise.workflows.designer.remembering import Recalls, RememberingSource
 from groupwise.workflows.designer.rows import Collation, trajectories
-from groupwise.workflows.designer.sampling import PolicyChooser, Views
+from groupwise.workflows.designer.sampling import Parents, PolicyChooser, Retake, Views
 from groupwise.workflows.designer.tasks import Library, Prepared
 from groupwise.workflows.requirements import Requirements, read_requirements
 from groupwise.workflows.scoring.measures import GROUPS
@@ -60,6 +61,17 @@ def check(cfg: TrainingConfig) -> None:
             hint='Set advantage.estimator = "outcome".',
             field="advantage.estimator",
         )
+    edit_share(cfg)
+
+
+def edit_share(cfg: TrainingConfig) -> float:
+    """`task.options.edit_share`: which part of the groups are edits of one plan instead of plans."""
+    given = cfg.task.options.get("edit_share", 0.0)
+    if not isinstance(given, int | float) or not 0 <= given <= 1:
+        raise ConfigError(
+            f"task.options.edit_share = {given!r} must be between 0 and 1", field="task.options.edit_share"
+        )
+    return float(given)
 
 
 def _own(cfg: TrainingConfig) -> dict[str, Requirements]:
@@ -93,6 +105,7 @@ class Drafts:
     ) -> None:
         self.policy, self.library, self.generation, self.recalls = policy, library, cfg.generation, recalls
         self.group_size = cfg.rollout.num_generations
+        self.edit_share = edit_share(cfg)
         self.rng = np.random.default_rng([cfg.run.seed, 7])
         self.rounds = 0
 
@@ -100,30 +113,63 @@ class Drafts:
         self.rounds += 1
         if self.recalls is not None:
             self.recalls.recall([task.id for task in tasks])
-        return [self._group(task) for task in tasks]
+        edits = round(self.edit_share * len(tasks))
+        return [self._group(task, edit=number < edits) for number, task in enumerate(tasks)]
 
-    def _group(self, task: Task) -> Group:
+    def _group(self, task: Task, edit: bool) -> Group:
         prepared = self.library(task.id)
-        exploring = round(self.generation.exploration_share * self.group_size)
-        epsilon = np.full(self.group_size, self.generation.epsilon_greedy)
-        epsilon[:exploring] = self.generation.exploration_epsilon
+        views = Views(self.policy, prepared.problem)
         group_id = f"{self.rounds}/{task.id}"
-        guide = None
-        if self.recalls is not None:
-            habits: list[Habit] = [{} for _ in range(self.group_size)]
-            habits[:exploring] = self.recalls.habits(group_id, task.id, exploring, self.rng)
-            guide = Habits(habits)
-        chooser = PolicyChooser(Views(self.policy, prepared.problem), self.rng, epsilon, guide=guide)
-        plans = construct(prepared.problem, chooser, self.group_size, record=True)
+        if edit:
+            plans, logp, taken = self._edits(prepared, views)
+        else:
+            plans, logp, taken = self._plans(prepared, views, self._guide(group_id, task))
         members = trajectories(
             plans,
             prepared.drafter(plans),
-            chooser.log_probabilities(plans),
+            logp,
             task_id=task.id,
             group_id=group_id,
             version=self.policy.version,
+            taken=taken,
         )
         return Group(group_id, task, members)
+
+    def _guide(self, group_id: str, task: Task) -> Habits | None:
+        """What memory has for the plans that explore; nothing for edits, which are about single decisions."""
+        if self.recalls is None:
+            return None
+        habits: list[Habit] = [{} for _ in range(self.group_size)]
+        habits[: self._exploring] = self.recalls.habits(group_id, task.id, self._exploring, self.rng)
+        return Habits(habits)
+
+    def _plans(self, prepared: Prepared, views: Views, guide: Habits | None) -> tuple[Plans, Floats, Bools | None]:
+        """Whole plans, each on its own."""
+        chooser = PolicyChooser(views, self.rng, self._epsilon(), guide=guide)
+        plans = construct(prepared.problem, chooser, self.group_size, record=True)
+        return plans, chooser.log_probabilities(plans), None
+
+    def _edits(self, prepared: Prepared, views: Views) -> tuple[Plans, Floats, Bools | None]:
+        """Edits of one plan that take the same decisions again: what differs in their scores is due to those alone."""
+        parent = construct(prepared.problem, PolicyChooser(views, self.rng), 1)
+        again = some_decisions(prepared.problem, self.rng)
+        parents = Parents(
+            np.repeat(parent.choices, self.group_size, 0),
+            np.repeat(parent.unit_order, self.group_size, 0),
+            np.repeat(again[None], self.group_size, 0),
+        )
+        retake = Retake(prepared.problem, parents, PolicyChooser(views, self.rng, self._epsilon()))
+        plans = construct(prepared.problem, retake, self.group_size, record=True)
+        return plans, retake.logp, retake.taken
+
+    @property
+    def _exploring(self) -> int:
+        return round(self.generation.exploration_share * self.group_size)
+
+    def _epsilon(self) -> Floats:
+        epsilon = np.full(self.group_size, self.generation.epsilon_greedy)
+        epsilon[: self._exploring] = self.generation.exploration_epsilon
+        return epsilon
 
     def state_dict(self) -> dict[str, Any]:
         return {"rng": self.rng.bit_generator.state, "rounds": self.rounds}
@@ -131,6 +177,15 @@ class Drafts:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.rng.bit_generator.state = state["rng"]
         self.rounds = state["rounds"]
+
+
+def some_decisions(problem: Problem, rng: np.random.Generator, most: int = 8) -> Bools:
+    """One to a few decisions: every kind as likely as the other, and every decision of a kind."""
+    kinds = np.unique(problem.heads)
+    again = np.zeros(len(problem.heads), np.bool_)
+    for kind in rng.choice(kinds, int(rng.integers(1, most + 1))):
+        again[rng.choice(np.flatnonzero(problem.heads == kind))] = True
+    return again
 
 
 class DesignReward:

@@ -14,6 +14,7 @@ import math
 import re
 from functools import lru_cache
 
+from groupwise.workflows.requirements import Activity
 from groupwise.workflows.scoring.anatomy import Anatomy
 from groupwise.workflows.scoring.measures import halved
 from groupwise.workflows.scoring.metrics import Metrics
@@ -57,6 +58,11 @@ def modularity(anatomy: Anatomy) -> float:
     """The mean of separability and the share of blocks that are small enough to keep in mind."""
     small = 1 - anatomy.wide / anatomy.blocks if anatomy.blocks else 1.0
     return (anatomy.metrics.separability + small) / 2
+
+
+def is_described(activity: Activity) -> bool:
+    """Whether its documentation says something: three words or more."""
+    return len(activity.documentation.split()) >= 3
 
 
 def documentation(activities: float, whole: bool) -> float:

@@ -27,6 +27,7 @@ from groupwise.workflows.rules import RuleBook, Violation, needs
 from groupwise.workflows.scoring.anatomy import Anatomy, anatomy
 from groupwise.workflows.scoring.maintainability import (
     documentation,
+    is_described,
     modularity,
     readability,
     testability,
@@ -180,7 +181,7 @@ class Scorer:
 
     def _facts(self, name: str, activity: Activity) -> tuple[bool, bool, float]:
         """Whether it is described, whether its label is well formed, and how many cases need it."""
-        return len(activity.documentation.split()) >= 3, verb_and_object(name), self.rules.needs.get(name, 0.0)
+        return is_described(activity), verb_and_object(name), self.rules.needs.get(name, 0.0)
 
     def __call__(self, design: Design, performance: Performance | None = None) -> Score:
         """The score; the design's performance is evaluated unless it is given."""
