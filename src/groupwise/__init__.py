@@ -30,6 +30,8 @@ _HOMES = {
     "ValueHead": "groupwise.language.value",
     "create_value_function": "groupwise.language.value",
     "TrajectoryDataset": "groupwise.language.dataset",
+    "Experience": "groupwise.memory.experiences",
+    "MemorySystem": "groupwise.memory.system",
     "AgentConfig": "groupwise.agents.settings",
     "NeuralRewardFunction": "groupwise.rewards.neural",
     "create_neural_reward_function": "groupwise.rewards.neural",
@@ -103,6 +105,8 @@ if TYPE_CHECKING:
     from groupwise.errors import GroupwiseError
     from groupwise.language.dataset import TrajectoryDataset
     from groupwise.language.value import ValueFunction, ValueHead, create_value_function
+    from groupwise.memory.experiences import Experience
+    from groupwise.memory.system import MemorySystem
     from groupwise.rewards.combining import MultiObjectiveRewardFunction
     from groupwise.rewards.components import KeywordRewardComponent, LengthRewardComponent
     from groupwise.rewards.function import RewardFunction

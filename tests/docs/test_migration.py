@@ -68,6 +68,19 @@ def trainer_words(tmp_path: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def memory_words() -> dict[str, Any]:
+    """A memory, and what there is to remember."""
+
+    def features(requirements: Any, context: Any) -> list[float]:
+        return [1.0, requirements["activities"] / 30]
+
+    return {
+        "features": features, "memory_system": groupwise.MemorySystem(features=features, width=2),
+        "requirements": {"activities": 30}, "workflow": {"split": "and"}, "performance": {"score": 0.9},
+        "context": {"domain": "loans"}, "priority": 0.9,
+    }  # fmt: skip
+
+
 @pytest.fixture
 def words(
     small_config: Callable[..., TrainingConfig], tiny_language: ModuleType, finished_analyzer: Any, tmp_path: Path
@@ -85,7 +98,7 @@ def words(
         "response_mask": torch.arange(6).expand(4, 6) >= 2, "group_ids": torch.tensor([0, 0, 1, 1]),
         "rewards": torch.tensor([1.0, 0.0, 1.0, 3.0]), "advantages": torch.tensor([1.0, -1.0, -1.0, 1.0]),
         "tokenizer": character_tokenizer(), "config": groupwise.AgentConfig(model_name="tiny"),
-        "dialogue_db": DialogueDatabase(), **trainer_words(tmp_path),
+        "dialogue_db": DialogueDatabase(), **trainer_words(tmp_path), **memory_words(),
         "trajectories": [{"problem": "2+2=?", "workflow_codes": ["4", "5"], "rewards": [1.0, 0.0], "problem_id": 0}],
         "rollouts": [
             SimpleNamespace(obs=np.full((n, 4), n), actions=np.arange(n) % 2, rewards=np.ones(n)) for n in range(2, 8)

@@ -24,8 +24,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.agents.database import Database
 from groupwise.agents.frame import ROLES
+from groupwise.database import Database
 from groupwise.errors import ConfigError, ContractError, MissingExtra
 from groupwise.types import Message
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.agents.database import Database
+from groupwise.database import Database
 from groupwise.errors import ContractError
 from groupwise.types import Message
 

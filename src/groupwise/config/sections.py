@@ -323,7 +323,8 @@ class MemorySettings(Section):
 
     pattern_memory_size: int = setting(1000, "patterns kept", ge=0)
     experience_memory_size: int = setting(10_000, "experiences kept", ge=0)
-    decay_factor: float = setting(0.999, "weight that remains after each generation without use", gt=0, le=1)
+    decay_factor: float = setting(0.999, "weight that remains after decay_unit generations without use", gt=0, le=1)
+    decay_unit: int = setting(1, "generations without use that decay_factor counts for", ge=1)
     recall_threshold: float = setting(0.3, "least similarity at which a pattern is recalled", ge=0, le=1)
 
 

@@ -335,11 +335,12 @@ class _Construction:
         visits = problem.rate * problem.share * self.alive * self.tries * plans.kept
         work = visits * problem.mean
         load = np.zeros((self.count, len(problem.pool_names)))
-        spread = np.zeros_like(load)
+        spread, cores = np.zeros_like(load), np.zeros_like(load)
         for pool in range(len(problem.pool_names)):
             mine = work * (plans.pool == pool)
             load[:, pool] = mine.sum(1) / problem.speed[pool] / problem.open[pool]
             spread[:, pool] = (mine * problem.scv).sum(1) / np.maximum(mine.sum(1), 1e-300)
+            cores[:, pool] = problem.machine[pool] * (mine * problem.cpu).sum(1) / np.maximum(mine.sum(1), 1e-300) / 4
         load, spread = load[:, subjects], spread[:, subjects]
         least, most = problem.least[subjects], problem.most[subjects]
         fewest = np.clip(np.floor(load * 1.0000001).astype(np.int64) + 1, least, most)
@@ -364,6 +365,7 @@ class _Construction:
         known[..., 4] = load[..., None] == 0
         known[..., 5] = np.maximum(busy - 0.8, 0) * 5
         known[..., 6] = np.log1p(load)[..., None]
+        known[..., 7] = cores[:, subjects][..., None] * busy
         choice = self._ask(STAFFING, slots, self._about(subjects + len(problem.names)), legal, known)
         plans.servers[:, subjects] = np.take_along_axis(servers, choice[..., None], 2)[..., 0]
 

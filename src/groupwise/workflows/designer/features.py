@@ -28,7 +28,7 @@ WHOLE = (
 )  # fmt: skip
 RELATIONS = ("before", "after", "beside", "same branch", "does", "done by", "separate", "shares a pool", "same")
 SCHEMA = repr(
-    (ACTIVITY, POOL, WHOLE, RELATIONS, HEADS, CANDIDATES, TIMEOUTS, DUES, DISCIPLINES, EXTRA_SERVERS, "units 1")
+    (ACTIVITY, POOL, WHOLE, RELATIONS, HEADS, CANDIDATES, TIMEOUTS, DUES, DISCIPLINES, EXTRA_SERVERS, "units 2")
 )
 SCHEMA_HASH = hashlib.sha256(SCHEMA.encode()).hexdigest()[:16]
 NUMBERS = max(len(ACTIVITY), len(POOL), len(WHOLE))

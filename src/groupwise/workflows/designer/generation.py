@@ -132,7 +132,7 @@ class Generations:
             PolicyChooser(self.views, self.rng, self._epsilon(count) + 0.2 * attempt),
         )
         plans = construct(self.prepared.problem, retake, count)
-        return self._candidates(plans, ["edit"] * count, retake.logp)
+        return self._candidates(plans, ["edit"] * count, retake.logp.sum(1))
 
     def _again(self, shape: tuple[int, ...], attempt: int) -> Bools:
         """Which decisions are taken again: one to a few, more where edits find nothing new."""

@@ -18,10 +18,11 @@ from groupwise.training.session import Parts
 from groupwise.training.source import GroupSource, NumberedTasks
 from groupwise.types import Failed, Group, Policy, Score, Task, Tensors, Trajectory
 from groupwise.workflows.blocks import Design
-from groupwise.workflows.designer.construction import construct
+from groupwise.workflows.designer.construction import Plans, construct
 from groupwise.workflows.designer.policy import GraphPolicy
+from groupwise.workflows.designer.problem import Bools, Floats, Problem
 from groupwise.workflows.designer.rows import Collation, trajectories
-from groupwise.workflows.designer.sampling import PolicyChooser, Views
+from groupwise.workflows.designer.sampling import Parents, PolicyChooser, Retake, Views
 from groupwise.workflows.designer.tasks import Library, Prepared
 from groupwise.workflows.evaluation import TierChoice, evaluate
 from groupwise.workflows.requirements import Requirements, read_requirements
@@ -58,6 +59,17 @@ def check(cfg: TrainingConfig) -> None:
             hint='Set advantage.estimator = "outcome".',
             field="advantage.estimator",
         )
+    edit_share(cfg)
+
+
+def edit_share(cfg: TrainingConfig) -> float:
+    """`task.options.edit_share`: which part of the groups are edits of one plan instead of plans."""
+    given = cfg.task.options.get("edit_share", 0.0)
+    if not isinstance(given, int | float) or not 0 <= given <= 1:
+        raise ConfigError(
+            f"task.options.edit_share = {given!r} must be between 0 and 1", field="task.options.edit_share"
+        )
+    return float(given)
 
 
 def _own(cfg: TrainingConfig) -> dict[str, Requirements]:
@@ -79,30 +91,55 @@ class Drafts:
     def __init__(self, cfg: TrainingConfig, policy: GraphPolicy, library: Library) -> None:
         self.policy, self.library, self.generation = policy, library, cfg.generation
         self.group_size = cfg.rollout.num_generations
+        self.edit_share = edit_share(cfg)
         self.rng = np.random.default_rng([cfg.run.seed, 7])
         self.rounds = 0
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
         self.rounds += 1
-        return [self._group(task) for task in tasks]
+        edits = round(self.edit_share * len(tasks))
+        return [self._group(task, edit=number < edits) for number, task in enumerate(tasks)]
 
-    def _group(self, task: Task) -> Group:
+    def _group(self, task: Task, edit: bool) -> Group:
         prepared = self.library(task.id)
-        exploring = round(self.generation.exploration_share * self.group_size)
-        epsilon = np.full(self.group_size, self.generation.epsilon_greedy)
-        epsilon[:exploring] = self.generation.exploration_epsilon
-        chooser = PolicyChooser(Views(self.policy, prepared.problem), self.rng, epsilon)
-        plans = construct(prepared.problem, chooser, self.group_size, record=True)
+        views = Views(self.policy, prepared.problem)
+        plans, logp, taken = self._edits(prepared, views) if edit else self._plans(prepared, views)
         group_id = f"{self.rounds}/{task.id}"
         members = trajectories(
             plans,
             prepared.drafter(plans),
-            chooser.log_probabilities(plans),
+            logp,
             task_id=task.id,
             group_id=group_id,
             version=self.policy.version,
+            taken=taken,
         )
         return Group(group_id, task, members)
+
+    def _plans(self, prepared: Prepared, views: Views) -> tuple[Plans, Floats, None]:
+        """Whole plans, each on its own."""
+        chooser = PolicyChooser(views, self.rng, self._epsilon())
+        plans = construct(prepared.problem, chooser, self.group_size, record=True)
+        return plans, chooser.log_probabilities(plans), None
+
+    def _edits(self, prepared: Prepared, views: Views) -> tuple[Plans, Floats, Bools]:
+        """Edits of one plan that take the same decisions again: what differs in their scores is due to those alone."""
+        parent = construct(prepared.problem, PolicyChooser(views, self.rng), 1)
+        again = some_decisions(prepared.problem, self.rng)
+        parents = Parents(
+            np.repeat(parent.choices, self.group_size, 0),
+            np.repeat(parent.unit_order, self.group_size, 0),
+            np.repeat(again[None], self.group_size, 0),
+        )
+        retake = Retake(prepared.problem, parents, PolicyChooser(views, self.rng, self._epsilon()))
+        plans = construct(prepared.problem, retake, self.group_size, record=True)
+        return plans, retake.logp, retake.taken
+
+    def _epsilon(self) -> Floats:
+        exploring = round(self.generation.exploration_share * self.group_size)
+        epsilon = np.full(self.group_size, self.generation.epsilon_greedy)
+        epsilon[:exploring] = self.generation.exploration_epsilon
+        return epsilon
 
     def state_dict(self) -> dict[str, Any]:
         return {"rng": self.rng.bit_generator.state, "rounds": self.rounds}
@@ -110,6 +147,14 @@ class Drafts:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.rng.bit_generator.state = state["rng"]
         self.rounds = state["rounds"]
+
+
+def some_decisions(problem: Problem, rng: np.random.Generator) -> Bools:
+    """One to three kinds of decision, each as likely as the other, and about half of the decisions of that kind."""
+    kinds = np.unique(problem.heads)
+    chosen = rng.choice(kinds, min(len(kinds), int(rng.integers(1, 4))), replace=False)
+    again: Bools = np.isin(problem.heads, chosen) & (rng.random(len(problem.heads)) < 0.5)
+    return again
 
 
 class DesignReward:

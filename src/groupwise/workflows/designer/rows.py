@@ -28,7 +28,7 @@ from groupwise.workflows.designer.actions import (
 )
 from groupwise.workflows.designer.construction import Plans
 from groupwise.workflows.designer.features import NUMBERS, features_of
-from groupwise.workflows.designer.problem import Floats, Ints, Problem
+from groupwise.workflows.designer.problem import Bools, Floats, Ints, Problem
 from groupwise.workflows.designer.sampling import padded_members, pool_rows, table_rows
 
 
@@ -39,9 +39,17 @@ def table_order(problem: Problem) -> tuple[Ints, Ints]:
 
 
 def trajectories(
-    plans: Plans, designs: Sequence[Design], logp: Floats, *, task_id: str, group_id: str, version: int
+    plans: Plans,
+    designs: Sequence[Design],
+    logp: Floats,
+    *,
+    task_id: str,
+    group_id: str,
+    version: int,
+    taken: Bools | None = None,
 ) -> tuple[Trajectory, ...]:
-    """One attempt for each plan; its design is in `meta`."""
+    """One attempt for each plan; its design is in `meta`. Of an edit only what was `taken` again is its own doing."""
+    own = plans.free if taken is None else plans.free & taken
     assert plans.seen is not None, "the plans were made without a record"
     assert plans.legal is not None
     order = np.concatenate(table_order(plans.problem))
@@ -52,7 +60,7 @@ def trajectories(
             group_id=group_id,
             obs=plans.seen[row, order],
             actions=plans.choices[row, order],
-            mask=plans.free[row, order],
+            mask=own[row, order],
             behavior_logp=logp[row, order],
             versions=np.full(len(order), version),
             rewards=np.zeros(len(order)),

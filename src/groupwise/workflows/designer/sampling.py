@@ -149,14 +149,17 @@ class Retake:
         self.place_again = np.zeros((count, units), np.bool_)
         self.place_again[plan, unit] = place_again[plan, turn]
         self.next_again = next_again
-        self.logp = np.zeros(count)
+        self.taken = np.zeros(parents.choices.shape, np.bool_)
+        """Where a decision was taken again, or had to be: the parent's choice was no longer legal."""
+        self.logp = np.zeros(parents.choices.shape)
 
     def __call__(self, question: Question) -> Ints:
         drawn, logp = self.chooser.draw(question)
         wanted, again = self._wanted(question)
         possible = np.take_along_axis(question.legal, np.maximum(wanted, 0)[..., None], -1)[..., 0] & (wanted >= 0)
         follow = possible & ~again
-        self.logp += np.where(follow, 0.0, logp).sum(1)
+        self.taken[:, question.slots] = ~follow
+        self.logp[:, question.slots] = np.where(follow, 0.0, logp)
         return np.where(follow, wanted, drawn)
 
     def _wanted(self, question: Question) -> tuple[Ints, Bools]:

@@ -16,18 +16,20 @@ PATIENCE = 5.0  # seconds to wait while another process writes
 class Database:
     """A file of one kind in SQLite's write-ahead log; ":memory:" lives as long as the object.
 
-    What a transaction wrote is there once it has ended, even if the process is killed or the power fails right after;
-    of one that has not ended, nothing is. Several processes may share a file on one machine.
+    What a transaction wrote is there once it has ended, even if the process is killed right after or, unless `lazy`,
+    the power fails; of one that has not ended, nothing is. Several processes may share a file on one machine.
 
     Args:
       path: the file, made if it is not there.
       kind: what it holds, for people.
       mark: the number that tells such a file from SQLite files of others.
       steps: how to make it: the SQL that leads from every version of its tables to the next.
+      lazy: do not wait for the disk at the end of a transaction, only at `sync`. A power failure may then cost the
+        transactions since, in order from the last; the file stays sound.
     """
 
-    def __init__(self, path: str | Path, kind: str, mark: int, steps: tuple[str, ...]) -> None:
-        self.path, self.kind = str(path), kind
+    def __init__(self, path: str | Path, kind: str, mark: int, steps: tuple[str, ...], *, lazy: bool = False) -> None:
+        self.path, self.kind, self.lazy = str(path), kind, lazy
         self._lock = threading.RLock()
         with self._told():
             self._link = sqlite3.connect(self.path, PATIENCE, isolation_level=None, check_same_thread=False)
@@ -50,6 +52,16 @@ class Database:
                     self._link.execute("ROLLBACK")
                 raise
 
+    def sync(self) -> None:
+        """Wait until the disk has what all transactions wrote."""
+        with self._lock, self._told():
+            self._link.execute("PRAGMA synchronous = FULL")
+            try:
+                with self.transaction() as link:  # a page is written, and with it all before it are synced
+                    link.execute(f"PRAGMA user_version = {self._number('user_version')}")
+            finally:
+                self._set_pace()
+
     def close(self) -> None:
         with self._lock:
             self._link.close()
@@ -58,7 +70,7 @@ class Database:
         with self._lock, self._told():
             self._link.row_factory = sqlite3.Row
             self._link.execute("PRAGMA foreign_keys = ON")
-            self._link.execute("PRAGMA synchronous = FULL")
+            self._set_pace()
             found, version = (self._number(name) for name in ("application_id", "user_version"))
             empty = not self._number("schema_version")
         if not empty and found != mark:
@@ -81,6 +93,9 @@ class Database:
                     link.execute(statement)
             link.execute(f"PRAGMA application_id = {mark}")
             link.execute(f"PRAGMA user_version = {len(steps)}")
+
+    def _set_pace(self) -> None:
+        self._link.execute(f"PRAGMA synchronous = {'NORMAL' if self.lazy else 'FULL'}")
 
     def _number(self, pragma: str) -> int:
         return int(self._link.execute(f"PRAGMA {pragma}").fetchone()[0])

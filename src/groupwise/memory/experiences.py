@@ -1,0 +1,121 @@
+"""Experience memory: what was tried for which requirements, and how it went; replayed by priority.
+
+    P(i) = priorityᵢ^α / Σ priority^α,    wᵢ = (n · P(i))^−β / max w
+
+Schaul et al. 2016, "Prioritized Experience Replay" (arXiv:1511.05952), proportional variant. The weights undo the bias
+of such sampling, wholly at β = 1; max w is that of the whole memory, so a weight does not depend on who else was drawn.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from groupwise.errors import ContractError
+from groupwise.memory.columns import Columns
+from groupwise.memory.decay import Decay
+from groupwise.memory.store import Store
+from groupwise.memory.text import to_text
+
+KIND = "experience"
+ALPHA, BETA = 0.6, 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """One attempt: what was required, what was made, how it did, and under which circumstances. All JSON-able."""
+
+    requirements: Mapping[str, Any]
+    workflow: Mapping[str, Any]
+    performance: Mapping[str, Any]
+    context: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Experiences that were drawn, one entry each: its id, itself, and its importance weight in (0, 1]."""
+
+    ids: tuple[int, ...]
+    experiences: tuple[Experience, ...]
+    weights: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class ExperienceMemory:
+    """At most `size` experiences. The one whose priority has faded most goes when a new one needs its place.
+
+    A priority fades since it was last given: when the experience was stored, or by `reprioritise`.
+    """
+
+    def __init__(self, store: Store, size: int, decay: Decay) -> None:
+        self._store, self.size, self._decay = store, size, decay
+        self._columns = Columns(priority=(), rank=())
+        store.follow(self._load)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def store(self, experience: Experience, priority: float) -> int:
+        """Keep an experience; its id."""
+        priority = _checked(priority)
+        body = to_text({name: getattr(experience, name) for name in Experience.__slots__}, "an experience")
+        with self._store.transaction():
+            made = self._store.add(KIND, body, [priority, self._store.now])
+            self._columns.append(made, priority=priority, rank=self._decay.rank(priority, self._store.now))
+            while len(self) > self.size:
+                self._evict()
+        return made
+
+    def sample(self, count: int, rng: np.random.Generator, *, alpha: float = ALPHA, beta: float = BETA) -> Replay:
+        """`count` experiences drawn with replacement; none from an empty memory."""
+        if not len(self):
+            return Replay((), (), ())
+        priority = self._columns["priority"]
+        shares = np.maximum((priority / priority.max()) ** alpha, np.finfo(float).tiny)
+        chances = shares / shares.sum()
+        places = rng.choice(len(chances), count, p=chances)
+        weights = (chances[places] / chances.min()) ** -beta
+        ids = self._columns.ids[places].tolist()
+        drawn = tuple(Experience(**json.loads(body)) for body in self._store.bodies(ids))
+        return Replay(tuple(ids), drawn, tuple(weights.tolist()))
+
+    def reprioritise(self, ids: Sequence[int], priorities: Sequence[float]) -> None:
+        """New priorities for experiences that were replayed; those that went meanwhile are passed over."""
+        checked = [_checked(priority) for priority in priorities]
+        here = set(self._columns.ids.tolist())
+        with self._store.transaction():
+            for record, priority in zip(ids, checked, strict=True):
+                if record in here:
+                    self._store.change(record, [priority, self._store.now])
+                    rank = self._decay.rank(priority, self._store.now)
+                    self._columns.change(record, priority=priority, rank=rank)
+
+    def priorities(self) -> dict[int, float]:
+        """The priority of every experience, as it was last given."""
+        return dict(zip(self._columns.ids.tolist(), self._columns["priority"].tolist(), strict=True))
+
+    def _evict(self) -> None:
+        weakest = int(self._columns.ids[np.argmin(self._columns["rank"])])
+        self._store.remove(weakest)
+        self._columns.remove(weakest)
+
+    def _load(self) -> None:
+        self._columns = Columns(priority=(), rank=())
+        for record in self._store.read(KIND):
+            priority, used = record.state
+            self._columns.append(record.id, priority=priority, rank=self._decay.rank(priority, used))
+
+
+def _checked(priority: float) -> float:
+    if not (math.isfinite(priority) and priority > 0):
+        raise ContractError(
+            f"a priority is {priority}, and must be finite and above 0", hint="Add a small constant to an error of 0."
+        )
+    return float(priority)
