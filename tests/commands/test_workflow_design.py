@@ -63,7 +63,7 @@ def test_it_writes_every_format_and_tells_what_it_did(
     for words in (
         "loan application: score 0.",
         "Designs that no other beats",
-        "Against loan.bpmn",
+        "Changed against loan.bpmn",
         "40 evaluations",
         *STAGES,
     ):

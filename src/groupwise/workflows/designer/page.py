@@ -93,7 +93,7 @@ def _changes(told: Account) -> str:
     worse = "".join(_reason("▼", "wrong", str(reason)) for reason in told.fell)
     why = f"<h3>Why: what the score gained and lost</h3><table>{better}{worse}</table>" if better or worse else ""
     body = f"<div class=scroll><table>{rows}</table></div>" if rows else "<p>Nothing changed.</p>"
-    return f"<section><h2>What changed against {escape(told.start)}</h2>{body}{why}</section>"
+    return f"<section><h2>What changed</h2><p>Against {escape(told.start)}.</p>{body}{why}</section>"
 
 
 def _reason(mark: str, kind: str, words: str) -> str:
@@ -108,7 +108,7 @@ def _front(call: Call) -> str:
     picture = Picture(
         "front",
         "Designs that no other beats in everything",
-        "Each dot is a design; larger ones have more control-flow complexity. The chosen one has the best score.",
+        "Each dot is a design; larger ones have more control-flow complexity. The chosen one has the best score, which counts more than these three.",
         f"{len(rows)} designs; the chosen one takes {in_time(rows[0].cycle_time)} and costs {rows[0].cost:.4g}",
         csv_text(list(COLUMNS), ([getattr(row, name) for name in COLUMNS] for row in rows)),
         lambda width: draw_front(rows, start, width),

@@ -18,6 +18,8 @@ from groupwise.workflows.scoring.measures import MEASURES
 
 TOLD = 4
 SMALLEST = 5e-4
+ABSTRACT = ("memory", "throughput")
+"""Measures whose own unit says little to people."""
 CONTROL_FLOW = next(n for n, measure in enumerate(MEASURES) if measure.name == "control-flow complexity")
 PERCENT = {measure.name for measure in MEASURES if ":.0%}" in measure.words}
 
@@ -71,16 +73,20 @@ def row_of(design: Design, score: Score, chosen: bool) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A measure that changed, and by how much that moved the score."""
+    """A measure that changed, its value and the share of what it could be, and by how much that moved the score."""
 
     name: str
     before: float
     after: float
+    shares: tuple[float, float]
     effect: float
 
     def __str__(self) -> str:
-        effect = f"{self.effect:+.3f}".replace("-", "−")
-        return f"{self.name} {shown(self.name, self.before)} → {shown(self.name, self.after)} ({effect})"
+        was, now = shown(self.name, self.before), shown(self.name, self.after)
+        if was == now or self.name in ABSTRACT:
+            was, now = (f"{share:.0%}" for share in self.shares)
+            now += " of the best"
+        return f"{self.name} {was} → {now} ({f'{self.effect:+.3f}'.replace('-', '−')})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +137,7 @@ def _reasons(before: Score, after: Score) -> Iterator[Reason]:
             continue
         effect = part.weight * part.share - was.weight * was.share
         if abs(effect) >= SMALLEST:
-            yield Reason(part.name, was.value, part.value, effect)
+            yield Reason(part.name, was.value, part.value, (was.share, part.share), effect)
 
 
 def _measures(part: Part) -> Iterator[Part]:

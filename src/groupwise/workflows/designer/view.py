@@ -32,7 +32,7 @@ def _parts(call: Call, written: Sequence[Path], notes: Iterable[str], width: int
     if rows := call.rows():
         yield section("Designs that no other beats in everything")
         yield Padding(pareto_table(few(rows), len(rows)), (0, 0, 0, 2), expand=False)
-    yield section(f"Against {call.account.start}")
+    yield section(f"Changed against {call.account.start}")
     yield Padding(account_table(call.account), (0, 0, 0, 2), expand=False)
     if call.outcome.analysis is not None:
         yield section("Simulated")
