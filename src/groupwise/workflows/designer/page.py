@@ -108,7 +108,8 @@ def _front(call: Call) -> str:
     picture = Picture(
         "front",
         "Designs that no other beats in everything",
-        "Each dot is a design; larger ones have more control-flow complexity. The chosen one has the best score, which counts more than these three.",
+        "Each dot is a design; larger ones have more control-flow complexity. The chosen one has the best score, which "
+        "counts more than these three.",
         f"{len(rows)} designs; the chosen one takes {in_time(rows[0].cycle_time)} and costs {rows[0].cost:.4g}",
         csv_text(list(COLUMNS), ([getattr(row, name) for name in COLUMNS] for row in rows)),
         lambda width: draw_front(rows, start, width),
