@@ -35,8 +35,9 @@ LANGUAGE = {
 }  # fmt: skip
 DESIGNER = {
     "product": "designer", "estimator": "outcome", "advantage_scale": "group_std", "num_generations": 16,
-    "learning_rate": 3e-3, "lr_scheduler_type": "constant", "warmup_ratio": 0.0, "num_episodes": 20, "eval_steps": 20,
-    "eval_episodes": 1, "save_steps": 100, "epsilon_greedy": 0.0, "exploration_share": 0.0,
+    "loss_type": "grpo", "learning_rate": 3e-3, "lr_scheduler_type": "constant", "warmup_ratio": 0.0,
+    "num_episodes": 30, "eval_steps": 30, "eval_episodes": 1, "save_steps": 100, "epsilon_greedy": 0.0,
+    "exploration_share": 0.0,
 }  # fmt: skip
 SEEDS = (0, 1, 2)
 
