@@ -20,6 +20,7 @@ from groupwise.workflows.designer.construction import Plans, construct
 from groupwise.workflows.designer.diversity import Diversity, diversity_of
 from groupwise.workflows.designer.habits import Habit, Habits
 from groupwise.workflows.designer.judging import judge
+from groupwise.workflows.designer.luck import Luck
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.problem import Bools, Floats, Ints
 from groupwise.workflows.designer.sampling import Parents, PolicyChooser, Retake, Views
@@ -31,8 +32,10 @@ from groupwise.workflows.scoring import Score
 Origin: TypeAlias = Literal["likeliest", "sample", "edit", "memory"]
 GUIDED = 0.9
 """The share of a habit in the decisions of a recalled candidate."""
-FRESH = 0.25
+FRESH = 0.1
 """The share of later generations that is drawn anew instead of edited."""
+WARMTH = 2.0
+"""How much warmer than when it samples the policy is when it decides otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Candidate:
     generation: int
     choices: Ints
     unit_order: Ints
+    free: Bools
     key: int
     """Equal for equal designs of the same call."""
     score: Score | None = None
@@ -91,6 +95,7 @@ class Generations:
         self.proposed: set[int] = set()
         self.scores: dict[int, Score] = {}
         """Of every design that was judged, by its key."""
+        self.luck = Luck(prepared.problem)
         self.drafts: list[Draft] = []
         """All that was made for the newest generation, designs that were there before among them."""
 
@@ -140,6 +145,7 @@ class Generations:
     def absorb(self, judged: Sequence[Candidate]) -> None:
         """Take the judged into account: the best of all so far and the winners of tournaments are the next parents."""
         self.number += 1
+        self.luck.learn(judged)
         self.scores |= {candidate.key: candidate.score for candidate in judged if candidate.score is not None}
         everyone = [*self.parents, *judged]
         totals = np.array([candidate.total for candidate in everyone])
@@ -193,22 +199,18 @@ class Generations:
         picked = self.rng.choice(len(ranked), count, p=weights / weights.sum())
         parents = [ranked[number] for number in picked]
         choices = np.stack([parent.choices for parent in parents])
-        again = self._again(choices.shape, attempt)
+        again = self.luck.decisions(parents, self.rng, attempt)
         retake = Retake(
             self.prepared.problem,
             Parents(choices, np.stack([parent.unit_order for parent in parents]), again),
-            PolicyChooser(self.views, self.rng, self._epsilon(count) + 0.2 * attempt),
+            PolicyChooser(self.views, self.rng, self._epsilon(count), temperature=WARMTH),
+            other=True,
         )
         plans = construct(self.prepared.problem, retake, count, self.record)
         found = self._candidates(plans, ["edit"] * count, retake.logp.sum(1))
+        self.luck.remember(found, parents, again)
         self._keep(Draft(plans, tuple(found)))
         return found
-
-    def _again(self, shape: tuple[int, ...], attempt: int) -> Bools:
-        """Which decisions are taken again: one to a few, more where edits find nothing new."""
-        count, slots = shape
-        wanted = self.rng.geometric(0.4, count) + 2 * attempt
-        return self.rng.random((count, slots)) < (wanted / slots)[:, None]
 
     def _candidates(self, plans: Plans, origins: Sequence[Origin], logp: np.ndarray) -> list[Candidate]:
         return [
@@ -219,6 +221,7 @@ class Generations:
                 self.number,
                 plans.choices[row],
                 plans.unit_order[row],
+                plans.free[row],
                 self.keys.setdefault(design, len(self.keys)),
             )
             for row, design in enumerate(self.prepared.drafter(plans))

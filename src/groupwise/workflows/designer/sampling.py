@@ -8,7 +8,7 @@ some of it again: an edit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -143,10 +143,13 @@ class Parents:
 
 
 class Retake:
-    """Follows the parents where it may, and lets another chooser decide what is open."""
+    """Follows the parents where it may, and lets another chooser decide what is open.
 
-    def __init__(self, problem: Problem, parents: Parents, chooser: PolicyChooser) -> None:
-        self.problem, self.parents, self.chooser = problem, parents, chooser
+    With `other`, what is decided again is decided otherwise, wherever there is another way.
+    """
+
+    def __init__(self, problem: Problem, parents: Parents, chooser: PolicyChooser, other: bool = False) -> None:
+        self.problem, self.parents, self.chooser, self.other = problem, parents, chooser, other
         count, units = len(parents.choices), len(problem.units)
         turns = parents.unit_order.shape[1]
         self.rank = np.full((count, units), turns)
@@ -165,13 +168,20 @@ class Retake:
         self.logp = np.zeros(parents.choices.shape)
 
     def __call__(self, question: Question) -> Ints:
-        drawn, logp = self.chooser.draw(question)
         wanted, again = self._wanted(question)
         possible = np.take_along_axis(question.legal, np.maximum(wanted, 0)[..., None], -1)[..., 0] & (wanted >= 0)
         follow = possible & ~again
+        drawn, logp = self.chooser.draw(self._narrowed(question, wanted, possible & again) if self.other else question)
         self.taken[:, question.slots] = ~follow
         self.logp[:, question.slots] = np.where(follow, 0.0, logp)
         return np.where(follow, wanted, drawn)
+
+    def _narrowed(self, question: Question, wanted: Ints, again: Bools) -> Question:
+        """The question without the parents' choices where they are not to be repeated."""
+        legal = question.legal.copy()
+        plan, place = np.nonzero(again & (legal.sum(-1) > 1))
+        legal[plan, place, wanted[plan, place]] = False
+        return replace(question, legal=legal)
 
     def _wanted(self, question: Question) -> tuple[Ints, Bools]:
         """What the parents chose, and where that is to be decided again."""

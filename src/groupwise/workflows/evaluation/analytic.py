@@ -12,15 +12,17 @@ from functools import cache
 
 import numpy as np
 
-from groupwise.workflows.evaluation import network
 from groupwise.workflows.evaluation.encoding import ACTIVITY, INSTANCES, Encoded, Floats
+from groupwise.workflows.evaluation.network import fields
+from groupwise.workflows.evaluation.network.gamma import gamma_table
+from groupwise.workflows.evaluation.network.solving import solve
 from groupwise.workflows.evaluation.performance import Performance
 
-_table = cache(network.gamma_table)
+_table = cache(gamma_table)
 
 
 def _solve(encoded: Encoded, rate: float) -> tuple[Floats, Floats]:
-    return network.solve(encoded.nodes, encoded.links, encoded.weights, encoded.rows, encoded.servers, rate, _table())
+    return solve(encoded.nodes, encoded.links, encoded.weights, encoded.rows, encoded.servers, rate, _table())
 
 
 def analyse(encoded: Encoded) -> Performance:
@@ -35,19 +37,19 @@ def analyse(encoded: Encoded) -> Performance:
     throughput = min(rate, capacity) if rate else capacity
     reason = _outside(encoded, pools, shares)
     overloaded = rate > 0 and busiest >= 1
-    cycle = math.inf if overloaded else float(found[network.CYCLE])
+    cycle = math.inf if overloaded else float(found[fields.CYCLE])
     wages = float(encoded.servers @ catalogue.staffed_wages)
     return Performance(
         "analytic",
         cycle,
         (cycle, cycle),
-        math.inf if overloaded else float(found[network.WAITING]),
+        math.inf if overloaded else float(found[fields.WAITING]),
         throughput,
-        (wages / throughput if wages else 0.0) + float(found[network.SPENT]),
+        (wages / throughput if wages else 0.0) + float(found[fields.SPENT]),
         dict(zip(catalogue.pool_names, [min(share, 1.0) for share in shares], strict=True)),
-        float(found[network.CORES]),
-        float(found[network.BYTES]),
-        float(found[network.COMPLETED]),
+        float(found[fields.CORES]),
+        float(found[fields.BYTES]),
+        float(found[fields.COMPLETED]),
         capacity,
         valid=not reason,
         reason=reason,
@@ -106,6 +108,6 @@ def _outside(encoded: Encoded, pools: Floats, shares: list[float]) -> str:
             return "several instances are of more than one activity"
     if not catalogue.only_fifo:
         for number, name in enumerate(catalogue.pool_names):
-            if pools[number, network.DISCIPLINE] == network.BY_DUE:
+            if pools[number, fields.DISCIPLINE] == fields.BY_DUE:
                 return f"pool {name!r} takes those waiting by when they are due"
     return ""

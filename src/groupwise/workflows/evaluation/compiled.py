@@ -1,14 +1,23 @@
-"""The one place that asks for Numba. What it compiles is kept beside the source, or for the user where that is shut."""
+"""The one place that asks for Numba, and that says where what it compiled is kept.
+
+That is a folder beside the source, or for the user where that is shut. Numba itself looks only at the file of a
+function to see whether it changed, and not at what the function calls or at numbers from elsewhere; so the folder is
+named after the sources of all that may have gone into it.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from groupwise.errors import MissingExtra
 
 try:
-    from numba import njit
+    from numba import config, njit
 except ImportError as error:
     raise MissingExtra(
         f"evaluating workflows needs Numba, which cannot be imported: {error}",
@@ -16,13 +25,13 @@ except ImportError as error:
     ) from error
 
 F = TypeVar("F", bound=Callable[..., Any])
+EVERYWHERE = (Path(__file__), Path(__file__).with_name("encoding.py"))
 
 
 def compiled(function: F) -> F:
     """The function as machine code, compiled when it is first called.
 
-    Numba looks only at the file of a cached function to see whether it changed, so a compiled function may call only
-    compiled functions of its own file.
+    It may call compiled functions of its own folder, and use the numbers of that and of `encoding`.
     """
     return _compiled(function)
 
@@ -34,7 +43,24 @@ def inner(function: F) -> F:
 
 def _compiled(function: F, **options: bool) -> F:
     compile_it: Any = njit
+    settings: Any = config
+    given = settings.CACHE_DIR
+    settings.CACHE_DIR = str(place(Path(function.__code__.co_filename).parent, given))
     try:
         return cast(F, compile_it(cache=True, error_model="numpy", **options)(function))
     except RuntimeError:  # nowhere to keep it
         return cast(F, compile_it(error_model="numpy", **options)(function))
+    finally:
+        settings.CACHE_DIR = given
+
+
+@cache
+def place(folder: Path, given: str = "") -> Path:
+    """Where what is compiled of a folder's sources is kept: another place when one of them changes."""
+    digest = hashlib.blake2b(digest_size=8)
+    for source in (*sorted(folder.glob("*.py")), *EVERYWHERE):
+        digest.update(f"{source.name}\0".encode() + source.read_bytes())
+    beside = folder / "__pycache__"
+    open_here = os.access(beside if beside.exists() else folder, os.W_OK)
+    base = Path(given) if given else beside if open_here else Path.home() / ".cache" / "groupwise"
+    return base / f"compiled-{digest.hexdigest()}"

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.evaluation import engine
 from groupwise.workflows.evaluation.encoding import ACTIVITY, INSTANCES, ORDER, ROW, Encoded, Floats, Ints
-from groupwise.workflows.evaluation.network import plain_times
+from groupwise.workflows.evaluation.engine import layout
+from groupwise.workflows.evaluation.engine.running import run_arrivals, run_batches
+from groupwise.workflows.evaluation.network.solving import plain_times
 from groupwise.workflows.evaluation.performance import Performance
 
 PERCENTILES = (50, 90, 95, 99)
@@ -92,12 +93,12 @@ def _attempt(encoded: Encoded, cases: int, seed: int, trace: int, room: int) -> 
     if rate is None:
         made = np.zeros(math.ceil(cases / runs))
         memory = Memory(encoded, len(made) * runs, room, trace)
-        engine.run_batches(memory.m, memory.x, word, runs, catalogue.with_shifts, made)
-        return None if memory.m[engine.FULL] else _simulated(memory, 0, len(made) * runs, made)
+        run_batches(memory.m, memory.x, word, runs, catalogue.with_shifts, made)
+        return None if memory.m[layout.FULL] else _simulated(memory, 0, len(made) * runs, made)
     first = math.ceil(cases * WARM_UP)
     memory = Memory(encoded, (first + cases) * PATIENCE, room, trace)
-    engine.run_arrivals(memory.m, memory.x, word, rate, first, first + cases - 1)
-    return None if memory.m[engine.FULL] else _simulated(memory, first, first + cases, np.zeros(0))
+    run_arrivals(memory.m, memory.x, word, rate, first, first + cases - 1)
+    return None if memory.m[layout.FULL] else _simulated(memory, first, first + cases, np.zeros(0))
 
 
 class Memory:
@@ -105,39 +106,39 @@ class Memory:
 
     def __init__(self, encoded: Encoded, cases: int, room: int, trace: int) -> None:
         self.encoded = encoded
-        self.whole = [0] * engine.HEAD
-        self.real = [0.0] * engine.HEAD
+        self.whole = [0] * layout.HEAD
+        self.real = [0.0] * layout.HEAD
         self.pools = self._lay_pools()
         nodes = self._lay_nodes(self._lay_rows())
         self.parts: list[tuple[int, int]] = []
         self.length = len(self.whole)
-        frames = self._part(room, engine.FRAME_FIELDS)
-        running = self._part(room, engine.CASE_FIELDS + encoded.size)
-        events = self._part(2 * room, engine.EVENT_FIELDS)
-        agenda = self._part(room, engine.AGENDA_FIELDS)
-        queues = [self._part(room, engine.EVENT_FIELDS) for _ in self.pools]
-        self.kept = self._part(cases, engine.KEPT)
-        self.trace = self._part(trace, engine.TRACE_FIELDS)
+        frames = self._part(room, layout.FRAME_FIELDS)
+        running = self._part(room, layout.CASE_FIELDS + encoded.size)
+        events = self._part(2 * room, layout.EVENT_FIELDS)
+        agenda = self._part(room, layout.AGENDA_FIELDS)
+        queues = [self._part(room, layout.EVENT_FIELDS) for _ in self.pools]
+        self.kept = self._part(cases, layout.KEPT)
+        self.trace = self._part(trace, layout.TRACE_FIELDS)
         self.m, self.x = np.zeros(self.length, np.int64), np.zeros(self.length)
         self.m[: len(self.whole)], self.x[: len(self.real)] = self.whole, self.real
-        self._chain(frames, room, engine.FRAME_FIELDS, engine.AFTER)
-        self._chain(running, room, engine.CASE_FIELDS + encoded.size, engine.NEXT)
-        self.m[self.kept : self.trace : engine.KEPT] = -1
+        self._chain(frames, room, layout.FRAME_FIELDS, layout.AFTER)
+        self._chain(running, room, layout.CASE_FIELDS + encoded.size, layout.NEXT)
+        self.m[self.kept : self.trace : layout.KEPT] = -1
         for pool, queue in zip(self.pools, queues, strict=True):
-            self.m[pool + engine.QUEUE_BASE], self.m[pool + engine.QUEUE_ROOM] = queue, room
-        self.x[engine.WINDOW_START] = self.x[engine.WINDOW_END] = math.inf
+            self.m[pool + layout.QUEUE_BASE], self.m[pool + layout.QUEUE_ROOM] = queue, room
+        self.x[layout.WINDOW_START] = self.x[layout.WINDOW_END] = math.inf
         for place, value in (
-            (engine.FREE_FRAME, frames),
-            (engine.FREE_CASE, running),
-            (engine.EVENT_BASE, events),
-            (engine.EVENT_ROOM, 2 * room),
-            (engine.AGENDA_BASE, agenda),
-            (engine.AGENDA_ROOM, room),
-            (engine.CASE_BASE, self.kept),
-            (engine.CASE_ROOM, cases),
-            (engine.TRACE_BASE, self.trace),
-            (engine.TRACE_ROOM, trace),
-            (engine.ROOT, nodes[-1]),
+            (layout.FREE_FRAME, frames),
+            (layout.FREE_CASE, running),
+            (layout.EVENT_BASE, events),
+            (layout.EVENT_ROOM, 2 * room),
+            (layout.AGENDA_BASE, agenda),
+            (layout.AGENDA_ROOM, room),
+            (layout.CASE_BASE, self.kept),
+            (layout.CASE_ROOM, cases),
+            (layout.TRACE_BASE, self.trace),
+            (layout.TRACE_ROOM, trace),
+            (layout.ROOT, nodes[-1]),
         ):
             self.m[place] = value
 
@@ -163,9 +164,9 @@ class Memory:
         disciplines = self.encoded.disciplines()
         for pool, servers in enumerate(self.encoded.servers.tolist()):
             shifts = self.encoded.catalogue.shifts[pool]
-            base = len(self.whole) + engine.POOL_FIELDS + shifts.size
+            base = len(self.whole) + layout.POOL_FIELDS + shifts.size
             whole = [servers, 0, int(disciplines[pool]), 0, len(shifts), 0, 0, base, pool]
-            real = [0.0] * engine.POOL_FIELDS + shifts.ravel().tolist()
+            real = [0.0] * layout.POOL_FIELDS + shifts.ravel().tolist()
             found.append(self._lay(whole + [0] * (shifts.size + servers), real))
         return found
 
@@ -190,7 +191,7 @@ class Memory:
             more = links[detail : detail + 1 + 2 * links[detail]] if kind == ORDER else []
             inside = [found[child] for child in links[first : first + count]]
             whole = [kind, rows[detail] if kind == ACTIVITY else 0, count, streams[index], index, *copies]
-            real = [nominal[index]] + [0.0] * (engine.CHILDREN - 1) + weights[first : first + count]
+            real = [nominal[index]] + [0.0] * (layout.CHILDREN - 1) + weights[first : first + count]
             found.append(self._lay(whole + inside + more, real if count else real[:1]))
         return found
 
@@ -215,23 +216,23 @@ def _streams(encoded: Encoded) -> list[int]:
 
 def _simulated(memory: Memory, first: int, last: int, made: Floats) -> Simulated:
     x = memory.x
-    whole = memory.m[memory.kept : memory.trace].reshape(-1, engine.KEPT)[first:last]
-    real = x[memory.kept : memory.trace].reshape(-1, engine.KEPT)[first:last]
-    done = whole[:, engine.OUTCOME] >= 0
-    span = float(made.sum()) if len(made) else float(x[engine.WINDOW_END] - x[engine.WINDOW_START])
+    whole = memory.m[memory.kept : memory.trace].reshape(-1, layout.KEPT)[first:last]
+    real = x[memory.kept : memory.trace].reshape(-1, layout.KEPT)[first:last]
+    done = whole[:, layout.OUTCOME] >= 0
+    span = float(made.sum()) if len(made) else float(x[layout.WINDOW_END] - x[layout.WINDOW_START])
     per_second = 1 / span if 0 < span < math.inf else 0.0
     return Simulated(
-        real[done, engine.CYCLE],
-        real[done, engine.WAITED],
-        real[done, engine.SPENT],
-        whole[done, engine.OUTCOME],
+        real[done, layout.CYCLE],
+        real[done, layout.WAITED],
+        real[done, layout.SPENT],
+        whole[done, layout.OUTCOME],
         made,
         span,
-        np.array([x[pool + engine.BUSY_TIME] for pool in memory.pools]),
-        float(x[engine.CPU_TIME] * per_second),
-        float(x[engine.MEMORY_TIME] * per_second),
-        float(x[engine.CPU_PEAK]),
-        float(x[engine.MEMORY_PEAK]),
+        np.array([x[pool + layout.BUSY_TIME] for pool in memory.pools]),
+        float(x[layout.CPU_TIME] * per_second),
+        float(x[layout.MEMORY_TIME] * per_second),
+        float(x[layout.CPU_PEAK]),
+        float(x[layout.MEMORY_PEAK]),
         _tries(memory),
     )
 
@@ -240,10 +241,10 @@ def _tries(memory: Memory) -> tuple[Try, ...]:
     catalogue = memory.encoded.catalogue
     names, pools = list(catalogue.activities), catalogue.pool_names
     words = {1: "done", 0: "failed", -1: "broken off"}
-    count = int(memory.m[engine.TRACED])
-    stop = memory.trace + count * engine.TRACE_FIELDS
-    whole = memory.m[memory.trace : stop].reshape(count, engine.TRACE_FIELDS).tolist()
-    real = memory.x[memory.trace : stop].reshape(count, engine.TRACE_FIELDS).tolist()
+    count = int(memory.m[layout.TRACED])
+    stop = memory.trace + count * layout.TRACE_FIELDS
+    whole = memory.m[memory.trace : stop].reshape(count, layout.TRACE_FIELDS).tolist()
+    real = memory.x[memory.trace : stop].reshape(count, layout.TRACE_FIELDS).tolist()
     return tuple(
         Try(case, names[activity], ready, start, end, pools[pool] if pool >= 0 else None, server, words[outcome])
         for (case, activity, *_, pool, server, outcome), (_, _, ready, start, end, *_) in zip(whole, real, strict=True)

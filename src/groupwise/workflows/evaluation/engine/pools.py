@@ -1,0 +1,222 @@
+"""Tries at the servers of their pools: waiting, being served, leaving."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from groupwise.workflows.evaluation.compiled import inner
+from groupwise.workflows.evaluation.encoding import WEEK, Floats, Ints
+from groupwise.workflows.evaluation.engine.chance import duration, uniform
+from groupwise.workflows.evaluation.engine.frames import kept_case
+from groupwise.workflows.evaluation.engine.heap import expect, sift_down, sift_up
+from groupwise.workflows.evaluation.engine.layout import (
+    BUSY_TIME,
+    CASE,
+    CASE_FIELDS,
+    CASE_START,
+    CLOCK,
+    COST,
+    CPU,
+    CPU_NOW,
+    CPU_PEAK,
+    CPU_TIME,
+    DETAIL,
+    DISCIPLINE,
+    DUE,
+    END,
+    FAILURE,
+    FREE,
+    FULL,
+    INDEX,
+    KEY,
+    MARK,
+    MEAN,
+    MEMORY,
+    MEMORY_NOW,
+    MEMORY_PEAK,
+    MEMORY_TIME,
+    NODE,
+    NOMINAL,
+    NUMBER,
+    OPEN,
+    OPENING,
+    POOL_FIELDS,
+    POOL_NUMBER,
+    PRIORITY,
+    QUEUE_BASE,
+    QUEUE_ROOM,
+    QUEUED,
+    READY,
+    ROW_DISTRIBUTION,
+    ROW_NUMBER,
+    ROW_POOL,
+    SERVED,
+    SERVER,
+    SERVER_BASE,
+    SHIFTS,
+    SPENT,
+    STAMP,
+    START,
+    STATE,
+    STD,
+    STREAM,
+    TIMEOUT,
+    TRACE_BASE,
+    TRACE_FIELDS,
+    TRACE_ROOM,
+    TRACED,
+    WAITED,
+    WAITING,
+    WINDOW_END,
+    WINDOW_START,
+    WORK,
+)
+
+
+@inner
+def enqueue(m: Ints, x: Floats, frame: int) -> None:
+    """A try wants to start: at once if it needs nobody, otherwise in the queue of its pool."""
+    row = m[m[frame + NODE] + DETAIL]
+    x[frame + READY] = x[CLOCK]
+    pool = m[row + ROW_POOL]
+    if pool < 0:
+        serve(m, x, frame)
+        return
+    discipline = m[pool + DISCIPLINE]
+    key = x[CLOCK]
+    if discipline == 1:
+        key = -x[row + PRIORITY]
+    elif discipline == 2:
+        key = x[row + MEAN]
+    elif discipline == 3:
+        key = x[m[frame + CASE] + CASE_START] + x[row + DUE]
+    if m[pool + WAITING] >= m[pool + QUEUE_ROOM]:
+        m[FULL] = 1
+        return
+    sift_up(m, x, m[pool + QUEUE_BASE], m[pool + WAITING], key, 0, frame)
+    m[pool + WAITING] += 1
+    m[frame + STATE] = QUEUED
+    dispatch(m, x, pool)
+
+
+@inner
+def dispatch(m: Ints, x: Floats, pool: int) -> None:
+    """Free servers of a pool take those waiting, if it is at work; otherwise when it opens."""
+    while m[pool + FREE] > 0 and m[pool + WAITING] > 0:
+        first = m[pool + QUEUE_BASE]
+        frame, stamp = m[first + 1], m[first + 2]
+        if m[frame + STAMP] == stamp:
+            opens = next_open(m, x, pool, x[CLOCK])
+            if opens > x[CLOCK]:
+                if not m[pool + OPENING]:
+                    m[pool + OPENING] = 1
+                    expect(m, x, opens, OPEN, pool)
+                return
+        m[pool + WAITING] -= 1
+        sift_down(m, x, first, m[pool + WAITING])
+        if m[frame + STAMP] == stamp:
+            m[pool + FREE] -= 1
+            server = m[pool + SERVER_BASE]
+            while m[server]:
+                server += 1
+            m[server] = 1
+            m[frame + SERVER] = server
+            serve(m, x, frame)
+
+
+@inner
+def next_open(m: Ints, x: Floats, pool: int, now: float) -> float:
+    """`now` if the pool is at work, otherwise when it next is."""
+    if m[pool + SHIFTS] == 0:
+        return now
+    week = math.floor(now / WEEK) * WEEK
+    first = pool + POOL_FIELDS
+    for shift in range(first, first + 2 * m[pool + SHIFTS], 2):
+        if now - week < x[shift + 1]:
+            return float(max(now, week + x[shift]))
+    return float(week + WEEK + x[first])
+
+
+@inner
+def worked(m: Ints, x: Floats, pool: int, now: float, work: float) -> float:
+    """When `work` seconds begun now are done: what is not done by the end of a shift is gone on with in the next."""
+    if pool < 0 or m[pool + SHIFTS] == 0:
+        return now + work
+    first = pool + POOL_FIELDS
+    while True:
+        now = next_open(m, x, pool, now)
+        week = math.floor(now / WEEK) * WEEK
+        shift = first
+        while now - week >= x[shift + 1]:
+            shift += 2
+        left = week + x[shift + 1] - now
+        if work <= left:
+            return now + work
+        work -= left
+        now = week + x[shift + 1]
+
+
+@inner
+def serve(m: Ints, x: Floats, frame: int) -> None:
+    """A try starts."""
+    node, case, now = m[frame + NODE], m[frame + CASE], x[CLOCK]
+    row, kept = m[node + DETAIL], kept_case(m, case)
+    x[kept + WAITED] += now - x[frame + READY]
+    x[kept + SPENT] += x[row + COST]
+    count = case + CASE_FIELDS + m[node + INDEX]
+    m[count] += 1
+    key, stream = np.uint64(m[case + KEY]), np.uint64(m[node + STREAM])
+    work = duration(m[row + ROW_DISTRIBUTION], x[row + NOMINAL], x[row + STD], key, stream, m[count])
+    failed = x[row + FAILURE] > 0 and uniform(key, stream, m[count], 5) < x[row + FAILURE]
+    if work > x[row + TIMEOUT]:
+        work, failed = x[row + TIMEOUT], True
+    m[frame + MARK] = 1 if failed else 0
+    m[frame + STATE] = SERVED
+    x[frame + START], x[frame + WORK] = now, work
+    x[CPU_NOW] += x[row + CPU]
+    x[MEMORY_NOW] += x[row + MEMORY]
+    x[CPU_PEAK] = max(x[CPU_PEAK], x[CPU_NOW])
+    x[MEMORY_PEAK] = max(x[MEMORY_PEAK], x[MEMORY_NOW])
+    expect(m, x, worked(m, x, m[row + ROW_POOL], now, work), END, frame)
+
+
+@inner
+def leave(m: Ints, x: Floats, frame: int, outcome: int) -> None:
+    """A try is over (1 well, 0 failed) or broken off (−1): its server is free, and what it took is counted."""
+    row = m[m[frame + NODE] + DETAIL]
+    now, pool, start = x[CLOCK], m[row + ROW_POOL], x[frame + START]
+    shown = min(now, x[WINDOW_END]) - max(start, x[WINDOW_START])
+    if shown > 0:
+        spent = shown / (now - start) * min(x[frame + WORK], now - start)
+        x[CPU_TIME] += x[row + CPU] * spent
+        x[MEMORY_TIME] += x[row + MEMORY] * spent
+        if pool >= 0:
+            x[pool + BUSY_TIME] += spent
+    x[CPU_NOW] -= x[row + CPU]
+    x[MEMORY_NOW] -= x[row + MEMORY]
+    note(m, x, frame, outcome)
+    if pool >= 0:
+        m[pool + FREE] += 1
+        m[m[frame + SERVER]] = 0
+        if outcome < 0:  # those waiting are taken when the agenda is done
+            expect(m, x, now, OPEN, pool)
+    m[frame + SERVER] = -1
+    m[frame + STATE] = 0
+
+
+@inner
+def note(m: Ints, x: Floats, frame: int, outcome: int) -> None:
+    """Write a try into the trace, while there is room."""
+    if m[TRACED] >= m[TRACE_ROOM]:
+        return
+    row = m[m[frame + NODE] + DETAIL]
+    pool = m[row + ROW_POOL]
+    line = m[TRACE_BASE] + m[TRACED] * TRACE_FIELDS
+    m[TRACED] += 1
+    m[line], m[line + 1] = m[m[frame + CASE] + NUMBER], m[row + ROW_NUMBER]
+    x[line + 2], x[line + 3], x[line + 4] = x[frame + READY], x[frame + START], x[CLOCK]
+    m[line + 5] = m[pool + POOL_NUMBER] if pool >= 0 else -1
+    m[line + 6] = m[frame + SERVER] - m[pool + SERVER_BASE] if pool >= 0 else -1
+    m[line + 7] = outcome

@@ -1,0 +1,158 @@
+"""Gamma distributions from a table: the last and the first of several, and what a limit cuts off."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from groupwise.workflows.evaluation.compiled import inner
+from groupwise.workflows.evaluation.encoding import Floats
+
+POINTS, FEWER = 32, 24
+STEADY = 1e-4
+SHAPES, LOWEST_SHAPE, PER_OCTAVE, PLACES = 48, -3.0, 4.0, 512
+
+
+def gamma_table() -> Floats:
+    """The gamma distribution function of mean 1 for shapes 2^−3 to 2^8.75, at t/(1 + t) evenly from 0 to 1."""
+    shape = 2.0 ** (LOWEST_SHAPE + np.arange(SHAPES)[:, None] / PER_OCTAVE)
+    y = np.arange(PLACES) / PLACES
+    x = y / (1 - y) * shape
+    with np.errstate(divide="ignore"):
+        gammas = np.array([math.lgamma(k + 1) for k in shape[:, 0]])[:, None]
+        term = np.exp(shape * np.log(x) - x - gammas)
+    total = term.copy()
+    for number in range(1, 900):
+        term = term * x / (shape + number)
+        total += term
+    total[x > shape + 12 * np.sqrt(shape) + 40] = 1.0
+    whole: Floats = np.minimum(np.column_stack([total, np.ones(SHAPES)]), 1.0)
+    return whole
+
+
+@inner
+def row_of(mean: float, var: float) -> float:
+    """Where in the table the gamma distribution of this mean and variance is; −1 for a fixed value."""
+    if mean <= 0 or var <= STEADY * mean * mean:
+        return -1.0
+    row = (math.log2(mean * mean / var) - LOWEST_SHAPE) * PER_OCTAVE
+    return min(max(row, 0.0), SHAPES - 1.001)
+
+
+@inner
+def below(table: Floats, row: float, t: float) -> float:
+    """The probability of at most `t` times the mean."""
+    place = t / (1 + t) * PLACES
+    r, p = int(row), int(place)
+    dr, dp = row - r, place - p
+    low = table[r, p] + dp * (table[r, p + 1] - table[r, p])
+    high = table[r + 1, p] + dp * (table[r + 1, p + 1] - table[r + 1, p])
+    return float(low + dr * (high - low))
+
+
+@inner
+def phi(z: float) -> float:
+    return 0.5 * math.erfc(-z * 0.7071067811865476)
+
+
+@inner
+def distribution(table: Floats, mean: float, var: float, x: float) -> float:
+    """The probability of at most x, of a gamma distribution or a fixed value."""
+    row = row_of(mean, var)
+    if row < 0:
+        return 1.0 if x >= mean else 0.0
+    return below(table, row, x / mean) if x > 0 else 0.0
+
+
+@inner
+def simpson(point: int, points: int) -> float:
+    """The weight of a point in Simpson's rule, in steps."""
+    if point == 0 or point == points:
+        return 1 / 3
+    return 4 / 3 if point % 2 else 2 / 3
+
+
+@inner
+def latest(table: Floats, means: Floats, variances: Floats, count: int, shared: float) -> tuple[float, float]:
+    """Mean and variance of the last of several, which have a part of their variance in common.
+
+    What is in `variances` is lost.
+    """
+    top, floor, longest = 0.0, 0.0, 0.0
+    for i in range(count):
+        own = max(variances[i] - shared, 0.0)
+        variances[i] = row_of(means[i], own)
+        longest = max(longest, means[i])
+        if variances[i] < 0:
+            floor = max(floor, means[i])
+        else:
+            top = max(top, means[i] + 7 * math.sqrt(own))
+    if top <= floor:
+        return longest, shared
+    step = (top - floor) / POINTS
+    first = second = 0.0
+    for point in range(POINTS + 1):
+        x = floor + point * step
+        product = 1.0
+        for i in range(count):
+            if variances[i] >= 0:
+                product *= below(table, variances[i], x / means[i])
+        left = simpson(point, POINTS) * step * (1 - product)
+        first += left
+        second += 2 * x * left
+    first += floor
+    second += floor * floor
+    return max(first, longest), max(second - first * first, 0.0) + shared
+
+
+@inner
+def earliest(
+    table: Floats, mean: float, var: float, goes_on: float, least: int, most: int, enough: int
+) -> tuple[float, float, float]:
+    """Mean and second moment of the time until `enough` of some copies ended well, or all ended; and how likely."""
+    row, top = row_of(mean, var), mean + 8 * math.sqrt(var)
+    first = second = well = 0.0
+    for copies in range(least, most + 1):
+        well += at_least(copies, enough, goes_on) / (most - least + 1)
+    if row < 0:
+        return mean, mean * mean, well
+    step = top / FEWER
+    for point in range(FEWER):
+        f = below(table, row, point * step / mean)
+        still = 0.0
+        for copies in range(least, most + 1):
+            still += 1 - at_least(copies, enough, goes_on * f)
+            if goes_on < 1:
+                still -= f**copies * (1 - at_least(copies, enough, goes_on))
+        left = simpson(point, FEWER) * step * still / (most - least + 1)
+        first += left
+        second += 2 * point * step * left
+    return first, second, well
+
+
+@inner
+def at_least(copies: int, enough: int, p: float) -> float:
+    """The probability that at least `enough` of `copies` happen, each with probability p."""
+    if p >= 1:
+        return 1.0
+    term, missing = 1.0, 0.0
+    for _ in range(copies):
+        term *= 1 - p
+    for k in range(enough):
+        missing += term
+        term *= (copies - k) / (k + 1) * p / (1 - p)
+    return max(1 - missing, 0.0)
+
+
+@inner
+def cut_short(table: Floats, mean: float, var: float, limit: float) -> tuple[float, float]:
+    """Mean and second moment of min(U, T), U evenly between 0 and `limit`."""
+    step = limit / 16
+    first = second = 0.0
+    for point in range(16):
+        x = (point + 0.5) * step
+        still = (1 - x / limit) * (1 - distribution(table, mean, var, x))
+        first += still * step
+        second += 2 * x * still * step
+    return first, second
