@@ -1,4 +1,4 @@
-"""One loop and one learner train a control policy and a language model; neither knows which it has."""
+"""One loop and one learner train a control policy, a language model and a graph policy; neither knows which it has."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ import torch
 from groupwise.config import TrainingConfig
 from groupwise.control import product as control
 from groupwise.training.folder import create_run
-from groupwise.training.session import Build, execute
+from groupwise.training.session import Build, Parts, execute
 from groupwise.types import Event, Reward, Task, Trajectory
+from groupwise.workflows.designer import product as designer
+from groupwise.workflows.designer.worlds import random_requirements
 
 Configure = Callable[..., TrainingConfig]
 Numbers = Callable[[Path], dict[str, Any]]
@@ -31,6 +33,12 @@ LANGUAGE = {
     "learning_rate": 5e-3, "lr_scheduler_type": "constant", "warmup_ratio": 0.0, "num_epochs": 2,
     "num_episodes": 25, "eval_steps": 25, "save_steps": 100,
 }  # fmt: skip
+DESIGNER = {
+    "product": "designer", "estimator": "outcome", "advantage_scale": "group_std", "num_generations": 16,
+    "loss_type": "grpo", "learning_rate": 3e-3, "lr_scheduler_type": "constant", "warmup_ratio": 0.0,
+    "num_episodes": 30, "eval_steps": 30, "eval_episodes": 1, "save_steps": 100, "epsilon_greedy": 0.0,
+    "exploration_share": 0.0,
+}  # fmt: skip
 SEEDS = (0, 1, 2)
 
 
@@ -39,6 +47,11 @@ def held_out(build: Build, cfg: TrainingConfig) -> tuple[float, float]:
     events = execute(create_run(cfg), build)
     rewards = [e.data["metrics"]["eval/reward_mean"] for e in events if e.type == "eval"]
     return rewards[0], rewards[-1]
+
+
+def design(cfg: TrainingConfig) -> Parts:
+    """A designer of one workflow of six activities."""
+    return designer.build(cfg, {"six": random_requirements(4, 6)})
 
 
 def shuffled(reward: Reward) -> Reward:
@@ -55,7 +68,7 @@ def shuffled(reward: Reward) -> Reward:
     return placebo
 
 
-def test_one_loop_trains_a_control_policy_and_a_language_model(
+def test_one_loop_trains_a_control_policy_a_language_model_and_a_graph_policy(
     small_config: Configure, tiny_language: ModuleType
 ) -> None:
     for seed in SEEDS:
@@ -64,6 +77,8 @@ def test_one_loop_trains_a_control_policy_and_a_language_model(
         before, after = held_out(tiny_language.build, small_config(**LANGUAGE, seed=seed))
         assert before < 0.1
         assert after > 0.6, f"the language model of seed {seed} went from {before} to {after}"
+        before, after = held_out(design, small_config(**DESIGNER, seed=seed))
+        assert after > before + 0.04, f"the designer of seed {seed} went from {before} to {after}"
 
 
 def test_the_language_model_learns_next_to_nothing_from_rewards_shuffled_inside_each_group(

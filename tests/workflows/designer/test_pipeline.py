@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.config.sections import GenerationSettings, ScoringSettings, TrainingSettings
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, ContractError
 from groupwise.training.drawing import Drawn
 from groupwise.workflows.designer.improving import LearningPolicy
 from groupwise.workflows.designer.monitoring import GenerationMetrics
@@ -22,6 +26,7 @@ from groupwise.workflows.requirements import Requirements, parse_requirements
 from groupwise.workflows.rules import broken_rules
 from groupwise.workflows.soundness import check_design
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 ENDLESS = TrainingSettings(early_stopping=False)
 SMALL = GenerationSettings(batch_size=8)
 
@@ -193,3 +198,25 @@ def test_a_design_drawn_twice_counts_twice_and_is_judged_once() -> None:
     assert len(set(designs)) < len(designs)
     known = {result.candidate.design: result.total for result in metrics.results}
     assert group.totals().tolist() == [known[design] for design in designs]
+
+
+# watching
+
+
+def test_the_monitoring_example_runs_and_tells_of_every_generation(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sys.argv", ["workflow_monitoring.py", "--generations", "2"])
+    with caplog.at_level(logging.INFO):
+        runpy.run_path(str(EXAMPLES / "workflow_monitoring.py"), run_name="__main__")
+    told = [record.message for record in caplog.records if record.name == "designer"]
+    assert len(told) == 3
+    assert all(message.startswith("Generation metrics: 32 judged, best 0.") for message in told[:2])
+    assert all("policy loss" in message for message in told[:2])
+
+
+def test_nothing_is_recorded_before_a_generation_started(requirements: Requirements) -> None:
+    call = Designer(fresh_policy(), settings=SMALL).begin(requirements)
+    result = call.evaluator.evaluate(call.generate()[0])
+    with pytest.raises(ContractError, match="started"):
+        GenerationMetrics().record(result)

@@ -17,8 +17,6 @@ from groupwise.workflows.designer.telling import Account, Row, few, in_time, lin
 from groupwise.workflows.pictures.svg import svg
 from groupwise.workflows.scoring import Part, Score
 
-FITS = 1024
-"""Pixels across a page."""
 SMALLEST = 0.55
 """How much smaller than drawn a picture can still be read."""
 
@@ -81,9 +79,8 @@ def drawing(design: Design) -> str:
     text = svg(design)
     text = text[text.index("<svg") :]
     width = float(text.split('viewBox="0 0 ', 1)[1].split(" ", 1)[0])
-    limit = "100%" if width <= FITS / SMALLEST else f"{SMALLEST * width:.0f}px"
     text = text.replace('<rect class="paper"', '<rect fill="none"', 1)
-    style = f'style="width:{width:.0f}px;max-width:{limit}"'
+    style = f'style="width:{width:.0f}px;max-width:100%;min-width:{SMALLEST * width:.0f}px"'
     return f"<div class=scroll>{text.replace('<svg', f'<svg {style}', 1)}</div>"
 
 
