@@ -1,0 +1,74 @@
+"""Better schedules than HEFT's within a number of evaluations; one evaluation is one schedule worked out.
+
+The first is HEFT itself, so what is found is never worse. The second is the policy's mean, then come samples of the
+policy, and then the best so far with some of its corrections drawn anew, kept where that is not worse: how many, and by
+how much, is drawn anew each time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from groupwise.errors import ConfigError
+from groupwise.workflows.evaluation.encoding import Floats
+from groupwise.workflows.evaluation.schedule import Schedule, Work
+from groupwise.workflows.scheduling.decoder import makespans, schedule
+from groupwise.workflows.scheduling.features import Case, case_of
+from groupwise.workflows.scheduling.policy import RankPolicy
+
+SAMPLED = 0.25
+"""The share of the evaluations that are samples of the policy; the rest refine the best."""
+LEAST_STEP, MOST_STEP = 0.5, 2.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best correction [tasks] and how long its schedule takes."""
+
+    correction: Floats
+    makespan: float
+
+
+def search(case: Case, policy: RankPolicy, evaluations: int, seed: int, sampled: float = SAMPLED) -> Found:
+    rng = np.random.default_rng(seed)
+    size = case.problem.size
+    best = Found(np.zeros(size), case.heft)
+    if evaluations == 1 or size < 2:
+        return best
+    mean, spread = policy.see(case)
+    samples = min(max(math.ceil(evaluations * sampled) - 2, 0), evaluations - 2)
+    best = _better(case, best, mean + spread * np.vstack([np.zeros(size), rng.standard_normal((samples, size))]))
+    for _ in range(evaluations - 2 - samples):
+        best = _better(case, best, best.correction[None] + _step(spread, rng))
+    return best
+
+
+def _better(case: Case, best: Found, corrections: Floats) -> Found:
+    """The best of some corrections [B, tasks] if it is not worse than the best so far."""
+    found = makespans(case.problem, case.problem.ranks * np.exp(corrections))
+    first = int(found.argmin())
+    return Found(corrections[first], float(found[first])) if found[first] <= best.makespan else best
+
+
+def _step(spread: Floats, rng: np.random.Generator) -> Floats:
+    """A change [1, tasks] of some corrections, from one to all of them."""
+    size = len(spread)
+    chosen = rng.random(size) < size ** -rng.random()
+    chosen[rng.integers(size)] = True
+    step: Floats = chosen * spread * rng.standard_normal(size) * math.exp(rng.uniform(*np.log([LEAST_STEP, MOST_STEP])))
+    return step[None]
+
+
+def improve(work: Work, *, evaluations: int = 1000, seed: int = 0, policy: RankPolicy | None = None) -> Schedule:
+    """A schedule of the work that is never longer than HEFT's, the best of so many that are worked out.
+
+    `policy` is the one that comes with Groupwise unless given: a run's `product.build(cfg).policy`, trained.
+    """
+    if evaluations < 1:
+        raise ConfigError(f"evaluations = {evaluations} must be at least 1", hint="1 is HEFT itself.")
+    case = case_of(work)
+    found = search(case, policy or RankPolicy(), evaluations, seed)
+    return schedule(case.problem, case.problem.ranks * np.exp(found.correction))
