@@ -1,6 +1,6 @@
 """Who corrects HEFT's order: for every task a Gaussian over the logarithm of what its upward rank is multiplied by.
 
-A fresh policy corrects nothing on average and everything by 10 %: HEFT with noise. What it learns is where HEFT's order
+A fresh policy corrects nothing on average and everything by 20 %: HEFT with noise. What it learns is where HEFT's order
 is wrong, and where trying something else is worth it.
 """
 
@@ -18,7 +18,7 @@ from groupwise.types import Evaluation, Tensors
 from groupwise.workflows.evaluation.encoding import Floats
 from groupwise.workflows.scheduling.features import NAMES, Case
 
-FIRST_SPREAD, LEAST_SPREAD, MOST_SPREAD = 0.1, 0.01, 0.5
+FIRST_SPREAD, LEAST_SPREAD, MOST_SPREAD = 0.2, 0.02, 1.0
 MEAN_SCALE = 0.3
 
 

@@ -10,6 +10,7 @@ be learned from; `speeds`, the machines of the instances.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -33,7 +34,8 @@ from groupwise.workflows.scheduling.search import search
 from groupwise.workflows.scheduling.worlds import random_work, varied
 
 BEYOND_EVALUATION = 2**32
-OPTIONS = ("leave_out", "speeds")
+BEST_OF = 8
+OPTIONS = ("best_of", "leave_out", "speeds")
 
 
 def build(cfg: TrainingConfig, works: Sequence[Work] | None = None, reward: Reward | None = None) -> Parts:
@@ -43,7 +45,7 @@ def build(cfg: TrainingConfig, works: Sequence[Work] | None = None, reward: Rewa
         cfg,
         tasks=NumberedTasks(_tasks(works_of(cfg) if works is None else works, cfg.run.seed)),
         rollout=Schedules(policy, cfg.rollout.num_generations, cfg.run.seed),
-        reward=reward or MakespanReward(),
+        reward=reward or MakespanReward(best_of(cfg)),
         collate=rows_of_tasks,
     )
     return Parts(policy, source, held_out(cfg))
@@ -74,6 +76,10 @@ def works_of(cfg: TrainingConfig) -> list[Work]:
     speeds = cast(Sequence[float], options.get("speeds", SPEEDS))
     found = read_instances(Path(cfg.task.environment), speeds)
     return [work for name, work in found.items() if application_of(name) != options.get("leave_out")]
+
+
+def best_of(cfg: TrainingConfig) -> int:
+    return int(cast(int, cfg.task.options.get("best_of", BEST_OF)))
 
 
 def _tasks(works: Sequence[Work], seed: int) -> Callable[[int], Task]:
@@ -133,13 +139,37 @@ class Schedules:
 
 
 class MakespanReward:
-    """HEFT's makespan over the attempt's: above 1 where the correction was worth it."""
+    """HEFT's makespan over the attempt's, as it counts for the best of `best_of` attempts.
+
+    Who searches keeps the best of several schedules, and a policy paid by the mean learns to try nothing.
+    """
+
+    def __init__(self, best_of: int) -> None:
+        self.best_of = best_of
 
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> list[Score | Failed]:
         case: Case = task.payload
         corrections = np.stack([trajectory.actions for trajectory in group]).astype(np.float64)
-        found = makespans(case.problem, case.problem.ranks * np.exp(corrections))
-        return [Score(ratio, {"heft_ratio": ratio}) for ratio in _faster(case.heft, found).tolist()]
+        faster = _faster(case.heft, makespans(case.problem, case.problem.ranks * np.exp(corrections)))
+        counts = best_with_each(faster, min(self.best_of, len(group)))
+        return [Score(c, {"heft_ratio": f}) for c, f in zip(counts.tolist(), faster.tolist(), strict=True)]
+
+
+def best_with_each(rewards: np.ndarray, size: int) -> np.ndarray:
+    """For each of n rewards the mean best of all choices of `size` that it is among (Walder and Karkhanis 2025).
+
+    The policy gradient with these in place of the rewards is that of the expected best of `size`; 1 is the rewards
+    themselves. With r rewards below, it is the best of comb(r, size − 1) choices, and one with j below of
+    comb(j − 1, size − 2) others.
+    """
+    count, order = len(rewards), np.argsort(rewards, kind="stable")
+    ways = np.zeros((count, count))
+    for rank in range(count):
+        ways[rank, rank] = math.comb(rank, size - 1)
+        ways[rank, rank + 1 :] = [math.comb(j - 1, size - 2) if size > 1 else 0 for j in range(rank + 1, count)]
+    found = np.empty(count)
+    found[order] = ways @ rewards[order] / math.comb(count - 1, size - 1)
+    return found
 
 
 def _faster(heft: float, found: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from groupwise.errors import ConfigError
 from groupwise.workflows.evaluation.encoding import Floats
@@ -19,8 +20,10 @@ from groupwise.workflows.scheduling.decoder import makespans, schedule
 from groupwise.workflows.scheduling.features import Case, case_of
 from groupwise.workflows.scheduling.policy import RankPolicy
 
-SAMPLED = 0.25
+SAMPLED = 0.5
 """The share of the evaluations that are samples of the policy; the rest refine the best."""
+BOLDNESS = 2.0
+"""What the policy's spreads are multiplied by, times a factor between the following two that is drawn each time."""
 LEAST_STEP, MOST_STEP = 0.5, 2.0
 
 
@@ -32,17 +35,19 @@ class Found:
     makespan: float
 
 
-def search(case: Case, policy: RankPolicy, evaluations: int, seed: int, sampled: float = SAMPLED) -> Found:
+def search(case: Case, policy: RankPolicy, evaluations: int, seed: int, boldness: float = BOLDNESS) -> Found:
     rng = np.random.default_rng(seed)
     size = case.problem.size
     best = Found(np.zeros(size), case.heft)
     if evaluations == 1 or size < 2:
         return best
     mean, spread = policy.see(case)
-    samples = min(max(math.ceil(evaluations * sampled) - 2, 0), evaluations - 2)
-    best = _better(case, best, mean + spread * np.vstack([np.zeros(size), rng.standard_normal((samples, size))]))
+    spread = spread * boldness
+    samples = max(round(evaluations * SAMPLED) - 2, 0)
+    noise = np.stack([np.zeros(size), *(_noise(size, rng) for _ in range(samples))])
+    best = _better(case, best, mean + spread * noise)
     for _ in range(evaluations - 2 - samples):
-        best = _better(case, best, best.correction[None] + _step(spread, rng))
+        best = _better(case, best, (best.correction + spread * _noise(size, rng) * _some(size, rng))[None])
     return best
 
 
@@ -53,13 +58,17 @@ def _better(case: Case, best: Found, corrections: Floats) -> Found:
     return Found(corrections[first], float(found[first])) if found[first] <= best.makespan else best
 
 
-def _step(spread: Floats, rng: np.random.Generator) -> Floats:
-    """A change [1, tasks] of some corrections, from one to all of them."""
-    size = len(spread)
+def _noise(size: int, rng: np.random.Generator) -> Floats:
+    """Noise for all tasks, of a size that differs from time to time."""
+    noise: Floats = rng.standard_normal(size) * math.exp(rng.uniform(math.log(LEAST_STEP), math.log(MOST_STEP)))
+    return noise
+
+
+def _some(size: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Some tasks, from one to all of them, few as often as many."""
     chosen = rng.random(size) < size ** -rng.random()
     chosen[rng.integers(size)] = True
-    step: Floats = chosen * spread * rng.standard_normal(size) * math.exp(rng.uniform(*np.log([LEAST_STEP, MOST_STEP])))
-    return step[None]
+    return chosen
 
 
 def improve(work: Work, *, evaluations: int = 1000, seed: int = 0, policy: RankPolicy | None = None) -> Schedule:
