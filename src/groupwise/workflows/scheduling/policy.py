@@ -7,7 +7,6 @@ is wrong, and where trying something else is worth it.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +29,7 @@ class RankPolicy(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         self.version = 0
         self.layers = nn.Sequential(
-            _linear(len(NAMES), hidden, generator), nn.Tanh(), _linear(hidden, hidden, generator), nn.Tanh()
+            _linear(len(NAMES), hidden, generator), nn.ReLU(), _linear(hidden, hidden, generator), nn.ReLU()
         )
         self.head = nn.Linear(hidden, 2, device="meta").to_empty(device="cpu")
         nn.init.zeros_(self.head.weight)
@@ -68,9 +67,6 @@ class RankPolicy(nn.Module):
 
     def critic_parameters(self) -> list[nn.Parameter]:
         return []
-
-    def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
