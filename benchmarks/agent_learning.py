@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lm_learning import Shuffled, replace_target, run
+from lm_learning import replace_target, run
+from placebo import Shuffled
 from record import print_result
 
 from groupwise.agents import agent_product, warm_start

@@ -14,11 +14,12 @@ import argparse
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from placebo import Shuffled
 from record import print_result
 
 from groupwise.agents import product, warm_start
@@ -27,23 +28,6 @@ from groupwise.config import TrainingConfig, load_config
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute
 from groupwise.training.stopping import StopFlag
-from groupwise.types import Reward, Score, Task, Trajectory
-
-
-class Shuffled:
-    """A reward that gives the members of a group each other's scores."""
-
-    def __init__(self, reward: Reward, seed: int) -> None:
-        self.reward, self.rng = reward, np.random.default_rng(seed)
-
-    async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Any]:
-        scores = await self.reward(task, group)
-        return [_total(scores[place]) for place in self.rng.permutation(len(scores))]
-
-
-def _total(score: Any) -> Any:
-    """A score without the steps it was earned at: those are another attempt's."""
-    return replace(score, rewards=None) if isinstance(score, Score) else score
 
 
 def placebo(cfg: TrainingConfig) -> Parts:

@@ -15,6 +15,7 @@ PRODUCTS = {
     "language": "groupwise.agents.product",
     "agent": "groupwise.agents.agent_product",
     "warm-start": "groupwise.agents.warm_start",
+    "designer": "groupwise.workflows.designer.product",
 }
 
 
