@@ -1,4 +1,4 @@
-"""HEFT's way of placing tasks, compiled, fed with any priorities: the highest of the ready tasks goes where it ends first.
+"""HEFT's way of placing tasks, compiled, for any priorities: the highest of the ready tasks goes where it ends first.
 
 With the upward ranks as priorities this is `evaluation.schedule.heft` to the last bit; with others it still keeps every
 order, because only tasks whose predecessors are placed are looked at.

@@ -1,4 +1,4 @@
-"""What the policy knows of every task: numbers without units, so that seconds and hours, and 10 and 500 tasks, look alike.
+"""What the policy knows of a task: numbers without units, so that seconds and hours, 10 and 500 tasks, look alike.
 
 A change of `NAMES`, or of what one of them means, makes trained weights worthless: say so by `VERSION`.
 """

@@ -1,4 +1,4 @@
-"""The scheduling product: a policy that corrects HEFT's order, and groups of schedules of one graph on one set of machines.
+"""The scheduling product: a policy that corrects HEFT's order, and groups of schedules of one graph on given machines.
 
     [task]
     product = "scheduling"

@@ -19,6 +19,7 @@ from groupwise.workflows.evaluation.schedule import Schedule, Work
 from groupwise.workflows.scheduling.decoder import makespans, schedule
 from groupwise.workflows.scheduling.features import Case, case_of
 from groupwise.workflows.scheduling.policy import RankPolicy
+from groupwise.workflows.scheduling.shipped import load_policy
 
 SAMPLED = 0.5
 """The share of the evaluations that are samples of the policy; the rest refine the best."""
@@ -79,5 +80,5 @@ def improve(work: Work, *, evaluations: int = 1000, seed: int = 0, policy: RankP
     if evaluations < 1:
         raise ConfigError(f"evaluations = {evaluations} must be at least 1", hint="1 is HEFT itself.")
     case = case_of(work)
-    found = search(case, policy or RankPolicy(), evaluations, seed)
+    found = search(case, policy or load_policy(), evaluations, seed)
     return schedule(case.problem, case.problem.ranks * np.exp(found.correction))
