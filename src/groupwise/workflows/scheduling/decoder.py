@@ -54,7 +54,7 @@ def problem_of(work: Work) -> Problem:
         work,
         np.array(upward_ranks(work)),
         place,
-        np.array(work.durations, np.float64).reshape(count, -1),
+        np.array(work.durations, np.float64).reshape(count, -1 if count else 0),
         alone,
         first_before,
         before,

@@ -5,7 +5,7 @@
     environment = "random"        # or a folder of WfCommons instances, to learn from these too
 
 What an attempt earns is HEFT's makespan over its own. `task.options`: `leave_out`, an application of that folder not to
-be learned from; `speeds`, the machines of the instances.
+be learned from; `speeds`, the machines of the instances; `best_of`, how many attempts the best counts of (1: the mean).
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from groupwise.workflows.scheduling.search import search
 from groupwise.workflows.scheduling.worlds import random_work, varied
 
 BEYOND_EVALUATION = 2**32
-BEST_OF = 8
 OPTIONS = ("best_of", "leave_out", "speeds")
 
 
@@ -54,6 +53,7 @@ def build(cfg: TrainingConfig, works: Sequence[Work] | None = None, reward: Rewa
 def check(cfg: TrainingConfig) -> None:
     """Refuse settings that no scheduling run can be made of, before a run folder exists."""
     works_of(cfg)
+    best_of(cfg)
     if cfg.advantage.estimator != "outcome":
         raise ConfigError(
             f"advantage.estimator = {cfg.advantage.estimator!r} looks at single steps, and a schedule is judged whole",
@@ -79,7 +79,16 @@ def works_of(cfg: TrainingConfig) -> list[Work]:
 
 
 def best_of(cfg: TrainingConfig) -> int:
-    return int(cast(int, cfg.task.options.get("best_of", BEST_OF)))
+    """Of how many attempts the best counts; a quarter of the group unless told."""
+    size = cfg.rollout.num_generations
+    found = cfg.task.options.get("best_of", max(1, size // 4))
+    if not isinstance(found, int) or not 1 <= found < max(size, 2):
+        raise ConfigError(
+            f"task.options.best_of = {found!r} must be at least 1 and less than rollout.num_generations = {size}, "
+            "or all attempts would count alike",
+            field="task.options",
+        )
+    return found
 
 
 def _tasks(works: Sequence[Work], seed: int) -> Callable[[int], Task]:

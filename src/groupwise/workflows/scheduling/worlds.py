@@ -50,7 +50,7 @@ def _fork_join(rng: Random, count: int) -> tuple[int, Edges]:
     edges: Edges = set()
     last, number = 0, 1
     while number + 2 < count:
-        wide = int(min(rng.integers(2, 25), count - number - 1))
+        wide = min(int(rng.integers(2, 25)), count - number - 1)
         edges |= {(last, number + n) for n in range(wide)}
         edges |= {(number + n, number + wide) for n in range(wide)}
         last, number = number + wide, number + wide + 1
