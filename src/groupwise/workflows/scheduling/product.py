@@ -25,6 +25,7 @@ from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
 from groupwise.training.source import GroupSource, NumberedTasks, Rows
 from groupwise.types import End, Failed, Group, Policy, Reward, Score, Task, Trajectory
+from groupwise.workflows.evaluation.encoding import Floats
 from groupwise.workflows.evaluation.schedule import Work
 from groupwise.workflows.scheduling.decoder import makespans
 from groupwise.workflows.scheduling.features import NAMES, Case, case_of
@@ -164,7 +165,7 @@ class MakespanReward:
         return [Score(c, {"heft_ratio": f}) for c, f in zip(counts.tolist(), faster.tolist(), strict=True)]
 
 
-def best_with_each(rewards: np.ndarray, size: int) -> np.ndarray:
+def best_with_each(rewards: Floats, size: int) -> Floats:
     """For each of n rewards the mean best of all choices of `size` that it is among (Walder and Karkhanis 2025).
 
     The policy gradient with these in place of the rewards is that of the expected best of `size`; 1 is the rewards
@@ -181,9 +182,10 @@ def best_with_each(rewards: np.ndarray, size: int) -> np.ndarray:
     return found
 
 
-def _faster(heft: float, found: np.ndarray) -> np.ndarray:
+def _faster(heft: float, found: Floats) -> Floats:
     """How many times as fast as HEFT; work that takes no time is done equally fast by all."""
-    return np.divide(heft, found, out=np.ones(len(found)), where=found > 0)
+    ratio: Floats = np.divide(heft, found, out=np.ones(len(found)), where=found > 0)
+    return ratio
 
 
 def rows_of_tasks(attempts: Attempts) -> Rows:
@@ -209,7 +211,8 @@ def held_out(cfg: TrainingConfig) -> Evaluate:
 
     def evaluate(policy: Policy) -> dict[str, float]:
         assert isinstance(policy, RankPolicy)
-        single = [case.heft / makespans(case.problem, _mean_priorities(policy, case))[0] for case in cases]
+        priorities = [(case.problem.ranks * np.exp(policy.see(case)[0]))[None] for case in cases]
+        single = [c.heft / makespans(c.problem, p)[0] for c, p in zip(cases, priorities, strict=True)]
         best = [case.heft / search(case, policy, 16, seed).makespan for seed, case in enumerate(cases)]
         return {
             "eval/reward_mean": float(np.mean(single)),
@@ -218,7 +221,3 @@ def held_out(cfg: TrainingConfig) -> Evaluate:
         }
 
     return evaluate
-
-
-def _mean_priorities(policy: RankPolicy, case: Case) -> np.ndarray:
-    return (case.problem.ranks * np.exp(policy.see(case)[0]))[None]

@@ -67,7 +67,7 @@ def _noise(size: int, rng: np.random.Generator) -> Floats:
 
 def _some(size: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Some tasks, from one to all of them, few as often as many."""
-    chosen = rng.random(size) < size ** -rng.random()
+    chosen: NDArray[np.bool_] = rng.random(size) < float(size) ** -rng.random()
     chosen[rng.integers(size)] = True
     return chosen
 
