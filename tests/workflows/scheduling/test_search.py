@@ -15,8 +15,10 @@ from groupwise.errors import ConfigError
 from groupwise.training.session import Parts, execute
 from groupwise.training.stopping import StopFlag
 from groupwise.types import Event, Task
-from groupwise.workflows.evaluation.schedule import Work, heft
+from groupwise.workflows.blocks import Activity, Design, Parallel, Sequence
+from groupwise.workflows.evaluation.schedule import Work, heft, work_of
 from groupwise.workflows.files import read_workflow
+from groupwise.workflows.requirements import parse_requirements
 from groupwise.workflows.scheduling import improve, load_policy, read_instances, work_of_document
 from groupwise.workflows.scheduling.features import NAMES, case_of
 from groupwise.workflows.scheduling.instances import application_of
@@ -204,3 +206,18 @@ def test_an_instance_becomes_work_with_its_files_handed_on(tmp_path: Path) -> No
     assert application_of("two-small-001") == "two"
     left = TrainingConfig(**SHORT).replace(environment=str(tmp_path), options={"leave_out": "two"})
     check(left)
+
+
+def test_a_design_of_one_run_can_be_improved() -> None:
+    requirements = parse_requirements(
+        {
+            "name": "night",
+            "activities": {f"a{n}": {"duration": {"mean": 1 + n % 5}, "pools": ["slow", "fast"]} for n in range(12)},
+            "pools": {"slow": {"most": 2}, "fast": {"most": 1, "speed": 2.0}},
+        }
+    )
+    design = Design(
+        "night", Parallel(tuple(Sequence((Activity(f"a{n}"), Activity(f"a{n + 1}"))) for n in range(0, 12, 2)))
+    )
+    work, _ = work_of(design, requirements, any_pool=True)
+    assert improve(work, evaluations=50).makespan <= heft(work).makespan
