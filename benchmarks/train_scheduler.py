@@ -2,7 +2,8 @@
 
     python benchmarks/train_scheduler.py -o src/groupwise/workflows/scheduling/pretrained.safetensors --json
 
-The settings are `scheduling.toml` beside the weights: made-up graphs only, one seed, two to three minutes of one core.
+The settings are `scheduling.toml` beside the weights: made-up graphs only, one seed, less than a minute of one core.
+`--set task.environment=FOLDER` learns from a folder of WfCommons instances too.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def settings(changes: Sequence[str] = ()) -> TrainingConfig:
     return load_config(Path(str(resources.files("groupwise.workflows.scheduling") / "scheduling.toml")), list(changes))
 
 
-def train(cfg: TrainingConfig, works: Sequence[Work] = (), reward: Reward | None = None) -> tuple[RankPolicy, Curve]:
+def train(
+    cfg: TrainingConfig, works: Sequence[Work] | None = None, reward: Reward | None = None
+) -> tuple[RankPolicy, Curve]:
     """The trained policy, and by steps what its mean and its best of 16 were worth on held-out work."""
     made: list[Parts] = []
 
