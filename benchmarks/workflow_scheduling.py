@@ -123,6 +123,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=150, help="steps of each training")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
+    parser.add_argument("--applications", nargs="+", help="leave only these out in turn; all unless given")
     parser.add_argument("--folder", help="keeps what is done, so that it can go on another time")
     parser.add_argument("--json", action="store_true", help="print only the JSON object")
     options = parser.parse_args()
@@ -134,7 +135,7 @@ def main() -> None:
         return
     works = {name: work for folder in options.data for name, work in read_instances(Path(folder)).items()}
     folds = []
-    for application in sorted({application_of(name) for name in works}):
+    for application in options.applications or sorted({application_of(name) for name in works}):
         for arm in dict.fromkeys(("noise", *options.arms)):
             name = f"{arm}-{application}-{options.first}-{options.seeds}-{options.steps}"
             make = partial(fold, arm, application, works, seeds, options.steps)
