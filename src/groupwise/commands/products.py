@@ -19,6 +19,7 @@ PRODUCTS = {
     "agent": "groupwise.agents.agent_product",
     "warm-start": "groupwise.agents.warm_start",
     "designer": "groupwise.workflows.designer.product",
+    "scheduling": "groupwise.workflows.scheduling.product",
 }
 
 

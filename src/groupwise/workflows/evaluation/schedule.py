@@ -83,10 +83,13 @@ def transfer(size: float, bandwidth: float) -> float:
 def upward_ranks(work: Work) -> list[float]:
     """The mean time from the beginning of each task to the end of all, the way HEFT orders them."""
     ranks = [0.0] * len(work.names)
+    followers: list[list[tuple[int, float]]] = [[] for _ in work.names]
+    for (earlier, later), hand in work.after.items():
+        followers[earlier].append((later, hand))
     for task in reversed(in_order(len(work.names), frozenset(work.after))):
         times = [time for time in work.durations[task] if math.isfinite(time)]
         mean = work.alone[task] if task in work.alone else sum(times) / len(times)
-        ranks[task] = mean + max((hand + ranks[b] for (a, b), hand in work.after.items() if a == task), default=0.0)
+        ranks[task] = mean + max((hand + ranks[later] for later, hand in followers[task]), default=0.0)
     return ranks
 
 
