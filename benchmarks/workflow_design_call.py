@@ -24,6 +24,7 @@ import torch
 from record import print_result
 
 from groupwise.config.sections import GenerationSettings, MemorySettings, TrainingSettings
+from groupwise.errors import ConfigError
 from groupwise.memory import Experience, MemorySystem
 from groupwise.workflows.designer.convergence import generations_to
 from groupwise.workflows.designer.features import features_of
@@ -44,7 +45,7 @@ def policy() -> GraphPolicy:
     """The one that ships; without one, random weights, which take as long."""
     try:
         return load_policy()
-    except Exception:
+    except ConfigError:
         torch.manual_seed(0)
         return GraphPolicy().eval()
 

@@ -216,8 +216,9 @@ def learn_from(
     weight = max(1 / (known.observations + 1), SLOWEST)
     durations = _durations(design, requirements, measured, known, weight)
     cost = known.cost
-    if measured.cost is not None and predicted.cost > 0:
-        cost = _bounded(known.cost * (measured.cost / predicted.cost) ** weight)
+    then = predict(design, requirements, replace(known, durations=durations)).cost
+    if measured.cost is not None and then > 0:
+        cost = _bounded(known.cost * (measured.cost / then) ** weight)
     correction = Correction(durations, cost, known.formulas, known.observations + 1)
     return ErrorAnalysis(mistakes, _losses(design, mistakes, entropy), correction, (correction.words(),))
 
