@@ -286,11 +286,8 @@ class _Construction:
             known[:, :, : len(TIMEOUTS), 0] = problem.scv[subjects][:, None] / 4
             known[:, :, : len(TIMEOUTS), 1] = plans.retries[:, subjects, None] / RETRIES
             plans.timeout[:, subjects] = self._ask(TIMEOUT, slots, self._about(subjects), legal, known)
-        slots, subjects = problem.of(TIMING)
-        if len(subjects):
-            legal, known = self._blank(len(subjects), len(DUES))
-            plans.due[:, subjects] = self._ask(TIMING, slots, self._about(subjects), legal, known)
         self._queues()
+        self._dues()
 
     def _queues(self) -> None:
         problem, plans = self.problem, self.plans
@@ -310,6 +307,18 @@ class _Construction:
         by_priority = np.take_along_axis(plans.discipline, np.maximum(pool, 0), 1) == DISCIPLINES.index("priority")
         legal[..., 1] = by_priority & (pool >= 0)
         plans.priority[:, subjects] = self._ask(CONSTRAINT, slots, self._about(subjects), legal, known)
+
+    def _dues(self) -> None:
+        """Due times, where a pool goes by them."""
+        problem, plans = self.problem, self.plans
+        slots, subjects = problem.of(TIMING)
+        if not len(subjects):
+            return
+        legal, known = self._blank(len(subjects), len(DUES))
+        pool = plans.pool[:, subjects]
+        by_due = np.take_along_axis(plans.discipline, np.maximum(pool, 0), 1) == DISCIPLINES.index("due")
+        legal[..., 1 : len(DUES)] = (by_due & (pool >= 0))[..., None]
+        plans.due[:, subjects] = self._ask(TIMING, slots, self._about(subjects), legal, known)
 
     def _times(self) -> tuple[Floats, Floats]:
         """Of each unit: its mean time with retries and its share of cases, and how many cases it lets pass."""

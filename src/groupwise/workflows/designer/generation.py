@@ -32,8 +32,10 @@ from groupwise.workflows.scoring import Score
 Origin: TypeAlias = Literal["likeliest", "sample", "edit", "memory"]
 GUIDED = 0.9
 """The share of a habit in the decisions of a recalled candidate."""
-FRESH = 0.1
+FRESH = 0.05
 """The share of later generations that is drawn anew instead of edited."""
+SMALL = 8
+"""Candidates of a generation of `search`."""
 WARMTH = 2.0
 """How much warmer than when it samples the policy is when it decides otherwise."""
 
@@ -235,9 +237,12 @@ def search(
     seed: int = 0,
     settings: GenerationSettings | None = None,
 ) -> Iterator[tuple[Design, Score]]:
-    """Designs with their scores in the order they were judged, `evaluations` of them (fewer if there are no more)."""
+    """Designs with their scores in the order they were judged, `evaluations` of them (fewer if there are no more).
+
+    Without settings, generations are small, because what is learned from one helps the next.
+    """
     prepared = requirements if isinstance(requirements, Prepared) else Prepared.of(requirements)
-    generations = Generations(policy, prepared, settings, seed)
+    generations = Generations(policy, prepared, settings or GenerationSettings(batch_size=SMALL), seed)
     left = evaluations
     while left > 0:
         proposed = generations.propose(min(left, generations.settings.batch_size))

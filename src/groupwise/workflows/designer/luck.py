@@ -10,7 +10,7 @@ import numpy as np
 from groupwise.workflows.designer.actions import HEADS
 from groupwise.workflows.designer.problem import Bools, Problem
 
-PATIENCE = 0.6
+PATIENCE = 0.5
 """The probability that an edit ends after another decision: most take one or two again."""
 
 

@@ -10,7 +10,7 @@ from groupwise.errors import ConfigError
 from groupwise.types import Task
 from groupwise.workflows.designer.blueprint import Drafter
 from groupwise.workflows.designer.problem import Problem
-from groupwise.workflows.designer.worlds import random_requirements
+from groupwise.workflows.designer.worlds import training_requirements
 from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.scoring import Scorer
 
@@ -63,4 +63,4 @@ class Library:
             return self.own[kind]
         if kind != WORLD:
             raise ConfigError(f"there are no requirements {kind!r} to design for")
-        return random_requirements(int(number))
+        return training_requirements(int(number))

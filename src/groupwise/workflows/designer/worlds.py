@@ -34,6 +34,17 @@ LOADS = (0.15, 0.75)
 SIZES = (5, 40)
 
 
+def training_requirements(seed: int) -> Requirements:
+    """Requirements to train on: a fifth of them have a deadline, which the others are drawn without."""
+    found = random_requirements(seed)
+    rng = random.Random(f"deadline/{seed}")
+    if rng.random() > 0.2:
+        return found
+    work = sum(activity.duration.mean for activity in found.activities.values())
+    rules = found.rules.model_copy(update={"deadline": work * rng.uniform(0.3, 3)})
+    return found.model_copy(update={"rules": rules})
+
+
 def random_requirements(seed: int, size: int | None = None, load: float | None = None) -> Requirements:
     """Requirements of `size` activities (drawn from `SIZES` if not given)."""
     rng = random.Random(f"world/{seed}/{size}")
