@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from groupwise.language.engine.cache import Cache
 from groupwise.language.engine.families import Activation
@@ -53,8 +53,23 @@ class Root:
         self.weight = None if norm.folded else norm.weight.numpy()
 
     def __call__(self, x: Floats) -> Floats:
-        size: Floats = np.sqrt(np.einsum("...i,...i->...", x, x) + self.floor)[..., None]
+        size = squares(x)
+        size += self.floor
+        size = np.sqrt(size, out=size)[..., None]
         return x / size if self.weight is None else x * self.weight / size
+
+
+def _squares(x: Floats) -> Floats:
+    total: Floats = np.einsum("...i,...i->...", x, x)
+    return total
+
+
+def _dots(x: Floats) -> Floats:
+    total: Floats = np.vecdot(x, x)
+    return total
+
+
+squares = _dots if hasattr(np, "vecdot") else _squares  # NumPy 2 has a faster one
 
 
 class Product:
@@ -78,7 +93,7 @@ class Mlp:
     def __init__(self, activation: Activation, into: Joined, out_of: Joined) -> None:
         width, inner = into.matrix.shape[0], out_of.matrix.shape[0]
         size = SLICE if inner % SLICE == 0 and 32 * width * SLICE <= SMALL else inner
-        self.activation = activation
+        self.activation = getattr(activation, "forward", activation)  # a module's own call takes longer than silu
         self.into = Product(
             into.matrix.view(width, -1, size).transpose(0, 1),
             None if into.bias is None else into.bias.view(-1, 1, size),
@@ -130,16 +145,18 @@ class OneThread:
         self.final_norm = Root(network.final_norm)
         assert isinstance(network.head, Joined)
         self.head = Product(network.head.matrix, network.head.bias)
+        embedding = a.embedding
+        self.table = embedding.weight.detach().numpy() if type(embedding) is nn.Embedding else None
 
     def decode(self, tokens: Tensor, positions: Tensor, rows: Tensor, span: int, even: bool, cache: Cache) -> Tensor:
         """The same as `Network.decode`."""
         network, rotary = self.network, self.network.rotary
         assert rotary is not None
         rotary.ensure(cache.length)
-        angles = {kind: table[0].numpy() for kind, table in rotary.at(positions).items()}
+        angles = {kind: table[0].numpy() for kind, table in rotary.at(span - 1 if even else positions).items()}
         biases = {window: network.bias(positions, span, even, window) for window in network.windows}
         place = (slice(len(tokens)), slice(None), span - 1) if even else (rows.numpy(), slice(None), positions.numpy())
-        x: Floats = network.architecture.embedding(tokens).numpy()
+        x = self._embed(tokens)
         store = cache.store.numpy()
         with np.errstate(all="ignore"):  # what is not finite is noticed when tokens are chosen
             for block, (keys, values) in zip(self.blocks, store, strict=True):
@@ -147,10 +164,16 @@ class OneThread:
                 keys[place], values[place] = k, v
                 bias = biases[block.window]
                 mixed = block.out(self._attend(block, q, keys[: len(x), :, :span], values[: len(x), :, :span], bias))
-                x = x + (mixed if block.after_attention is None else block.after_attention(mixed))
+                x += mixed if block.after_attention is None else block.after_attention(mixed)
                 inside = block.mlp(block.mlp_norm(x))
-                x = x + (inside if block.after_mlp is None else block.after_mlp(inside))
+                x += inside if block.after_mlp is None else block.after_mlp(inside)
             return torch.from_numpy(self.head(self.final_norm(x)))
+
+    def _embed(self, tokens: Tensor) -> Floats:
+        if self.table is not None:
+            return self.table[tokens.numpy()]
+        rows: Floats = self.network.architecture.embedding(tokens).numpy()
+        return rows
 
     def _qkv(self, block: OneThreadBlock, h: Floats, angles: NDArray[np.complex64]) -> tuple[Floats, Floats, Floats]:
         """Queries, keys and values, [rows, heads, head_dim] each."""
