@@ -8,7 +8,6 @@ precision, LayerNorm, soft caps) is left to `Network.decode`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -16,20 +15,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from groupwise.language.engine.beginnings import Beginnings
 from groupwise.language.engine.cache import Cache
 from groupwise.language.engine.families import Activation
 from groupwise.language.engine.network import Block, Network
 from groupwise.language.engine.weights import Called, Joined, Norm
 
 Floats: TypeAlias = NDArray[np.float32]
-Decode: TypeAlias = Callable[[Tensor, Tensor, Tensor, int, bool, Cache], Tensor]
 SLICE = 128  # of an MLP's inner width
 SMALL = 10**6  # multiplications up to which OpenBLAS reads matrices as they lie
 
 
-def decoder(network: Network) -> Decode:
+def decoder(network: Network) -> OneThread | Network:
     """The faster of the two ways to decode."""
-    return OneThread(network).decode if torch.get_num_threads() == 1 and suits(network) else network.decode
+    return OneThread(network) if torch.get_num_threads() == 1 and suits(network) else network
 
 
 def suits(network: Network) -> bool:
@@ -137,6 +136,8 @@ class OneThreadBlock:
 class OneThread:
     """A network's decoding; made anew with the network whenever weights change."""
 
+    reads_beginnings = True
+
     def __init__(self, network: Network) -> None:
         a = network.architecture
         self.network = network
@@ -159,11 +160,12 @@ class OneThread:
         x = self._embed(tokens)
         store = cache.store.numpy()
         with np.errstate(all="ignore"):  # what is not finite is noticed when tokens are chosen
-            for block, (keys, values) in zip(self.blocks, store, strict=True):
+            for index, (block, (keys, values)) in enumerate(zip(self.blocks, store, strict=True)):
                 q, k, v = self._qkv(block, block.attention_norm(x), angles[block.rope])
                 keys[place], values[place] = k, v
                 bias = biases[block.window]
-                mixed = block.out(self._attend(block, q, keys[: len(x), :, :span], values[: len(x), :, :span], bias))
+                kept = keys[: len(x), :, :span], values[: len(x), :, :span]
+                mixed = block.out(self._attend(index, q, *kept, bias, cache.beginnings))
                 x += mixed if block.after_attention is None else block.after_attention(mixed)
                 inside = block.mlp(block.mlp_norm(x))
                 x += inside if block.after_mlp is None else block.after_mlp(inside)
@@ -187,11 +189,16 @@ class OneThread:
         q *= block.scaling
         return q, k, v
 
-    def _attend(self, block: OneThreadBlock, q: Floats, keys: Floats, values: Floats, bias: Tensor | None) -> Floats:
+    def _attend(
+        self, layer: int, q: Floats, keys: Floats, values: Floats, bias: Tensor | None, shared: Beginnings | None
+    ) -> Floats:
         """One query per row and head; heads that share keys are multiplied together."""
         grouped = q.reshape(len(q), self.kv_heads, -1, self.head_dim)
-        scores = torch.from_numpy(grouped @ keys.swapaxes(2, 3))
+        scores = torch.from_numpy(
+            grouped @ keys.swapaxes(2, 3) if shared is None else shared.scores(layer, grouped, keys)
+        )
         if bias is not None:
             scores += bias.unsqueeze(1)
-        mixed = scores.softmax(-1).numpy() @ values
+        weights = scores.softmax(-1).numpy()
+        mixed = weights @ values if shared is None else shared.mixed(layer, weights, values)
         return mixed.reshape(len(q), -1)
