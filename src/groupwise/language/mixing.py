@@ -91,8 +91,8 @@ class _ShortAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mixing: Mixing, scaling: float) -> Tensor:
         mixed, kept = torch.empty_like(q, memory_format=torch.contiguous_format), list[Tensor]()
-        for ((some, *seen), bias), out in zip(mixing.parts(q * scaling, k, v), mixing.cut(mixed), strict=True):
-            found, *more = _attend(some, *seen, bias)
+        for (qkv, bias), out in zip(mixing.parts(q * scaling, k, v), mixing.cut(mixed), strict=True):
+            found, *more = _attend(*qkv, bias)
             out.copy_(found)
             kept += more
         ctx.save_for_backward(*kept)

@@ -92,10 +92,11 @@ def _project(x: Tensor, norm: Any, modules: Sequence[nn.Module]) -> Sequence[Ten
 
 
 def _add(x: Tensor, change: Tensor, module: Any) -> Tensor:
-    if not _is_matrix(module):
-        return x + module(change)
-    added: Tensor = _AddedProduct.apply(x, change, module.weight)  # type: ignore[no-untyped-call]
-    return added
+    if _is_matrix(module):
+        added: Tensor = _AddedProduct.apply(x, change, module.weight)  # type: ignore[no-untyped-call]
+        return added
+    more: Tensor = module(change)
+    return x + more
 
 
 def _is_matrix(module: nn.Module) -> bool:

@@ -40,7 +40,7 @@ class Beginnings:
 
     @property
     def length(self) -> int:
-        return self.store.shape[4]
+        return int(self.store.shape[4])
 
     def scores(self, layer: int, q: Floats, keys: Floats) -> Floats:
         """Queries [rows, kv_heads, n, head_dim] by the cache's keys [rows, kv_heads, span, head_dim]."""

@@ -172,9 +172,11 @@ class OneThread:
             return torch.from_numpy(self.head(self.final_norm(x)))
 
     def _embed(self, tokens: Tensor) -> Floats:
+        rows: Floats
         if self.table is not None:
-            return self.table[tokens.numpy()]
-        rows: Floats = self.network.architecture.embedding(tokens).numpy()
+            rows = self.table[tokens.numpy()]
+        else:
+            rows = self.network.architecture.embedding(tokens).numpy()
         return rows
 
     def _qkv(self, block: OneThreadBlock, h: Floats, angles: NDArray[np.complex64]) -> tuple[Floats, Floats, Floats]:
