@@ -2,8 +2,7 @@
 
 - All tokens of a micro-batch, shared prompts and the rests of rows, are one matrix [tokens, width].
 - A norm's weight is multiplied into the matrices behind it, and gets its gradient from theirs.
-- Short rows attend by plain products and keep their probabilities, which is faster than a fused kernel that makes
-  them twice.
+- Of the last layer, prompts need keys and values only.
 
 Adapters and biases are called as the modules they are. Whether hidden states are the model's own is tried, not
 believed (`sharing.reads_rightly`).
@@ -15,16 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from groupwise.language.engine.families import Architecture, Layer, describe
+from groupwise.language.mixing import Mixing, product
 from groupwise.language.sharing import SharedPrompts, reads_rightly
-
-SHORT = 4  # rows up to this many times a head's dimension attend by plain products
 
 
 def find_trunk(model: nn.Module, decoder: nn.Module) -> Trunk | None:
@@ -55,67 +51,28 @@ class Trunk:
         a = self.architecture
         assert a.rotary is not None
         x: Tensor = a.embedding(torch.cat((rows.prompts.reshape(-1), rows.rests.reshape(-1))))
-        mixing = _Mixing(rows, a.head_dim, x.dtype)
+        mixing = Mixing(rows, a.head_dim, x.dtype)
         cos, sin = (table[0].unsqueeze(1) for table in a.rotary(x, mixing.positions[None]))
         sin = torch.cat((-sin[..., : a.head_dim // 2], sin[..., a.head_dim // 2 :]), -1)
         for layer in a.layers:
             assert layer.mlp_norm is not None
-            q, k, v = (t.view(len(x), -1, a.head_dim) for t in _project(x, layer.attention_norm, layer.qkv))
+            wanted = x if layer is not a.layers[-1] else x[rows.prompts.numel() :]
+            q, k, v = (t.view(len(t), -1, a.head_dim) for t in _qkv(x, wanted, layer))
             if layer.q_norm is not None and layer.k_norm is not None:
                 q, k = layer.q_norm(q), layer.k_norm(k)
-            mixed = mixing(_turn(q, cos, sin), _turn(k, cos, sin), v, layer.scaling)
-            x = _add(x, mixed, layer.attention_out)
+            mixed = mixing(_turn(q, cos[-len(q) :], sin[-len(q) :]), _turn(k, cos, sin), v, layer.scaling)
+            x = _add(wanted, mixed, layer.attention_out)
             gate, up = _project(x, layer.mlp_norm, layer.mlp_in)
             x = _add(x, layer.activation(gate) * up, layer.mlp_out)
-        states: Tensor = a.final_norm(x[rows.prompts.numel() :])
+        states: Tensor = a.final_norm(x)
         return states.view(*rows.rests.shape, -1)
 
 
-class _Mixing:
-    """Who attends to whom: prompts to themselves, the rest of a row to its prompt and itself."""
-
-    def __init__(self, rows: SharedPrompts, head_dim: int, dtype: torch.dtype) -> None:
-        self.shapes = rows.prompts.shape, rows.rests.shape
-        self.sizes = [rows.prompts.numel(), rows.rests.numel()]
-        self.head_dim = head_dim
-        self.members = F.one_hot(rows.group, len(rows.prompts)).to(dtype)
-        place, following = rows.place(), torch.arange(rows.rests.shape[1], device=rows.rests.device)
-        behind = rows.start[:, None] + following
-        self.positions = torch.cat((place.clamp(min=0).reshape(-1), behind.reshape(-1)))
-        there, own = place >= 0, following <= following[:, None]
-        if bool(there.all()):  # one mask for all
-            there, group = there[:1], rows.group[:1] * 0
-        else:
-            group = rows.group
-        column = torch.arange(place.shape[1], device=place.device)
-        among = (column <= column[:, None]) & (there[:, None] | (column == column[:, None]))  # padding sees itself
-        across = there[group][:, None].expand(-1, len(own), -1)
-        self.bias_of_prompts = _bias(among, dtype)
-        self.bias = _bias(torch.cat((across, own.expand(len(across), -1, -1)), 2), dtype)
-
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
-        """The attention of all tokens, from [tokens, heads, head_dim] to [tokens, heads · head_dim]."""
-        (qp, qr), (kp, kr), (vp, vr) = (self._cut(t) for t in (q, k, v))
-        kr, vr = (torch.cat((self._hand_out(p), r), 2) for p, r in ((kp, kr), (vp, vr)))
-        both = attend(qp, kp, vp, self.bias_of_prompts, scaling), attend(qr, kr, vr, self.bias, scaling)
-        return torch.cat(
-            [mixed.transpose(1, 2).reshape(size, -1) for mixed, size in zip(both, self.sizes, strict=True)]
-        )
-
-    def _cut(self, t: Tensor) -> list[Tensor]:
-        """Prompts and rests apart, [rows, heads, length, head_dim] each."""
-        parts = zip(t.split(self.sizes), self.shapes, strict=True)
-        return [part.view(*shape, -1, self.head_dim).transpose(1, 2) for part, shape in parts]
-
-    def _hand_out(self, of_prompts: Tensor) -> Tensor:
-        """To every row what is its prompt's. As a product, because a CPU is slow at the gradient of an index."""
-        return (self.members @ of_prompts.flatten(1)).view(-1, *of_prompts.shape[1:])
-
-
-def _bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where a query may look and -inf elsewhere, [rows, 1, queries, keys]."""
-    zeros = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
-    return zeros.masked_fill_(~seen, float("-inf")).unsqueeze(1)
+def _qkv(x: Tensor, wanted: Tensor, layer: Layer) -> Sequence[Tensor]:
+    """Queries of what is wanted; keys and values of all."""
+    if wanted is x:
+        return _project(x, layer.attention_norm, layer.qkv)
+    return *_project(wanted, layer.attention_norm, layer.qkv[:1]), *_project(x, layer.attention_norm, layer.qkv[1:])
 
 
 def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -135,7 +92,11 @@ def _project(x: Tensor, norm: Any, modules: Sequence[nn.Module]) -> Sequence[Ten
 
 
 def _add(x: Tensor, change: Tensor, module: Any) -> Tensor:
-    return torch.addmm(x, change, module.weight.t()) if _is_matrix(module) else x + module(change)
+    if _is_matrix(module):
+        added: Tensor = _AddedProduct.apply(x, change, module.weight)  # type: ignore[no-untyped-call]
+        return added
+    more: Tensor = module(change)
+    return x + more
 
 
 def _is_matrix(module: nn.Module) -> bool:
@@ -155,60 +116,36 @@ class _NormedProducts(torch.autograd.Function):
         size = torch.hypot(size, size.new_tensor((width * eps) ** 0.5)).mul_(width**-0.5)
         normalised = x / size
         ctx.save_for_backward(normalised, size, weight, *matrices)
-        return tuple(normalised @ (matrix * weight).t() for matrix in matrices)
+        return tuple(product(normalised, (matrix * weight).t()) for matrix in matrices)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         normalised, size, weight, *matrices = ctx.saved_tensors
-        dx, d_weight = gradients[0] @ (matrices[0] * weight), torch.zeros_like(weight)
-        d_matrices = []
+        dx, d_weight = product(gradients[0], matrices[0] * weight), torch.zeros_like(weight)
+        d_matrices: list[Tensor | None] = [None] * len(matrices)
         for place, (gradient, matrix) in enumerate(zip(gradients, matrices, strict=True)):
             if place:
-                dx.addmm_(gradient, matrix * weight)
-            d_matrix = gradient.t() @ normalised
-            d_weight += (d_matrix * matrix).sum(0)
-            d_matrices.append(d_matrix.mul_(weight))
+                dx += product(gradient, matrix * weight)
+            if ctx.needs_input_grad[1] or ctx.needs_input_grad[3 + place]:
+                d_matrix = gradient.t() @ normalised
+                d_weight += (d_matrix * matrix).sum(0)
+                d_matrices[place] = d_matrix.mul_(weight)
         along = torch.linalg.vecdot(dx, normalised).unsqueeze(-1).div_(-dx.shape[-1])
         return dx.addcmul_(normalised, along).div_(size), d_weight, None, *d_matrices
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scaling: float) -> Tensor:
-    """Attention of [rows, heads, length, head_dim]; several heads of q may share one of k and v."""
-    if k.shape[2] <= SHORT * k.shape[3]:
-        mixed: Tensor = _PlainAttention.apply(q, k, v, bias, scaling)  # type: ignore[no-untyped-call]
-        return mixed
-    return F.scaled_dot_product_attention(q, k, v, bias, scale=scaling, enable_gqa=q.shape[1] != k.shape[1])
-
-
-class _PlainAttention(torch.autograd.Function):
-    """softmax(scaling q kᵀ + bias) v, with the probabilities kept."""
+class _AddedProduct(torch.autograd.Function):
+    """x + change Wᵀ."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scaling: float) -> Tensor:
-        rows, heads, length, size = q.shape
-        scaled = (q * scaling).reshape(rows, k.shape[1], -1, size)
-        scores = _product(scaled, k.mT)
-        scores.view(rows, heads, length, -1).add_(bias)
-        probabilities = scores.softmax(-1)
-        ctx.save_for_backward(scaled, k, v, probabilities)
-        ctx.scaling = scaling
-        return _product(probabilities, v).view(q.shape)
+    def forward(ctx: Any, x: Tensor, change: Tensor, matrix: Tensor) -> Tensor:
+        ctx.save_for_backward(change, matrix)
+        return product(change, matrix.t()).add_(x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        scaled, k, v, probabilities = ctx.saved_tensors
-        rows, heads, length, size = gradient.shape
-        gradient = gradient.reshape(scaled.shape)
-        d_probabilities = _product(gradient, v.mT)
-        d_scores = torch._softmax_backward_data(d_probabilities, probabilities, -1, v.dtype)
-        dq = _product(d_scores, k).mul_(ctx.scaling).view(rows, heads, length, size)
-        return dq, _product(d_scores.mT, scaled), _product(probabilities.mT, gradient), None, None
-
-
-def _product(left: Tensor, right: Tensor) -> Tensor:
-    """left @ right for stacks of small matrices. On one thread NumPy's BLAS is up to twice as fast."""
-    if torch.get_num_threads() > 1:
-        return left @ right
-    return torch.from_numpy(np.matmul(left.detach().numpy(), right.detach().numpy()))
+        change, matrix = ctx.saved_tensors
+        d_matrix = gradient.t() @ change if ctx.needs_input_grad[2] else None
+        return gradient, product(gradient, matrix), d_matrix

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from groupwise.errors import ContractError
+from groupwise.language.engine.beginnings import find_beginnings
 from groupwise.language.engine.cache import Cache
 from groupwise.language.engine.families import Architecture, describe
 from groupwise.language.engine.network import Network, Piece
@@ -49,6 +50,7 @@ class Batcher:
         self.rotary = self._rotary(a)
         self.seen: Tensor | None = None  # [slots, vocabulary], for the repetition penalty
         self.rules: dict[tuple[int, int], Rules] = {}
+        self.settled = False  # whether what follows from who is in which row is known
         self.index = torch.arange(slots, device=self.device)
         self.ended: list[Outcome] = []
         self._take_weights()
@@ -83,6 +85,7 @@ class Batcher:
         if model is not None and model is not self.model:
             self._change_model(model)
         self._take_weights()
+        self.cache.beginnings, self.settled = None, False
         self.sessions.forget()
         self.prompts.forget()
         running = [Piece(row, 0, self.rows.cached_ids(row)) for row in range(self.rows.count)]
@@ -112,7 +115,8 @@ class Batcher:
         self.prompts.forget()
         self.sessions.forget()
         self.cache.wipe()
-        self.rules.clear()
+        self.cache.beginnings = None
+        self._unsettle()
         ended, self.ended = self.ended, []
         gone = {id(request) for request, _ in ended}
         return [*ended, *((request, error) for request in lost if id(request) not in gone)]
@@ -134,7 +138,7 @@ class Batcher:
     def _take_weights(self) -> None:
         self.fingerprint = Fingerprint(self.model)
         self.network = Network(self.architecture, self.rotary, copy=self.copy)
-        self.decode = decoder(self.network)
+        self.decoder = decoder(self.network)
 
     def _admit(self) -> None:
         while self.waiting and self.rows.count + len(self.entering) < self.slots:
@@ -151,7 +155,7 @@ class Batcher:
         for request, _ in turns:
             self.rows.add(request, self.eos | frozenset(request.params.stop_token_ids))
         self.entering.clear()
-        self.rules.clear()
+        self._unsettle()
         self._mark_prompts(first)
         self._choose(logits, slice(first, self.rows.count))
 
@@ -160,9 +164,11 @@ class Batcher:
         positions = rows.length[:count]
         span = int(positions.max()) + 1
         self.cache.ensure(count, span)
+        if not self.settled:
+            self._settle()
         even = bool(positions.min() == span - 1)
         tokens, at = self._tensor(rows.token[:count]), self._tensor(positions)
-        logits = self.decode(tokens, at, self.index[:count], span, even, self.cache)
+        logits = self.decoder.decode(tokens, at, self.index[:count], span, even, self.cache)
         rows.length[:count] += 1
         self._choose(logits, slice(0, count))
 
@@ -183,6 +189,17 @@ class Batcher:
             params = [request.params for request in self.rows.requests[part]]
             self.rules[key] = rules_of(params, self.architecture.vocabulary, self.device)
         return self.rules[key]
+
+    def _unsettle(self) -> None:
+        """Other requests run now, or in other rows."""
+        self.rules.clear()
+        self.settled = False
+
+    def _settle(self) -> None:
+        if self.decoder.reads_beginnings:
+            prompts = [request.key for request in self.rows.requests]
+            self.cache.beginnings = find_beginnings(prompts, self.cache.store, self.cache.beginnings)
+        self.settled = True
 
     def _mark_prompts(self, first: int) -> None:
         """Notes the prompts' tokens for requests with a repetition penalty."""
@@ -247,7 +264,7 @@ class Batcher:
                 self.sessions.park(request.session, new_place.get(row, row), rows.cached_ids(row))
         self._move_cache(new_place)
         rows.close_gaps(holes, movers, kept)
-        self.rules.clear()
+        self._unsettle()
 
     def _move_cache(self, new_place: dict[int, int]) -> None:
         """Moves surviving rows into the gaps; a session's row changes places with its successor."""

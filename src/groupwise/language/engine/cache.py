@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from groupwise.language.engine.beginnings import Beginnings
+
 FIRST_LENGTH = 128
 FIRST_ROWS = 8
 
@@ -30,6 +32,7 @@ class Cache:
         self.max_rows, self.max_length = rows, length
         self._shape = (layers, kv_heads, head_dim)
         self._like = like
+        self.beginnings: Beginnings | None = None  # what the running rows share
         self._use(self._zeros(0, 0))
 
     def ensure(self, rows: int, length: int) -> None:

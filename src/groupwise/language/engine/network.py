@@ -95,6 +95,8 @@ def _outputs_of_mlp(layer: Layer, mlp_in: Joined | Called) -> int:
 class Network:
     """One model's weights as the engine applies them; made anew whenever the weights change."""
 
+    reads_beginnings = False
+
     def __init__(self, architecture: Architecture, rotary: RotaryTables | None, *, copy: bool) -> None:
         a = self.architecture = architecture
         like = next(a.embedding.parameters())

@@ -8,28 +8,27 @@ precision, LayerNorm, soft caps) is left to `Network.decode`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from groupwise.language.engine.beginnings import Beginnings
 from groupwise.language.engine.cache import Cache
 from groupwise.language.engine.families import Activation
 from groupwise.language.engine.network import Block, Network
 from groupwise.language.engine.weights import Called, Joined, Norm
 
 Floats: TypeAlias = NDArray[np.float32]
-Decode: TypeAlias = Callable[[Tensor, Tensor, Tensor, int, bool, Cache], Tensor]
 SLICE = 128  # of an MLP's inner width
 SMALL = 10**6  # multiplications up to which OpenBLAS reads matrices as they lie
 
 
-def decoder(network: Network) -> Decode:
+def decoder(network: Network) -> OneThread | Network:
     """The faster of the two ways to decode."""
-    return OneThread(network).decode if torch.get_num_threads() == 1 and suits(network) else network.decode
+    return OneThread(network) if torch.get_num_threads() == 1 and suits(network) else network
 
 
 def suits(network: Network) -> bool:
@@ -53,8 +52,23 @@ class Root:
         self.weight = None if norm.folded else norm.weight.numpy()
 
     def __call__(self, x: Floats) -> Floats:
-        size: Floats = np.sqrt(np.einsum("...i,...i->...", x, x) + self.floor)[..., None]
+        size = squares(x)
+        size += self.floor
+        size = np.sqrt(size, out=size)[..., None]
         return x / size if self.weight is None else x * self.weight / size
+
+
+def _squares(x: Floats) -> Floats:
+    total: Floats = np.einsum("...i,...i->...", x, x)
+    return total
+
+
+def _dots(x: Floats) -> Floats:
+    total: Floats = np.vecdot(x, x)
+    return total
+
+
+squares = _dots if hasattr(np, "vecdot") else _squares  # NumPy 2 has a faster one
 
 
 class Product:
@@ -78,7 +92,7 @@ class Mlp:
     def __init__(self, activation: Activation, into: Joined, out_of: Joined) -> None:
         width, inner = into.matrix.shape[0], out_of.matrix.shape[0]
         size = SLICE if inner % SLICE == 0 and 32 * width * SLICE <= SMALL else inner
-        self.activation = activation
+        self.activation = getattr(activation, "forward", activation)  # a module's own call takes longer than silu
         self.into = Product(
             into.matrix.view(width, -1, size).transpose(0, 1),
             None if into.bias is None else into.bias.view(-1, 1, size),
@@ -122,6 +136,8 @@ class OneThreadBlock:
 class OneThread:
     """A network's decoding; made anew with the network whenever weights change."""
 
+    reads_beginnings = True
+
     def __init__(self, network: Network) -> None:
         a = network.architecture
         self.network = network
@@ -130,27 +146,38 @@ class OneThread:
         self.final_norm = Root(network.final_norm)
         assert isinstance(network.head, Joined)
         self.head = Product(network.head.matrix, network.head.bias)
+        embedding = a.embedding
+        self.table = embedding.weight.detach().numpy() if type(embedding) is nn.Embedding else None
 
     def decode(self, tokens: Tensor, positions: Tensor, rows: Tensor, span: int, even: bool, cache: Cache) -> Tensor:
         """The same as `Network.decode`."""
         network, rotary = self.network, self.network.rotary
         assert rotary is not None
         rotary.ensure(cache.length)
-        angles = {kind: table[0].numpy() for kind, table in rotary.at(positions).items()}
+        angles = {kind: table[0].numpy() for kind, table in rotary.at(span - 1 if even else positions).items()}
         biases = {window: network.bias(positions, span, even, window) for window in network.windows}
         place = (slice(len(tokens)), slice(None), span - 1) if even else (rows.numpy(), slice(None), positions.numpy())
-        x: Floats = network.architecture.embedding(tokens).numpy()
+        x = self._embed(tokens)
         store = cache.store.numpy()
         with np.errstate(all="ignore"):  # what is not finite is noticed when tokens are chosen
-            for block, (keys, values) in zip(self.blocks, store, strict=True):
+            for index, (block, (keys, values)) in enumerate(zip(self.blocks, store, strict=True)):
                 q, k, v = self._qkv(block, block.attention_norm(x), angles[block.rope])
                 keys[place], values[place] = k, v
                 bias = biases[block.window]
-                mixed = block.out(self._attend(block, q, keys[: len(x), :, :span], values[: len(x), :, :span], bias))
-                x = x + (mixed if block.after_attention is None else block.after_attention(mixed))
+                kept = keys[: len(x), :, :span], values[: len(x), :, :span]
+                mixed = block.out(self._attend(index, q, *kept, bias, cache.beginnings))
+                x += mixed if block.after_attention is None else block.after_attention(mixed)
                 inside = block.mlp(block.mlp_norm(x))
-                x = x + (inside if block.after_mlp is None else block.after_mlp(inside))
+                x += inside if block.after_mlp is None else block.after_mlp(inside)
             return torch.from_numpy(self.head(self.final_norm(x)))
+
+    def _embed(self, tokens: Tensor) -> Floats:
+        rows: Floats
+        if self.table is not None:
+            rows = self.table[tokens.numpy()]
+        else:
+            rows = self.network.architecture.embedding(tokens).numpy()
+        return rows
 
     def _qkv(self, block: OneThreadBlock, h: Floats, angles: NDArray[np.complex64]) -> tuple[Floats, Floats, Floats]:
         """Queries, keys and values, [rows, heads, head_dim] each."""
@@ -164,11 +191,16 @@ class OneThread:
         q *= block.scaling
         return q, k, v
 
-    def _attend(self, block: OneThreadBlock, q: Floats, keys: Floats, values: Floats, bias: Tensor | None) -> Floats:
+    def _attend(
+        self, layer: int, q: Floats, keys: Floats, values: Floats, bias: Tensor | None, shared: Beginnings | None
+    ) -> Floats:
         """One query per row and head; heads that share keys are multiplied together."""
         grouped = q.reshape(len(q), self.kv_heads, -1, self.head_dim)
-        scores = torch.from_numpy(grouped @ keys.swapaxes(2, 3))
+        scores = torch.from_numpy(
+            grouped @ keys.swapaxes(2, 3) if shared is None else shared.scores(layer, grouped, keys)
+        )
         if bias is not None:
             scores += bias.unsqueeze(1)
-        mixed = scores.softmax(-1).numpy() @ values
+        weights = scores.softmax(-1).numpy()
+        mixed = weights @ values if shared is None else shared.mixed(layer, weights, values)
         return mixed.reshape(len(q), -1)

@@ -38,7 +38,8 @@ class RotaryTables:
             self.tables = {kind: self._table(kind, length) for kind in self.kinds}
             self.length = length
 
-    def at(self, positions: Tensor) -> dict[str, tuple[Tensor, ...]]:
+    def at(self, positions: Tensor | int) -> dict[str, tuple[Tensor, ...]]:
+        """What to turn by at each of these positions, or at one that all rows stand at."""
         return {kind: tuple(part[positions] for part in table) for kind, table in self.tables.items()}
 
     def pair_order(self, head_dim: int) -> Tensor:

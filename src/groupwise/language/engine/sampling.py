@@ -96,20 +96,15 @@ def sample(logits: Tensor, rules: Rules, uniform: Tensor, seen: Tensor | None) -
     log-probabilities are those of softmax(logits / temperature), before penalty and truncation.
     """
     scaled = logits if rules.sharpness is None else logits * rules.sharpness
-    probs = scaled.softmax(-1)
+    logs = scaled.log_softmax(-1)
     shaped = logits if rules.penalty is None or seen is None else penalised(logits, rules.penalty, seen)
     if rules.all_greedy:
         tokens = shaped.argmax(-1, keepdim=True)
     else:
-        tokens = _invert(_weights(probs, scaled, shaped, logits, rules), uniform)
+        tokens = _invert(_weights(logs.exp(), scaled, shaped, logits, rules), uniform)
         if rules.greedy is not None:
             tokens = torch.where(rules.greedy, shaped.argmax(-1, keepdim=True), tokens)
-    return tokens.squeeze(1), _logp(scaled, probs, tokens).squeeze(1)
-
-
-def _logp(scaled: Tensor, probs: Tensor, tokens: Tensor) -> Tensor:
-    """log softmax(scaled) of the tokens, from the likeliest one's probability: that never underflows."""
-    return scaled.gather(1, tokens) - scaled.amax(-1, keepdim=True) + probs.amax(-1, keepdim=True).log()
+    return tokens.squeeze(1), logs.gather(1, tokens).squeeze(1)
 
 
 def _weights(probs: Tensor, scaled: Tensor, shaped: Tensor, logits: Tensor, rules: Rules) -> Tensor:

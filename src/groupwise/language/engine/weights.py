@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Projection: TypeAlias = Callable[[Tensor], Tensor]
+version_of: Callable[[Tensor], int] = attrgetter("_version")
 
 
 @contextmanager
@@ -181,7 +183,7 @@ class Fingerprint:
         return self._count() == self.count
 
     def _count(self) -> int:
-        return sum(p._version for p in self.parameters)
+        return sum(map(version_of, self.parameters))
 
     def _full(self) -> tuple[Any, ...]:
         weights = tuple(

@@ -1,0 +1,90 @@
+"""Running rows that begin with the same prompt: its keys and values are read once a step for all of them.
+
+Every row keeps its whole prompt in the cache, so that rows come, go and move as if nothing were shared. Here the
+prompts that several rows have stand once more, close together: the queries of a group are multiplied by them as one
+matrix, and each row reads only the rest of its own keys and values. Scores meet before the softmax, so that nothing
+but rounding changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Floats: TypeAlias = NDArray[np.float32]
+BYTES = 8  # of a token in a request's key
+LEAST_BYTES = 1 << 19  # a layer must be spared reading, to be worth the handling
+MOST_PADDING = 2.0  # places to rows, where groups differ in size
+
+
+@dataclass(frozen=True, slots=True)
+class Beginnings:
+    """The first `length` tokens of the prompts `keys`, one for each group of rows.
+
+    store: [layers, 2 (keys, values), groups, kv_heads, length, head_dim].
+    taking: [groups, kv_heads, members], which of all rows' heads, row · kv_heads + head, stands there. A group that is
+      smaller than the largest repeats a row.
+    giving: [rows, kv_heads], where among these each head is found.
+    """
+
+    keys: tuple[bytes, ...]
+    store: Floats
+    taking: NDArray[np.int64]
+    giving: NDArray[np.int64]
+
+    @property
+    def length(self) -> int:
+        return int(self.store.shape[4])
+
+    def scores(self, layer: int, q: Floats, keys: Floats) -> Floats:
+        """Queries [rows, kv_heads, n, head_dim] by the cache's keys [rows, kv_heads, span, head_dim]."""
+        out = np.empty((*q.shape[:3], keys.shape[2]), np.float32)
+        out[..., : self.length] = self._of_rows(self._of_groups(q) @ self.store[layer, 0].swapaxes(2, 3), q.shape[2])
+        np.matmul(q, keys[:, :, self.length :].swapaxes(2, 3), out=out[..., self.length :])
+        return out
+
+    def mixed(self, layer: int, weights: Floats, values: Floats) -> Floats:
+        """Weights [rows, kv_heads, n, span] by the cache's values [rows, kv_heads, span, head_dim]."""
+        out: Floats = weights[..., self.length :] @ values[:, :, self.length :]
+        shared = self._of_groups(weights[..., : self.length]) @ self.store[layer, 1]
+        out += self._of_rows(shared, weights.shape[2])
+        return out
+
+    def _of_groups(self, rows: Floats) -> Floats:
+        """From [rows, kv_heads, n, m] to [groups, kv_heads, members · n, m]."""
+        taken = rows.reshape(-1, *rows.shape[2:])[self.taking]
+        return taken.reshape(*self.taking.shape[:2], -1, rows.shape[3])
+
+    def _of_rows(self, groups: Floats, n: int) -> Floats:
+        """The way back."""
+        return groups.reshape(-1, n, groups.shape[3])[self.giving]
+
+
+def find_beginnings(prompts: Sequence[bytes], cache: Tensor, known: Beginnings | None) -> Beginnings | None:
+    """What the rows with these prompts share, where reading it once pays; `known` saves taking copies again."""
+    groups: dict[bytes, list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        groups.setdefault(prompt, []).append(row)
+    keys = tuple(sorted(groups))
+    length = min(len(key) for key in keys) // BYTES
+    members = max(len(rows) for rows in groups.values())
+    _, _, _, heads, _, size = cache.shape
+    spared = (len(prompts) - len(keys)) * length * heads * size * 2 * cache.element_size()
+    if spared < LEAST_BYTES or members * len(keys) > MOST_PADDING * len(prompts):
+        return None
+    if known is None or known.keys != keys:
+        first = torch.tensor([groups[key][0] for key in keys])
+        store = cache[:, :, first, :, :length].numpy()
+    else:
+        store = known.store
+    rows = np.array([[*groups[key], *[groups[key][0]] * (members - len(groups[key]))] for key in keys])
+    taking = rows[:, None] * heads + np.arange(heads)[:, None]
+    giving = np.empty(len(prompts) * heads, np.int64)
+    giving[taking.reshape(-1)] = np.arange(taking.size)
+    return Beginnings(keys, store, taking, giving.reshape(-1, heads))
