@@ -104,7 +104,10 @@ TAKEN: dict[str, tuple[dict[str, int], Callable[[Design], object], object, objec
     "element": ({"keep": 1}, lambda design: "send news" in names(design), False, True),
     "branching": ({"branching": 1}, lambda design: len(forks(design)), 1, 2),
     "allocation": ({"allocation": 1}, lambda design: task(design, "take order").handling.pool, "clerk", "desk"),
-    "timing": ({"timing": 1}, lambda design: task(design, "pack box").handling.due, None, 500.0),
+    "timing": (
+        {"scheduling": DISCIPLINES.index("due"), "timing": 1},
+        lambda design: task(design, "pack box").handling.due, None, 500.0,
+    ),
     "parallelism": ({"place": 2}, lambda design: any(isinstance(b, Parallel) for b in walk(design.root)), False, True),
     "timeout": ({"timeout": 1}, lambda design: task(design, "pack box").handling.timeout, None, 60.0),
     "retry": ({"retry": 2}, lambda design: task(design, "check stock").handling.retry.most, 0, 2),
