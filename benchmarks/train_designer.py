@@ -45,7 +45,7 @@ def main() -> None:
         "steps": cfg.training.num_episodes,
         "evaluations": attempts,
         "seed": cfg.run.seed,
-        "placebo": options.placebo,
+        "arm": name,
     }
     save_policy(policy, options.output, {key: str(value) for key, value in facts.items()})
     claims = {"before": curve[0][1], "after": curve[-1][1], "training_evaluations": attempts, "minutes": seconds / 60}

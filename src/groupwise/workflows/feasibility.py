@@ -277,6 +277,23 @@ def shortest_time(requirements: Requirements, name: str, needed: Mapping[str, fl
     return needed[name] * let_pass * activity.duration.mean / fastest
 
 
+def least_work(requirements: Requirements) -> float:
+    """Seconds of servers' work that a case needs on average, at the least.
+
+    By the fastest pools, one try each, and what ends most cases for its time first, whatever has to precede it.
+    """
+    needed, found, left = needs(requirements), 0.0, 1.0
+    tests = []
+    for name, share in needed.items():
+        activity = requirements.activities[name]
+        fastest = max((requirements.pools[pool].speed for pool in activity.pools), default=math.inf)
+        tests.append((share * activity.duration.mean / fastest, share * activity.knock_out))
+    for seconds, ends in sorted(tests, key=lambda test: -test[1] / test[0] if test[0] else -math.inf):
+        found += left * seconds
+        left *= 1 - ends
+    return found
+
+
 def overloads(requirements: Requirements) -> list[str]:
     """Pools that could not do what only they may do, however many servers they are given."""
     rate = requirements.demand.arrivals_per_second

@@ -195,3 +195,16 @@ def test_only_work_on_machines_keeps_their_cores_busy() -> None:
     # it counts all the same: designs are compared by the same measures
     place = [measure.name for measure in MEASURES].index("CPU utilisation")
     assert score(by_clerks, requirements, measured).measured[place][0] == 0.0
+
+
+def test_work_that_need_not_be_done_is_no_way_to_be_busy() -> None:
+    activities = {
+        "check claim": {"duration": {"mean": 10}, "pools": ["desk"], "knock_out": 0.5},
+        "assess claim": {"duration": {"mean": 40}, "pools": ["desk"]},
+    }
+    requirements = asked(activities=activities, rules={}, demand={"arrivals_per_second": 0.01})
+    early, late = (Design("d", Sequence(parts), (("desk", 2),)) for parts in ((A, B), (B, A)))
+    busy = [shares(score(design, requirements))["utilisation"] for design in (early, late)]
+    # 10 s, and 40 for the half that passes, at 0.01 a second by 2 servers: 15% of them have to be busy, not 25%
+    assert busy == pytest.approx([0.15 / 0.8, 0.15 / 0.8])
+    assert score(early, requirements).total > score(late, requirements).total

@@ -21,7 +21,7 @@ from groupwise.config.sections import ScoringSettings
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.evaluation import Performance, evaluate
-from groupwise.workflows.feasibility import best_cycle_time, shortest_time
+from groupwise.workflows.feasibility import best_cycle_time, least_work, shortest_time
 from groupwise.workflows.requirements import Activity, Requirements, Weights
 from groupwise.workflows.rules import RuleBook, Violation, needs
 from groupwise.workflows.scoring.anatomy import Anatomy, anatomy
@@ -130,6 +130,7 @@ class References:
     memory: float
     throughput: float
     completed: float
+    work: float
 
 
 def references_of(requirements: Requirements) -> References:
@@ -152,6 +153,7 @@ def references_of(requirements: Requirements) -> References:
         memory,
         throughput=rate if rate is not None else (requirements.demand.runs / best if best else 0.0),
         completed=math.prod(1 - activities[name].knock_out * share for name, share in needed.items()),
+        work=least_work(requirements),
     )
 
 
@@ -251,7 +253,8 @@ class Scorer:
             for pool in largest
             if worked[pool] > 0
         )
-        return busy_cores / there if there else 0.0
+        working = sum(share * staff[pool] for pool, share in performance.utilisation.items())
+        return self._useful(performance, working) * busy_cores / there if there else 0.0
 
     def _shape(self, design: Design, found: Anatomy) -> tuple[list[Measured], list[Measured]]:
         """Structure, and maintainability."""
@@ -283,6 +286,11 @@ class Scorer:
         """Whether more arrives than the pools can do, so that queues grow for ever."""
         return self.rate is not None and performance.capacity < self.rate
 
+    def _useful(self, performance: Performance, working: float) -> float:
+        """Of the servers' work, the share that had to be done: to do more of it is no way to be busy."""
+        done = working / performance.throughput if performance.throughput > 0 else 0.0
+        return min(1.0, self.references.work / done) if done > 0 else 1.0
+
     def _waits(self, performance: Performance, working: float) -> float:
         """The share of waiting in waiting and being worked on; `working` servers do so at a time."""
         if self._overrun(performance) or not math.isfinite(performance.waiting):
@@ -299,7 +307,7 @@ class Scorer:
             working += at_work
             servers += staff[pool]
             full = max(full, at_work / self.most[pool])
-        load = working / servers if servers else None
+        load = self._useful(performance, working) * working / servers if servers else None
         waits = self._waits(performance, working)
         return [
             (load, busy(load), 0.8) if load is not None else NOTHING,
