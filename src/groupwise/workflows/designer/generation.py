@@ -111,8 +111,8 @@ class Generations:
         for attempt in range(4):
             if len(found) >= wanted:
                 break
-            drawn = self._first(wanted - len(found)) if not self.parents else self._later(wanted - len(found), attempt)
-            found += self._new(drawn)
+            left = wanted - len(found)
+            found += self._new(self._later(left, attempt) if self.parents else self._first(left, attempt))
         return found
 
     def recall(self, habits: Sequence[Habit]) -> list[Candidate]:
@@ -166,11 +166,13 @@ class Generations:
     def best(self) -> Candidate:
         return max(self.parents, key=lambda candidate: candidate.total)
 
-    def _first(self, count: int) -> list[Candidate]:
-        """The likeliest design, and samples."""
+    def _first(self, count: int, attempt: int) -> list[Candidate]:
+        """The likeliest design, a few samples, and the others with shares of chance: more where nothing new came."""
         greedy = np.zeros(count, np.bool_)
-        greedy[0] = self.number == 0
-        return self._drawn(count, np.zeros(count), greedy)
+        greedy[0] = attempt == 0
+        epsilon = self._epsilon(count) + 0.2 * attempt
+        epsilon[:SMALL] *= attempt > 0
+        return self._drawn(count, np.minimum(epsilon, 1.0), greedy)
 
     def _later(self, count: int, attempt: int) -> list[Candidate]:
         """Edits of parents, those of high rank oftener, and some drawn anew; more by chance where nothing new came."""
@@ -181,7 +183,7 @@ class Generations:
     def _epsilon(self, count: int) -> np.ndarray:
         exploring = round(self.settings.exploration_share * count)
         epsilon = np.full(count, self.settings.epsilon_greedy)
-        epsilon[:exploring] = self.settings.exploration_epsilon
+        epsilon[count - exploring :] = self.settings.exploration_epsilon
         return epsilon
 
     def _drawn(self, count: int, epsilon: np.ndarray, greedy: Bools) -> list[Candidate]:
