@@ -32,6 +32,9 @@ _HOMES = {
     "TrajectoryDataset": "groupwise.language.dataset",
     "Experience": "groupwise.memory.experiences",
     "MemorySystem": "groupwise.memory.system",
+    "GenerationMetrics": "groupwise.workflows.designer.monitoring",
+    "WorkflowResult": "groupwise.workflows.designer.monitoring",
+    "PolicyUpdateResult": "groupwise.workflows.designer.monitoring",
     "AgentConfig": "groupwise.agents.settings",
     "NeuralRewardFunction": "groupwise.rewards.neural",
     "create_neural_reward_function": "groupwise.rewards.neural",
@@ -132,6 +135,7 @@ if TYPE_CHECKING:
     from groupwise.training.session import execute
     from groupwise.training.source import GroupSource
     from groupwise.types import Batch, Failed, Group, Score, Task, Trajectory
+    from groupwise.workflows.designer.monitoring import GenerationMetrics, PolicyUpdateResult, WorkflowResult
 
 
 def __getattr__(name: str) -> Any:

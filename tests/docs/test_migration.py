@@ -77,7 +77,7 @@ def memory_words() -> dict[str, Any]:
     return {
         "features": features, "memory_system": groupwise.MemorySystem(features=features, width=2),
         "requirements": {"activities": 30}, "workflow": {"split": "and"}, "performance": {"score": 0.9},
-        "context": {"domain": "loans"}, "priority": 0.9,
+        "context": {"domain": "loans"}, "priority": 0.9, "candidate": SimpleNamespace(), "score": SimpleNamespace(),
     }  # fmt: skip
 
 
