@@ -222,12 +222,12 @@ def _laid_out(
     def outline(argument: Argument) -> str:
         """What an argument computes, as a text to sort by that does not depend on names or order."""
         if not isinstance(argument, Result):
-            return repr(argument)
+            return written(argument, PARAMETERS)
         if argument.at not in shape:
             step = steps[argument.at]
             parts = [outline(part) for part in step.arguments]
             parts = sorted(parts) if operators[step.operator].commutes else parts
-            shape[argument.at] = _digest(f"{step.operator}({','.join(parts)})")
+            shape[argument.at] = _short(f"{step.operator}({','.join(parts)})")
         return shape[argument.at]
 
     def place(argument: Argument) -> Argument:
@@ -248,8 +248,13 @@ def _laid_out(
     return ordered, place(result)
 
 
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode("utf8", "surrogatepass"), digest_size=12).hexdigest()
+def _short(text: str) -> str:
+    """Itself, or a digest that bounds how long the outlines of a program can get."""
+    return (
+        text
+        if len(text) < 80
+        else "~" + hashlib.blake2b(text.encode("utf8", "surrogatepass"), digest_size=12).hexdigest()
+    )
 
 
 def _rank(outline: Callable[[Argument], str]) -> Callable[[Argument], tuple[int, str]]:
