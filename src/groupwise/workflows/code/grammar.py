@@ -1,8 +1,8 @@
 """What may come next in a straight program: every legal line, in one order.
 
-`legal_lines(prefix, problem)` never leads into a dead end: from every line it offers, some sequence of its lines reaches
-a `return` of the right type within the problem's `max_lines`, with no result left unused. Lines that would only repeat
-an earlier result, or swap the arguments of an operator that commutes, are left out.
+`legal_lines(prefix, problem)` never leads into a dead end: from every line it offers, some sequence of its lines
+reaches a `return` of the right type within the problem's `max_lines`, with no result left unused. Lines that would
+only repeat an earlier result, or swap the arguments of an operator that commutes, are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from functools import lru_cache
 from itertools import product
 
 from groupwise.errors import ContractError
-from groupwise.workflows.code.operators import Operator
 from groupwise.workflows.code.problems.problem import CodeProblem
 from groupwise.workflows.code.pure import PURE
 from groupwise.workflows.code.steps import Argument, Constant, Parameter, Result, Signature, Step
@@ -101,8 +100,13 @@ def _legal(prefix: tuple[str, ...], facts: _Facts) -> tuple[str, ...]:
     names = facts.signature.names
     left = facts.max_lines - len(prefix) - 2  # lines for steps after this one, before the return
     lines = []
+    known: dict[tuple[Type, frozenset[int]], bool] = {}
     for step in _steps(scope, facts) if left >= 0 else ():
-        if _can_end(scope.after(step), facts, left):
+        used = scope.unused.intersection([one.at for one in step.arguments if isinstance(one, Result)])
+        alike = (PURE[step.operator].gives, used)
+        if alike not in known:
+            known[alike] = _can_end(scope.after(step), facts, left)
+        if known[alike]:
             given = ", ".join(written(argument, names) for argument in step.arguments)
             lines.append(f"{variable(len(prefix))} = {step.operator}({given})")
     if len(scope.unused) == 1 and scope.types[(at := next(iter(scope.unused)))] == facts.signature.gives:

@@ -1,7 +1,7 @@
 """The registry of operators: what a line of workflow code may call.
 
-Every operator says what it takes, what it gives, and whether it is pure (computed here, the same every time) or asks a
-model. Names are single lower-case words or two joined by an underscore, so that a vocabulary can hold each as one token.
+Every operator says what it takes, what it gives, and whether it is pure (computed here, the same every time) or asks
+a model. Names are single words or two joined by an underscore, so that a vocabulary can hold each as one token.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a text to the one function it defines, whatever the text is: nothing here can hang or raise anything but `Faulty`."""
+"""From a text to the one function it defines. Whatever the text is, nothing here hangs or raises but `Faulty`."""
 
 from __future__ import annotations
 

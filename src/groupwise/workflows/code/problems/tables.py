@@ -36,10 +36,12 @@ SHEETS = (
     Sheet("players", NAMES, (("team", ("red", "blue", "green"), "in the {cell} team"),
                              ("city", ("Rome", "Oslo", "Lima"), "from {cell}")), ("age", "score", "height")),
     Sheet("goods", ("bread", "milk", "soap", "rice", "tea", "salt", "jam", "oil", "corn", "honey"),
-          (("shelf", ("top", "middle", "low"), "on the {cell} shelf"), ("maker", ("Alba", "Boro", "Ceda"), "made by {cell}")),
+          (("shelf", ("top", "middle", "low"), "on the {cell} shelf"),
+           ("maker", ("Alba", "Boro", "Ceda"), "made by {cell}")),
           ("price", "weight", "stock")),
     Sheet("trains", ("Comet", "Swift", "Arrow", "Star", "Eagle", "Wolf", "Storm", "River", "Cloud", "Flame"),
-          (("line", ("north", "south", "east"), "on the {cell} line"), ("class", ("fast", "slow", "night"), "of the {cell} class")),
+          (("line", ("north", "south", "east"), "on the {cell} line"),
+           ("class", ("fast", "slow", "night"), "of the {cell} class")),
           ("speed", "length", "delay")),
 )  # fmt: skip
 
@@ -115,7 +117,8 @@ def draw(rng: random.Random, difficulty: int) -> Draft | None:
     )
 
 
-Told = tuple[str, list[tuple[str, list[Argument]]], Type]
+Steps = list[tuple[str, list[Argument]]]
+Told = tuple[str, Steps, Type]
 
 
 def _lookup(rng: random.Random, names: list[str], sheet: Sheet) -> Told:
@@ -129,16 +132,16 @@ def _comparison(rng: random.Random, names: list[str], sheet: Sheet) -> Told:
     table = Parameter(0)
     if rng.random() < 0.3:
         told = rng.choice(SPREAD).replace("{column}", column).replace("{rows}", sheet.rows)
-        ends = [("highest", [table, Constant(column)]), ("lowest", [table, Constant(column)])]
+        ends: Steps = [("highest", [table, Constant(column)]), ("lowest", [table, Constant(column)])]
         return told, [*ends, ("sub", [Result(0), Result(1)])], Type.INT
     kind = rng.choice(list(PAIRED))
     told = rng.choice(PAIRED[kind]).replace("{column}", column).replace("{A}", one).replace("{B}", other)
-    looks = [("look", [table, Constant(who), Constant(column)]) for who in (one, other)]
+    looks: Steps = [("look", [table, Constant(who), Constant(column)]) for who in (one, other)]
     return told, [*looks, (kind, [Result(0), Result(1)])], Type.INT
 
 
 def _selection(rng: random.Random, sheet: Sheet, difficulty: int) -> Told:
-    steps: list[tuple[str, list[Argument]]] = []
+    steps: Steps = []
     conditions: list[str] = []
     fresh = list(sheet.words)
     for _ in range(difficulty - 1):
@@ -171,7 +174,7 @@ def _table(rng: random.Random, sheet: Sheet, names: list[str]) -> list[dict[str,
 
 
 def _constants(rng: random.Random, sheet: Sheet, names: list[str], told: str) -> tuple[Word, ...]:
-    """The table's columns and cells, some of its names with those that are mentioned, and two numbers with the asked."""
+    """The table's columns and cells, four of its names with those mentioned, and two numbers with the one mentioned."""
     mentioned = [name for name in names if name in told]
     others = rng.sample([name for name in names if name not in mentioned], 4 - len(mentioned))
     limits = {int(word) for word in told.replace("?", "").replace(".", "").split() if word.isdecimal()}

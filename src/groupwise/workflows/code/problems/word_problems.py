@@ -1,7 +1,7 @@
 """Arithmetic word problems: who has how many of what, what happens to them, and what is asked.
 
 A story is an opening, events and an ending, each in several wordings and each with its operators. The numbers are the
-parameters of `solve`, in the order in which they are mentioned; the hidden cases tell the same story with other numbers.
+parameters of `solve`, in the order in which they are mentioned; hidden cases tell the same story with other numbers.
 Difficulty is the number of operators; some stories mention a number that has nothing to do with the answer.
 """
 
@@ -11,6 +11,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from groupwise.workflows.code.interpreter import value_of
 from groupwise.workflows.code.problems.making import Draft, make, program_of
 from groupwise.workflows.code.problems.problem import CodeProblem, Split
 from groupwise.workflows.code.problems.wording import NAMES, words_of
@@ -50,7 +51,8 @@ OPENINGS = (
     Part(("{B} has # {things} and {A} has twice as many.", "{B} has # {things}. {A} has double that number."),
          (("double", (0,)),)),
     Part(("{A} had # {things} but lost ~.", "{A} had # {things} until ~ broke."), (("sub", (0, 1)),)),
-    Part(("{A} lost ~ of # {things} and kept the others.", "{A} spent ~ of the # {things} in the box."), (("sub", (1, 0)),)),
+    Part(("{A} lost ~ of # {things} and kept the others.", "{A} spent ~ of the # {things} in the box."),
+         (("sub", (1, 0)),)),
 )  # fmt: skip
 
 EVENTS = (
@@ -116,7 +118,7 @@ class _Story:
     sentences: list[str] = field(default_factory=list)
     sizes: list[str] = field(default_factory=list)
     steps: list[tuple[str, list[Argument]]] = field(default_factory=list)
-    quantity: Argument = Parameter(0)
+    quantity: Argument = field(default_factory=lambda: Parameter(0))
     exact: bool = False
 
     def tell(self, text: str, part: Part | None = None) -> None:
@@ -187,7 +189,7 @@ def _makes_sense(program: Program, inputs: Sequence[Value], results: Sequence[Va
     if any(result < 1 for result in results):
         return False
     for step in program.steps:
-        whole, *parts = (results[one.at] if isinstance(one, Result) else inputs[one.at] for one in step.arguments)
+        whole, *parts = (value_of(one, inputs, results) for one in step.arguments)
         if (step.operator == "half" and whole % 2) or (step.operator == "div" and exact and whole % parts[0]):
             return False
     return True

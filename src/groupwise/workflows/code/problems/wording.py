@@ -1,7 +1,7 @@
 """Words of questions: names, things, how a question is cut into tokens, and which split a wording belongs to.
 
-Numbers stand for `#` (any) and `~` (small) in a template; `{A}`, `{B}` and `{things}` are filled in. A question's wording
-is its text with the numbers left out. It decides the split, so no two splits share a wording, whatever the seeds.
+In a template `#` stands for a number and `~` for a small one; `{A}`, `{B}` and `{things}` are filled in. A question's
+wording is its text with the numbers left out. It decides the split, so no two splits share a wording.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from groupwise.workflows.code.problems.problem import Split
 
 NAMES = (
-    "Ann", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jack", "Kate", "Leo", "Mia", "Nora", "Omar", "Pia",
+    "Ann", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jack", "Kate", "Leo", "Mia", "Nora", "Omar",
+    "Pia",
 )  # fmt: skip
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOKEN = re.compile(r"\d+|\w+|[^\w\s]")
