@@ -4,8 +4,8 @@
     tree.best, tree.records
 
 One walk makes a whole program: where the tree ends, the walk goes on by the prior, and every node it passes is kept.
-The budget counts evaluations. What has been evaluated is never evaluated again: a walk that ends at an equal program costs
-nothing, and parts of the tree without anything new are closed.
+The budget counts evaluations. What has been evaluated is never evaluated again: a walk that ends at an equal program
+costs nothing, and parts of the tree without anything new are closed.
 """
 
 from __future__ import annotations

@@ -127,7 +127,8 @@ class Tree:
     """Everything a search knows.
 
     `walks` counts ways down from the root, `free` those that ended at something evaluated before and so cost nothing;
-    `numbers` finds a node by its key; `busy` are nodes with everything below under way; `low` and `high` are the least and the greatest value seen.
+    `numbers` finds a node by its key; `busy` are nodes with everything left below under
+    way; `low` and `high` are the least and the greatest value seen.
     """
 
     name: str
