@@ -16,7 +16,6 @@ from functools import lru_cache
 from itertools import product
 
 from groupwise.errors import ContractError
-from groupwise.workflows.code.operators import Operator
 from groupwise.workflows.code.problems.problem import CodeProblem
 from groupwise.workflows.code.pure import PURE
 from groupwise.workflows.code.steps import Argument, Constant, Parameter, Result, Signature, Step

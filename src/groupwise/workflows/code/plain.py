@@ -17,7 +17,5 @@ def program(
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in operators:
             hint = Registry(operators.values()).like(node.func.id)
-            raise Faulty(
-                FaultCode.UNKNOWN_OPERATOR, f"there is no operator {node.func.id[:40]!r}. {hint}", node.lineno
-            )
+            raise Faulty(FaultCode.UNKNOWN_OPERATOR, f"there is no operator {node.func.id[:40]!r}. {hint}", node.lineno)
     raise Faulty(FaultCode.FORBIDDEN, "only operator calls are understood so far")

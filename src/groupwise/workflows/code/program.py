@@ -26,9 +26,7 @@ from groupwise.workflows.code.steps import Form, Program, Signature
 __all__ = ["Fault", "Form", "Program", "Signature", "parse"]
 
 
-def parse(
-    text: str, signature: Signature | None = None, operators: Mapping[str, Operator] = PURE
-) -> Program | Fault:
+def parse(text: str, signature: Signature | None = None, operators: Mapping[str, Operator] = PURE) -> Program | Fault:
     """The program that a text is, or the first fault that keeps it from being one. It never raises."""
     try:
         tree = read(text)
