@@ -1,0 +1,107 @@
+"""Which action comes next: PUCT among known children, new ones by progressive widening, a share by the prior alone.
+
+At a node with n tries, prior p over its actions and value q of each, rescaled to what was seen in this tree:
+
+    w(a)     ∝ p(a) · exp(experience · (e(a) − e))      e(a): what actions with a's traits were worth under this parent
+    known    = the actions that were tried and are still open
+    puct(a)  = q(a) + exploration · w(a) · √n / (1 + n(a))                w over the known; n(a) with those in flight
+    greedy   = a new action, drawn from w over those untried, while |known| < widening · n ** widening_power;
+               otherwise the known action of the greatest puct
+    chance   = explore · p  +  (1 − explore) · greedy                                       p over what is open
+
+PUCT is that of AlphaZero (Silver et al. 2017), widening that of Couëtoux et al. 2011. Experience under a parent is the
+all-moves-as-first heuristic (Gelly and Silver 2011), used for what is untried, where it is all there is to go by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import exp, sqrt
+
+from groupwise.workflows.search.tree import Edge, Node, Tally, Tree
+
+Traits = Callable[[str], Sequence[str]]
+DOUBT = 2.0
+ENOUGH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """The probability of every action of a node at this moment, and the rule behind the greedy part of it."""
+
+    of: list[float]
+    choices: int
+    rule: str
+
+
+def chances(tree: Tree, trail: Sequence[Node], traits: Traits) -> Chances | None:
+    """How the next action is drawn at the last node of a trail; None where nothing is open."""
+    node, settings = trail[-1], tree.settings
+    opened = [number for number, edge in enumerate(node.edges) if tree.open(edge)]
+    if not opened:
+        return None
+    known = [number for number in opened if node.edges[number].tries]
+    fresh = [number for number in opened if not node.edges[number].tries]
+    found = [0.0] * len(node.edges)
+    _spread(found, opened, [edge.log_prior for edge in node.edges], settings.explore)
+    weights = _bent(tree, trail, traits)
+    if fresh and len(known) < max(1.0, settings.widening * node.tries**settings.widening_power):
+        _spread(found, fresh, weights, 1 - settings.explore)
+        return Chances(found, len(opened), "new")
+    found[_greatest(tree, node, known, weights)] += 1 - settings.explore
+    return Chances(found, len(opened), "puct")
+
+
+def _spread(found: list[float], numbers: Sequence[int], weights: Sequence[float], share: float) -> None:
+    """Add a share to some actions' chances, in proportion to their weights (logarithms)."""
+    for number, part in zip(numbers, _proportions([weights[number] for number in numbers]), strict=True):
+        found[number] += share * part
+
+
+def _proportions(logarithms: Sequence[float]) -> list[float]:
+    top = max(logarithms)
+    weights = [exp(one - top) for one in logarithms]
+    whole = sum(weights)
+    return [weight / whole for weight in weights]
+
+
+def _greatest(tree: Tree, node: Node, known: Sequence[int], weights: Sequence[float]) -> int:
+    """The known action of the greatest PUCT; the first of equals."""
+    reach = tree.settings.exploration * sqrt(node.tries)
+    parts = _proportions([weights[number] for number in known])
+    edges = [node.edges[number] for number in known]
+    scores = [_value(tree, edge) + reach * part / (1 + edge.tries) for edge, part in zip(edges, parts, strict=True)]
+    return known[scores.index(max(scores))]
+
+
+def _value(tree: Tree, edge: Edge) -> float:
+    """Between mean and best of what was found below, from 0 to 1 in this tree; what is in flight found nothing yet."""
+    if not edge.tally.count:
+        return 0.0
+    mean = (_scaled(tree, edge.tally.mean) * edge.tally.count) / edge.tries
+    return (1 - tree.settings.greed) * mean + tree.settings.greed * _scaled(tree, edge.tally.best)
+
+
+def _scaled(tree: Tree, value: float) -> float:
+    return (value - tree.low) / (tree.high - tree.low) if tree.high > tree.low else 0.0
+
+
+def _bent(tree: Tree, trail: Sequence[Node], traits: Traits) -> list[float]:
+    """The prior's log-probabilities, bent by experience: that of the nearest node above that has enough of it."""
+    edges = trail[-1].edges
+    node = next((node for node in reversed(trail) if node.tally.count >= ENOUGH), trail[0])
+    if not tree.settings.experience or not node.experience or tree.high <= tree.low:
+        return [edge.log_prior for edge in edges]
+    usual = node.tally.mean
+
+    def better(trait: str) -> float:
+        tally = node.experience.get(trait, Tally())
+        return (tally.total - tally.count * usual) / (tally.count + DOUBT) / (tree.high - tree.low)
+
+    bent = []
+    for edge in edges:
+        gains = [better(trait) for trait in traits(edge.action)]
+        gain = sum(gains) / len(gains) if gains else 0.0
+        bent.append(edge.log_prior + tree.settings.experience * gain)
+    return bent
