@@ -79,7 +79,7 @@ def program(
     function: ast.FunctionDef | ast.AsyncFunctionDef, signature: Signature | None, operators: Mapping[str, Operator]
 ) -> Program | None:
     """The straight program that a function is; None if it is not straight, `Faulty` if it is but cannot be right."""
-    if isinstance(function, ast.AsyncFunctionDef) or not _plainly_called(function.args):
+    if isinstance(function, ast.AsyncFunctionDef) or not plainly_called(function.args):
         return None
     names = [argument.arg for argument in function.args.args]
     if len(names) > len(PARAMETERS) or len(set(names)) < len(names):
@@ -145,7 +145,7 @@ def insist_on_types(
     operators: Mapping[str, Operator],
 ) -> None:
     """Every argument of a type its operator takes, and the result of the type that is asked for; else `Faulty`."""
-    if parameters != len(signature.takes):
+    if parameters not in (0, len(signature.takes)):
         said = f"solve takes {len(signature.takes)} parameters here, not {parameters}: {signature.header}"
         raise Faulty(FaultCode.WRONG_ARGUMENTS, said, 1)
     found: list[Type] = []
@@ -177,7 +177,8 @@ def _may_be(given: Type, wanted: Type, argument: Argument) -> bool:
     return given == wanted or Type.ANY in (given, wanted)
 
 
-def _plainly_called(arguments: ast.arguments) -> bool:
+def plainly_called(arguments: ast.arguments) -> bool:
+    """Whether a function takes plain parameters only: no defaults, no stars."""
     others = (arguments.posonlyargs, arguments.kwonlyargs, arguments.defaults, arguments.vararg, arguments.kwarg)
     return not any(others)
 
