@@ -34,15 +34,15 @@ ALLOWED = (
     ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.If, ast.For, ast.While, ast.Expr, ast.Pass, ast.Break,
     ast.Continue, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.keyword, ast.Constant,
     ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp,
-    ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.comprehension, ast.JoinedStr, ast.FormattedValue, ast.Lambda, ast.arguments,
-    ast.arg, ast.Await, ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
+    ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.comprehension, ast.JoinedStr, ast.FormattedValue, ast.Lambda,
+    ast.arguments, ast.arg, ast.Await, ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
 )  # fmt: skip
 LOOPS = (ast.For, ast.While, ast.comprehension)
 WORDS: dict[type[ast.AST], str] = {
     ast.Import: "import", ast.ImportFrom: "import", ast.ClassDef: "class", ast.FunctionDef: "a function inside",
     ast.AsyncFunctionDef: "a function inside", ast.Try: "try", ast.With: "with", ast.Global: "global",
-    ast.Delete: "del", ast.Yield: "yield", ast.YieldFrom: "yield", ast.Raise: "raise", ast.Assert: "assert", ast.NamedExpr: ":=",
-    ast.Nonlocal: "nonlocal", ast.Starred: "*", ast.Match: "match",
+    ast.Delete: "del", ast.Yield: "yield", ast.YieldFrom: "yield", ast.Raise: "raise", ast.Assert: "assert",
+    ast.NamedExpr: ":=", ast.Nonlocal: "nonlocal", ast.Starred: "*", ast.Match: "match",
 }  # fmt: skip
 FORBIDDEN_NAMES = frozenset(
     (

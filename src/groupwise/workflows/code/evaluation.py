@@ -90,7 +90,7 @@ class Evaluator:
         if (lines := program.lines) > self.problem.max_lines and program.form is Form.STRAIGHT:
             said = f"a program for this problem has at most {self.problem.max_lines} lines, not {lines}"
             return self._faulty(Fault(FaultCode.TOO_LONG, said), start)
-        ran = [self._case(program, case) for case in self.problem.cases]
+        ran = self._cases(program)
         return self._judged(program, ran, start)
 
     def _case(self, program: Program, case: Case) -> Ran:

@@ -122,12 +122,17 @@ def _steps(scope: _Scope, facts: _Facts) -> Iterator[Step]:
         choices = [_candidates(wanted, scope, facts) for wanted in operator.takes]
         for given in product(*choices):
             step = Step(operator.name, given)
-            if len(set(given)) < len(given) or all(isinstance(argument, Constant) for argument in given):
+            if len(set(given)) < len(given) or (facts.signature.takes and _is_written(given)):
                 continue
             if operator.commutes and places[given[0]] > places[given[1]]:
                 continue
             if step not in done:
                 yield step
+
+
+def _is_written(given: Sequence[Argument]) -> bool:
+    """Whether a step would only compute with constants: needless where there are parameters."""
+    return all(isinstance(argument, Constant) for argument in given)
 
 
 def _values(scope: _Scope, facts: _Facts) -> list[Argument]:

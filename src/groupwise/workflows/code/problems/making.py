@@ -24,7 +24,7 @@ class Draft:
     """A question and its right program, before cases were found for it.
 
     `inputs` draws arguments for `solve`; `sound` may refuse arguments under which the question would make no sense,
-    from what every step gives.
+    from what every step gives. `asked` are the arguments of the question as asked, where they are not to be drawn.
     """
 
     question: Callable[[Case], str]
@@ -33,6 +33,7 @@ class Draft:
     inputs: Callable[[random.Random], tuple[Value, ...]]
     constants: tuple[Word, ...] = ()
     sound: Callable[[tuple[Value, ...], list[Value]], bool] = lambda inputs, results: True
+    asked: tuple[Value, ...] | None = None
 
 
 Draw = Callable[[random.Random, int], Draft | None]
@@ -68,14 +69,16 @@ def program_of(signature: Signature, steps: Sequence[tuple[str, Sequence[Argumen
 def _cases(draft: Draft, rng: random.Random) -> tuple[Case, ...] | None:
     """Sound cases under which every step of the program matters; None if there are none to be found."""
     found: list[Case] = []
-    for _ in range(TRIES):
-        inputs = draft.inputs(rng)
+    for number in range(TRIES):
+        inputs = draft.asked if draft.asked is not None and number == 0 else draft.inputs(rng)
         try:
             results = trace(draft.program, inputs)
         except OperatorError:
             continue
         if draft.sound(inputs, results):
             found.append(Case(inputs, results[-1]))
+        elif inputs is draft.asked:
+            return None
         if len(found) == CASES:
             break
     if len(found) < CASES or len({repr(case.answer) for case in found}) < CASES // 2:
