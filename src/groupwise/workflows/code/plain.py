@@ -7,6 +7,7 @@ operators. Everything else is a fault that says what was found. The text that co
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Mapping
 from typing import TypeGuard
 
@@ -30,6 +31,17 @@ def program(function: Function, signature: Signature | None, operators: Mapping[
     used = tuple(dict.fromkeys(name for name in called if name in operators))
     form = Form.WORKFLOW if isinstance(function, ast.AsyncFunctionDef) else Form.PLAIN
     return Program(text, form, names, used)
+
+
+def host_name(operator: str) -> str:
+    """The name an operator has in a sandbox: its own, unless Python has a builtin of that name, which would win."""
+    return f"{operator}_operator" if hasattr(builtins, operator) else operator
+
+
+def hosted(program: Program) -> str:
+    """The text that a sandbox runs: the program, with operators under the names they have there."""
+    other = {name: host_name(name) for name in program.operators if host_name(name) != name}
+    return ast.unparse(_Renaming(other).visit(ast.parse(program.text))) if other else program.text
 
 
 def _settled(function: Function, operators: Mapping[str, Operator]) -> str:

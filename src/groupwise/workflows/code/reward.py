@@ -35,12 +35,15 @@ class RewardWeights:
             raise ConfigError(f"weights must not be negative, and seconds be above 0: {self}")
         if self.correctness < 2 * rest:
             raise ConfigError(
-                f"correctness weighs {self.correctness:g} and all the rest {rest:g}: it must weigh at least twice as much",
+                f"correctness weighs {self.correctness:g} and the rest {rest:g}; it must weigh at least twice as much",
                 hint="Correctness comes first; lower the other weights.",
             )
 
 
-def score(evaluation: Evaluation, weights: RewardWeights = RewardWeights()) -> Score:
+USUAL = RewardWeights()
+
+
+def score(evaluation: Evaluation, weights: RewardWeights = USUAL) -> Score:
     """The score of a program, with its parts."""
     shares = {
         "correctness": 1.0,

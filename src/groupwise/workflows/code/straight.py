@@ -31,6 +31,7 @@ from groupwise.workflows.code.values import WRITTEN, Type
 
 LARGEST_CONSTANT = 10**9
 LONGEST_WORD = 100
+PLACES = tuple(f"p{at}" for at in range(len(PARAMETERS)))
 VARIABLES = "abcdefghijklmnopqrst"
 
 
@@ -223,7 +224,7 @@ def _laid_out(
     def outline(argument: Argument) -> str:
         """What an argument computes, as a text to sort by that does not depend on names or order."""
         if not isinstance(argument, Result):
-            return written(argument, PARAMETERS)
+            return written(argument, PLACES)
         if argument.at not in shape:
             step = steps[argument.at]
             parts = [outline(part) for part in step.arguments]

@@ -23,7 +23,6 @@ from groupwise.workflows.code.values import Type
 
 VARIABLE = "GROUPWISE_DATA"
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
-LONGEST_ANSWER = 12
 MBPP_SPLITS = {"prompt": range(1, 11), "test": range(11, 511), "valid": range(511, 601), "train": range(601, 975)}
 
 
@@ -53,7 +52,7 @@ def _grade_school(row: Mapping[str, Any], split: str, number: int) -> CodeProble
     steps = max(1, reasoning.count("<<"))
     return CodeProblem(
         f"gsm8k/{split}/{number}", "gsm8k", split, steps, row["question"], Signature((), Type.INT),
-        (Case((), int(answer.strip().replace(",", "")[:LONGEST_ANSWER])),),
+        (Case((), int(answer.strip().replace(",", ""))),),
         tuple(Word(value, Type.INT) for value in dict.fromkeys(written)), max_lines=steps + 3,
     )  # fmt: skip
 
@@ -94,9 +93,7 @@ def _found(folder: str | Path | None, name: str) -> Path:
         raise ConfigError(f"{name} is read from a folder of data, and none is named", hint=f"Set {VARIABLE} to it.")
     path = Path(given) / name
     if not path.is_file():
-        raise ConfigError(
-            f"there is no {path}", hint=f"Put the file there, or set {VARIABLE} to the folder that has it."
-        )
+        raise ConfigError(f"there is no {path}", hint=f"Put it there, or set {VARIABLE} to the folder that has it.")
     return path
 
 

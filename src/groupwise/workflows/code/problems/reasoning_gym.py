@@ -1,7 +1,7 @@
 """Arithmetic of the reasoning-gym library, as a family that somebody else made: its questions, its answers.
 
-The expressions of its `basic_arithmetic` with `+`, `-`, `*` and brackets; the numbers are `solve`'s parameters in order of
-mention. The first case is the library's own question with the library's own answer; hidden cases are the same
+The expressions of its `basic_arithmetic` with `+`, `-`, `*` and brackets; the numbers are `solve`'s parameters in order
+of mention. The first case is the library's own question with the library's own answer; hidden cases are the same
 expression with other numbers. Difficulty is the number of operations.
 """
 
