@@ -25,6 +25,7 @@ class Draft:
 
     `inputs` draws arguments for `solve`; `sound` may refuse arguments under which the question would make no sense,
     from what every step gives. `asked` are the arguments of the question as asked, where they are not to be drawn.
+    `wording` is the part of the question that decides its split; all of it, if empty.
     """
 
     question: Callable[[Case], str]
@@ -34,6 +35,7 @@ class Draft:
     constants: tuple[Word, ...] = ()
     sound: Callable[[tuple[Value, ...], list[Value]], bool] = lambda inputs, results: True
     asked: tuple[Value, ...] | None = None
+    wording: str = ""
 
 
 Draw = Callable[[random.Random, int], Draft | None]
@@ -48,11 +50,13 @@ def make(family: str, draw: Draw, seed: int, split: Split, difficulty: int, leve
     rng = random.Random(f"{family}/{split}/{difficulty}/{seed}")
     for _ in range(100_000):
         draft = draw(rng, difficulty)
-        cases = _cases(draft, rng) if draft is not None else None
-        if draft is None or cases is None:
+        if draft is None or (draft.wording and split_of(draft.wording) != split):
+            continue
+        cases = _cases(draft, rng)
+        if cases is None:
             continue
         question = draft.question(cases[0])
-        if split_of(question) == split:
+        if split_of(draft.wording or question) == split:
             return CodeProblem(
                 f"{family}/{split}/{difficulty}/{seed}", family, split, difficulty, question, draft.signature, cases,
                 draft.constants, len(draft.program.steps) + 1, gold=draft.program.text,

@@ -70,6 +70,7 @@ def draw(rng: random.Random, difficulty: int) -> Draft | None:
         lambda rng: tuple(rng.randint(1, 20) for _ in numbers),
         sound=lambda inputs, results: inputs != tuple(numbers) or str(results[-1]) == item["answer"],
         asked=tuple(numbers),
+        wording=str(item["question"]),
     )
 
 

@@ -114,6 +114,7 @@ def draw(rng: random.Random, difficulty: int) -> Draft | None:
         lambda rng: (_table(rng, sheet, names),),
         _constants(rng, sheet, names, told),
         lambda inputs, results: all(len(result) > 1 for result in results if isinstance(result, list)),
+        wording=told,
     )
 
 

@@ -114,6 +114,7 @@ def draw(rng: random.Random, difficulty: int) -> Draft | None:
         inputs,
         tuple(Word(number, Type.INT) for number in constants),
         lambda inputs, results: all(_showable(value) for value in (*inputs, *results)),
+        wording=f"{words} {frame}" if words else "",
     )
 
 

@@ -158,6 +158,7 @@ def draw(rng: random.Random, difficulty: int) -> Draft | None:
         program,
         lambda rng: tuple(rng.randint(2, 9) if size == "~" else rng.randint(10, 60) for size in story.sizes),
         sound=lambda inputs, results: _makes_sense(program, inputs, results, story.exact),
+        wording=told.replace("~", "#"),
     )
 
 
