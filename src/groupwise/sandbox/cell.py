@@ -30,6 +30,8 @@ for name, code in marshal.loads(data):
     exec(code, module.__dict__)
 module.keep()
 """
+PARTS = ("wire", "inside.frames", "inside.program", "inside.remote", "inside.judge", "inside.keeper")
+"""In the order in which they import one another; the last one runs."""
 PATIENCE = 30.0
 """Seconds for a sandbox to start on a busy machine."""
 GRACE = 3.0
@@ -48,7 +50,7 @@ class Cell:
         filter_fd, end = os.pipe()
         os.write(end, keeper_filter())
         os.close(end)
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self._process = subprocess.Popen(
                 command(interpreter, filter_fd, BOOT),
@@ -135,10 +137,10 @@ def _program(compiled: bool) -> bytes:
     """What is sent into a sandbox to run there; as text where its Python is of another version."""
     folder = Path(__file__).parent
     parts: list[tuple[str, Any]] = []
-    for name in ("wire", "inside"):
-        text = (folder / f"{name}.py").read_text()
-        known = f"groupwise.sandbox.{name}"
-        parts.append((known, compile(text, f"<{name}>", "exec", optimize=2) if compiled else text))
+    for name in PARTS:
+        text = (folder / f"{name.replace('.', '/')}.py").read_text()
+        code = compile(text, f"<{name}>", "exec", dont_inherit=True, optimize=2) if compiled else text
+        parts.append((f"groupwise.sandbox.{name}", code))
     return marshal.dumps(parts)
 
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import MAGIC_NUMBER
@@ -48,28 +49,27 @@ def unprivileged() -> dict[str, Any]:
     return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
 
 
-def command(interpreter: Interpreter, filter_fd: int, boot: str) -> list[str]:
-    """bubblewrap and Python, with nothing but Python to be seen."""
+def wall(visible: Sequence[str]) -> list[str]:
+    """bubblewrap with nothing to be seen but the given files and folders, read-only."""
     words = [
         _bubblewrap(), "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
         "--clearenv", "--cap-drop", "ALL", "--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox",
-        "--ro-bind", os.path.realpath(LOADER), LOADER, "--ro-bind", interpreter.program, interpreter.program,
+        "--ro-bind", os.path.realpath(LOADER), LOADER,
     ]  # fmt: skip
-    for folder in interpreter.folders:
-        words += ["--ro-bind", folder, folder]
-    words += ["--remount-ro", "/", "--chdir", "/", "--seccomp", str(filter_fd)]
-    return [*words, "--", interpreter.program, "-I", "-S", "-B", "-c", boot]
+    for place in visible:
+        words += ["--ro-bind", place, place]
+    return [*words, "--remount-ro", "/", "--chdir", "/"]
+
+
+def command(interpreter: Interpreter, filter_fd: int, boot: str) -> list[str]:
+    """Python behind a wall, with a filter and what it starts with."""
+    seen = wall([interpreter.program, *interpreter.folders])
+    return [*seen, "--seccomp", str(filter_fd), "--", interpreter.program, "-I", "-S", "-B", "-c", boot]
 
 
 @cache
 def found_interpreter() -> Interpreter:
     """The first Python that can be used; raises where there is none, or no bubblewrap."""
-    if sys.platform != "linux" or platform.machine() != ARCHITECTURE:
-        here = f"{sys.platform} on {platform.machine()}"
-        raise ResourceError(
-            f"the second tier of the sandbox needs Linux on {ARCHITECTURE}, and this is {here}",
-            hint="Run code over operators in the first tier, or use a Linux machine.",
-        )
     _bubblewrap()
     own = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
     tried = ["/usr/bin/python3", "/usr/local/bin/python3", str(own)]
@@ -84,6 +84,13 @@ def found_interpreter() -> Interpreter:
 
 @cache
 def _bubblewrap() -> str:
+    """Where bubblewrap is; raises where there is none, or the filters would not fit."""
+    if sys.platform != "linux" or platform.machine() != ARCHITECTURE:
+        here = f"{sys.platform} on {platform.machine()}"
+        raise ResourceError(
+            f"the second tier of the sandbox needs Linux on {ARCHITECTURE}, and this is {here}",
+            hint="Run code over operators in the first tier, or use a Linux machine.",
+        )
     program = shutil.which("bwrap")
     if program is None:
         raise ResourceError("the second tier of the sandbox needs bubblewrap, and there is no bwrap here", hint=INSTALL)
