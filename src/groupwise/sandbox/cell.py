@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import ConfigError, ResourceError
-from groupwise.sandbox.machine import Interpreter, command, unprivileged
-from groupwise.sandbox.outcome import Limits, Outcome, Ran
+from groupwise.sandbox.machine import Interpreter, command
+from groupwise.sandbox.outcome import Limits, Outcome, Ran, readable
 from groupwise.sandbox.plain import fault_of
 from groupwise.sandbox.seccomp import keeper_filter
 from groupwise.sandbox.wire import WireError, dumps, loads
@@ -59,7 +59,6 @@ class Cell:
                 stderr=self._errors,
                 pass_fds=(filter_fd,),
                 bufsize=0,
-                **unprivileged(),
             )
         finally:
             os.close(filter_fd)
@@ -148,7 +147,7 @@ def _ran(report: bytes) -> Ran:
     """A report as a run. It comes from a sandbox, and is believed in its form only."""
     try:
         outcome, message, seconds, value, stdout = loads(report)
-        words, printed = str(message), bytes(stdout).decode(errors="replace")
+        words, printed = readable(str(message)), bytes(stdout).decode(errors="replace")
     except (WireError, TypeError, ValueError) as error:
         return Ran(Outcome.WRONG, message=f"the report cannot be read: {error}")
     if outcome == "tests":

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
-from typing import Any
 
 from groupwise.errors import ResourceError
 from groupwise.sandbox.seccomp import ARCHITECTURE
@@ -44,16 +43,27 @@ class Interpreter:
     same_magic: bool
 
 
-def unprivileged() -> dict[str, Any]:
-    """Who starts bubblewrap: as root, nobody does; the kernel would not hold root to a number of processes."""
-    return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+def as_nobody() -> list[str]:
+    """Words before a command that is not root's to run: the kernel would not hold root to its limits of processes.
+
+    A program does it and not `subprocess(user=...)`, which would copy the page tables of a large trainer every time.
+    """
+    if os.geteuid() != 0:
+        return []
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        raise ResourceError(
+            "root must become nobody before it runs a sandbox, and there is no setpriv here",
+            hint="Install util-linux, or run as another user.",
+        )
+    return [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
 
 
 def wall(visible: Sequence[str]) -> list[str]:
     """bubblewrap with nothing to be seen but the given files and folders, read-only."""
     words = [
-        _bubblewrap(), "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
-        "--clearenv", "--cap-drop", "ALL", "--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox",
+        *as_nobody(), _bubblewrap(), "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent",
+        "--new-session", "--clearenv", "--cap-drop", "ALL", "--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox",
         "--ro-bind", os.path.realpath(LOADER), LOADER,
     ]  # fmt: skip
     for place in visible:
@@ -106,7 +116,7 @@ def _asked(place: str) -> Interpreter | None:
     program = os.path.realpath(place)
     try:
         asked = subprocess.run(
-            [program, "-I", "-S", "-c", QUERY], capture_output=True, text=True, timeout=20, **unprivileged()
+            [*as_nobody(), program, "-I", "-S", "-c", QUERY], capture_output=True, text=True, timeout=20
         )
     except OSError:
         return None

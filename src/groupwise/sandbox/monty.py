@@ -18,7 +18,7 @@ from typing import Any
 from groupwise.errors import MissingExtra
 from groupwise.event_loop import EventLoop
 from groupwise.sandbox.host_calls import HostCalls, Submit
-from groupwise.sandbox.outcome import Limits, Outcome, Ran
+from groupwise.sandbox.outcome import Limits, Outcome, Ran, readable
 from groupwise.sandbox.plain import fault_of
 from groupwise.sandbox.worker import walled_worker
 
@@ -106,7 +106,7 @@ class Monty:
         calls.reraise()
         if outcome is Outcome.PASSED and (fault := fault_of(value)):
             value, outcome, message = None, Outcome.WRONG, f"the value {fault}"
-        return Ran(outcome, value, printed.output, message, seconds)
+        return Ran(outcome, value, printed.output, readable(message), seconds)
 
     def _opened(self) -> Any:
         # After a fork the workers belong to the parent.

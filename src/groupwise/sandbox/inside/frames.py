@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+JOBS, REPORTS = 60, 61
+"""File descriptors of those who may speak with the outside."""
 FRAME = 8 << 20
 WORDS = 400
 """Characters of a message for the reader."""

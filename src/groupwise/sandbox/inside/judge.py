@@ -6,8 +6,8 @@ import _signal as signal
 import builtins
 import time
 
-from groupwise.sandbox.inside.frames import WORDS, read_frame, write_frame
-from groupwise.sandbox.inside.program import SHARED
+from groupwise.sandbox.inside.frames import JOBS, REPORTS, read_frame, write_frame
+from groupwise.sandbox.inside.program import SHARED, words_of
 from groupwise.sandbox.inside.remote import Code, Ended, Remote
 from groupwise.sandbox.wire import WireError, dumps, loads
 
@@ -20,14 +20,14 @@ GRACE = 1.0
 
 
 def report(outcome: str, message: str, seconds: float, value: Any = None, stdout: bytes = b"") -> None:
-    write_frame(1, dumps((outcome, message, seconds, value, stdout)))
+    write_frame(REPORTS, dumps((outcome, message, seconds, value, stdout)))
 
 
 def run_job() -> None:
     """One job, from its first frame to its report."""
-    job = loads(read_frame(0))
+    job = loads(read_frame(JOBS))
     code = Code(job)
-    tests = loads(read_frame(0))
+    tests = loads(read_frame(JOBS))
     # Where the tests themselves hang, this ends the judge, and with it the code.
     signal.setitimer(signal.ITIMER_REAL, job["seconds"] + GRACE)
     value = None
@@ -88,11 +88,11 @@ def told(error: BaseException) -> tuple[str, str]:
     """What a test's error says about the code."""
     if hasattr(error, "of_code"):
         return error.of_code[0], error.of_code[1]
-    message = f"{type(error).__name__}: {error}"[:WORDS]
+    message = f"{type(error).__name__}: {words_of(error)}"
     line = tests_line(error)
     place = f" (line {line} of the tests)" if line else ""
     if isinstance(error, AssertionError):
-        return "wrong", (f"{message}{place}" if str(error) else f"a test does not hold{place}")
+        return "wrong", (f"{message}{place}" if words_of(error) else f"a test does not hold{place}")
     return "wrong", f"a test cannot use what came back: {message}{place}"
 
 

@@ -81,9 +81,10 @@ class Code:
         outcome, name, message = failure(value)
         if kind == "ended":
             raise self.end(outcome, message)
-        # A class of exceptions that the tests may be waiting for, or its nearest relative.
+        # A class of exceptions that the tests may be waiting for; one that ends loops would make `all` believe.
         known = getattr(builtins, name, None)
         proper: Any = known if isinstance(known, type) and issubclass(known, Exception) else RuntimeError
+        proper = RuntimeError if issubclass(proper, StopIteration | StopAsyncIteration) else proper
         try:
             raised = proper(message)
         except TypeError:
