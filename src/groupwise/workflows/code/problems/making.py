@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from groupwise.errors import ConfigError
+from groupwise.workflows.code.grammar import one_step_programs
 from groupwise.workflows.code.interpreter import run_straight
 from groupwise.workflows.code.problems.problem import SPLITS, Case, CodeProblem, Split, Word
 from groupwise.workflows.code.problems.wording import split_of
@@ -57,10 +58,12 @@ def make(family: str, draw: Draw, seed: int, split: Split, difficulty: int, leve
             continue
         question = draft.question(cases[0])
         if split_of(draft.wording or question) == split:
-            return CodeProblem(
+            problem = CodeProblem(
                 f"{family}/{split}/{difficulty}/{seed}", family, split, difficulty, question, draft.signature, cases,
                 draft.constants, len(draft.program.steps) + 1, gold=draft.program.text,
             )  # fmt: skip
+            if difficulty == 1 or all(_differs(shorter, cases) for shorter in one_step_programs(problem)):
+                return problem
     raise AssertionError(f"{family} found no problem of difficulty {difficulty} for {split}")
 
 
@@ -103,7 +106,9 @@ def _differs(other: Program, cases: Sequence[Case]) -> bool:
             wrong += run_straight(other, case.inputs) != case.answer
         except OperatorError:
             wrong += 1
-    return 3 * wrong >= len(cases)
+        if 3 * wrong >= len(cases):
+            return True
+    return False
 
 
 def _shorter(program: Program) -> Iterator[Program]:

@@ -74,7 +74,12 @@ PHRASES: dict[str, tuple[str, ...]] = {
 LINKS = (", then ", " and then ", ", and ")
 SHOWN = ("For example {given} becomes {made}.", "So {given} gives {made}.", "Thus {given} turns into {made}.")
 ALONE = ("From {given} make {made}.", "Given {given}, the answer is {made}.", "Turn {given} into {made}.")
-STARTS = (Type.NUMBERS,) * 5 + (Type.WORDS,) * 4 + (Type.TEXT,)
+STARTS = {
+    1: (*[Type.NUMBERS] * 5, *[Type.WORDS] * 4, Type.TEXT),
+    2: (*[Type.NUMBERS] * 3, Type.WORDS),
+    3: (*[Type.NUMBERS] * 3, Type.WORDS),
+}
+"""What a transformation starts from. Numbers come more often, because more of their examples do not fit a question."""
 Mode = Literal["said", "vague", "silent"]
 
 
@@ -92,7 +97,7 @@ def vocabulary() -> list[str]:
 
 def draw(rng: random.Random, difficulty: int) -> Draft | None:
     """A chain of operators from numbers, words or a text; None if chance chose one that shows nothing."""
-    start = rng.choice(STARTS)
+    start = rng.choice(STARTS[difficulty])
     chain = _chain(rng, start, difficulty)
     if chain is None:
         return None
