@@ -16,8 +16,8 @@ from groupwise.errors import ConfigError
 from groupwise.sandbox import Limits, Monty, Outcome, Ran
 from groupwise.workflows.code.evaluation import Evaluation, Evaluator
 from groupwise.workflows.code.grammar import random_program
+from groupwise.workflows.code.problem import Case, CodeProblem
 from groupwise.workflows.code.problems import OFFLINE, generate
-from groupwise.workflows.code.problems.problem import Case, CodeProblem
 from groupwise.workflows.code.program import Form, Program, Signature, parse
 from groupwise.workflows.code.pure import PURE
 from groupwise.workflows.code.reward import RewardWeights, save_program, score

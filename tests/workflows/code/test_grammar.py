@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from groupwise.workflows.code.evaluation import Evaluator
 from groupwise.workflows.code.grammar import as_program, legal_lines, line_weights, random_program
+from groupwise.workflows.code.problem import Case, CodeProblem, Word
 from groupwise.workflows.code.problems import OFFLINE, generate
-from groupwise.workflows.code.problems.problem import Case, CodeProblem, Word
 from groupwise.workflows.code.program import Program, Signature, parse
 from groupwise.workflows.code.values import Type
 

@@ -17,7 +17,7 @@ from groupwise.workflows.code.answers import answer_in
 from groupwise.workflows.code.evaluation import MOST_ASKED, Evaluator
 from groupwise.workflows.code.graph import graph, program_svg
 from groupwise.workflows.code.models import endpoint, model_operators
-from groupwise.workflows.code.problems.problem import Case, CodeProblem
+from groupwise.workflows.code.problem import Case, CodeProblem
 from groupwise.workflows.code.program import Form, Program, Signature, parse
 from groupwise.workflows.code.pure import PURE
 from groupwise.workflows.code.values import Type

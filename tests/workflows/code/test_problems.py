@@ -10,9 +10,9 @@ import pytest
 
 from groupwise.errors import ConfigError, GroupwiseError
 from groupwise.workflows.code.evaluation import Evaluator
+from groupwise.workflows.code.problem import SPLITS
 from groupwise.workflows.code.problems import FAMILIES, LEVELS, OFFLINE, CodeProblem, generate, tokens, vocabulary
 from groupwise.workflows.code.problems.files import gsm8k, humaneval, mbpp
-from groupwise.workflows.code.problems.problem import SPLITS
 
 KNOWN = frozenset(vocabulary())
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import product
 
 from groupwise.errors import ContractError
-from groupwise.workflows.code.problems.problem import CodeProblem
+from groupwise.workflows.code.problem import CodeProblem
 from groupwise.workflows.code.pure import PURE
 from groupwise.workflows.code.steps import Argument, Constant, Parameter, Program, Result, Signature, Step
 from groupwise.workflows.code.straight import straight, variable, written

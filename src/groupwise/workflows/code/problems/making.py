@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from groupwise.errors import ConfigError
 from groupwise.workflows.code.grammar import one_step_programs
 from groupwise.workflows.code.interpreter import run_straight
-from groupwise.workflows.code.problems.problem import SPLITS, Case, CodeProblem, Split, Word
+from groupwise.workflows.code.problem import SPLITS, Case, CodeProblem, Split, Word
 from groupwise.workflows.code.problems.wording import split_of
 from groupwise.workflows.code.pure import PURE
 from groupwise.workflows.code.steps import Argument, Constant, Parameter, Program, Result, Signature, Step

@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from groupwise.workflows.code.problem import CodeProblem, Split, Word
 from groupwise.workflows.code.problems.making import Draft, make, program_of
-from groupwise.workflows.code.problems.problem import CodeProblem, Split, Word
 from groupwise.workflows.code.problems.wording import NAMES, sentence, words_of
 from groupwise.workflows.code.steps import Argument, Constant, Parameter, Result, Signature
 from groupwise.workflows.code.values import Type, Value

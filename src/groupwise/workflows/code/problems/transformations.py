@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
+from groupwise.workflows.code.problem import Case, CodeProblem, Split, Word
 from groupwise.workflows.code.problems.making import Draft, make, program_of, trace
-from groupwise.workflows.code.problems.problem import Case, CodeProblem, Split, Word
 from groupwise.workflows.code.problems.wording import LETTERS, sentence, words_of
 from groupwise.workflows.code.pure import PURE
 from groupwise.workflows.code.steps import Argument, Constant, Parameter, Program, Result, Signature

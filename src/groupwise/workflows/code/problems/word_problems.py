@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from groupwise.workflows.code.interpreter import value_of
+from groupwise.workflows.code.problem import CodeProblem, Split
 from groupwise.workflows.code.problems.making import Draft, make, program_of
-from groupwise.workflows.code.problems.problem import CodeProblem, Split
 from groupwise.workflows.code.problems.wording import NAMES, words_of
 from groupwise.workflows.code.steps import Argument, Parameter, Program, Result, Signature
 from groupwise.workflows.code.values import Type, Value
