@@ -46,10 +46,11 @@ def chances(tree: Tree, trail: Sequence[Node], traits: Traits) -> Chances | None
     found = [0.0] * len(node.edges)
     _spread(found, opened, [edge.log_prior for edge in node.edges], settings.explore)
     weights = _bent(tree, trail, traits)
-    if fresh and len(known) < max(1.0, settings.widening * node.tries**settings.widening_power):
+    best = _greatest(tree, node, known, fresh, weights)
+    if best is None:
         _spread(found, fresh, weights, 1 - settings.explore)
         return Chances(found, len(opened), "new")
-    found[_greatest(tree, node, known, weights)] += 1 - settings.explore
+    found[best] += 1 - settings.explore
     return Chances(found, len(opened), "puct")
 
 
@@ -66,13 +67,24 @@ def _proportions(logarithms: Sequence[float]) -> list[float]:
     return [weight / whole for weight in weights]
 
 
-def _greatest(tree: Tree, node: Node, known: Sequence[int], weights: Sequence[float]) -> int:
-    """The known action of the greatest PUCT; the first of equals."""
-    reach = tree.settings.exploration * sqrt(node.tries)
-    parts = _proportions([weights[number] for number in known])
-    edges = [node.edges[number] for number in known]
-    scores = [_value(tree, edge) + reach * part / (1 + edge.tries) for edge, part in zip(edges, parts, strict=True)]
-    return known[scores.index(max(scores))]
+def _greatest(tree: Tree, node: Node, known: Sequence[int], fresh: Sequence[int], weights: Sequence[float]) -> int | None:
+    """The known action of the greatest PUCT, the first of equals; None where a new one promises more and may be had."""
+    settings, tries = tree.settings, node.tries
+    if not known:
+        return None
+    parts = dict(zip([*known, *fresh], _proportions([weights[number] for number in [*known, *fresh]]), strict=True))
+    reach = settings.exploration * sqrt(tries)
+
+    def puct(number: int) -> float:
+        edge = node.edges[number]
+        return _value(tree, edge) + reach * parts[number] / (1 + edge.tries)
+
+    best = max(known, key=puct)
+    if fresh and len(known) < settings.widening * tries**settings.widening_power:
+        new = _scaled(tree, node.tally.mean) * node.tally.count / tries + reach * max(parts[number] for number in fresh)
+        if new >= puct(best):
+            return None
+    return best
 
 
 def _value(tree: Tree, edge: Edge) -> float:
