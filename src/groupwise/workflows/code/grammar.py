@@ -1,8 +1,8 @@
 """What may come next in a straight program: every legal line, in one order.
 
-`legal_lines(prefix, problem)` never leads into a dead end: from every line it offers, some sequence of its lines reaches
-a `return` of the right type within the problem's `max_lines`, with no result left unused. Lines that would only repeat
-an earlier result, or swap the arguments of an operator that commutes, are left out.
+`legal_lines(prefix, problem)` never leads into a dead end: from every line it offers, some sequence of its lines
+reaches a `return` of the right type within the problem's `max_lines`, with no result left unused. Lines that would
+only repeat an earlier result, or swap the arguments of an operator that commutes, are left out.
 """
 
 from __future__ import annotations
@@ -100,8 +100,13 @@ def _legal(prefix: tuple[str, ...], facts: _Facts) -> tuple[str, ...]:
     names = facts.signature.names
     left = facts.max_lines - len(prefix) - 2  # lines for steps after this one, before the return
     lines = []
+    known: dict[tuple[Type, frozenset[int]], bool] = {}
     for step in _steps(scope, facts) if left >= 0 else ():
-        if _can_end(scope.after(step), facts, left):
+        used = scope.unused.intersection([one.at for one in step.arguments if isinstance(one, Result)])
+        alike = (PURE[step.operator].gives, used)
+        if alike not in known:
+            known[alike] = _can_end(scope.after(step), facts, left)
+        if known[alike]:
             given = ", ".join(written(argument, names) for argument in step.arguments)
             lines.append(f"{variable(len(prefix))} = {step.operator}({given})")
     if len(scope.unused) == 1 and scope.types[(at := next(iter(scope.unused)))] == facts.signature.gives:
@@ -117,12 +122,17 @@ def _steps(scope: _Scope, facts: _Facts) -> Iterator[Step]:
         choices = [_candidates(wanted, scope, facts) for wanted in operator.takes]
         for given in product(*choices):
             step = Step(operator.name, given)
-            if len(set(given)) < len(given) or all(isinstance(argument, Constant) for argument in given):
+            if len(set(given)) < len(given) or (facts.signature.takes and _is_written(given)):
                 continue
             if operator.commutes and places[given[0]] > places[given[1]]:
                 continue
             if step not in done:
                 yield step
+
+
+def _is_written(given: Sequence[Argument]) -> bool:
+    """Whether a step would only compute with constants: needless where there are parameters."""
+    return all(isinstance(argument, Constant) for argument in given)
 
 
 def _values(scope: _Scope, facts: _Facts) -> list[Argument]:

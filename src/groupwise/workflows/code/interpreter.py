@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from groupwise.workflows.code.operators import Operator
 from groupwise.workflows.code.pure import PURE
-from groupwise.workflows.code.steps import Argument, Constant, Parameter, Program, Result
+from groupwise.workflows.code.steps import Argument, Parameter, Program, Result
 from groupwise.workflows.code.values import Value
 
 
@@ -17,16 +17,14 @@ def run_straight(program: Program, inputs: Sequence[Value], operators: Mapping[s
     """What a straight program returns for these inputs; `OperatorError` if an operator refuses."""
     assert program.result is not None, "only straight programs can be interpreted"
     results: list[Value] = []
-
-    def value(argument: Argument) -> Value:
-        match argument:
-            case Parameter(at):
-                return inputs[at]
-            case Result(at):
-                return results[at]
-            case Constant(constant):
-                return constant
-
     for step in program.steps:
-        results.append(operators[step.operator](*(value(argument) for argument in step.arguments)))
-    return value(program.result)
+        given = [value_of(argument, inputs, results) for argument in step.arguments]
+        results.append(operators[step.operator](*given))
+    return value_of(program.result, inputs, results)
+
+
+def value_of(argument: Argument, inputs: Sequence[Value], results: Sequence[Value]) -> Value:
+    """What an argument stands for."""
+    if isinstance(argument, Result):
+        return results[argument.at]
+    return inputs[argument.at] if isinstance(argument, Parameter) else argument.value

@@ -1,7 +1,7 @@
 """The registry of operators: what a line of workflow code may call.
 
-Every operator says what it takes, what it gives, and whether it is pure (computed here, the same every time) or asks a
-model. Names are single lower-case words or two joined by an underscore, so that a vocabulary can hold each as one token.
+Every operator says what it takes, what it gives, and whether it is pure (computed here, the same every time) or asks
+a model. Names are single words or two joined by an underscore, so that a vocabulary can hold each as one token.
 """
 
 from __future__ import annotations
@@ -44,13 +44,21 @@ class Operator:
         return f"{self.name}({', '.join(self.takes)}) -> {self.gives}"
 
     def __call__(self, *given: Value) -> Value:
-        """The result for checked arguments; `OperatorError` for any that do not fit."""
+        """The result of a pure operator for checked arguments; `OperatorError` for any that do not fit."""
+        self._check(given)
+        return bounded(self.run(*given), self.name)
+
+    async def asked(self, *given: Value) -> Value:
+        """The same for an operator that asks a model."""
+        self._check(given)
+        return bounded(await self.run(*given), self.name)
+
+    def _check(self, given: tuple[Value, ...]) -> None:
         if not self.required <= len(given) <= len(self.takes):
             raise OperatorError(f"{self.name} takes {counted(self)}, not {len(given)}: {self.heading}")
         for place, (value, wanted) in enumerate(zip(given, self.takes, strict=False), 1):
             if not fits(value, wanted):
                 raise OperatorError(f"{self.name} takes {wanted} as argument {place}, not {quoted(value)}")
-        return bounded(self.run(*given), self.name)
 
 
 def counted(operator: Operator) -> str:

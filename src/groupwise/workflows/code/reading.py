@@ -1,4 +1,4 @@
-"""From a text to the one function it defines, whatever the text is: nothing here can hang or raise anything but `Faulty`."""
+"""From a text to the one function it defines. Whatever the text is, nothing here hangs or raises but `Faulty`."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ def _the_function(module: ast.Module) -> ast.FunctionDef | ast.AsyncFunctionDef:
         stray = next((node for node in body if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)), body[-1])
         raise Faulty(FaultCode.NO_FUNCTION, f"only one function may stand at the top; {wanted}", stray.lineno)
     function = body[0]
+    if function.decorator_list:
+        raise Faulty(FaultCode.FORBIDDEN, "decorators are not allowed", function.decorator_list[0].lineno)
     name = "solve" if isinstance(function, ast.FunctionDef) else "workflow"
     if function.name != name:
         kind = "def" if name == "solve" else "async def"

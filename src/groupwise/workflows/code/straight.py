@@ -31,6 +31,7 @@ from groupwise.workflows.code.values import WRITTEN, Type
 
 LARGEST_CONSTANT = 10**9
 LONGEST_WORD = 100
+PLACES = tuple(f"p{at}" for at in range(len(PARAMETERS)))
 VARIABLES = "abcdefghijklmnopqrst"
 
 
@@ -79,7 +80,7 @@ def program(
     function: ast.FunctionDef | ast.AsyncFunctionDef, signature: Signature | None, operators: Mapping[str, Operator]
 ) -> Program | None:
     """The straight program that a function is; None if it is not straight, `Faulty` if it is but cannot be right."""
-    if isinstance(function, ast.AsyncFunctionDef) or not _plainly_called(function.args):
+    if isinstance(function, ast.AsyncFunctionDef) or not plainly_called(function.args):
         return None
     names = [argument.arg for argument in function.args.args]
     if len(names) > len(PARAMETERS) or len(set(names)) < len(names):
@@ -145,7 +146,7 @@ def insist_on_types(
     operators: Mapping[str, Operator],
 ) -> None:
     """Every argument of a type its operator takes, and the result of the type that is asked for; else `Faulty`."""
-    if parameters != len(signature.takes):
+    if parameters not in (0, len(signature.takes)):
         said = f"solve takes {len(signature.takes)} parameters here, not {parameters}: {signature.header}"
         raise Faulty(FaultCode.WRONG_ARGUMENTS, said, 1)
     found: list[Type] = []
@@ -177,7 +178,8 @@ def _may_be(given: Type, wanted: Type, argument: Argument) -> bool:
     return given == wanted or Type.ANY in (given, wanted)
 
 
-def _plainly_called(arguments: ast.arguments) -> bool:
+def plainly_called(arguments: ast.arguments) -> bool:
+    """Whether a function takes plain parameters only: no defaults, no stars."""
     others = (arguments.posonlyargs, arguments.kwonlyargs, arguments.defaults, arguments.vararg, arguments.kwarg)
     return not any(others)
 
@@ -222,12 +224,12 @@ def _laid_out(
     def outline(argument: Argument) -> str:
         """What an argument computes, as a text to sort by that does not depend on names or order."""
         if not isinstance(argument, Result):
-            return repr(argument)
+            return written(argument, PLACES)
         if argument.at not in shape:
             step = steps[argument.at]
             parts = [outline(part) for part in step.arguments]
             parts = sorted(parts) if operators[step.operator].commutes else parts
-            shape[argument.at] = _digest(f"{step.operator}({','.join(parts)})")
+            shape[argument.at] = _short(f"{step.operator}({','.join(parts)})")
         return shape[argument.at]
 
     def place(argument: Argument) -> Argument:
@@ -248,8 +250,13 @@ def _laid_out(
     return ordered, place(result)
 
 
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode("utf8", "surrogatepass"), digest_size=12).hexdigest()
+def _short(text: str) -> str:
+    """Itself, or a digest that bounds how long the outlines of a program can get."""
+    return (
+        text
+        if len(text) < 80
+        else "~" + hashlib.blake2b(text.encode("utf8", "surrogatepass"), digest_size=12).hexdigest()
+    )
 
 
 def _rank(outline: Callable[[Argument], str]) -> Callable[[Argument], tuple[int, str]]:

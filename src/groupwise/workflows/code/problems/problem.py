@@ -1,4 +1,4 @@
-"""What a problem is: a question, what its program takes and gives, and cases that tell a right program from a lucky one.
+"""What a problem is: a question, what its program takes and gives, and cases that tell right programs from lucky ones.
 
 The first case is the question as asked. The others are hidden variations: other numbers, lists or tables under the
 same question, so that a program which is right by accident is found out.
