@@ -67,7 +67,9 @@ def _proportions(logarithms: Sequence[float]) -> list[float]:
     return [weight / whole for weight in weights]
 
 
-def _greatest(tree: Tree, node: Node, known: Sequence[int], fresh: Sequence[int], weights: Sequence[float]) -> int | None:
+def _greatest(
+    tree: Tree, node: Node, known: Sequence[int], fresh: Sequence[int], weights: Sequence[float]
+) -> int | None:
     """The known action of the greatest PUCT, the first of equals; None where a new one promises more and may be had."""
     settings, tries = tree.settings, node.tries
     if not known:

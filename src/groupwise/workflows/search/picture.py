@@ -1,4 +1,4 @@
-"""A search tree as a picture: from left to right, the winner's way on top, the colour by the best that was found below."""
+"""A search tree as a picture: from left to right, the winner's way on top, greener where better was found."""
 
 from __future__ import annotations
 
