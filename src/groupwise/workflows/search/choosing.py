@@ -19,11 +19,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp, sqrt
 
-from groupwise.workflows.search.tree import Edge, Node, Tally, Tree
+from groupwise.workflows.search.tree import Edge, Node, Tree
 
 Traits = Callable[[str], Sequence[str]]
 DOUBT = 2.0
-ENOUGH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +101,27 @@ def _scaled(tree: Tree, value: float) -> float:
 
 
 def _bent(tree: Tree, trail: Sequence[Node], traits: Traits) -> list[float]:
-    """The prior's log-probabilities, bent by experience: that of the nearest node above that has enough of it."""
+    """The prior's log-probabilities, bent by experience."""
     edges = trail[-1].edges
-    node = next((node for node in reversed(trail) if node.tally.count >= ENOUGH), trail[0])
-    if not tree.settings.experience or not node.experience or tree.high <= tree.low:
+    if not tree.settings.experience or tree.high <= tree.low:
         return [edge.log_prior for edge in edges]
-    usual = node.tally.mean
-
-    def better(trait: str) -> float:
-        tally = node.experience.get(trait, Tally())
-        return (tally.total - tally.count * usual) / (tally.count + DOUBT) / (tree.high - tree.low)
-
+    strength = tree.settings.experience / (tree.high - tree.low)
+    gains: dict[str, float] = {}
     bent = []
     for edge in edges:
-        gains = [better(trait) for trait in traits(edge.action)]
-        gain = sum(gains) / len(gains) if gains else 0.0
-        bent.append(edge.log_prior + tree.settings.experience * gain)
+        marks = traits(edge.action)
+        for trait in marks:
+            if trait not in gains:
+                gains[trait] = _gain(trail, trait)
+        bent.append(edge.log_prior + strength * sum(gains[trait] for trait in marks) / max(1, len(marks)))
     return bent
+
+
+def _gain(trail: Sequence[Node], trait: str) -> float:
+    """How much more than usual a trait was worth: what was seen further up counts until there is more at hand."""
+    gain = 0.0
+    for node in trail:
+        tally = node.experience.get(trait)
+        if tally is not None:
+            gain = (tally.total - tally.count * node.tally.mean + DOUBT * gain) / (tally.count + DOUBT)
+    return gain

@@ -86,15 +86,11 @@ def _lines(data: Mapping[str, Any]) -> int:
 
 def _cases(examples: Any) -> tuple[Case, ...]:
     if not isinstance(examples, Sequence) or isinstance(examples, str) or not examples:
-        raise ConfigError(
-            "a problem needs at least one example to tell right from wrong", hint=EXAMPLE, field="examples"
-        )
+        raise _bad_example("a problem needs at least one example to tell right from wrong")
     cases: list[Case] = []
     for number, example in enumerate(examples, 1):
         if not isinstance(example, Mapping) or set(example) != {"inputs", "answer"}:
-            raise ConfigError(
-                f"example {number} has no inputs and answer: {quoted(example)}", hint=EXAMPLE, field="examples"
-            )
+            raise _bad_example(f"example {number} must have inputs and an answer, and is {quoted(example)}")
         inputs = example["inputs"]
         if not isinstance(inputs, list) or len(inputs) != len(cases[0].inputs if cases else inputs):
             wanted = f"a list of {len(cases[0].inputs)} inputs" if cases else "a list of inputs"
