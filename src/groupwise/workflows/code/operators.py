@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.code.values import OperatorError, Type, Value, bounded, fits, quoted
+from groupwise.workflows.code.values import OperatorError, Type, Value, bounded, bounded_size, fits, quoted
 
 Kind = Literal["pure", "model"]
 
@@ -44,13 +44,23 @@ class Operator:
         return f"{self.name}({', '.join(self.takes)}) -> {self.gives}"
 
     def __call__(self, *given: Value) -> Value:
-        """The result for checked arguments; `OperatorError` for any that do not fit."""
+        """The result of a pure operator for checked arguments; `OperatorError` for any that do not fit."""
+        self._check(given)
+        return bounded(self.run(*given), self.name)
+
+    async def asked(self, *given: Value) -> Value:
+        """The same for an operator that asks a model."""
+        self._check(given)
+        return bounded(await self.run(*given), self.name)
+
+    def _check(self, given: tuple[Value, ...]) -> None:
         if not self.required <= len(given) <= len(self.takes):
             raise OperatorError(f"{self.name} takes {counted(self)}, not {len(given)}: {self.heading}")
+        for value in given:
+            bounded_size(value, self.name)
         for place, (value, wanted) in enumerate(zip(given, self.takes, strict=False), 1):
             if not fits(value, wanted):
                 raise OperatorError(f"{self.name} takes {wanted} as argument {place}, not {quoted(value)}")
-        return bounded(self.run(*given), self.name)
 
 
 def counted(operator: Operator) -> str:

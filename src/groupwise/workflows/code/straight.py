@@ -31,6 +31,7 @@ from groupwise.workflows.code.values import WRITTEN, Type
 
 LARGEST_CONSTANT = 10**9
 LONGEST_WORD = 100
+PLACES = tuple(f"p{at}" for at in range(len(PARAMETERS)))
 VARIABLES = "abcdefghijklmnopqrst"
 
 
@@ -79,7 +80,7 @@ def program(
     function: ast.FunctionDef | ast.AsyncFunctionDef, signature: Signature | None, operators: Mapping[str, Operator]
 ) -> Program | None:
     """The straight program that a function is; None if it is not straight, `Faulty` if it is but cannot be right."""
-    if isinstance(function, ast.AsyncFunctionDef) or not _plainly_called(function.args):
+    if isinstance(function, ast.AsyncFunctionDef) or not plainly_called(function.args):
         return None
     names = [argument.arg for argument in function.args.args]
     if len(names) > len(PARAMETERS) or len(set(names)) < len(names):
@@ -145,7 +146,7 @@ def insist_on_types(
     operators: Mapping[str, Operator],
 ) -> None:
     """Every argument of a type its operator takes, and the result of the type that is asked for; else `Faulty`."""
-    if parameters != len(signature.takes):
+    if parameters not in (0, len(signature.takes)):
         said = f"solve takes {len(signature.takes)} parameters here, not {parameters}: {signature.header}"
         raise Faulty(FaultCode.WRONG_ARGUMENTS, said, 1)
     found: list[Type] = []
@@ -159,16 +160,17 @@ def insist_on_types(
             case Constant(value):
                 return Type.INT if isinstance(value, int) else Type.TEXT
 
-    for line, step in enumerate(steps, 2):
+    for step in steps:
         operator = operators[step.operator]
         for argument, wanted in zip(step.arguments, operator.takes, strict=False):
             if not _may_be(type_of(argument), wanted, argument):
-                said = f"{operator.heading} cannot take {type_of(argument)} for {wanted}"
-                raise Faulty(FaultCode.WRONG_TYPES, said, line)
+                given = ", ".join(written(one, signature.names) for one in step.arguments)
+                said = f"`{step.operator}({given})`: {operator.heading} cannot take {type_of(argument)} for {wanted}"
+                raise Faulty(FaultCode.WRONG_TYPES, said)
         found.append(operator.gives)
     if not _may_be(type_of(result), signature.gives, result):
         said = f"the answer must be {signature.gives}, and this returns {type_of(result)}"
-        raise Faulty(FaultCode.WRONG_TYPES, said, len(steps) + 2)
+        raise Faulty(FaultCode.WRONG_TYPES, said)
 
 
 def _may_be(given: Type, wanted: Type, argument: Argument) -> bool:
@@ -177,7 +179,8 @@ def _may_be(given: Type, wanted: Type, argument: Argument) -> bool:
     return given == wanted or Type.ANY in (given, wanted)
 
 
-def _plainly_called(arguments: ast.arguments) -> bool:
+def plainly_called(arguments: ast.arguments) -> bool:
+    """Whether a function takes plain parameters only: no defaults, no stars."""
     others = (arguments.posonlyargs, arguments.kwonlyargs, arguments.defaults, arguments.vararg, arguments.kwarg)
     return not any(others)
 
@@ -222,7 +225,7 @@ def _laid_out(
     def outline(argument: Argument) -> str:
         """What an argument computes, as a text to sort by that does not depend on names or order."""
         if not isinstance(argument, Result):
-            return written(argument, PARAMETERS)
+            return written(argument, PLACES)
         if argument.at not in shape:
             step = steps[argument.at]
             parts = [outline(part) for part in step.arguments]

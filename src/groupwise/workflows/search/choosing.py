@@ -19,11 +19,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp, sqrt
 
-from groupwise.workflows.search.tree import Edge, Node, Tally, Tree
+from groupwise.workflows.search.tree import Edge, Node, Tree
 
 Traits = Callable[[str], Sequence[str]]
 DOUBT = 2.0
-ENOUGH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +45,11 @@ def chances(tree: Tree, trail: Sequence[Node], traits: Traits) -> Chances | None
     found = [0.0] * len(node.edges)
     _spread(found, opened, [edge.log_prior for edge in node.edges], settings.explore)
     weights = _bent(tree, trail, traits)
-    if fresh and len(known) < max(1.0, settings.widening * node.tries**settings.widening_power):
+    best = _greatest(tree, node, known, fresh, weights)
+    if best is None:
         _spread(found, fresh, weights, 1 - settings.explore)
         return Chances(found, len(opened), "new")
-    found[_greatest(tree, node, known, weights)] += 1 - settings.explore
+    found[best] += 1 - settings.explore
     return Chances(found, len(opened), "puct")
 
 
@@ -66,13 +66,26 @@ def _proportions(logarithms: Sequence[float]) -> list[float]:
     return [weight / whole for weight in weights]
 
 
-def _greatest(tree: Tree, node: Node, known: Sequence[int], weights: Sequence[float]) -> int:
-    """The known action of the greatest PUCT; the first of equals."""
-    reach = tree.settings.exploration * sqrt(node.tries)
-    parts = _proportions([weights[number] for number in known])
-    edges = [node.edges[number] for number in known]
-    scores = [_value(tree, edge) + reach * part / (1 + edge.tries) for edge, part in zip(edges, parts, strict=True)]
-    return known[scores.index(max(scores))]
+def _greatest(
+    tree: Tree, node: Node, known: Sequence[int], fresh: Sequence[int], weights: Sequence[float]
+) -> int | None:
+    """The known action of the greatest PUCT, the first of equals; None where a new one promises more and may be had."""
+    settings, tries = tree.settings, node.tries
+    if not known:
+        return None
+    parts = dict(zip([*known, *fresh], _proportions([weights[number] for number in [*known, *fresh]]), strict=True))
+    reach = settings.exploration * sqrt(tries)
+
+    def puct(number: int) -> float:
+        edge = node.edges[number]
+        return _value(tree, edge) + reach * parts[number] / (1 + edge.tries)
+
+    best = max(known, key=puct)
+    if fresh and len(known) < settings.widening * tries**settings.widening_power:
+        new = _scaled(tree, node.tally.mean) * node.tally.count / tries + reach * max(parts[number] for number in fresh)
+        if new >= puct(best):
+            return None
+    return best
 
 
 def _value(tree: Tree, edge: Edge) -> float:
@@ -88,20 +101,27 @@ def _scaled(tree: Tree, value: float) -> float:
 
 
 def _bent(tree: Tree, trail: Sequence[Node], traits: Traits) -> list[float]:
-    """The prior's log-probabilities, bent by experience: that of the nearest node above that has enough of it."""
+    """The prior's log-probabilities, bent by experience."""
     edges = trail[-1].edges
-    node = next((node for node in reversed(trail) if node.tally.count >= ENOUGH), trail[0])
-    if not tree.settings.experience or not node.experience or tree.high <= tree.low:
+    if not tree.settings.experience or tree.high <= tree.low:
         return [edge.log_prior for edge in edges]
-    usual = node.tally.mean
-
-    def better(trait: str) -> float:
-        tally = node.experience.get(trait, Tally())
-        return (tally.total - tally.count * usual) / (tally.count + DOUBT) / (tree.high - tree.low)
-
+    strength = tree.settings.experience / (tree.high - tree.low)
+    gains: dict[str, float] = {}
     bent = []
     for edge in edges:
-        gains = [better(trait) for trait in traits(edge.action)]
-        gain = sum(gains) / len(gains) if gains else 0.0
-        bent.append(edge.log_prior + tree.settings.experience * gain)
+        marks = traits(edge.action)
+        for trait in marks:
+            if trait not in gains:
+                gains[trait] = _gain(trail, trait)
+        bent.append(edge.log_prior + strength * sum(gains[trait] for trait in marks) / max(1, len(marks)))
     return bent
+
+
+def _gain(trail: Sequence[Node], trait: str) -> float:
+    """How much more than usual a trait was worth: what was seen further up counts until there is more at hand."""
+    gain = 0.0
+    for node in trail:
+        tally = node.experience.get(trait)
+        if tally is not None:
+            gain = (tally.total - tally.count * node.tally.mean + DOUBT * gain) / (tally.count + DOUBT)
+    return gain

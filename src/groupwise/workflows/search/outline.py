@@ -46,10 +46,11 @@ def outline(tree: Tree, most: int = 30, beside: int = 6) -> Branch:
             above.hidden += 1
             continue
         shown += 1
-        branch = _branch(tree, edge, on_way)
+        actions, last = _only_way(tree, edge)
+        branch = _branch(tree, last, "; ".join(actions), on_way)
         above.branches.append(branch)
-        if edge.child is not None:
-            _line_up(tree, queue, branch, edge.child, winner, depth + 1)
+        if last.child is not None:
+            _line_up(tree, queue, branch, last.child, winner, depth + len(actions))
     _in_order(top)
     return top
 
@@ -58,11 +59,19 @@ def _on_way(above: Branch, edge: Edge, depth: int, winner: tuple[str, ...]) -> b
     return above.winner and winner[depth : depth + 1] == (edge.action,)
 
 
-def _branch(tree: Tree, edge: Edge, on_way: bool) -> Branch:
+def _only_way(tree: Tree, edge: Edge) -> tuple[list[str], Edge]:
+    """An action with those after it, as long as only one was ever tried there and it ended the program."""
+    child = tree.child(edge)
+    tried = [below for below in child.edges if below.tally.count] if child else []
+    end = tree.child(tried[0]) if len(tried) == 1 else None
+    return ([edge.action, tried[0].action], tried[0]) if end and end.finished else ([edge.action], edge)
+
+
+def _branch(tree: Tree, edge: Edge, action: str, on_way: bool) -> Branch:
     child = tree.child(edge)
     finished = child is not None and child.finished
     solved = finished and child is not None and child.judged is not None and child.judged.solved
-    return Branch(edge.action, edge.tally.count, edge.tally.mean, edge.tally.best, on_way, finished, solved)
+    return Branch(action, edge.tally.count, edge.tally.mean, edge.tally.best, on_way, finished, solved)
 
 
 def _line_up(

@@ -1,4 +1,4 @@
-"""A search tree as a picture: from left to right, the winner's way on top, the colour by the best that was found below."""
+"""A search tree as a picture: from left to right, the winner's way on top, greener where better was found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from groupwise.workflows.search.tree import Tree
 
 MARGIN, HEAD = 24.0, 40.0
 ROW, BOX, GAP = 46.0, 34.0, 44.0
-LETTERS = 34
+LETTERS = 48
 GRADES = 5
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from groupwise.workflows.code.grammar import as_program
@@ -50,10 +51,11 @@ def finished(prefix: Sequence[str]) -> bool:
     return bool(prefix) and prefix[-1].startswith("return")
 
 
-def traits(line: str) -> list[str]:
+@lru_cache(maxsize=10_000)
+def traits(line: str) -> tuple[str, ...]:
     """What a line has in common with others: its operator, and its operator with the constants it is given."""
     call = CALL.fullmatch(line)
     if call is None:
-        return []
+        return ()
     constants = CONSTANT.findall(call[2])
-    return [call[1], f"{call[1]} {' '.join(constants)}"] if constants else [call[1]]
+    return (call[1], f"{call[1]} {' '.join(constants)}") if constants else (call[1],)

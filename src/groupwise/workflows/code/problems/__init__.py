@@ -8,21 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.code.problems import tables, transformations, word_problems
-from groupwise.workflows.code.problems.problem import Case, CodeProblem, Split, Word
+from groupwise.workflows.code.problem import Case, CodeProblem, Split, Word
+from groupwise.workflows.code.problems import reasoning_gym, tables, transformations, word_problems
 from groupwise.workflows.code.problems.wording import tokens
 
-__all__ = ["FAMILIES", "LEVELS", "Case", "CodeProblem", "Split", "Word", "generate", "tokens", "vocabulary"]
+__all__ = ["FAMILIES", "LEVELS", "OFFLINE", "Case", "CodeProblem", "Split", "Word", "generate", "tokens", "vocabulary"]
 
 FAMILIES: dict[str, Callable[[int, Split, int], CodeProblem]] = {
     word_problems.FAMILY: word_problems.generate,
     transformations.FAMILY: transformations.generate,
     tables.FAMILY: tables.generate,
+    reasoning_gym.FAMILY: reasoning_gym.generate,
 }
+OFFLINE = (word_problems.FAMILY, transformations.FAMILY, tables.FAMILY)
 LEVELS = {
     word_problems.FAMILY: word_problems.LEVELS,
     transformations.FAMILY: transformations.LEVELS,
     tables.FAMILY: tables.LEVELS,
+    reasoning_gym.FAMILY: reasoning_gym.LEVELS,
 }
 
 
@@ -34,6 +37,6 @@ def generate(family: str, seed: int, split: Split = "train", difficulty: int = 1
 
 
 def vocabulary() -> list[str]:
-    """Every word, letter and sign in the questions of the families made here; numbers are 0 to 99 besides."""
-    words = {*word_problems.vocabulary(), *transformations.vocabulary(), *tables.vocabulary()}
-    return sorted(words)
+    """Every word, letter and sign in the questions of the families; numbers are 0 to 99 besides."""
+    made = (word_problems, transformations, tables, reasoning_gym)
+    return sorted({word for family in made for word in family.vocabulary()})
