@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,25 @@ def searched_group(task: Task, tree: Tree, tokenizer: Any, limit: int, version: 
     return ScoredGroup(
         Group(f"s{task.seed}", task, members), tuple(shuffled(scores, task.seed) if placebo else scores)
     )
+
+
+def trajectories_of(problem: CodeProblem, tree: Tree, tokenizer: Any, paths: Sequence[Path] = ()) -> dict[str, Any]:
+    """What a search found as a table for `TrajectoryDataset`: problem, codes, rewards, tokens, and how each was drawn.
+
+    `workflow_paths` name the files that hold the programs, where they were saved.
+    """
+    task = Task(f"{problem.family} {problem.difficulty}/0", problem, 0)
+    group = searched_group(task, tree, tokenizer, 1 << 30, 0, placebo=False)
+    members = group.group.members
+    return {
+        "problem": prompt_of(problem),
+        "problem_id": problem.id,
+        "workflow_codes": [member.meta["text"] for member in members],
+        "workflow_paths": [str(path) for path in paths],
+        "rewards": group.totals().tolist(),
+        "token_ids": [member.actions[member.mask].tolist() for member in members],
+        "behavior_logp": [member.behavior_logp[member.mask].tolist() for member in members],
+    }
 
 
 def _score(record: Record) -> Score:

@@ -1,8 +1,9 @@
 """The language policy as a prior: how likely it would write each legal line next.
 
-A line's probability is that of its tokens after the prompt and the lines before it, made to sum to one over the legal
-lines. Lines are first told apart by their beginning (with the small model's tokenizer that is the operator); where a
-beginning has less than `LEAST` of the probability, its lines share it equally instead of being read one by one.
+A line's probability is what it would be if the policy wrote with everything illegal struck out, in two stages: how the
+line begins (with the small model's tokenizer that is the operator), made to sum to one over the beginnings of legal
+lines, and then the rest of it, made to sum to one over the legal rests. Where a beginning has less than `LEAST` of the
+probability, its lines share it equally instead of being read one by one.
 """
 
 from __future__ import annotations
