@@ -259,9 +259,7 @@ def needed(found: np.ndarray, share: float) -> float:
 def summary(results: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     arms = {arm: table(results, arm) for arm in MOST}
     loop, mcts, grpo = arms["loop"], arms["mcts"], arms["grpo"]
-    training = {
-        arm: [result["training"][arm] for result in results] for arm in ("loop", "grpo", "placebo")
-    }
+    training = {arm: [result["training"][arm] for result in results] for arm in ("loop", "grpo", "placebo")}
     rounds = {arm: np.mean([one["pass1"] for one in runs], 0).tolist() for arm, runs in training.items()}
     claims = {
         "gain_over_mcts": points(loop, mcts),

@@ -69,7 +69,7 @@ def test_the_loss_is_the_advantage_times_the_likelihood_of_the_codes_tokens(smal
 
 def _gradient(model: Any, loss: Callable[[torch.Tensor], torch.Tensor], ids: torch.Tensor) -> torch.Tensor:
     model.zero_grad()
-    loss(model(ids).logits).backward()  # type: ignore[no-untyped-call]
+    loss(model(ids).logits).backward()
     return torch.cat([weight.grad.flatten() for weight in model.parameters()])
 
 
@@ -92,7 +92,7 @@ def test_from_search_to_weights_a_good_program_gets_likelier_and_a_bad_one_less(
     advantages = compute_grpo_advantages(batch["reward"][:, None] * mask, mask, batch["group_id"])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loss = compute_grpo_loss(model(batch["input_ids"]).logits, batch["input_ids"], mask, advantages)["loss"]
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     optimizer.step()
     moved = policy.evaluate(inputs).logp.detach().sum(1) - before
     good = batch["reward"] > 0

@@ -18,9 +18,7 @@ from groupwise.language.tokenizer import character_tokenizer
 LAYERS, WIDTH, HEADS, CONTEXT = 4, 128, 4, 2048
 
 
-def tiny_model(
-    seed: int = 0, *, layers: int = LAYERS, width: int = WIDTH, tokenizer: Any = None
-) -> tuple[Any, Any]:
+def tiny_model(seed: int = 0, *, layers: int = LAYERS, width: int = WIDTH, tokenizer: Any = None) -> tuple[Any, Any]:
     """A fresh model (in evaluation mode, float32, on the CPU) and its tokenizer: by characters unless given."""
     transformers = extra("transformers")
     tokenizer = tokenizer or character_tokenizer(CONTEXT)

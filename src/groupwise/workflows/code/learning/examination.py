@@ -30,9 +30,7 @@ def held_out(families: Sequence[str], levels: int, count: int, seed: int, split:
     return [problem_of(*_numbered(kinds, number, seed, split)) for number in range(count)]
 
 
-def _numbered(
-    kinds: Sequence[tuple[str, int]], number: int, seed: int, split: Split
-) -> tuple[str, int, Split, int]:
+def _numbered(kinds: Sequence[tuple[str, int]], number: int, seed: int, split: Split) -> tuple[str, int, Split, int]:
     family, level = kinds[number % len(kinds)]
     return family, seed + number // len(kinds), split, level
 

@@ -46,9 +46,7 @@ def searched_group(task: Task, tree: Tree, tokenizer: Any, limit: int, version: 
     prompt = prompt_ids(tokenizer, problem, limit)
     members = tuple(_attempt(task, problem, prompt, record, tokenizer, version) for record in tree.records)
     scores = [_score(record) for record in tree.records]
-    return ScoredGroup(
-        Group(f"s{task.seed}", task, members), tuple(shuffled(scores, task.seed) if placebo else scores)
-    )
+    return ScoredGroup(Group(f"s{task.seed}", task, members), tuple(shuffled(scores, task.seed) if placebo else scores))
 
 
 def trajectories_of(problem: CodeProblem, tree: Tree, tokenizer: Any, paths: Sequence[Path] = ()) -> dict[str, Any]:

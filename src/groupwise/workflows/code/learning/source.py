@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from groupwise.config import TrainingConfig
 from groupwise.language.engine import Engine, SamplingParams
