@@ -156,7 +156,8 @@ CHEATS = {
     ),
     "look into the memory": (
         "import gc, re\ndef f(x):\n    for found in gc.get_objects():\n"
-        "        for value in list(found.values()) if type(found) is dict else list(found) if type(found) is tuple else ():\n"
+        "        held = list(found.values()) if type(found) is dict else found if type(found) is tuple else ()\n"
+        "        for value in held:\n"
         "            if type(value) is str and (secret := re.search('f.3. == ([0-9]+)', value)):\n"
         "                return int(secret[1])"
     ),
