@@ -94,6 +94,7 @@ FAULTS = [
     ("def solve(x):\n    return " + "-" * 3000 + "1", FaultCode.TOO_DEEP, "nested deeper"),
     ("def solve(x):\n    return " + "+".join("1" * 1500), FaultCode.TOO_DEEP, "give steps names"),
     ("def solve(x):\n    return " + "x." * 1000 + "copy()", FaultCode.TOO_DEEP, "nested deeper"),
+    ("def solve(x):\n    return " + "[" * 60 + "]" * 60, FaultCode.TOO_DEEP, "nested deeper"),
     ("def solve(x):\n    a = sort(x)", FaultCode.NO_RETURN, "never returns"),
     ("def solve(x):\n    while x:\n        x.pop()", FaultCode.NO_RETURN, "never returns"),
     ("import os", FaultCode.FORBIDDEN, "nothing can be imported"),
