@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, ContractError
 from groupwise.sandbox import Bubblewrap, Limits, Monty, Outcome, Ran, available
 from groupwise.workflows.code.evaluation import Evaluation, Evaluator
 from groupwise.workflows.code.grammar import random_program
@@ -172,6 +172,15 @@ def test_correctness_comes_before_calls_before_time_before_length() -> None:
 
 def test_two_runs_of_one_program_score_alike_although_their_times_differ() -> None:
     assert score(evaluation(1.0, seconds=0.010)) == score(evaluation(1.0, seconds=0.034))
+
+
+def test_a_problem_that_nothing_could_be_judged_by_is_refused() -> None:
+    with pytest.raises(ContractError, match="no case to judge"):
+        Evaluator(replace(LISTS, cases=()))
+    with pytest.raises(ContractError, match="a case has 2 inputs, and solve takes 1"):
+        replace(LISTS, cases=(Case((1, 2), 3),))
+    with pytest.raises(ContractError, match="at most 6 parameters, not 7"):
+        replace(LISTS, cases=(), signature=Signature((Type.INT,) * 7))
 
 
 def test_weights_that_would_put_speed_first_are_refused() -> None:
