@@ -203,8 +203,8 @@ def test_a_group_is_judged_one_by_one(sandbox: Bubblewrap) -> None:
         "def f(x):\n    return x",
         "import os\nos._exit(1)",
         "while True:\n    pass",
-        "import sys\nsys.modules['left'] = 1\nimport builtins\nbuiltins.sum = None\ndef f(x):\n    return x + 1",
-        "import sys\ndef f(x):\n    assert 'left' not in sys.modules\n    return x + sum([1])",
+        "import sys\nsys.modules['left'] = 1\nimport builtins\nbuiltins.sorted = None\ndef f(x):\n    return x + 1",
+        "import sys\ndef f(x):\n    assert 'left' not in sys.modules\n    return x + sorted([1])[0]",
     ] * 2
     ran = sandbox.run_group(codes, limits=Limits(seconds=1), tests="assert f(1) == 2")
     expected = [Outcome.PASSED, Outcome.WRONG, Outcome.RAISED, Outcome.TIMED_OUT, Outcome.PASSED, Outcome.PASSED] * 2

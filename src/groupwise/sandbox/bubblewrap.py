@@ -21,8 +21,8 @@ from groupwise.sandbox.machine import Interpreter, found_interpreter
 from groupwise.sandbox.outcome import Limits, Outcome, Ran
 from groupwise.sandbox.seccomp import code_filter
 from groupwise.sandbox.wire import WireError, dumps
+from groupwise.sandbox.written import unusable
 
-LONGEST = 1_000_000
 PROOF = """
 import os, socket
 refused = []
@@ -208,8 +208,8 @@ def _job(
     code: str, inputs: Mapping[str, Any] | None, limits: Limits, call: str, tests: str, stdin: str
 ) -> dict[str, Any] | Ran:
     """What is sent in; or, for code that is not worth a sandbox, how it ended."""
-    if len(code) > LONGEST:
-        return Ran(Outcome.RAISED, message=f"the code has {len(code):,} characters, and {LONGEST:,} is the limit")
+    if fault := unusable(code):
+        return Ran(Outcome.RAISED, message=fault)
     given = dict(inputs or {})
     try:
         dumps(given)
