@@ -219,6 +219,14 @@ def test_attempts_do_not_suffer_from_one_that_stalls_the_tests(sandbox: Bubblewr
     assert [one.outcome for one in ran] == [Outcome.TIMED_OUT, *[Outcome.PASSED] * 3]
 
 
+def test_many_odd_keys_stay_inside(sandbox: Bubblewrap) -> None:
+    code = "def f(n):\n    return {(i, i): i for i in range(n)}"
+    assert sandbox.run(code, limits=PATIENT, tests="assert len(f(5000)) == 5000").passed
+    assert sandbox.run(code, {"n": 500}, PATIENT, call="f").value[3, 3] == 3
+    ran = sandbox.run(code, {"n": 5000}, PATIENT, call="f")
+    assert (ran.outcome, "too many keys" in ran.message) == (Outcome.WRONG, True)
+
+
 def test_processes_are_limited_where_some_are_allowed(sandbox: Bubblewrap) -> None:
     code = """
 import os, threading

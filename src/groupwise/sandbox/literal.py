@@ -103,7 +103,7 @@ class _Reader:
     def hashed_container(self, keys: list[Any], values: list[Any]) -> Any:
         self.hashed += risky(keys)
         if self.hashed > HASHED:
-            raise ValueError(f"has more than {HASHED:,} keys that are no texts or usual numbers")
+            raise ValueError("has too many keys that are no texts or usual numbers")
         try:
             if len(values) == len(keys):
                 return dict(zip(keys, values, strict=True))

@@ -33,9 +33,9 @@ def dumps(value: Any, keep: Keep | None = None) -> bytes:
     return b"".join(out)
 
 
-def loads(data: bytes, make: Make | None = None) -> Any:
+def loads(data: bytes, make: Make | None = None, hashed: int = HASHED) -> Any:
     """The value the bytes stand for; `make` makes something of an object that stayed behind."""
-    reader = _Reader(data, make)
+    reader = _Reader(data, make, hashed)
     value = reader.value(DEPTH)
     if reader.at != len(data):
         raise WireError(f"{len(data) - reader.at} bytes too many")
@@ -80,11 +80,11 @@ def risky(keys: list[Any]) -> int:
 class _Reader:
     """Bytes, and how far they have been read."""
 
-    def __init__(self, data: bytes, make: Make | None) -> None:
+    def __init__(self, data: bytes, make: Make | None, hashed: int) -> None:
         self.data = data
         self.make = make
         self.at = 0
-        self.hashed = 0
+        self.room = hashed
 
     def value(self, depth: int) -> Any:
         if depth == 0:
@@ -104,9 +104,9 @@ class _Reader:
     def container(self, letter: str, count: int, depth: int) -> Any:
         items = [self.value(depth - 1) for _ in range(2 * count if letter == "M" else count)]
         if letter in "EZM":
-            self.hashed += risky(items[::2] if letter == "M" else items)
-            if self.hashed > HASHED:
-                raise WireError(f"it has more than {HASHED:,} keys that are no texts or usual numbers")
+            self.room -= risky(items[::2] if letter == "M" else items)
+            if self.room < 0:
+                raise WireError("it has too many keys that are no texts or usual numbers")
         try:
             if letter == "M":
                 return dict(zip(items[::2], items[1::2], strict=True))

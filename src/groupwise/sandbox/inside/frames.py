@@ -11,6 +11,8 @@ NEXT, LAST = b"N", b"L"
 GONE = -1.0
 """Seconds of a run after which there is no more keeper."""
 FRAME = 8 << 20
+HASHED = 100_000
+"""Risky keys in one message: in here, time is the code's own or the tests'."""
 WORDS = 400
 """Characters of a message for the reader."""
 

@@ -8,7 +8,7 @@ import os
 import resource
 import sys
 
-from groupwise.sandbox.inside.frames import WORDS, read_frame, write_frame
+from groupwise.sandbox.inside.frames import HASHED, WORDS, read_frame, write_frame
 from groupwise.sandbox.wire import WireError, dumps, loads
 
 TYPE_CHECKING = False
@@ -110,7 +110,7 @@ def serve(job: dict[str, Any]) -> None:
 
 def answer(data: bytes, space: dict[str, Any], kept: list[Any], keep: Any) -> tuple[Any, dict[int, Any]]:
     """What one call of the judge gives, and which of its arguments it changed."""
-    what, target, args, kwargs = loads(data, lambda number, _: kept[number])
+    what, target, args, kwargs = loads(data, lambda number, _: kept[number], HASHED)
     before = {place: dumps(arg, keep) for place, arg in enumerate(args) if type(arg) in (list, dict, set)}
     found = kept[target] if isinstance(target, int) else find(space, target)
     value = done(what, found, args, kwargs)

@@ -8,7 +8,7 @@ import os
 import select
 import time
 
-from groupwise.sandbox.inside.frames import FRAME, WORDS, write_frame
+from groupwise.sandbox.inside.frames import FRAME, HASHED, WORDS, write_frame
 from groupwise.sandbox.inside.program import become_code
 from groupwise.sandbox.wire import dumps, loads
 
@@ -74,7 +74,7 @@ class Code:
         """The next reply of the code, while its output is drained; errors of the code are raised here."""
         data = self._received()
         try:
-            kind, value = loads(data, self.remote)
+            kind, value = loads(data, self.remote, HASHED)
         except (TypeError, ValueError) as error:
             raise self.end("wrong", f"the value cannot be taken: {error}") from None
         if kind == "value":
