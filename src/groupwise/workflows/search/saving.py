@@ -42,6 +42,7 @@ def tree_as_dict(tree: Tree) -> dict[str, Any]:
         "busy": tree.busy,
         "low": tree.low,
         "high": tree.high,
+        "solved": tree.solved,
         "nodes": [_node_as_list(node) for node in tree.nodes],
         "records": [record_as_dict(record) for record in tree.records],
         "pending": [_draw_as_dict(draw) for draw in tree.pending],
@@ -58,7 +59,7 @@ def tree_of(data: Mapping[str, Any]) -> Tree:
         data["name"], data["seed"], Settings(**data["settings"]),
         [_node_of(node) for node in data["nodes"]], [record_of(record) for record in data["records"]],
         deque(_draw_of(draw) for draw in data["pending"]), data["walks"], data["free"], dict(data["numbers"]),
-        list(data["busy"]), data["low"], data["high"],
+        list(data["busy"]), data["low"], data["high"], data["solved"],
     )  # fmt: skip
 
 
