@@ -5,7 +5,9 @@ with Monty() as sandbox:
 ran.outcome, ran.value      # passed, 3
 """
 
+from groupwise.sandbox.bubblewrap import Bubblewrap
 from groupwise.sandbox.monty import Monty
+from groupwise.sandbox.opening import TIERS, Sandbox, available, open_sandbox
 from groupwise.sandbox.outcome import Limits, Outcome, Ran
 
-__all__ = ["Limits", "Monty", "Outcome", "Ran"]
+__all__ = ["TIERS", "Bubblewrap", "Limits", "Monty", "Outcome", "Ran", "Sandbox", "available", "open_sandbox"]

@@ -1,8 +1,8 @@
 """The second tier: full CPython in a sandbox of the Linux kernel.
 
 bubblewrap gives it namespaces of its own (no network, no processes of others, nothing of the machine's files but Python
-itself, read-only), as an unprivileged user who can gain nothing; two filters of system calls and limits of memory, time,
-processes and output come on top. Inside, code and tests are processes of their own (`inside.py`).
+itself, read-only), as an unprivileged user who can gain nothing; two filters of system calls and limits of memory,
+time, processes and output come on top. Inside, code and tests are processes of their own (`inside/`).
 """
 
 from __future__ import annotations
@@ -12,17 +12,36 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from groupwise.errors import ConfigError, ResourceError
 from groupwise.sandbox.cell import Cell, CellDied
-from groupwise.sandbox.machine import found_interpreter
+from groupwise.sandbox.machine import Interpreter, found_interpreter
 from groupwise.sandbox.outcome import Limits, Outcome, Ran
 from groupwise.sandbox.seccomp import code_filter
 from groupwise.sandbox.wire import WireError, dumps
 
 LONGEST = 1_000_000
+PROOF = """
+import os, socket
+refused = []
+for name, attempt in (
+    ("network", lambda: socket.socket()),
+    ("processes", lambda: os.fork() or os._exit(0)),
+    ("files", lambda: open("/etc/passwd")),
+    ("writing", lambda: open("/written", "w")),
+    ("namespaces", lambda: os.listdir("/proc/self")),
+    ("signals", lambda: os.kill(1, 0)),
+):
+    try:
+        attempt()
+    except OSError:
+        refused.append(name)
+def tried():
+    return refused
+"""
+REFUSED = ["network", "processes", "files", "writing", "namespaces", "signals"]
 
 
 class Bubblewrap:
@@ -37,7 +56,7 @@ class Bubblewrap:
     def __init__(self, workers: int | None = None, spares: int = 0) -> None:
         self.workers = workers or os.cpu_count() or 1
         self.spares = spares
-        self._interpreter = found_interpreter()
+        self._interpreter = proved_interpreter()
         self._places = threading.BoundedSemaphore(self.workers)
         self._ready: list[Future[Cell]] = []
         self._lock = threading.Lock()
@@ -168,6 +187,28 @@ class Bubblewrap:
         cell = Cell(self._interpreter)
         cell.start(self._interpreter)
         return cell
+
+
+@cache
+def proved_interpreter() -> Interpreter:
+    """The Python to run code with, once a sandbox with it has shown that it holds. Raises where it does not."""
+    interpreter = found_interpreter()
+    cell = Cell(interpreter)
+    try:
+        cell.start(interpreter)
+        job = _job(PROOF, {}, Limits(seconds=10), "tried", "", "")
+        assert isinstance(job, dict)
+        ran = cell.run(job, "", Limits(seconds=10))
+    except CellDied as error:
+        ran = Ran(Outcome.RAISED, message=str(error))
+    finally:
+        cell.close()
+    if ran.value != REFUSED:
+        raise ResourceError(
+            f"a bubblewrap sandbox on this machine refuses only {ran.value or 'nothing'} ({ran.message or 'it ran'})",
+            hint=f"It must refuse {', '.join(REFUSED)}: do not run model-written code here.",
+        )
+    return interpreter
 
 
 def _job(

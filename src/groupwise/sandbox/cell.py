@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import ConfigError, ResourceError
-from groupwise.sandbox.machine import Interpreter, command, unprivileged
-from groupwise.sandbox.outcome import Limits, Outcome, Ran
+from groupwise.sandbox.machine import Interpreter, command
+from groupwise.sandbox.outcome import Limits, Outcome, Ran, readable
 from groupwise.sandbox.plain import fault_of
 from groupwise.sandbox.seccomp import keeper_filter
 from groupwise.sandbox.wire import WireError, dumps, loads
@@ -30,6 +30,8 @@ for name, code in marshal.loads(data):
     exec(code, module.__dict__)
 module.keep()
 """
+PARTS = ("wire", "inside.frames", "inside.program", "inside.remote", "inside.judge", "inside.keeper")
+"""In the order in which they import one another; the last one runs."""
 PATIENCE = 30.0
 """Seconds for a sandbox to start on a busy machine."""
 GRACE = 3.0
@@ -48,7 +50,7 @@ class Cell:
         filter_fd, end = os.pipe()
         os.write(end, keeper_filter())
         os.close(end)
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self._process = subprocess.Popen(
                 command(interpreter, filter_fd, BOOT),
@@ -57,7 +59,6 @@ class Cell:
                 stderr=self._errors,
                 pass_fds=(filter_fd,),
                 bufsize=0,
-                **unprivileged(),
             )
         finally:
             os.close(filter_fd)
@@ -135,10 +136,10 @@ def _program(compiled: bool) -> bytes:
     """What is sent into a sandbox to run there; as text where its Python is of another version."""
     folder = Path(__file__).parent
     parts: list[tuple[str, Any]] = []
-    for name in ("wire", "inside"):
-        text = (folder / f"{name}.py").read_text()
-        known = f"groupwise.sandbox.{name}"
-        parts.append((known, compile(text, f"<{name}>", "exec", optimize=2) if compiled else text))
+    for name in PARTS:
+        text = (folder / f"{name.replace('.', '/')}.py").read_text()
+        code = compile(text, f"<{name}>", "exec", dont_inherit=True, optimize=2) if compiled else text
+        parts.append((f"groupwise.sandbox.{name}", code))
     return marshal.dumps(parts)
 
 
@@ -146,7 +147,7 @@ def _ran(report: bytes) -> Ran:
     """A report as a run. It comes from a sandbox, and is believed in its form only."""
     try:
         outcome, message, seconds, value, stdout = loads(report)
-        words, printed = str(message), bytes(stdout).decode(errors="replace")
+        words, printed = readable(str(message)), bytes(stdout).decode(errors="replace")
     except (WireError, TypeError, ValueError) as error:
         return Ran(Outcome.WRONG, message=f"the report cannot be read: {error}")
     if outcome == "tests":

@@ -8,11 +8,11 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
-from typing import Any
 
 from groupwise.errors import ResourceError
 from groupwise.sandbox.seccomp import ARCHITECTURE
@@ -43,33 +43,43 @@ class Interpreter:
     same_magic: bool
 
 
-def unprivileged() -> dict[str, Any]:
-    """Who starts bubblewrap: as root, nobody does; the kernel would not hold root to a number of processes."""
-    return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+def as_nobody() -> list[str]:
+    """Words before a command that is not root's to run: the kernel would not hold root to its limits of processes.
+
+    A program does it and not `subprocess(user=...)`, which would copy the page tables of a large trainer every time.
+    """
+    if os.geteuid() != 0:
+        return []
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        raise ResourceError(
+            "root must become nobody before it runs a sandbox, and there is no setpriv here",
+            hint="Install util-linux, or run as another user.",
+        )
+    return [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+
+
+def wall(visible: Sequence[str]) -> list[str]:
+    """bubblewrap with nothing to be seen but the given files and folders, read-only."""
+    words = [
+        *as_nobody(), _bubblewrap(), "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent",
+        "--new-session", "--clearenv", "--cap-drop", "ALL", "--uid", str(NOBODY), "--gid", str(NOBODY),
+        "--hostname", "sandbox", "--ro-bind", os.path.realpath(LOADER), LOADER,
+    ]  # fmt: skip
+    for place in visible:
+        words += ["--ro-bind", place, place]
+    return [*words, "--remount-ro", "/", "--chdir", "/"]
 
 
 def command(interpreter: Interpreter, filter_fd: int, boot: str) -> list[str]:
-    """bubblewrap and Python, with nothing but Python to be seen."""
-    words = [
-        _bubblewrap(), "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
-        "--clearenv", "--cap-drop", "ALL", "--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox",
-        "--ro-bind", os.path.realpath(LOADER), LOADER, "--ro-bind", interpreter.program, interpreter.program,
-    ]  # fmt: skip
-    for folder in interpreter.folders:
-        words += ["--ro-bind", folder, folder]
-    words += ["--remount-ro", "/", "--chdir", "/", "--seccomp", str(filter_fd)]
-    return [*words, "--", interpreter.program, "-I", "-S", "-B", "-c", boot]
+    """Python behind a wall, with a filter and what it starts with."""
+    seen = wall([interpreter.program, *interpreter.folders])
+    return [*seen, "--seccomp", str(filter_fd), "--", interpreter.program, "-I", "-S", "-B", "-c", boot]
 
 
 @cache
 def found_interpreter() -> Interpreter:
     """The first Python that can be used; raises where there is none, or no bubblewrap."""
-    if sys.platform != "linux" or platform.machine() != ARCHITECTURE:
-        here = f"{sys.platform} on {platform.machine()}"
-        raise ResourceError(
-            f"the second tier of the sandbox needs Linux on {ARCHITECTURE}, and this is {here}",
-            hint="Run code over operators in the first tier, or use a Linux machine.",
-        )
     _bubblewrap()
     own = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
     tried = ["/usr/bin/python3", "/usr/local/bin/python3", str(own)]
@@ -84,6 +94,13 @@ def found_interpreter() -> Interpreter:
 
 @cache
 def _bubblewrap() -> str:
+    """Where bubblewrap is; raises where there is none, or the filters would not fit."""
+    if sys.platform != "linux" or platform.machine() != ARCHITECTURE:
+        here = f"{sys.platform} on {platform.machine()}"
+        raise ResourceError(
+            f"the second tier of the sandbox needs Linux on {ARCHITECTURE}, and this is {here}",
+            hint="Run code over operators in the first tier, or use a Linux machine.",
+        )
     program = shutil.which("bwrap")
     if program is None:
         raise ResourceError("the second tier of the sandbox needs bubblewrap, and there is no bwrap here", hint=INSTALL)
@@ -99,7 +116,7 @@ def _asked(place: str) -> Interpreter | None:
     program = os.path.realpath(place)
     try:
         asked = subprocess.run(
-            [program, "-I", "-S", "-c", QUERY], capture_output=True, text=True, timeout=20, **unprivileged()
+            [*as_nobody(), program, "-I", "-S", "-c", QUERY], capture_output=True, text=True, timeout=20
         )
     except OSError:
         return None

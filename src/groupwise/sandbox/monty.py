@@ -2,7 +2,7 @@
 
 Code runs in worker processes of pydantic-monty that know a part of Python and nothing of the machine: no files, no
 network, no processes, no C. Whatever it may do beyond arithmetic are the host functions it is given. A run costs
-fractions of a millisecond.
+fractions of a millisecond. Where there is bubblewrap, the workers live behind its wall too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Any
 from groupwise.errors import MissingExtra
 from groupwise.event_loop import EventLoop
 from groupwise.sandbox.host_calls import HostCalls, Submit
-from groupwise.sandbox.outcome import Limits, Outcome, Ran
+from groupwise.sandbox.outcome import Limits, Outcome, Ran, readable
 from groupwise.sandbox.plain import fault_of
+from groupwise.sandbox.worker import walled_worker
 
 OVERRUN = "limit exceeded"
 FORBIDDEN = ("PermissionError", "ModuleNotFoundError", "ImportError")
@@ -35,7 +36,7 @@ class Monty:
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or os.cpu_count() or 1
-        self._library = _library()
+        self._library = monty_library()
         self._pool: Any = None
         self._owner = 0
         self._loop = EventLoop("groupwise-sandbox")
@@ -105,17 +106,18 @@ class Monty:
         calls.reraise()
         if outcome is Outcome.PASSED and (fault := fault_of(value)):
             value, outcome, message = None, Outcome.WRONG, f"the value {fault}"
-        return Ran(outcome, value, printed.output, message, seconds)
+        return Ran(outcome, value, printed.output, readable(message), seconds)
 
     def _opened(self) -> Any:
         # After a fork the workers belong to the parent.
         if self._pool is None or self._owner != os.getpid():
             self._owner = os.getpid()
-            self._pool = self._library.Monty(max_processes=self.workers).__enter__()
+            self._pool = self._library.Monty(binary_path=walled_worker(), max_processes=self.workers).__enter__()
         return self._pool
 
 
-def _library() -> Any:
+def monty_library() -> Any:
+    """pydantic-monty, or `MissingExtra`."""
     try:
         import pydantic_monty
     except ImportError as error:

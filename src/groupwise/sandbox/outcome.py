@@ -8,6 +8,9 @@ from typing import Any
 
 from groupwise.errors import ConfigError
 
+LONGEST = 500
+"""Characters of a message."""
+
 
 class Outcome(StrEnum):
     """How a run ended. Every ending has a name."""
@@ -43,6 +46,11 @@ class Limits:
             value = getattr(self, name)
             if not 0 < value < float("inf"):
                 raise ConfigError(f"limits.{name} is {value!r}, and must be finite and above 0", field=f"limits.{name}")
+
+
+def readable(words: str) -> str:
+    """Words of hostile code without what would steer a terminal, and not too many."""
+    return "".join(letter if letter.isprintable() else " " for letter in words[:LONGEST])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Plain data as bytes, between processes that do not trust each other.
 
 A letter, a length or count, a colon, and what it counts: `L2:I1:1S2:ab` is [1, "ab"]. Reading makes plain values only,
-within the given depth, whatever the bytes are; `marshal` and `pickle` would not. It imports nothing, because it also runs
-inside the sandbox, where every import costs time.
+within limits, whatever the bytes are; `marshal` and `pickle` would not. It imports nothing, because it also runs inside
+the sandbox, where every import costs time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DEPTH = 60
 HASHED = 10_000
-"""Entries of dicts and sets in one message: their keys can be chosen so that each new one is compared with all others."""
+"""Entries of dicts and sets in one message: keys can be chosen so that each new one is compared with all others."""
 HANDLE = "H"
 """Stands for an object that stays where it is: a number, and the name of its kind."""
 
@@ -35,9 +35,10 @@ def dumps(value: Any, keep: Keep | None = None) -> bytes:
 
 def loads(data: bytes, make: Make | None = None) -> Any:
     """The value the bytes stand for; `make` makes something of an object that stayed behind."""
-    value, end = _read(data, 0, make, DEPTH)
-    if end != len(data):
-        raise WireError(f"{len(data) - end} bytes too many")
+    reader = _Reader(data, make)
+    value = reader.value(DEPTH)
+    if reader.at != len(data):
+        raise WireError(f"{len(data) - reader.at} bytes too many")
     return value
 
 
@@ -45,7 +46,7 @@ def _write(value: Any, out: list[bytes], keep: Keep | None, depth: int) -> None:
     if depth == 0:
         raise WireError(f"it is nested deeper than {DEPTH} levels")
     kind = type(value)
-    if kind in SINGLE:
+    if kind in SINGLE and (kind is not type or KINDS.get(value.__name__) is value):
         out.append(SINGLE[kind](value))
         return
     base = next((known for known in PLAIN if isinstance(value, known)), None)
@@ -71,32 +72,42 @@ def _sized(letter: str, data: bytes) -> bytes:
     return b"%s%d:%s" % (letter.encode(), len(data), data)
 
 
-def _read(data: bytes, at: int, make: Make | None, depth: int) -> tuple[Any, int]:
-    if depth == 0:
-        raise WireError(f"it is nested deeper than {DEPTH} levels")
-    colon = data.find(b":", at, at + 12)
-    if colon < 0 or not data[at + 1 : colon].isdigit():
-        raise WireError("the bytes are no value")
-    letter, count, at = chr(data[at]), int(data[at + 1 : colon]), colon + 1
-    if letter in CONTAINERS:
-        return _read_many(letter, count, data, at, make, depth)
-    end = at + count
-    if end > len(data):
-        raise WireError("the bytes end too early")
-    return _one(letter, data[at:end], make), end
+class _Reader:
+    """Bytes, and how far they have been read."""
 
+    def __init__(self, data: bytes, make: Make | None) -> None:
+        self.data = data
+        self.make = make
+        self.at = 0
+        self.hashed = 0
 
-def _read_many(letter: str, count: int, data: bytes, at: int, make: Make | None, depth: int) -> tuple[Any, int]:
-    items: list[Any] = []
-    for _ in range(2 * count if letter == "M" else count):
-        item, at = _read(data, at, make, depth - 1)
-        items.append(item)
-    try:
-        if letter == "M":
-            return dict(zip(items[::2], items[1::2], strict=True)), at
-        return CONTAINERS[letter](items), at
-    except TypeError as error:
-        raise WireError(str(error)) from None
+    def value(self, depth: int) -> Any:
+        if depth == 0:
+            raise WireError(f"it is nested deeper than {DEPTH} levels")
+        data, at = self.data, self.at
+        colon = data.find(b":", at, at + 12)
+        if colon < 0 or not data[at + 1 : colon].isdigit():
+            raise WireError("the bytes are no value")
+        letter, count, self.at = chr(data[at]), int(data[at + 1 : colon]), colon + 1
+        if letter in CONTAINERS:
+            return self.container(letter, count, depth)
+        if self.at + count > len(data):
+            raise WireError("the bytes end too early")
+        self.at += count
+        return _one(letter, data[self.at - count : self.at], self.make)
+
+    def container(self, letter: str, count: int, depth: int) -> Any:
+        if letter in "EZM":
+            self.hashed += count
+            if self.hashed > HASHED:
+                raise WireError(f"it has more than {HASHED:,} entries in dicts and sets")
+        items = [self.value(depth - 1) for _ in range(2 * count if letter == "M" else count)]
+        try:
+            if letter == "M":
+                return dict(zip(items[::2], items[1::2], strict=True))
+            return CONTAINERS[letter](items)
+        except TypeError as error:
+            raise WireError(str(error)) from None
 
 
 def _one(letter: str, data: bytes, make: Make | None) -> Any:
@@ -122,6 +133,7 @@ SINGLE: dict[type, Callable[[Any], bytes]] = {
     complex: lambda value: _sized("C", f"{value.real.hex()} {value.imag.hex()}".encode()),
     str: lambda value: _sized("S", value.encode("utf-8", "surrogatepass")),
     bytes: lambda value: _sized("B", value),
+    type: lambda value: _sized("K", value.__name__.encode()),
 }
 READERS: dict[str, Callable[[bytes], Any]] = {
     "N": lambda data: None,
@@ -132,7 +144,13 @@ READERS: dict[str, Callable[[bytes], Any]] = {
     "C": _complex,
     "S": lambda data: data.decode("utf-8", "surrogatepass"),
     "B": lambda data: data,
+    "K": lambda data: KINDS[data.decode()],
 }
+KINDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, object, type(None))
+}
+"""Types that are the same everywhere."""
 LETTERS: dict[Any, str] = {list: "L", tuple: "U", set: "E", frozenset: "Z"}
 CONTAINERS: dict[str, Any] = {**{letter: kind for kind, letter in LETTERS.items()}, "M": dict}
 PLAIN: tuple[Any, ...] = (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict)

@@ -24,7 +24,7 @@ from groupwise.workflows.code.faults import Fault, FaultCode
 from groupwise.workflows.code.interpreter import run_straight
 from groupwise.workflows.code.operators import Operator
 from groupwise.workflows.code.plain import host_name, hosted
-from groupwise.workflows.code.problems.problem import Case, CodeProblem
+from groupwise.workflows.code.problem import Case, CodeProblem
 from groupwise.workflows.code.program import Program, parse
 from groupwise.workflows.code.pure import PURE
 from groupwise.workflows.code.reading import LONGEST_TEXT

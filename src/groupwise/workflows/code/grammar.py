@@ -16,10 +16,10 @@ from functools import lru_cache
 from itertools import product
 
 from groupwise.errors import ContractError
-from groupwise.workflows.code.problems.problem import CodeProblem
+from groupwise.workflows.code.problem import CodeProblem
 from groupwise.workflows.code.pure import PURE
-from groupwise.workflows.code.steps import Argument, Constant, Parameter, Result, Signature, Step
-from groupwise.workflows.code.straight import variable, written
+from groupwise.workflows.code.steps import Argument, Constant, Parameter, Program, Result, Signature, Step
+from groupwise.workflows.code.straight import straight, variable, written
 from groupwise.workflows.code.values import Type
 
 FAR_ENOUGH = 6
@@ -34,6 +34,14 @@ def legal_lines(prefix: Sequence[str], problem: CodeProblem) -> list[str]:
     None after a `return`, and none after lines that are not straight, typed and within the problem's limit.
     """
     return list(_legal(tuple(line.strip() for line in prefix), _facts(problem)))
+
+
+def one_step_programs(problem: CodeProblem) -> Iterator[Program]:
+    """Every legal program of a single step: what a harder problem must not be solved by."""
+    facts = _facts(problem)
+    for step in _steps(_Scope(), facts):
+        if PURE[step.operator].gives == facts.signature.gives:
+            yield straight(len(facts.signature.takes), [step], Result(0), None, PURE)
 
 
 def line_weights(lines: Sequence[str]) -> list[float]:

@@ -16,7 +16,6 @@ with a program such as
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
@@ -25,7 +24,7 @@ from groupwise.rewards.endpoint import Dialect, Endpoint
 from groupwise.rewards.providers import resolve
 from groupwise.sandbox import Limits
 from groupwise.types import Message
-from groupwise.workflows.code.answers import final
+from groupwise.workflows.code.answers import code_in, final
 from groupwise.workflows.code.evaluation import Sandbox
 from groupwise.workflows.code.operators import Operator
 from groupwise.workflows.code.values import LONGEST, OperatorError, Type
@@ -35,7 +34,6 @@ Ask: TypeAlias = Callable[[Sequence[Message]], Awaitable[str]]
 
 TEXT, INT = Type.TEXT, Type.INT
 MOST_VOTES = 15
-FENCE = re.compile(r"```(?:python)?\s*\n(.*?)```", re.DOTALL)
 GENERATE = "Solve the problem. Give the answer and nothing else."
 THINK = "Think step by step. End with a line `Answer:` and the answer alone."
 REVIEW = "Check the solution to the problem. Say `right`, or `wrong:` and what is wrong with it, in one sentence."
@@ -112,10 +110,10 @@ class _Asking:
 
     async def programmer(self, problem: str) -> str:
         """The value of a program that the model wrote; one that fails is shown its error and written anew, once."""
-        code = _code(await self.said(PROGRAM, problem=problem))
+        code = code_in(await self.said(PROGRAM, problem=problem))
         ran = await asyncio.to_thread(self._opened().run, code, None, None, Limits(), call="solve")
         if not ran.passed:
-            code = _code(await self.said(PROGRAM, problem=problem, program=code, error=ran.message))
+            code = code_in(await self.said(PROGRAM, problem=problem, program=code, error=ran.message))
             ran = await asyncio.to_thread(self._opened().run, code, None, None, Limits(), call="solve")
         if not ran.passed:
             raise OperatorError(f"programmer wrote a program that {ran.outcome}: {ran.message}")
@@ -123,7 +121,7 @@ class _Asking:
 
     async def test(self, program: str) -> str:
         """`passed`, or the outcome and message of the tests."""
-        text = f"{_code(program)}\n\n{self.tests}\n"
+        text = f"{code_in(program)}\n\n{self.tests}\n"
         ran = await asyncio.to_thread(self._opened().run, text, None, None, Limits())
         return "passed" if ran.passed else f"{ran.outcome}: {ran.message}"
 
@@ -131,9 +129,3 @@ class _Asking:
         if self.sandbox is None:
             raise OperatorError("programs that a model wrote are run in a sandbox only; open one")
         return self.sandbox
-
-
-def _code(said: str) -> str:
-    """The program in an answer: what stands between fences, or all of it."""
-    found = FENCE.findall(said)
-    return str(found[-1] if found else said).strip("\n")

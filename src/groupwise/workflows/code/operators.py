@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.code.values import OperatorError, Type, Value, bounded, fits, quoted
+from groupwise.workflows.code.values import OperatorError, Type, Value, bounded, bounded_size, fits, quoted
 
 Kind = Literal["pure", "model"]
 
@@ -56,6 +56,8 @@ class Operator:
     def _check(self, given: tuple[Value, ...]) -> None:
         if not self.required <= len(given) <= len(self.takes):
             raise OperatorError(f"{self.name} takes {counted(self)}, not {len(given)}: {self.heading}")
+        for value in given:
+            bounded_size(value, self.name)
         for place, (value, wanted) in enumerate(zip(given, self.takes, strict=False), 1):
             if not fits(value, wanted):
                 raise OperatorError(f"{self.name} takes {wanted} as argument {place}, not {quoted(value)}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+import threading
 import warnings
 
 from groupwise.workflows.code.faults import FaultCode, Faulty
@@ -10,6 +12,9 @@ from groupwise.workflows.code.steps import MOST_LINES
 
 LONGEST_TEXT = 8_000
 DEEPEST = 40
+WARNED = re.compile(r"\\|\d[A-Za-z]")
+QUIET = threading.Lock()
+"""Silencing warnings is not safe between threads."""
 
 
 def read(text: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
@@ -19,9 +24,7 @@ def read(text: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
     if (lines := text.count("\n")) > 2 * MOST_LINES:
         raise Faulty(FaultCode.TOO_LONG, f"a program has at most {MOST_LINES} lines, not {lines}")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            module = ast.parse(text)
+        module = _parsed(text)
     except SyntaxError as error:
         if "too many nested" in str(error.msg) or "recursion" in str(error.msg):
             raise Faulty(FaultCode.TOO_DEEP, f"brackets are nested deeper than {DEEPEST}", error.lineno or 0) from None
@@ -32,6 +35,15 @@ def read(text: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
         raise Faulty(FaultCode.TOO_DEEP, f"expressions are nested deeper than {DEEPEST}") from None
     _insist_on_depth(module)
     return _the_function(module)
+
+
+def _parsed(text: str) -> ast.Module:
+    """The syntax tree; what Python would warn of, a strange escape or number, is kept from the screen."""
+    if not WARNED.search(text):
+        return ast.parse(text)
+    with QUIET, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
 
 
 def _the_function(module: ast.Module) -> ast.FunctionDef | ast.AsyncFunctionDef:

@@ -14,7 +14,7 @@ from pathlib import Path
 from groupwise.errors import ConfigError, StorageError
 from groupwise.types import Score
 from groupwise.workflows.code.evaluation import Evaluation
-from groupwise.workflows.code.problems.problem import CodeProblem
+from groupwise.workflows.code.problem import CodeProblem
 
 MANY_CALLS, MANY_LINES = 10, 20
 

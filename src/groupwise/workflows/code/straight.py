@@ -160,16 +160,17 @@ def insist_on_types(
             case Constant(value):
                 return Type.INT if isinstance(value, int) else Type.TEXT
 
-    for line, step in enumerate(steps, 2):
+    for step in steps:
         operator = operators[step.operator]
         for argument, wanted in zip(step.arguments, operator.takes, strict=False):
             if not _may_be(type_of(argument), wanted, argument):
-                said = f"{operator.heading} cannot take {type_of(argument)} for {wanted}"
-                raise Faulty(FaultCode.WRONG_TYPES, said, line)
+                given = ", ".join(written(one, signature.names) for one in step.arguments)
+                said = f"`{step.operator}({given})`: {operator.heading} cannot take {type_of(argument)} for {wanted}"
+                raise Faulty(FaultCode.WRONG_TYPES, said)
         found.append(operator.gives)
     if not _may_be(type_of(result), signature.gives, result):
         said = f"the answer must be {signature.gives}, and this returns {type_of(result)}"
-        raise Faulty(FaultCode.WRONG_TYPES, said, len(steps) + 2)
+        raise Faulty(FaultCode.WRONG_TYPES, said)
 
 
 def _may_be(given: Type, wanted: Type, argument: Argument) -> bool:

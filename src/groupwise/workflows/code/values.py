@@ -57,13 +57,18 @@ def bounded(value: Value, origin: str) -> Value:
     """The value, if it is of a size that programs may hold; `OperatorError` otherwise."""
     if isinstance(value, int) and abs(value) > LARGEST:
         raise OperatorError(f"{origin} gave a number beyond {LARGEST:,}; no problem needs one so large")
-    if isinstance(value, str | list) and len(value) > LONGEST:
-        raise OperatorError(f"{origin} gave {len(value):,} items or letters, more than {LONGEST:,}")
+    bounded_size(value, origin)
     if isinstance(value, list):
         for item in value:
             if not isinstance(item, dict):
                 bounded(item, origin)
     return value
+
+
+def bounded_size(value: Value, origin: str) -> None:
+    """Refuses what is too long to look at."""
+    if isinstance(value, str | list) and len(value) > LONGEST:
+        raise OperatorError(f"{origin} met {len(value):,} items or letters, more than {LONGEST:,}")
 
 
 def same(one: Value, other: Value) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from groupwise.errors import ConfigError
+from groupwise.workflows.code.problem import Case, CodeProblem, Split, Word
 from groupwise.workflows.code.problems import reasoning_gym, tables, transformations, word_problems
-from groupwise.workflows.code.problems.problem import Case, CodeProblem, Split, Word
 from groupwise.workflows.code.problems.wording import tokens
 
 __all__ = ["FAMILIES", "LEVELS", "OFFLINE", "Case", "CodeProblem", "Split", "Word", "generate", "tokens", "vocabulary"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import ConfigError, StorageError
-from groupwise.workflows.code.problems.problem import Case, CodeProblem, Word
+from groupwise.workflows.code.problem import Case, CodeProblem, Word
 from groupwise.workflows.code.steps import Signature
 from groupwise.workflows.code.values import Type
 

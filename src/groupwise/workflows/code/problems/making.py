@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from groupwise.errors import ConfigError
+from groupwise.workflows.code.grammar import one_step_programs
 from groupwise.workflows.code.interpreter import run_straight
-from groupwise.workflows.code.problems.problem import SPLITS, Case, CodeProblem, Split, Word
+from groupwise.workflows.code.problem import SPLITS, Case, CodeProblem, Split, Word
 from groupwise.workflows.code.problems.wording import split_of
 from groupwise.workflows.code.pure import PURE
 from groupwise.workflows.code.steps import Argument, Constant, Parameter, Program, Result, Signature, Step
@@ -25,6 +26,7 @@ class Draft:
 
     `inputs` draws arguments for `solve`; `sound` may refuse arguments under which the question would make no sense,
     from what every step gives. `asked` are the arguments of the question as asked, where they are not to be drawn.
+    `wording` is the part of the question that decides its split; all of it, if empty.
     """
 
     question: Callable[[Case], str]
@@ -34,6 +36,7 @@ class Draft:
     constants: tuple[Word, ...] = ()
     sound: Callable[[tuple[Value, ...], list[Value]], bool] = lambda inputs, results: True
     asked: tuple[Value, ...] | None = None
+    wording: str = ""
 
 
 Draw = Callable[[random.Random, int], Draft | None]
@@ -48,15 +51,19 @@ def make(family: str, draw: Draw, seed: int, split: Split, difficulty: int, leve
     rng = random.Random(f"{family}/{split}/{difficulty}/{seed}")
     for _ in range(100_000):
         draft = draw(rng, difficulty)
-        cases = _cases(draft, rng) if draft is not None else None
-        if draft is None or cases is None:
+        if draft is None or (draft.wording and split_of(draft.wording) != split):
+            continue
+        cases = _cases(draft, rng)
+        if cases is None:
             continue
         question = draft.question(cases[0])
-        if split_of(question) == split:
-            return CodeProblem(
+        if split_of(draft.wording or question) == split:
+            problem = CodeProblem(
                 f"{family}/{split}/{difficulty}/{seed}", family, split, difficulty, question, draft.signature, cases,
                 draft.constants, len(draft.program.steps) + 1, gold=draft.program.text,
             )  # fmt: skip
+            if difficulty == 1 or all(_differs(shorter, cases) for shorter in one_step_programs(problem)):
+                return problem
     raise AssertionError(f"{family} found no problem of difficulty {difficulty} for {split}")
 
 
@@ -99,7 +106,9 @@ def _differs(other: Program, cases: Sequence[Case]) -> bool:
             wrong += run_straight(other, case.inputs) != case.answer
         except OperatorError:
             wrong += 1
-    return 3 * wrong >= len(cases)
+        if 3 * wrong >= len(cases):
+            return True
+    return False
 
 
 def _shorter(program: Program) -> Iterator[Program]:

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from groupwise.errors import MissingExtra
+from groupwise.workflows.code.problem import CodeProblem, Split
 from groupwise.workflows.code.problems.making import Draft, make, program_of
-from groupwise.workflows.code.problems.problem import CodeProblem, Split
 from groupwise.workflows.code.problems.wording import words_of
 from groupwise.workflows.code.steps import Argument, Parameter, Result, Signature
 from groupwise.workflows.code.values import Type
@@ -70,6 +70,7 @@ def draw(rng: random.Random, difficulty: int) -> Draft | None:
         lambda rng: tuple(rng.randint(1, 20) for _ in numbers),
         sound=lambda inputs, results: inputs != tuple(numbers) or str(results[-1]) == item["answer"],
         asked=tuple(numbers),
+        wording=str(item["question"]),
     )
 
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from groupwise.workflows.code.problem import CodeProblem, Split, Word
 from groupwise.workflows.code.problems.making import Draft, make, program_of
-from groupwise.workflows.code.problems.problem import CodeProblem, Split, Word
 from groupwise.workflows.code.problems.wording import NAMES, sentence, words_of
 from groupwise.workflows.code.steps import Argument, Constant, Parameter, Result, Signature
 from groupwise.workflows.code.values import Type, Value
 
 FAMILY = "tables"
 LEVELS = 3
-ROWS = 8
+ROWS = 6
+LISTINGS = {1: 0.5, 2: 0.2, 3: 0.0}
+"""How often a question asks for the rows themselves."""
 THRESHOLDS = (10, 20, 30, 40, 50, 60, 70, 80)
 
 
@@ -33,13 +35,13 @@ class Sheet:
 
 
 SHEETS = (
-    Sheet("players", NAMES, (("team", ("red", "blue", "green"), "in the {cell} team"),
+    Sheet("players", NAMES[:8], (("team", ("red", "blue", "green"), "in the {cell} team"),
                              ("city", ("Rome", "Oslo", "Lima"), "from {cell}")), ("age", "score", "height")),
-    Sheet("goods", ("bread", "milk", "soap", "rice", "tea", "salt", "jam", "oil", "corn", "honey"),
+    Sheet("goods", ("bread", "milk", "soap", "rice", "tea", "salt", "jam", "oil"),
           (("shelf", ("top", "middle", "low"), "on the {cell} shelf"),
            ("maker", ("Alba", "Boro", "Ceda"), "made by {cell}")),
           ("price", "weight", "stock")),
-    Sheet("trains", ("Comet", "Swift", "Arrow", "Star", "Eagle", "Wolf", "Storm", "River", "Cloud", "Flame"),
+    Sheet("trains", ("Comet", "Swift", "Arrow", "Star", "Eagle", "Wolf", "Storm", "River"),
           (("line", ("north", "south", "east"), "on the {cell} line"),
            ("class", ("fast", "slow", "night"), "of the {cell} class")),
           ("speed", "length", "delay")),
@@ -66,6 +68,7 @@ ASKED = {
         "name the one with the smallest {column} among the {which}.",
     ),
 }
+LISTED = ("list the {which}.", "show all {which}.")
 LOOKED = ("what is the {column} of {A}?", "look up the {column} of {A}.", "which {column} does {A} have?")
 PAIRED = {
     "sub": (
@@ -85,7 +88,7 @@ def generate(seed: int, split: Split = "train", difficulty: int = 1) -> CodeProb
 def vocabulary() -> list[str]:
     """Every word and sign that a question can hold, numbers aside."""
     texts = [text for table in (WHICH, ASKED, PAIRED) for texts in table.values() for text in texts]
-    texts += [*LOOKED, *SPREAD, "and"]
+    texts += [*LISTED, *LOOKED, *SPREAD, "and"]
     for sheet in SHEETS:
         texts += [sheet.rows, *sheet.names, *sheet.numbers]
         for column, cells, phrase in sheet.words:
@@ -102,7 +105,7 @@ def draw(rng: random.Random, difficulty: int) -> Draft | None:
     elif difficulty == 3 and rng.random() < 0.35:
         told, steps, gives = _comparison(rng, names, sheet)
     else:
-        told, steps, gives = _selection(rng, sheet, difficulty)
+        told, steps, gives = _selection(rng, sheet, difficulty, listed=rng.random() < LISTINGS[difficulty])
     signature = Signature((Type.TABLE,), gives)
     program = program_of(signature, steps)
     if len(program.steps) != difficulty:
@@ -113,7 +116,8 @@ def draw(rng: random.Random, difficulty: int) -> Draft | None:
         program,
         lambda rng: (_table(rng, sheet, names),),
         _constants(rng, sheet, names, told),
-        lambda inputs, results: all(len(result) > 1 for result in results if isinstance(result, list)),
+        lambda inputs, results: all(result for result in results if isinstance(result, list)),
+        wording=told,
     )
 
 
@@ -140,11 +144,11 @@ def _comparison(rng: random.Random, names: list[str], sheet: Sheet) -> Told:
     return told, [*looks, (kind, [Result(0), Result(1)])], Type.INT
 
 
-def _selection(rng: random.Random, sheet: Sheet, difficulty: int) -> Told:
+def _selection(rng: random.Random, sheet: Sheet, difficulty: int, listed: bool) -> Told:
     steps: Steps = []
     conditions: list[str] = []
     fresh = list(sheet.words)
-    for _ in range(difficulty - 1):
+    for _ in range(difficulty if listed else difficulty - 1):
         value: Argument = Result(len(steps) - 1) if steps else Parameter(0)
         kind = rng.choice(list(WHICH))
         if kind in ("where", "without") and fresh:
@@ -159,6 +163,8 @@ def _selection(rng: random.Random, sheet: Sheet, difficulty: int) -> Told:
     value = Result(len(steps) - 1) if steps else Parameter(0)
     asked, column = rng.choice(list(ASKED)), rng.choice(sheet.numbers)
     which = " ".join([sheet.rows, " and ".join(conditions)]).strip()
+    if listed:
+        return rng.choice(LISTED).format(which=which), steps, Type.TABLE
     told = rng.choice(ASKED[asked]).format(which=which, column=column)
     steps.append((asked, [value] if asked == "count_rows" else [value, Constant(column)]))
     return told, steps, Type.TEXT if asked.startswith("who") else Type.INT

@@ -8,11 +8,11 @@ the hidden ones are other lists or words. Difficulty is the number of operators.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
+from groupwise.workflows.code.problem import Case, CodeProblem, Split, Word
 from groupwise.workflows.code.problems.making import Draft, make, program_of, trace
-from groupwise.workflows.code.problems.problem import Case, CodeProblem, Split, Word
 from groupwise.workflows.code.problems.wording import LETTERS, sentence, words_of
 from groupwise.workflows.code.pure import PURE
 from groupwise.workflows.code.steps import Argument, Constant, Parameter, Program, Result, Signature
@@ -21,7 +21,7 @@ from groupwise.workflows.code.values import OperatorError, Type, Value
 FAMILY = "transformations"
 LEVELS = 3
 LARGEST_SHOWN = 99
-VAGUE, SILENT = 0.15, 0.1
+VAGUE, SILENT = 0.2, 0.1
 
 SMALL, LIMIT = (2, 3, 4), (4, 5, 6)
 CONSTANTS: dict[str, tuple[int, ...]] = {
@@ -34,26 +34,25 @@ WORD_LIST = (
 )  # fmt: skip
 
 PHRASES: dict[str, tuple[str, ...]] = {
-    "sort": ("sort the numbers", "put the numbers in order", "arrange the list from small to large"),
-    "reverse": ("reverse the list", "turn the list around", "write the list backwards"),
-    "unique": ("remove repeated numbers", "keep each number only once", "drop duplicates"),
-    "evens": ("keep the even numbers", "throw away the odd numbers", "leave only even ones"),
-    "odds": ("keep the odd numbers", "throw away the even numbers", "leave only odd ones"),
+    "sort": ("sort the numbers", "put the numbers in order"),
+    "reverse": ("reverse the list", "write the list backwards"),
+    "unique": ("remove repeated numbers", "keep each number only once"),
+    "evens": ("keep the even numbers", "throw away the odd numbers"),
+    "odds": ("keep the odd numbers", "throw away the even numbers"),
     "squares": ("square each number", "multiply each number by itself"),
     "running": ("replace each number by the sum so far", "add up as you go along"),
-    "take": ("keep the first #", "take # from the front", "cut the list after # items"),
-    "drop": ("leave out the first #", "skip # at the front", "remove the first # items"),
-    "above": ("keep what is above #", "keep numbers greater than #", "throw away all up to #"),
-    "below": ("keep what is below #", "keep numbers less than #", "throw away all from # upwards"),
-    "add_each": ("add # to each number", "raise each number by #", "make every number # larger"),
-    "times_each": ("multiply each number by #", "make each number # times as large"),
-    "total": ("add everything up", "give the sum", "find the total"),
+    "take": ("keep the first # numbers", "take # numbers from the front"),
+    "drop": ("leave out the first # numbers", "skip # numbers"),
+    "above": ("keep numbers above #", "keep what is greater than #"),
+    "below": ("keep numbers below #", "keep what is less than #"),
+    "add_each": ("add # to each number", "make every number # larger"),
+    "times_each": ("multiply each number by #", "make every number # times as large"),
+    "total": ("give the sum", "find the total"),
     "count": ("count the numbers", "say how many numbers there are"),
-    "largest": ("give the largest number", "find the maximum", "pick the biggest"),
-    "smallest": ("give the smallest number", "find the minimum", "pick the least"),
-    "first": ("give the first number", "pick the one in front"),
-    "last": ("give the last number", "pick the one at the end"),
-    "double": ("double the result", "take that number twice"),
+    "largest": ("give the largest number", "find the maximum"),
+    "smallest": ("give the smallest number", "find the minimum"),
+    "first": ("give the first number", "pick the number in front"),
+    "last": ("give the last number", "pick the number at the end"),
     "upper": ("write it in capitals", "use big letters"),
     "mirror": ("write the letters backwards", "reverse the letters"),
     "no_vowels": ("leave out the vowels", "remove all vowels"),
@@ -69,12 +68,18 @@ PHRASES: dict[str, tuple[str, ...]] = {
     "count_words": ("count the words", "say how many words there are"),
     "longest": ("find the longest word", "pick the word with most letters"),
     "shortest": ("find the shortest word", "pick the word with fewest letters"),
-    "first_word": ("pick the first word", "give the word in front"),
-    "last_word": ("pick the last word", "give the word at the end"),
+    "first_word": ("give the first word", "pick the word in front"),
+    "last_word": ("give the last word", "pick the word at the end"),
 }
 LINKS = (", then ", " and then ", ", and ")
 SHOWN = ("For example {given} becomes {made}.", "So {given} gives {made}.", "Thus {given} turns into {made}.")
 ALONE = ("From {given} make {made}.", "Given {given}, the answer is {made}.", "Turn {given} into {made}.")
+STARTS = {
+    1: (*[Type.NUMBERS] * 5, *[Type.WORDS] * 4, Type.TEXT),
+    2: (*[Type.NUMBERS] * 3, Type.WORDS),
+    3: (*[Type.NUMBERS] * 3, Type.WORDS),
+}
+"""What a transformation starts from. Numbers come more often, because more of their examples do not fit a question."""
 Mode = Literal["said", "vague", "silent"]
 
 
@@ -91,15 +96,15 @@ def vocabulary() -> list[str]:
 
 
 def draw(rng: random.Random, difficulty: int) -> Draft | None:
-    """A chain of operators from a list of numbers or words; None if chance chose one that shows nothing."""
-    start = rng.choice((Type.NUMBERS, Type.NUMBERS, Type.WORDS))
+    """A chain of operators from numbers, words or a text; None if chance chose one that shows nothing."""
+    start = rng.choice(STARTS[difficulty])
     chain = _chain(rng, start, difficulty)
     if chain is None:
         return None
     signature = Signature((start,), PURE[chain[-1]].gives)
     numbers = {name: rng.choice(CONSTANTS[name]) for name in chain if name in CONSTANTS}
     program = program_of(signature, _steps(chain, numbers))
-    inputs = _numbers if start is Type.NUMBERS else _words
+    inputs = INPUTS[start]
     mode = _mode(rng, bool(numbers), difficulty)
     words = _said(rng, chain, numbers, mode)
     frame = rng.choice(SHOWN if words else ALONE)
@@ -113,7 +118,8 @@ def draw(rng: random.Random, difficulty: int) -> Draft | None:
         program,
         inputs,
         tuple(Word(number, Type.INT) for number in constants),
-        lambda inputs, results: all(_showable(value) for value in (*inputs, *results)),
+        _tells,
+        wording=f"{words} {frame}" if words else "",
     )
 
 
@@ -141,7 +147,7 @@ def _mode(rng: random.Random, has_numbers: bool, difficulty: int) -> Mode:
     chance = rng.random()
     if chance < SILENT and difficulty < 3:
         return "silent"
-    return "vague" if has_numbers and chance < SILENT + VAGUE / 0.5 else "said"
+    return "vague" if has_numbers and chance < SILENT + VAGUE else "said"
 
 
 def _said(rng: random.Random, chain: list[str], numbers: Mapping[str, int], mode: Mode) -> str:
@@ -157,16 +163,15 @@ def _said(rng: random.Random, chain: list[str], numbers: Mapping[str, int], mode
     return sentence(told) + "."
 
 
-def _example(rng: random.Random, program: Program, inputs: object) -> str | None:
+def _example(rng: random.Random, program: Program, inputs: Callable[[random.Random], tuple[Value, ...]]) -> str | None:
     """A second example, for questions that leave something open."""
-    assert callable(inputs)
     for _ in range(20):
         given = inputs(rng)
         try:
             results = trace(program, given)
         except OperatorError:
             continue
-        if all(_showable(value) for value in (*given, *results)):
+        if _tells(given, results):
             return _shown(rng.choice(ALONE), Case(given, results[-1]))
     return None
 
@@ -178,6 +183,22 @@ def _numbers(rng: random.Random) -> tuple[Value, ...]:
 def _words(rng: random.Random) -> tuple[Value, ...]:
     few = rng.sample(WORD_LIST, rng.randint(3, 5))
     return ([*few, rng.choice(few)] if rng.random() < 0.5 else few,)
+
+
+def _line(rng: random.Random) -> tuple[Value, ...]:
+    return (rng.choice(WORD_LIST),)
+
+
+INPUTS: dict[Type, Callable[[random.Random], tuple[Value, ...]]] = {
+    Type.NUMBERS: _numbers,
+    Type.WORDS: _words,
+    Type.TEXT: _line,
+}
+
+
+def _tells(inputs: Sequence[Value], results: Sequence[Value]) -> bool:
+    """Whether an example shows something: a change, in values that can stand in a question."""
+    return inputs[0] != results[-1] and all(_showable(value) for value in (*inputs, *results))
 
 
 def _showable(value: Value) -> bool:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from groupwise.workflows.code.interpreter import value_of
+from groupwise.workflows.code.problem import CodeProblem, Split
 from groupwise.workflows.code.problems.making import Draft, make, program_of
-from groupwise.workflows.code.problems.problem import CodeProblem, Split
 from groupwise.workflows.code.problems.wording import NAMES, words_of
 from groupwise.workflows.code.steps import Argument, Parameter, Program, Result, Signature
 from groupwise.workflows.code.values import Type, Value
@@ -158,6 +158,7 @@ def draw(rng: random.Random, difficulty: int) -> Draft | None:
         program,
         lambda rng: tuple(rng.randint(2, 9) if size == "~" else rng.randint(10, 60) for size in story.sizes),
         sound=lambda inputs, results: _makes_sense(program, inputs, results, story.exact),
+        wording=told.replace("~", "#"),
     )
 
 

@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-from groupwise.workflows.code.problems.problem import Split
+from groupwise.workflows.code.problem import Split
 
 NAMES = (
     "Ann", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jack", "Kate", "Leo", "Mia", "Nora", "Omar",
