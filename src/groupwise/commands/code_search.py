@@ -19,8 +19,8 @@ from groupwise.commands.options import Common, answer
 from groupwise.errors import ConfigError
 from groupwise.reporting.text import printable
 from groupwise.training.stopping import graceful_stop
+from groupwise.workflows.code.problem import CodeProblem, Split
 from groupwise.workflows.code.problems import FAMILIES, OFFLINE
-from groupwise.workflows.code.problems.problem import CodeProblem, Split
 from groupwise.workflows.search.campaign import Found, Plan, campaign, shares
 from groupwise.workflows.search.priors import Uniform
 from groupwise.workflows.search.settings import Settings

@@ -17,7 +17,7 @@ from groupwise.commands.options import Common, answer
 from groupwise.reporting.text import printable
 from groupwise.training.stopping import graceful_stop
 from groupwise.training.storage import disk
-from groupwise.workflows.code.problems.problem import CodeProblem, Split
+from groupwise.workflows.code.problem import CodeProblem, Split
 from groupwise.workflows.search.asking import problem_named
 from groupwise.workflows.search.exploring import explore
 from groupwise.workflows.search.files import program_text, record_told

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from groupwise.errors import ConfigError
+from groupwise.workflows.code.problem import CodeProblem, Split
 from groupwise.workflows.code.problems import FAMILIES, generate
 from groupwise.workflows.code.problems.own import problem_of_file, problem_of_question
-from groupwise.workflows.code.problems.problem import CodeProblem, Split
 
 
 def problem_named(words: str, seed: int, split: Split, difficulty: int, answer: str | None) -> CodeProblem:

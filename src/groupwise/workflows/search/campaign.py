@@ -18,8 +18,8 @@ from typing import Any
 
 from groupwise.errors import ConfigError, StorageError
 from groupwise.training.storage import disk, write_atomic
+from groupwise.workflows.code.problem import CodeProblem, Split
 from groupwise.workflows.code.problems import LEVELS, generate
-from groupwise.workflows.code.problems.problem import CodeProblem, Split
 from groupwise.workflows.search.exploring import explore
 from groupwise.workflows.search.files import program_text, save_programs
 from groupwise.workflows.search.priors import Prior

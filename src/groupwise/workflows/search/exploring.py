@@ -10,7 +10,7 @@ from pathlib import Path
 
 from groupwise.training.storage import disk
 from groupwise.workflows.code.evaluation import Evaluator
-from groupwise.workflows.code.problems.problem import CodeProblem
+from groupwise.workflows.code.problem import CodeProblem
 from groupwise.workflows.search.judging import judged
 from groupwise.workflows.search.mcts import Watch, plant, search
 from groupwise.workflows.search.priors import Prior

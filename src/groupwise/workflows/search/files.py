@@ -8,7 +8,7 @@ from typing import Any
 
 from groupwise.training.storage import disk
 from groupwise.workflows.code.grammar import as_program
-from groupwise.workflows.code.problems.problem import CodeProblem
+from groupwise.workflows.code.problem import CodeProblem
 from groupwise.workflows.search.tree import Record
 
 

@@ -7,7 +7,7 @@ from math import log
 from typing import Protocol
 
 from groupwise.workflows.code.grammar import legal_lines, line_weights
-from groupwise.workflows.code.problems.problem import CodeProblem
+from groupwise.workflows.code.problem import CodeProblem
 
 Lines = Sequence[tuple[str, float]]
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from groupwise.workflows.code.grammar import as_program
-from groupwise.workflows.code.problems.problem import CodeProblem
+from groupwise.workflows.code.problem import CodeProblem
 from groupwise.workflows.code.program import Program, parse
 from groupwise.workflows.search.domain import Domain, Judged
 from groupwise.workflows.search.priors import Lines, Prior

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from groupwise.errors import ConfigError, StorageError
-from groupwise.workflows.code.problems.problem import Case, CodeProblem, Word
+from groupwise.workflows.code.problem import Case, CodeProblem, Word
 from groupwise.workflows.code.steps import MOST_LINES, PARAMETERS, Signature
 from groupwise.workflows.code.values import Type, Value, fits, quoted
 
