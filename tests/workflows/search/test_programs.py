@@ -87,9 +87,10 @@ def test_a_prior_that_knows_the_program_finds_it_at_once() -> None:
 
 
 def test_what_lines_have_in_common() -> None:
-    assert traits("b = take(a, 3)") == traits("c = take(x, 3)") == ("take", "take 3")
-    assert traits("a = where(x, 'red')") == ("where", "where 'red'")
-    assert traits("b = sort(a)") == ("sort",)
+    assert traits("b = take(a, 3)") == traits("c = take(b, 3)") == ("take", "take(_, 3)")
+    assert traits("b = take(x, 3)") == ("take", "take(x, 3)")
+    assert traits("a = where(x, 'a')") == ("where", "where(x, 'a')")
+    assert traits("c = sub(a, b)") == ("sub", "sub(_, _)")
     assert traits("return b") == ()
 
 
