@@ -1,4 +1,4 @@
-"""Which action comes next: PUCT among known children and a new one, widening with the visits, a share by the prior alone.
+"""Which action comes next: PUCT among known children and a new one, widening with visits, a share by the prior alone.
 
 At a node with n tries, prior p over its open actions and value q of each, rescaled to what was seen in this tree:
 
@@ -10,8 +10,7 @@ At a node with n tries, prior p over its open actions and value q of each, resca
     chance  = explore · p  +  (1 − explore) · greedy
 
 PUCT is that of AlphaZero (Silver et al. 2017), which gives untried actions their parent's value; widening that of
-Couëtoux et al. 2011. Experience is the all-moves-as-first heuristic (Gelly and Silver 2011) over traits of actions, used
-for what is untried, where there is nothing else to go by.
+Couëtoux et al. 2011. Experience is the all-moves-as-first heuristic (Gelly and Silver 2011) over traits of actions.
 """
 
 from __future__ import annotations

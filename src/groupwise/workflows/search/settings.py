@@ -23,11 +23,11 @@ class Settings:
     """
 
     exploration: float = 1.0
-    widening: float = 1.0
-    widening_power: float = 0.5
+    widening: float = 4.0
+    widening_power: float = 0.75
     explore: float = 0.1
     greed: float = 0.5
-    experience: float = 2.0
+    experience: float = 10.0
     in_flight: int = 1
 
     def __post_init__(self) -> None:
