@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from groupwise.workflows.code.problem import CodeProblem, Split
 from groupwise.workflows.search.asking import problem_named
 from groupwise.workflows.search.exploring import explore
 from groupwise.workflows.search.files import program_text, record_told
+from groupwise.workflows.search.outline import outline
 from groupwise.workflows.search.picture import tree_svg
 from groupwise.workflows.search.priors import Uniform
 from groupwise.workflows.search.settings import Settings
@@ -108,6 +110,7 @@ def told(problem: CodeProblem, tree: Tree) -> dict[str, Any]:
         "best": record_told(problem, best) if best else None,
         "programs": [record_told(problem, record) for record in tree.records],
         "experience": tree.experience(),
+        "tree": asdict(outline(tree)),
     }
 
 
