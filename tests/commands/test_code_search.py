@@ -74,6 +74,7 @@ def test_a_problem_of_ones_own_and_a_question_are_solved(capsys: pytest.CaptureF
         (["solve", "tables", "--difficulty", "9"], "difficulty = 9"),
         (["search", "tablets"], "'tablets' is not a family"),
         (["search", "tables", "--difficulty", "9"], "no problems of difficulty 9"),
+        (["solve", "tables", "--policy", "no-such-run"], "no-such-run"),
     ],
 )
 def test_what_cannot_be_done_is_said(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
