@@ -48,6 +48,12 @@ def test_at_first_the_prior_is_followed() -> None:
     assert drawn(node_of(edge("a", 0.5), edge("b", 0.3), edge("c", 0.2))) == ([0.5, 0.3, 0.2], "new")
 
 
+def test_new_actions_can_be_drawn_more_sharply() -> None:
+    node = node_of(edge("a", 0.6), edge("b", 0.2), edge("c", 0.2))
+    assert drawn(node, sharpness=2.0)[0] == [round(one / 44, 6) for one in (36, 4, 4)]
+    assert drawn(node, sharpness=2.0, explore=1.0)[0] == [0.6, 0.2, 0.2]
+
+
 def test_puct_weighs_value_against_prior() -> None:
     # 4 tries, so the reach is 2: a has 0.5 + 2 · 0.2 / 4 = 0.6, b 0 + 2 · 0.8 / 2 = 0.8.
     node = node_of(edge("a", 0.2, 0.5, 0.5, 0.5), edge("b", 0.8, 0.0))

@@ -5,8 +5,8 @@ At a node with n tries, prior p over its open actions and value q of each, resca
     w(a)    ∝ p(a) · exp(experience · gain(a))     gain: how much more than usual programs with a's traits were worth
     puct(a) = q(a) + exploration · w(a) · √n / (1 + n(a))         of a known action; n(a) counts those in flight too
     puct(*) = q + exploration · max w · √n                        of a new one; q is the node's mean, w those untried
-    greedy  = a new action, drawn from w over those untried, where puct(*) is at least that of every known one and there
-              are fewer than widening · n ** widening_power of them; the known action of the greatest puct otherwise
+    greedy  = a new action, drawn from w ** sharpness over those untried, where puct(*) is at least that of every known
+              one and there are fewer than widening · n ** widening_power of them; else the known one of greatest puct
     chance  = explore · p  +  (1 − explore) · greedy
 
 PUCT is that of AlphaZero (Silver et al. 2017), which gives untried actions their parent's value; widening that of
@@ -47,7 +47,7 @@ def chances(tree: Tree, trail: Sequence[Node], traits: Traits) -> Chances | None
     weights = _bent(tree, trail, traits)
     best = _greatest(tree, node, known, fresh, weights)
     if best is None:
-        _spread(found, fresh, weights, 1 - settings.explore)
+        _spread(found, fresh, [settings.sharpness * weight for weight in weights], 1 - settings.explore)
         return Chances(found, len(opened), "new")
     found[best] += 1 - settings.explore
     return Chances(found, len(opened), "puct")
