@@ -1,12 +1,14 @@
 """How often random legal programs solve a problem, by family and difficulty: what chance alone achieves.
 
-python benchmarks/random_programs.py --problems 100
+python benchmarks/random_programs.py --problems 50 --json
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+
+from record import print_result
 
 from groupwise.workflows.code.evaluation import Evaluator
 from groupwise.workflows.code.grammar import random_program
@@ -27,7 +29,9 @@ def first_solved(problem: CodeProblem, rng: random.Random) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--problems", type=int, default=60)
-    count = parser.parse_args().problems
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object, too")
+    given = parser.parse_args()
+    count, shares = given.problems, dict[str, float]()
     print("| family | difficulty | " + " | ".join(f"at {budget}" for budget in BUDGETS) + " |")
     print("|---|---|" + "---|" * len(BUDGETS))
     for family in FAMILIES:
@@ -38,11 +42,18 @@ def main() -> None:
             everything += found
             print(_row(family, str(difficulty), found))
         print(_row(family, "all", everything))
+        shares |= {f"{family}_at_{budget}": _share(everything, budget) for budget in BUDGETS}
+    if given.json:
+        print_result("random_programs", shares)
 
 
 def _row(family: str, difficulty: str, found: list[int]) -> str:
-    shares = [sum(number <= budget for number in found) / len(found) for budget in BUDGETS]
+    shares = (_share(found, budget) for budget in BUDGETS)
     return f"| {family} | {difficulty} | " + " | ".join(f"{100 * share:.0f}%" for share in shares) + " |"
+
+
+def _share(found: list[int], budget: int) -> float:
+    return sum(number <= budget for number in found) / len(found)
 
 
 if __name__ == "__main__":

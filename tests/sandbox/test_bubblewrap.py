@@ -156,7 +156,8 @@ CHEATS = {
     ),
     "look into the memory": (
         "import gc, re\ndef f(x):\n    for found in gc.get_objects():\n"
-        "        for value in list(found.values()) if type(found) is dict else list(found) if type(found) is tuple else ():\n"
+        "        held = list(found.values()) if type(found) is dict else found if type(found) is tuple else ()\n"
+        "        for value in held:\n"
         "            if type(value) is str and (secret := re.search('f.3. == ([0-9]+)', value)):\n"
         "                return int(secret[1])"
     ),
@@ -202,13 +203,28 @@ def test_a_group_is_judged_one_by_one(sandbox: Bubblewrap) -> None:
         "def f(x):\n    return x",
         "import os\nos._exit(1)",
         "while True:\n    pass",
-        "import sys\nsys.modules['left'] = 1\nimport builtins\nbuiltins.sum = None\ndef f(x):\n    return x + 1",
-        "import sys\ndef f(x):\n    assert 'left' not in sys.modules\n    return x + sum([1])",
+        "import sys\nsys.modules['left'] = 1\nimport builtins\nbuiltins.sorted = None\ndef f(x):\n    return x + 1",
+        "import sys\ndef f(x):\n    assert 'left' not in sys.modules\n    return x + sorted([1])[0]",
     ] * 2
     ran = sandbox.run_group(codes, limits=Limits(seconds=1), tests="assert f(1) == 2")
     expected = [Outcome.PASSED, Outcome.WRONG, Outcome.RAISED, Outcome.TIMED_OUT, Outcome.PASSED, Outcome.PASSED] * 2
     assert [one.outcome for one in ran] == expected
     assert sandbox.run_group([], tests="assert True") == []
+
+
+def test_attempts_do_not_suffer_from_one_that_stalls_the_tests(sandbox: Bubblewrap) -> None:
+    tests = "import time\nif f() == 0:\n    time.sleep(60)\n"
+    stalls, passes = "def f():\n    return 0", "def f():\n    return 1"
+    ran = sandbox.run_group([stalls, passes, passes, passes], limits=Limits(seconds=0.3), tests=tests)
+    assert [one.outcome for one in ran] == [Outcome.TIMED_OUT, *[Outcome.PASSED] * 3]
+
+
+def test_many_odd_keys_stay_inside(sandbox: Bubblewrap) -> None:
+    code = "def f(n):\n    return {(i, i): i for i in range(n)}"
+    assert sandbox.run(code, limits=PATIENT, tests="assert len(f(5000)) == 5000").passed
+    assert sandbox.run(code, {"n": 500}, PATIENT, call="f").value[3, 3] == 3
+    ran = sandbox.run(code, {"n": 5000}, PATIENT, call="f")
+    assert (ran.outcome, "too many keys" in ran.message) == (Outcome.WRONG, True)
 
 
 def test_processes_are_limited_where_some_are_allowed(sandbox: Bubblewrap) -> None:
@@ -263,12 +279,12 @@ def test_a_sandbox_dies_with_whoever_opened_it() -> None:
     )
     opener = subprocess.Popen([sys.executable, "-c", script])
     deadline = time.monotonic() + 20
-    # bubblewrap twice, the keeper, the judge and the code.
-    while len(inside := _descendants(opener.pid)) < 5 and time.monotonic() < deadline:
+    # bubblewrap twice, the keeper and the code.
+    while len(inside := _descendants(opener.pid)) < 4 and time.monotonic() < deadline:
         time.sleep(0.02)
     opener.send_signal(signal.SIGKILL)
     opener.wait()
-    assert len(inside) >= 5
+    assert len(inside) >= 4
     while any(_alive(pid) for pid in inside) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not any(_alive(pid) for pid in inside)

@@ -15,14 +15,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.commands.options import Common, answer
+from groupwise.commands.code_options import PolicyRun, chosen_prior
+from groupwise.commands.options import RUNS, Common, RunsDir, answer
 from groupwise.errors import ConfigError
 from groupwise.reporting.text import printable
 from groupwise.training.stopping import graceful_stop
 from groupwise.workflows.code.problem import CodeProblem, Split
 from groupwise.workflows.code.problems import FAMILIES, OFFLINE
 from groupwise.workflows.search.campaign import Found, Plan, campaign, shares
-from groupwise.workflows.search.priors import Uniform
 from groupwise.workflows.search.settings import Settings
 from groupwise.workflows.search.tree import Tree
 
@@ -36,6 +36,8 @@ def search(
     difficulty: Annotated[tuple[int, ...], Parameter(negative=(), help="Which levels; all by default.")] = (1, 2, 3),
     split: Annotated[Split, Parameter(help="Of the problems.")] = "test",
     seed: Annotated[int, Parameter(validator=Number(gte=0), help="Of the first problem, and of the searches.")] = 0,
+    policy: PolicyRun = None,
+    runs_dir: RunsDir = Path(RUNS),
     in_flight: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations under way at once.")] = 1,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], help="The folder; under searches/ by default.")] = None,
     common: Common = Common(),
@@ -48,11 +50,12 @@ def search(
     chosen = families or OFFLINE
     if unknown := [family for family in chosen if family not in FAMILIES]:
         raise ConfigError(f"{unknown[0]!r} is not a family", hint=f"Known: {', '.join(FAMILIES)}.", field="families")
-    plan = Plan(chosen, difficulty, problems, budget, split, seed, "uniform", Settings(in_flight=in_flight))
-    folder = out or Path("searches") / f"{'+'.join(chosen)}-{split}-{seed}-{plan.prior}"
+    prior = chosen_prior(policy, runs_dir)
+    plan = Plan(chosen, difficulty, problems, budget, split, seed, prior.name, Settings(in_flight=in_flight))
+    folder = out or Path("searches") / f"{'+'.join(chosen)}-{split}-{seed}-{prior.name.replace(' ', '-')}"
     with graceful_stop() as flag, progress(plan, common.json) as (watch, done):
         found = []
-        for one in campaign(plan, Uniform(), folder, lambda: flag.raised, watch):
+        for one in campaign(plan, prior, folder, lambda: flag.raised, watch):
             found.append(one)
             done(one)
     table = shares(found, budget)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,8 @@ from cyclopts.validators import Number
 from rich.console import Console
 from rich.text import Text
 
-from groupwise.commands.options import Common, answer
+from groupwise.commands.code_options import PolicyRun, chosen_prior
+from groupwise.commands.options import RUNS, Common, RunsDir, answer
 from groupwise.reporting.text import printable
 from groupwise.training.stopping import graceful_stop
 from groupwise.training.storage import disk
@@ -21,8 +23,8 @@ from groupwise.workflows.code.problem import CodeProblem, Split
 from groupwise.workflows.search.asking import problem_named
 from groupwise.workflows.search.exploring import explore
 from groupwise.workflows.search.files import program_text, record_told
+from groupwise.workflows.search.outline import outline
 from groupwise.workflows.search.picture import tree_svg
-from groupwise.workflows.search.priors import Uniform
 from groupwise.workflows.search.settings import Settings
 from groupwise.workflows.search.tree import Tree
 from groupwise.workflows.search.view import program_view, tree_view
@@ -36,6 +38,8 @@ def solve(
     difficulty: Annotated[int, Parameter(validator=Number(gte=1), help="Of a family's problem.")] = 2,
     split: Annotated[Split, Parameter(help="Of a family's problem.")] = "test",
     expected: Annotated[str | None, Parameter(name="--answer", help="The right answer to a question.")] = None,
+    policy: PolicyRun = None,
+    runs_dir: RunsDir = Path(RUNS),
     in_flight: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations under way at once.")] = 1,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], help="Where to write the program: program.py.")] = None,
     picture: Annotated[Path | None, Parameter(help="Where to draw the tree: tree.svg.")] = None,
@@ -48,11 +52,12 @@ def solve(
     `max_lines`. Ctrl-C ends the search and shows the best so far. The exit status is 1 if no program solved it.
     """
     asked = problem_named(problem, seed, split, difficulty, expected)
+    prior = chosen_prior(policy, runs_dir)
     began = time.perf_counter()
     with graceful_stop() as flag, progress(common.json, budget) as watch:
         settings = Settings(in_flight=in_flight)
         grown = explore(
-            asked, Uniform(), budget, settings=settings, seed=seed, file=tree, watch=watch, stop=lambda: flag.raised
+            asked, prior, budget, settings=settings, seed=seed, file=tree, watch=watch, stop=lambda: flag.raised
         )
     seconds = time.perf_counter() - began
     written = [path for path in (out, picture, tree) if path is not None]
@@ -108,6 +113,7 @@ def told(problem: CodeProblem, tree: Tree) -> dict[str, Any]:
         "best": record_told(problem, best) if best else None,
         "programs": [record_told(problem, record) for record in tree.records],
         "experience": tree.experience(),
+        "tree": asdict(outline(tree)),
     }
 
 

@@ -16,13 +16,13 @@ from functools import cache, partial
 from typing import Any
 
 from groupwise.errors import ConfigError, ResourceError
-from groupwise.sandbox.cell import Cell, CellDied
+from groupwise.sandbox.cell import Cell
 from groupwise.sandbox.machine import Interpreter, found_interpreter
 from groupwise.sandbox.outcome import Limits, Outcome, Ran
 from groupwise.sandbox.seccomp import code_filter
 from groupwise.sandbox.wire import WireError, dumps
+from groupwise.sandbox.written import unusable
 
-LONGEST = 1_000_000
 PROOF = """
 import os, socket
 refused = []
@@ -85,9 +85,7 @@ class Bubblewrap:
         with self._places:
             cell = self._cell()
             try:
-                return cell.run(job, tests, limits)
-            except CellDied:
-                return Ran(Outcome.RAISED, message="the sandbox ended before its report")
+                return cell.run(job, tests, limits, last=True)
             finally:
                 cell.close()
 
@@ -158,10 +156,7 @@ class Bubblewrap:
                         continue
                     if cell is None or not cell.alive:
                         cell = self._cell()
-                    try:
-                        ran.append(cell.run(job, tests, limits))
-                    except CellDied:
-                        ran.append(Ran(Outcome.RAISED, message="the sandbox ended before its report"))
+                    ran.append(cell.run(job, tests, limits))
             finally:
                 if cell is not None:
                     cell.close()
@@ -198,9 +193,7 @@ def proved_interpreter() -> Interpreter:
         cell.start(interpreter)
         job = _job(PROOF, {}, Limits(seconds=10), "tried", "", "")
         assert isinstance(job, dict)
-        ran = cell.run(job, "", Limits(seconds=10))
-    except CellDied as error:
-        ran = Ran(Outcome.RAISED, message=str(error))
+        ran = cell.run(job, "", Limits(seconds=10), last=True)
     finally:
         cell.close()
     if ran.value != REFUSED:
@@ -215,8 +208,8 @@ def _job(
     code: str, inputs: Mapping[str, Any] | None, limits: Limits, call: str, tests: str, stdin: str
 ) -> dict[str, Any] | Ran:
     """What is sent in; or, for code that is not worth a sandbox, how it ended."""
-    if len(code) > LONGEST:
-        return Ran(Outcome.RAISED, message=f"the code has {len(code):,} characters, and {LONGEST:,} is the limit")
+    if fault := unusable(code):
+        return Ran(Outcome.RAISED, message=fault)
     given = dict(inputs or {})
     try:
         dumps(given)

@@ -9,11 +9,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from groupwise.errors import ConfigError, ResourceError
+from groupwise.sandbox.inside.frames import GONE, LAST, NEXT
 from groupwise.sandbox.machine import Interpreter, command
 from groupwise.sandbox.outcome import Limits, Outcome, Ran, readable
 from groupwise.sandbox.plain import fault_of
@@ -65,8 +67,10 @@ class Cell:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
+        self._poll = select.poll()
+        self._poll.register(self._out, select.POLLIN)
         self._buffer = b""
-        self.started = False
+        self.alive = True
 
     def start(self, interpreter: Interpreter) -> None:
         """Wait until it can take a job; raises where the machine does not let it."""
@@ -81,33 +85,40 @@ class Cell:
                 f"a bubblewrap sandbox does not start here: {said or error or 'no reason given'}",
                 hint="Unprivileged user namespaces must be allowed (sysctl user.max_user_namespaces, AppArmor).",
             ) from None
-        self.started = True
 
-    def run(self, job: Mapping[str, Any], tests: str, limits: Limits) -> Ran:
-        """One job. A `CellDied` says nothing about the code: it was not this sandbox's first job, or it broke it."""
-        os.write(self._in, b"J")
-        self._send(dumps(dict(job)))
-        self._send(dumps(tests))
+    def run(self, job: Mapping[str, Any], tests: str, limits: Limits, *, last: bool = False) -> Ran:
+        """One job; after the last one the sandbox is gone."""
+        start = time.monotonic()
         try:
-            return _ran(self._frame(time.monotonic() + limits.seconds + GRACE))
-        except TimeoutError:
-            self.close()
-            return Ran(Outcome.TIMED_OUT, message="it ran longer than its limit", seconds=limits.seconds + GRACE)
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
+            self._write(LAST if last else NEXT)
+            self._send(dumps(dict(job)))
+            self._send(dumps(tests))
+            ran = _ran(self._frame(start + limits.seconds + GRACE))
+            if ran.seconds != GONE:
+                return ran
+        except (CellDied, TimeoutError):
+            ran = None
+        self.close()
+        seconds = time.monotonic() - start
+        if ran is not None:
+            return replace(ran, seconds=seconds)
+        if seconds >= limits.seconds:
+            return Ran(Outcome.TIMED_OUT, message="it did not end in time", seconds=seconds)
+        return Ran(Outcome.RAISED, message="the sandbox ended before its report", seconds=seconds)
 
     def close(self) -> None:
         """End it and everything in it: all its processes die with the first."""
         self._process.kill()
         self._process.wait()
+        self.alive = False
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:
                 stream.close()
 
     def _send(self, data: bytes) -> None:
-        data = len(data).to_bytes(4, "big") + data
+        self._write(len(data).to_bytes(4, "big") + data)
+
+    def _write(self, data: bytes) -> None:
         while data:
             try:
                 data = data[os.write(self._in, data) :]
@@ -117,7 +128,7 @@ class Cell:
     def _frame(self, deadline: float) -> bytes:
         while len(self._buffer) < 4 or len(self._buffer) < 4 + (size := int.from_bytes(self._buffer[:4], "big")):
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._out], [], [], left)[0]:
+            if left <= 0 or not self._poll.poll(1000 * left):
                 raise TimeoutError
             piece = os.read(self._out, 1 << 16)
             if not piece or len(self._buffer) > REPORT:

@@ -63,8 +63,8 @@ def wall(visible: Sequence[str]) -> list[str]:
     """bubblewrap with nothing to be seen but the given files and folders, read-only."""
     words = [
         *as_nobody(), _bubblewrap(), "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent",
-        "--new-session", "--clearenv", "--cap-drop", "ALL", "--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox",
-        "--ro-bind", os.path.realpath(LOADER), LOADER,
+        "--new-session", "--clearenv", "--cap-drop", "ALL", "--uid", str(NOBODY), "--gid", str(NOBODY),
+        "--hostname", "sandbox", "--ro-bind", os.path.realpath(LOADER), LOADER,
     ]  # fmt: skip
     for place in visible:
         words += ["--ro-bind", place, place]

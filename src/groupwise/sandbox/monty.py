@@ -1,26 +1,28 @@
 """The first tier: Monty, a Python interpreter of its own, for workflows over operators.
 
 Code runs in worker processes of pydantic-monty that know a part of Python and nothing of the machine: no files, no
-network, no processes, no C. Whatever it may do beyond arithmetic are the host functions it is given. A run costs
-fractions of a millisecond. Where there is bubblewrap, the workers live behind its wall too.
+network, no processes, no C. Whatever it may do beyond arithmetic are the host functions it is given; values and
+arguments leave it as text only (`literal.py`). A run costs fractions of a millisecond. Where there is bubblewrap, the
+workers live behind its wall too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from groupwise.errors import MissingExtra
+from groupwise.errors import ConfigError, MissingExtra
 from groupwise.event_loop import EventLoop
 from groupwise.sandbox.host_calls import HostCalls, Submit
+from groupwise.sandbox.literal import read
 from groupwise.sandbox.outcome import Limits, Outcome, Ran, readable
 from groupwise.sandbox.plain import fault_of
 from groupwise.sandbox.worker import walled_worker
+from groupwise.sandbox.written import called, last_expression, unusable
 
 OVERRUN = "limit exceeded"
 FORBIDDEN = ("PermissionError", "ModuleNotFoundError", "ImportError")
@@ -91,21 +93,26 @@ class Monty:
         call: str,
         submit: Submit,
     ) -> Ran:
+        if fault := unusable(code):
+            return Ran(Outcome.RAISED, message=fault)
         given = dict(inputs or {})
         calls = HostCalls(functions or {}, submit)
         printed = self._library.CollectString(limits.output_kb * 1024)
-        text = f"{code}\n{_call_line(code, call, given)}\n" if call else code
+        text = called(code, call, given) if call else last_expression(code)
         start = time.perf_counter()
+        written, outcome, message = "None", Outcome.PASSED, ""
         try:
             with self._opened().checkout(limits=_limits(limits)) as session:
-                value = calls.drive(session, text, given, printed)
-            outcome, message = Outcome.PASSED, ""
+                written = calls.drive(session, text, given, printed)
+        except self._library.MontyConversionError as error:
+            raise ConfigError(f"the inputs cannot be sent to the code: {error}", hint="Give plain data.") from None
         except self._library.MontyError as error:
-            value, (outcome, message) = None, _told(error, self._library)
+            outcome, message = _told(error, self._library)
         seconds = time.perf_counter() - start
         calls.reraise()
-        if outcome is Outcome.PASSED and (fault := fault_of(value)):
-            value, outcome, message = None, Outcome.WRONG, f"the value {fault}"
+        value, fault = _value(written)
+        if fault:
+            outcome, message = Outcome.WRONG, f"the value {fault}"
         return Ran(outcome, value, printed.output, readable(message), seconds)
 
     def _opened(self) -> Any:
@@ -137,12 +144,14 @@ def _limits(limits: Limits) -> dict[str, Any]:
     }
 
 
-def _call_line(code: str, call: str, inputs: Mapping[str, Any]) -> str:
-    """The line that calls the function the run is about."""
-    if not call.isidentifier():
-        raise ValueError(f"call = {call!r} is no name of a function")
-    awaits = "await " if re.search(rf"^async def {call}\b", code, re.MULTILINE) else ""
-    return f"{awaits}{call}({', '.join(inputs)})"
+def _value(written: str) -> tuple[Any, str]:
+    """The value that was written down, and what is wrong with it."""
+    try:
+        value = read(written)
+    except ValueError as error:
+        return None, str(error)
+    fault = fault_of(value)
+    return (None, fault) if fault else (value, "")
 
 
 def _told(error: Any, library: Any) -> tuple[Outcome, str]:
@@ -162,4 +171,5 @@ def _told(error: Any, library: Any) -> tuple[Outcome, str]:
 
 def _place(error: Any) -> str:
     frames = error.traceback() if hasattr(error, "traceback") else []
-    return f" (line {frames[-1].line})" if frames else ""
+    lines = [frame.line for frame in frames if frame.filename == frames[0].filename]
+    return f" (line {lines[-1]})" if lines else ""

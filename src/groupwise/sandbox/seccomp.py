@@ -30,9 +30,9 @@ CODE = {
     "times": 100, "getuid": 102, "getgid": 104, "geteuid": 107, "getegid": 108, "getppid": 110, "sigaltstack": 131,
     "arch_prctl": 158, "gettid": 186, "time": 201, "futex": 202, "sched_getaffinity": 204, "getdents64": 217,
     "set_tid_address": 218, "restart_syscall": 219, "clock_gettime": 228, "clock_getres": 229, "clock_nanosleep": 230,
-    "exit_group": 231, "epoll_wait": 232, "epoll_ctl": 233, "openat": 257, "newfstatat": 262, "readlinkat": 267,
-    "faccessat": 269, "pselect6": 270, "ppoll": 271, "set_robust_list": 273, "epoll_pwait": 281, "eventfd2": 290,
-    "epoll_create1": 291, "dup3": 292, "pipe2": 293, "getrandom": 318, "statx": 332, "rseq": 334, "faccessat2": 439,
+    "exit_group": 231, "openat": 257, "newfstatat": 262, "readlinkat": 267, "faccessat": 269, "pselect6": 270,
+    "ppoll": 271, "set_robust_list": 273, "dup3": 292, "pipe2": 293, "getrandom": 318, "statx": 332, "rseq": 334,
+    "faccessat2": 439,
 }  # fmt: skip
 """What code that a model wrote may call: no sockets, signals, programs, processes, mounts, tracing, keys or rings."""
 

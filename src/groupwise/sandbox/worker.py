@@ -24,7 +24,7 @@ def walled_worker() -> str | None:
     if program is None:
         return None
     folder = tempfile.mkdtemp(prefix="groupwise-monty-")
-    atexit.register(shutil.rmtree, folder, True)
+    atexit.register(_removed, folder, os.getpid())
     script, rules = Path(folder) / "worker", Path(folder) / "filter"
     rules.write_bytes(keeper_filter())
     try:
@@ -35,6 +35,12 @@ def walled_worker() -> str | None:
     except (ResourceError, OSError, subprocess.TimeoutExpired):
         return None
     return str(script) if tried.returncode == 0 and b"monty" in tried.stdout else None
+
+
+def _removed(folder: str, owner: int) -> None:
+    # A forked child that ends must not take the script from its parent.
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _places() -> str:

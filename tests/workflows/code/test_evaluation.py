@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from groupwise.errors import ConfigError
-from groupwise.sandbox import Limits, Monty, Outcome, Ran
+from groupwise.errors import ConfigError, ContractError
+from groupwise.sandbox import Bubblewrap, Limits, Monty, Outcome, Ran, available
 from groupwise.workflows.code.evaluation import Evaluation, Evaluator
 from groupwise.workflows.code.grammar import random_program
 from groupwise.workflows.code.problem import Case, CodeProblem
@@ -137,19 +137,17 @@ def test_an_event_loop_can_evaluate_several_at_once() -> None:
     assert [found.solved for found in asyncio.run(both())] == [True, False]
 
 
-class Tests:
-    """A second tier for a test of what is passed on: it knows one right text."""
-
-    def run(self, code: str, inputs: Any = None, limits: Limits = Limits(), *, tests: str = "") -> Ran:  # noqa: B008
-        return Ran(Outcome.PASSED if (code, tests) == ("right", "assert f() == 1") else Outcome.WRONG)
-
-
 def test_problems_with_tests_are_judged_by_them_in_the_second_tier() -> None:
-    problem = replace(LISTS, checker="tests", cases=(), tests="assert f() == 1")
-    assert Evaluator(problem)("right").outcome is Outcome.FORBIDDEN
-    evaluate = Evaluator(problem, tester=Tests())
-    assert (evaluate("right").solved, evaluate("left").outcome) == (True, Outcome.WRONG)
-    assert evaluate("x" * 10_000).fault == "too_long"
+    problem = replace(LISTS, checker="tests", cases=(), tests="assert f(2) == 4")
+    assert Evaluator(problem)("def f(x): return 2 * x").outcome is Outcome.FORBIDDEN
+    assert Evaluator(problem)("x" * 10_000).fault == "too_long"
+    if fault := available()["bubblewrap"]:
+        pytest.skip(fault)
+    with Bubblewrap(workers=1) as tester:
+        evaluate = Evaluator(problem, tester=tester)
+        right, wrong = evaluate("import math\ndef f(x): return 2 * math.floor(x)"), evaluate("def f(x): return 3 * x")
+    assert (right.outcome, right.solved) == (Outcome.PASSED, True)
+    assert (wrong.outcome, wrong.correctness) == (Outcome.WRONG, 0.0)
 
 
 def evaluation(correctness: float, calls: int = 2, seconds: float = 0.01, length: int = 3) -> Evaluation:
@@ -174,6 +172,15 @@ def test_correctness_comes_before_calls_before_time_before_length() -> None:
 
 def test_two_runs_of_one_program_score_alike_although_their_times_differ() -> None:
     assert score(evaluation(1.0, seconds=0.010)) == score(evaluation(1.0, seconds=0.034))
+
+
+def test_a_problem_that_nothing_could_be_judged_by_is_refused() -> None:
+    with pytest.raises(ContractError, match="no case to judge"):
+        Evaluator(replace(LISTS, cases=()))
+    with pytest.raises(ContractError, match="a case has 2 inputs, and solve takes 1"):
+        replace(LISTS, cases=(Case((1, 2), 3),))
+    with pytest.raises(ContractError, match="at most 6 parameters, not 7"):
+        replace(LISTS, cases=(), signature=Signature((Type.INT,) * 7))
 
 
 def test_weights_that_would_put_speed_first_are_refused() -> None:

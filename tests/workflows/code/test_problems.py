@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from groupwise.errors import ConfigError, GroupwiseError
 from groupwise.workflows.code.evaluation import Evaluator
+from groupwise.workflows.code.grammar import as_program, legal_lines
 from groupwise.workflows.code.problem import SPLITS
 from groupwise.workflows.code.problems import FAMILIES, LEVELS, OFFLINE, CodeProblem, generate, tokens, vocabulary
 from groupwise.workflows.code.problems.files import gsm8k, humaneval, mbpp
@@ -51,8 +53,10 @@ def test_splits_share_no_wording(family: str) -> None:
     assert all(len(found) > 15 for found in wordings.values())
 
 
-@pytest.mark.parametrize("family", OFFLINE)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_questions_are_short_and_of_known_words(family: str) -> None:
+    if family == "reasoning_gym":
+        gym()
     for problem in problems(family):
         cut = tokens(problem.question, KNOWN)
         assert len(cut) <= 70, problem.question
@@ -74,6 +78,16 @@ def test_a_program_that_answers_only_the_question_as_asked_is_found_out(family: 
         found = Evaluator(problem)(f"def solve():\n    return {problem.answer!r}")
         assert not found.solved
         assert found.correctness < 1
+
+
+@pytest.mark.parametrize("family", OFFLINE)
+def test_no_single_step_solves_a_harder_problem(family: str) -> None:
+    for seed in range(6):
+        problem = generate(family, seed, "test", 2 + seed % 2)
+        shorter = replace(problem, max_lines=2)
+        evaluate = Evaluator(problem)
+        for line in legal_lines([], shorter):
+            assert not evaluate(as_program([line, "return a"], problem)).solved, (problem, line)
 
 
 def test_unknown_families_splits_and_difficulties_are_refused_with_what_there_is() -> None:

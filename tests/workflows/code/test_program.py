@@ -74,6 +74,18 @@ def test_plain_python_is_renamed_cleaned_and_laid_out() -> None:
     )
 
 
+def test_an_annotation_alone_is_a_dead_line() -> None:
+    one = program("def solve(x):\n    if x:\n        y: int\n    y = 1\n    return y + x")
+    assert one.text == "def solve(x):\n    if x:\n        pass\n    a = 1\n    return a + x"
+
+
+def test_the_largest_programs_are_read_soon() -> None:
+    ifs = "\n".join(f"    if x > {n} and x < {n + 9} or x == 5: y = x" for n in range(70))
+    start = time.process_time()
+    assert program(f"def solve(x):\n    y = 1\n{ifs}\n    return y + x").form is Form.PLAIN
+    assert time.process_time() - start < 2
+
+
 def test_a_program_without_operators_or_parameters_is_valid() -> None:
     assert program("def solve():\n    return 2 + 2", PAIR).text == "def solve():\n    return 2 + 2"
     assert program("def solve():\n    return 4", PAIR).form is Form.STRAIGHT
@@ -94,6 +106,7 @@ FAULTS = [
     ("def solve(x):\n    return " + "-" * 3000 + "1", FaultCode.TOO_DEEP, "nested deeper"),
     ("def solve(x):\n    return " + "+".join("1" * 1500), FaultCode.TOO_DEEP, "give steps names"),
     ("def solve(x):\n    return " + "x." * 1000 + "copy()", FaultCode.TOO_DEEP, "nested deeper"),
+    ("def solve(x):\n    return " + "[" * 60 + "]" * 60, FaultCode.TOO_DEEP, "nested deeper"),
     ("def solve(x):\n    a = sort(x)", FaultCode.NO_RETURN, "never returns"),
     ("def solve(x):\n    while x:\n        x.pop()", FaultCode.NO_RETURN, "never returns"),
     ("import os", FaultCode.FORBIDDEN, "nothing can be imported"),

@@ -29,7 +29,7 @@ from groupwise.workflows.search.programs import program_domain, traits
 from groupwise.workflows.search.saving import load_tree, tree_as_dict
 from groupwise.workflows.search.view import bar, tree_view
 
-OWN = {"question": "Sort and keep 2.", "examples": [{"inputs": [[3, 1, 2]], "answer": [1, 2]}]}
+OWN = {"question": "Sort and keep 2.", "examples": [{"inputs": [[3, 1, 2]], "answer": [1, 2]}], "max_lines": 3}
 
 
 def every_program(problem: CodeProblem, prefix: tuple[str, ...] = ()) -> list[str]:
@@ -87,9 +87,10 @@ def test_a_prior_that_knows_the_program_finds_it_at_once() -> None:
 
 
 def test_what_lines_have_in_common() -> None:
-    assert traits("b = take(a, 3)") == traits("c = take(x, 3)") == ("take", "take 3")
-    assert traits("a = where(x, 'red')") == ("where", "where 'red'")
-    assert traits("b = sort(a)") == ("sort",)
+    assert traits("b = take(a, 3)") == traits("c = take(b, 3)") == ("take", "take(_, 3)")
+    assert traits("b = take(x, 3)") == ("take", "take(x, 3)")
+    assert traits("a = where(x, 'a')") == ("where", "where(x, 'a')")
+    assert traits("c = sub(a, b)") == ("sub", "sub(_, _)")
     assert traits("return b") == ()
 
 
@@ -121,7 +122,7 @@ def test_an_evaluation_that_breaks_off_loses_nothing(tmp_path: Path) -> None:
 
 
 def small_plan(budget: int = 12, **changes: object) -> Plan:
-    return Plan(("word_problems", "tables"), (1, 3), 2, budget, "train", **changes)  # type: ignore[arg-type]
+    return Plan(("word_problems", "tables"), (1, 2), 1, budget, "train", **changes)  # type: ignore[arg-type]
 
 
 def run(plan: Plan, folder: Path, after: int = 10**9) -> list[str]:
@@ -136,10 +137,10 @@ def run(plan: Plan, folder: Path, after: int = 10**9) -> list[str]:
 
 def test_a_campaign_that_was_interrupted_again_and_again_ends_like_one_that_was_not(tmp_path: Path) -> None:
     whole = run(small_plan(), tmp_path / "whole")
-    for after in (1, 5, 20, 10**9):
+    for after in (1, 9, 10**9):
         parts = run(small_plan(), tmp_path / "parts", after)
     assert parts == whole
-    assert len(whole) == len(small_plan()) == 8
+    assert len(whole) == len(small_plan()) == 4
     for file in sorted((tmp_path / "whole").rglob("*.*")):
         other = tmp_path / "parts" / file.relative_to(tmp_path / "whole")
         if file.name != "results.json":

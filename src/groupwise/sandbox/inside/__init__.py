@@ -7,5 +7,5 @@
 The code never shares a process with the tests: it sees the arguments of one call at a time, and only plain data comes
 back. So it cannot read the tests, end them early, or return something that claims to equal everything.
 
-Every import in here is paid for by every run: `typing`, `signal` and `contextlib` would cost 4 ms each.
+Every import in here is paid for by every run: `typing`, `signal`, `ctypes` and `contextlib` would cost 4 ms each.
 """

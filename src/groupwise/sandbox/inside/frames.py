@@ -6,7 +6,13 @@ import os
 
 JOBS, REPORTS = 60, 61
 """File descriptors of those who may speak with the outside."""
+NEXT, LAST = b"N", b"L"
+"""What comes before a job."""
+GONE = -1.0
+"""Seconds of a run after which there is no more keeper."""
 FRAME = 8 << 20
+HASHED = 100_000
+"""Risky keys in one message: in here, time is the code's own or the tests'."""
 WORDS = 400
 """Characters of a message for the reader."""
 

@@ -6,7 +6,7 @@ import _signal as signal
 import builtins
 import time
 
-from groupwise.sandbox.inside.frames import JOBS, REPORTS, read_frame, write_frame
+from groupwise.sandbox.inside.frames import HASHED, JOBS, REPORTS, read_frame, write_frame
 from groupwise.sandbox.inside.program import SHARED, words_of
 from groupwise.sandbox.inside.remote import Code, Ended, Remote
 from groupwise.sandbox.wire import WireError, dumps, loads
@@ -25,7 +25,7 @@ def report(outcome: str, message: str, seconds: float, value: Any = None, stdout
 
 def run_job() -> None:
     """One job, from its first frame to its report."""
-    job = loads(read_frame(JOBS))
+    job = loads(read_frame(JOBS), hashed=HASHED)
     code = Code(job)
     tests = loads(read_frame(JOBS))
     # Where the tests themselves hang, this ends the judge, and with it the code.

@@ -8,7 +8,7 @@ import os
 import select
 import time
 
-from groupwise.sandbox.inside.frames import FRAME, WORDS, write_frame
+from groupwise.sandbox.inside.frames import FRAME, HASHED, WORDS, write_frame
 from groupwise.sandbox.inside.program import become_code
 from groupwise.sandbox.wire import dumps, loads
 
@@ -38,6 +38,7 @@ class Code:
         self.room = job["output"]
         self.output: list[bytes] = []
         self.ending: tuple[str, str] | None = None
+        self._status: int | None = None
         request, self._requests = os.pipe()
         self._replies, reply = os.pipe()
         self._out, out = os.pipe()
@@ -73,7 +74,7 @@ class Code:
         """The next reply of the code, while its output is drained; errors of the code are raised here."""
         data = self._received()
         try:
-            kind, value = loads(data, self.remote)
+            kind, value = loads(data, self.remote, HASHED)
         except (TypeError, ValueError) as error:
             raise self.end("wrong", f"the value cannot be taken: {error}") from None
         if kind == "value":
@@ -103,10 +104,6 @@ class Code:
 
     def close(self) -> bytes:
         """End the process; what it had printed."""
-        try:
-            os.kill(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._reaped()
         try:
             while self._out in self._open and select.select([self._out], [], [], 0)[0]:
@@ -157,10 +154,11 @@ class Code:
         return "raised", f"the process was ended by signal {number}"
 
     def _reaped(self) -> int:
-        try:
-            return os.waitpid(self.pid, 0)[1]
-        except ChildProcessError:
-            return 0
+        """How the process ended; one that only closed its channels is ended now."""
+        if self._status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self._status = os.waitpid(self.pid, 0)[1]
+        return self._status
 
     def _known(self, value: Any) -> tuple[int, str]:
         if isinstance(value, Remote) and isinstance(value._number, int):

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Protocol
 
+from groupwise.errors import ContractError
 from groupwise.sandbox import Limits, Outcome, Ran
 from groupwise.workflows.code.answers import answer_in
 from groupwise.workflows.code.faults import Fault, FaultCode
@@ -96,6 +97,10 @@ class Evaluator:
     ) -> None:
         self.problem, self.sandbox, self.tester, self.operators = problem, sandbox, tester, operators
         self.limits = limits or Limits()
+        if problem.checker == "cases" and not problem.cases:
+            raise ContractError(
+                f"{problem.id} has no case to judge a program by", hint="Give it cases, or tests and checker='tests'."
+            )
 
     def __call__(self, text: str) -> Evaluation:
         """The evaluation of a program's text, whatever the text is; never an exception because of it."""

@@ -18,8 +18,8 @@ from itertools import product
 from groupwise.errors import ContractError
 from groupwise.workflows.code.problem import CodeProblem
 from groupwise.workflows.code.pure import PURE
-from groupwise.workflows.code.steps import Argument, Constant, Parameter, Program, Result, Signature, Step
-from groupwise.workflows.code.straight import straight, variable, written
+from groupwise.workflows.code.steps import Argument, Constant, Form, Parameter, Program, Result, Signature, Step
+from groupwise.workflows.code.straight import variable, written
 from groupwise.workflows.code.values import Type
 
 FAR_ENOUGH = 6
@@ -37,11 +37,11 @@ def legal_lines(prefix: Sequence[str], problem: CodeProblem) -> list[str]:
 
 
 def one_step_programs(problem: CodeProblem) -> Iterator[Program]:
-    """Every legal program of a single step: what a harder problem must not be solved by."""
+    """Every legal program of a single step, ready to run but without text: none may solve a harder problem."""
     facts = _facts(problem)
     for step in _steps(_Scope(), facts):
         if PURE[step.operator].gives == facts.signature.gives:
-            yield straight(len(facts.signature.takes), [step], Result(0), None, PURE)
+            yield Program("", Form.STRAIGHT, facts.signature.names, (step.operator,), (step,), Result(0))
 
 
 def line_weights(lines: Sequence[str]) -> list[float]:

@@ -61,12 +61,10 @@ def _settled(function: Function, operators: Mapping[str, Operator]) -> str:
 
 def _normal(function: Function, operators: Mapping[str, Operator]) -> Function:
     """The function without remarks, annotations and dead lines, and with the names that everybody gets."""
-    function.body = _living(function.body, function, operators)
-    while True:
-        before = len(list(inside(function)))
-        function.body = _living(function.body, function, operators)
-        if len(list(inside(function))) == before:
-            break
+    before = 0
+    while (size := len(list(inside(function)))) != before:
+        before = size
+        function.body = _living(function.body, _read_names(function), operators)
     own = [argument.arg for argument in function.args.args]
     names = ["problem"] if isinstance(function, ast.AsyncFunctionDef) else list(PARAMETERS[: len(own)])
     given = dict(zip(own, names, strict=True))
@@ -78,34 +76,39 @@ def _normal(function: Function, operators: Mapping[str, Operator]) -> Function:
     return ast.fix_missing_locations(renamed)
 
 
-def _living(body: list[ast.stmt], function: Function, operators: Mapping[str, Operator]) -> list[ast.stmt]:
+def _read_names(function: Function) -> frozenset[str]:
+    """The names whose values are looked at somewhere."""
+    loaded = {node.id for node in inside(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    changed = {n.target.id for n in inside(function) if isinstance(n, ast.AugAssign) and _is_name(n.target)}
+    return frozenset(loaded | changed)
+
+
+def _living(body: list[ast.stmt], used: frozenset[str], operators: Mapping[str, Operator]) -> list[ast.stmt]:
     """The statements of a block that can matter; `pass` if none does."""
-    read_names = {n.id for n in inside(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    read_names |= {n.target.id for n in inside(function) if isinstance(n, ast.AugAssign) and _is_name(n.target)}
     kept: list[ast.stmt] = []
     for statement in body:
         if isinstance(statement, ast.If | ast.For | ast.While):
-            statement.body = _living(statement.body, function, operators)
-            statement.orelse = _living(statement.orelse, function, operators) if statement.orelse else []
+            statement.body = _living(statement.body, used, operators)
+            statement.orelse = _living(statement.orelse, used, operators) if statement.orelse else []
             if all(isinstance(one, ast.Pass) for one in statement.orelse):
                 statement.orelse = []
-        if not _is_dead(statement, read_names, operators):
+        if not _is_dead(statement, used, operators):
             kept.append(statement)
         if isinstance(statement, ast.Return | ast.Break | ast.Continue):
             break
     return kept or [ast.Pass()]
 
 
-def _is_dead(statement: ast.stmt, read_names: set[str], operators: Mapping[str, Operator]) -> bool:
+def _is_dead(statement: ast.stmt, used: frozenset[str], operators: Mapping[str, Operator]) -> bool:
     match statement:
-        case ast.Pass():
+        case ast.Pass() | ast.AnnAssign(value=None):
             return True
         case ast.Expr(value=value):
             return _is_pure(value, operators)
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
-            return name not in read_names and _is_pure(value, operators)
-        case ast.AnnAssign(target=ast.Name(id=name), value=value):
-            return name not in read_names and (value is None or _is_pure(value, operators))
+            return name not in used and _is_pure(value, operators)
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            return name not in used and _is_pure(value, operators)
     return False
 
 
@@ -133,9 +136,8 @@ class _Renaming(ast.NodeTransformer):
         node.arg, node.annotation = self.names.get(node.arg, node.arg), None
         return node
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
-        if node.value is None:
-            return None
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        assert node.value is not None, "annotations without a value are dead lines"
         return self.visit(ast.copy_location(ast.Assign([node.target], node.value), node))  # type: ignore[no-any-return]
 
 

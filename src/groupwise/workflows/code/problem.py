@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from groupwise.workflows.code.steps import Signature
+from groupwise.errors import ContractError
+from groupwise.workflows.code.steps import PARAMETERS, Signature
 from groupwise.workflows.code.values import Type, Value
 
 Split = Literal["train", "valid", "test"]
@@ -57,6 +58,17 @@ class CodeProblem:
     entry: str = "solve"
     gold: str = field(default="", repr=False)
     meta: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        takes = len(self.signature.takes)
+        if takes > len(PARAMETERS):
+            raise ContractError(f"{self.id}: solve takes at most {len(PARAMETERS)} parameters, not {takes}")
+        for case in self.cases:
+            if len(case.inputs) != takes:
+                raise ContractError(
+                    f"{self.id}: a case has {len(case.inputs)} inputs, and solve takes {takes}",
+                    hint="Give every case one value for every parameter, in their order.",
+                )
 
     @property
     def inputs(self) -> dict[str, Value]:

@@ -42,6 +42,12 @@ class Plan:
     prior: str = "uniform"
     settings: Settings = field(default_factory=Settings)
 
+    def __post_init__(self) -> None:
+        if not len(self):
+            levels = ", ".join(f"{family} has 1 to {LEVELS[family]}" for family in self.families)
+            asked = ", ".join(map(str, self.difficulties))
+            raise ConfigError(f"there are no problems of difficulty {asked}: {levels}", field="difficulty")
+
     def __iter__(self) -> Iterator[CodeProblem]:
         """The problems, one after another."""
         for family in self.families:

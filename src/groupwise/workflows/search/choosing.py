@@ -1,16 +1,16 @@
-"""Which action comes next: PUCT among known children, new ones by progressive widening, a share by the prior alone.
+"""Which action comes next: PUCT among known children and a new one, widening with visits, a share by the prior alone.
 
-At a node with n tries, prior p over its actions and value q of each, rescaled to what was seen in this tree:
+At a node with n tries, prior p over its open actions and value q of each, rescaled to what was seen in this tree:
 
-    w(a)     ∝ p(a) · exp(experience · (e(a) − e))      e(a): what actions with a's traits were worth under this parent
-    known    = the actions that were tried and are still open
-    puct(a)  = q(a) + exploration · w(a) · √n / (1 + n(a))                w over the known; n(a) with those in flight
-    greedy   = a new action, drawn from w over those untried, while |known| < widening · n ** widening_power;
-               otherwise the known action of the greatest puct
-    chance   = explore · p  +  (1 − explore) · greedy                                       p over what is open
+    w(a)    ∝ p(a) · exp(experience · gain(a))     gain: how much more than usual programs with a's traits were worth
+    puct(a) = q(a) + exploration · w(a) · √n / (1 + n(a))         of a known action; n(a) counts those in flight too
+    puct(*) = q + exploration · max w · √n                        of a new one; q is the node's mean, w those untried
+    greedy  = a new action, drawn from w ** sharpness over those untried, where puct(*) is at least that of every known
+              one and there are fewer than widening · n ** widening_power of them; else the known one of greatest puct
+    chance  = explore · p  +  (1 − explore) · greedy
 
-PUCT is that of AlphaZero (Silver et al. 2017), widening that of Couëtoux et al. 2011. Experience under a parent is the
-all-moves-as-first heuristic (Gelly and Silver 2011), used for what is untried, where it is all there is to go by.
+PUCT is that of AlphaZero (Silver et al. 2017), which gives untried actions their parent's value; widening that of
+Couëtoux et al. 2011. Experience is the all-moves-as-first heuristic (Gelly and Silver 2011) over traits of actions.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def chances(tree: Tree, trail: Sequence[Node], traits: Traits) -> Chances | None
     weights = _bent(tree, trail, traits)
     best = _greatest(tree, node, known, fresh, weights)
     if best is None:
-        _spread(found, fresh, weights, 1 - settings.explore)
+        _spread(found, fresh, [settings.sharpness * weight for weight in weights], 1 - settings.explore)
         return Chances(found, len(opened), "new")
     found[best] += 1 - settings.explore
     return Chances(found, len(opened), "puct")

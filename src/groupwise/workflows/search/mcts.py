@@ -159,6 +159,7 @@ def record(tree: Tree, domain: Domain[State], draw: Draw, judged: Judged) -> Non
     leaf.tally.add(judged.value)
     tree.low = min(tree.low, judged.value) if tree.records else judged.value
     tree.high = max(tree.high, judged.value) if tree.records else judged.value
+    tree.solved |= judged.solved
     actions = tuple(step.action for step in draw.steps)
     tree.records.append(Record(len(tree.records) + 1, actions, leaf.key, judged, draw.steps))
     for node, edge in zip(draw.nodes, draw.edges, strict=True):

@@ -10,12 +10,13 @@ from typing import TypeAlias
 from groupwise.workflows.code.grammar import as_program
 from groupwise.workflows.code.problem import CodeProblem
 from groupwise.workflows.code.program import Program, parse
+from groupwise.workflows.code.steps import PARAMETERS
 from groupwise.workflows.search.domain import Domain, Judged
 from groupwise.workflows.search.priors import Lines, Prior
 
 Prefix: TypeAlias = tuple[str, ...]
 CALL = re.compile(r"\w+ = (\w+)\((.*)\)", re.ASCII)
-CONSTANT = re.compile(r"-?\d+|'[^']*'|\"[^\"]*\"")
+RESULT = re.compile(rf"(?<![\w'\"])(?![{PARAMETERS}]\b)[a-z]\d*(?![\w'\"])", re.ASCII)
 
 
 def program_domain(problem: CodeProblem, judge: Callable[[str], Judged], prior: Prior) -> Domain[Prefix]:
@@ -53,9 +54,6 @@ def finished(prefix: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=10_000)
 def traits(line: str) -> tuple[str, ...]:
-    """What a line has in common with others: its operator, and its operator with the constants it is given."""
+    """What a line has in common with others: its operator, and its call whatever results it is given."""
     call = CALL.fullmatch(line)
-    if call is None:
-        return ()
-    constants = CONSTANT.findall(call[2])
-    return (call[1], f"{call[1]} {' '.join(constants)}") if constants else (call[1],)
+    return (call[1], f"{call[1]}({RESULT.sub('_', call[2])})") if call else ()

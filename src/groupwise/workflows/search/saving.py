@@ -42,6 +42,7 @@ def tree_as_dict(tree: Tree) -> dict[str, Any]:
         "busy": tree.busy,
         "low": tree.low,
         "high": tree.high,
+        "solved": tree.solved,
         "nodes": [_node_as_list(node) for node in tree.nodes],
         "records": [record_as_dict(record) for record in tree.records],
         "pending": [_draw_as_dict(draw) for draw in tree.pending],
@@ -58,7 +59,7 @@ def tree_of(data: Mapping[str, Any]) -> Tree:
         data["name"], data["seed"], Settings(**data["settings"]),
         [_node_of(node) for node in data["nodes"]], [record_of(record) for record in data["records"]],
         deque(_draw_of(draw) for draw in data["pending"]), data["walks"], data["free"], dict(data["numbers"]),
-        list(data["busy"]), data["low"], data["high"],
+        list(data["busy"]), data["low"], data["high"], data["solved"],
     )  # fmt: skip
 
 
@@ -70,8 +71,23 @@ def _tally_of(data: Sequence[Any]) -> Tally:
     return Tally(*data)
 
 
+def _edge_as_list(edge: Edge) -> list[Any]:
+    """Most edges were never tried; they are only an action and its prior."""
+    known = [edge.action, edge.log_prior]
+    if not edge.tries and edge.child is None:
+        return known
+    return [*known, _tally_as_list(edge.tally), edge.waiting, edge.child]
+
+
+def _edge_of(data: Sequence[Any]) -> Edge:
+    if len(data) == 2:
+        return Edge(*data)
+    action, log_prior, tally, waiting, child = data
+    return Edge(action, log_prior, _tally_of(tally), waiting, child)
+
+
 def _node_as_list(node: Node) -> list[Any]:
-    edges = [[e.action, e.log_prior, _tally_as_list(e.tally), e.waiting, e.child] for e in node.edges]
+    edges = [_edge_as_list(edge) for edge in node.edges]
     judged = None if node.judged is None else judged_as_dict(node.judged)
     experience = {trait: _tally_as_list(tally) for trait, tally in node.experience.items()}
     return [
@@ -82,9 +98,8 @@ def _node_as_list(node: Node) -> list[Any]:
 def _node_of(data: Sequence[Any]) -> Node:
     path, key, edges, tally, closed, waiting, judged, experience = data
     return Node(
-        tuple(path), key, [Edge(action, prior, _tally_of(t), w, child) for action, prior, t, w, child in edges],
-        _tally_of(tally), closed, waiting, None if judged is None else judged_of(judged),
-        {trait: _tally_of(one) for trait, one in experience.items()},
+        tuple(path), key, [_edge_of(edge) for edge in edges], _tally_of(tally), closed, waiting,
+        None if judged is None else judged_of(judged), {trait: _tally_of(one) for trait, one in experience.items()},
     )  # fmt: skip
 
 

@@ -143,6 +143,7 @@ class Tree:
     busy: list[int] = field(default_factory=list)
     low: float = 0.0
     high: float = 0.0
+    solved: bool = False
 
     @property
     def root(self) -> Node:
@@ -156,10 +157,6 @@ class Tree:
     def best(self) -> Record | None:
         """The best program found; the first of several."""
         return max(self.records, key=lambda record: (record.judged.solved, record.judged.value), default=None)
-
-    @property
-    def solved(self) -> bool:
-        return self.best is not None and self.best.judged.solved
 
     def child(self, edge: Edge) -> Node | None:
         return None if edge.child is None else self.nodes[edge.child]

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from groupwise.language.policy import LanguagePolicy
+from groupwise.training.choosing import choose_checkpoint
 from groupwise.training.estimate import padded
 from groupwise.workflows.code.grammar import legal_lines
+from groupwise.workflows.code.learning.model import load_policy
 from groupwise.workflows.code.learning.writing import line_text, prompt_of
 from groupwise.workflows.code.problem import CodeProblem
 
@@ -73,3 +76,9 @@ class LanguagePrior:
         logp = self.policy.evaluate({name: tensor.to(device) for name, tensor in inputs.items()}).logp.sum(1).double()
         found: list[float] = (logp - logp.logsumexp(0)).tolist()
         return found
+
+
+def prior_of_run(run: Path) -> LanguagePrior:
+    """The prior of a run's newest checkpoint, under a name that tells both."""
+    policy, language = load_policy(run)
+    return LanguagePrior(policy, language.tokenizer, f"policy {run.name} {choose_checkpoint(run, None).step}")
