@@ -40,6 +40,8 @@ from groupwise.workflows.search.priors import Prior, Uniform
 from groupwise.workflows.search.programs import program_domain
 from groupwise.workflows.search.tree import Tree
 
+FORM_ROWS = 48
+
 
 class CodeSource(GroupSource):
     """Groups of programs by the policy, and what searches with it as prior have found."""
@@ -87,7 +89,7 @@ class CodeSource(GroupSource):
         """Random legal programs beside problems that they do not solve but by chance."""
         tasks = self.cfg.rollout.tasks_per_step
         rng = np.random.default_rng([self.cfg.run.seed, 5, self.step])
-        return imitation([self._random_row(rng) for _ in range(max(64, tasks))], self.policy, self.cfg.policy.device)
+        return imitation([self._random_row(rng) for _ in range(max(FORM_ROWS, tasks))], self.policy, self.cfg.policy.device)
 
     def _random_row(self, rng: np.random.Generator) -> Row:
         problem = self.curriculum.any(rng)
