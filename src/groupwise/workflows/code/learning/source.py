@@ -87,9 +87,8 @@ class CodeSource(GroupSource):
 
     def _form(self) -> Batch:
         """Random legal programs beside problems that they do not solve but by chance."""
-        tasks = self.cfg.rollout.tasks_per_step
         rng = np.random.default_rng([self.cfg.run.seed, 5, self.step])
-        return imitation([self._random_row(rng) for _ in range(max(FORM_ROWS, tasks))], self.policy, self.cfg.policy.device)
+        return imitation([self._random_row(rng) for _ in range(FORM_ROWS)], self.policy, self.cfg.policy.device)
 
     def _random_row(self, rng: np.random.Generator) -> Row:
         problem = self.curriculum.any(rng)
