@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from record import kept, print_result
 
-from groupwise.config import TrainingConfig, load_config
+from groupwise.config import load_config
 from groupwise.language.engine import Engine, SamplingParams
 from groupwise.training.folder import create_run, inspect_run, read_config
 from groupwise.training.session import execute
@@ -49,6 +49,7 @@ from groupwise.workflows.code.learning.model import load_policy
 from groupwise.workflows.code.learning.prior import LanguagePrior
 from groupwise.workflows.code.learning.product import build
 from groupwise.workflows.code.learning.rollout import prompt_ids
+from groupwise.workflows.code.learning.together import together
 from groupwise.workflows.code.learning.writing import whole_text
 from groupwise.workflows.code.problem import CodeProblem
 from groupwise.workflows.code.problems import FAMILIES
@@ -117,13 +118,14 @@ def trained(arm: str, seed: int, folder: Path, changes: Sequence[str]) -> dict[s
     if inspect_run(path).state != "finished":
         for _ in execute(path, build):
             pass
-    return {"run": str(path), "cpu_seconds": time.process_time() - began, **course(path)}
+    return {"run": str(path.resolve()), "cpu_seconds": time.process_time() - began, **course(path)}
 
 
 ARM_SETTINGS: dict[str, list[str]] = {
+    "warm": ["task.options.search_every=0", "optim.lr_scheduler_type=constant", "run.eval_steps=0"],
     "loop": [],
     "placebo": ["task.options.placebo=true"],
-    "grpo": ["task.options.search_every=0"],
+    "grpo": ["task.options.search_every=0", "rollout.tasks_per_step=32", "optim.learning_rate=3e-4"],
 }
 
 
@@ -136,47 +138,47 @@ def course(path: Path) -> dict[str, Any]:
     return {
         "steps": list(steps), "pass1": list(rates), "evaluations": history.last("programs/evaluations"),
         "pass16": history.last("eval/pass@16"), "format": history.last("eval/format"),
+        "search_solved": list(history.series("search/solved_share")[1]),
     }  # fmt: skip
 
 
-def grpo_steps(cfg: TrainingConfig, evaluations: float) -> list[str]:
+def warmed(seed: int, folder: str, steps: int) -> list[str]:
+    """The settings that make an arm begin with the seed's warm start, which all arms share."""
+    changes = [f"task.options.warm_steps={steps}", f"training.num_episodes={steps}"]
+    run = kept(folder, f"train-warm-{seed}", partial(trained, "warm", seed, Path(folder), changes))
+    return [f"task.options.start={run['run']}"]
+
+
+def grpo_steps(changes: Sequence[str], evaluations: float) -> list[str]:
     """As many steps of GRPO alone as the evaluations last."""
-    tasks, each = GRPO_TASKS, cfg.rollout.num_generations
-    steps = int(cfg.task.options["warm_steps"]) + max(1, int(evaluations // (tasks * each)))  # type: ignore[call-overload]
-    rows = max(256, tasks * each)
-    return [
-        f"rollout.tasks_per_step={tasks}", f"training.num_episodes={steps}", *GRPO_OPTIM,
-        f"optim.per_device_train_batch_size={rows}",
-    ]  # fmt: skip
+    rollout = load_config(SETTINGS, [*ARM_SETTINGS["grpo"], *changes]).rollout
+    steps = max(1, int(evaluations // (rollout.tasks_per_step * rollout.num_generations)))
+    return [f"training.num_episodes={steps}", f"run.eval_steps={max(1, steps // 4)}"]
 
 
-GRPO_TASKS = 32
-GRPO_OPTIM = ["optim.learning_rate=5e-4"]
-
-
-def learned(seed: int, folder: str, count: int, changes: Sequence[str]) -> dict[str, Any]:
-    """Search and GRPO in turn, and then GRPO alone with the same evaluations: both trained and judged."""
+def learned(seed: int, folder: str, count: int, warm: int, changes: Sequence[str]) -> dict[str, Any]:
+    """Search and GRPO in turn, GRPO alone with the same evaluations, and the placebo: trained and judged."""
     place, problems = Path(folder), problems_of(seed, count)
+    changes = [*warmed(seed, folder, warm), *changes]
     loop = kept(folder, f"train-loop-{seed}", partial(trained, "loop", seed, place, changes))
-    steps = grpo_steps(load_config(SETTINGS, list(changes)), loop["evaluations"])
+    steps = grpo_steps(changes, loop["evaluations"])
     grpo = kept(folder, f"train-grpo-{seed}", partial(trained, "grpo", seed, place, [*changes, *steps]))
-    return {
+    runs = {"loop": loop, "grpo": grpo}
+    found = {
         "loop": judged("loop", folder, seed, partial(searched, Path(loop["run"]), problems, seed)),
         "grpo": judged("grpo", folder, seed, partial(sampled, Path(grpo["run"]), problems, seed)),
+    }
+    runs["placebo"] = kept(folder, f"train-placebo-{seed}", partial(trained, "placebo", seed, place, changes))
+    return {
+        **found,
+        "placebo": judged("placebo", folder, seed, partial(searched, Path(runs["placebo"]["run"]), problems, seed)),
         "grpo+search": judged("grpo+search", folder, seed, partial(searched, Path(grpo["run"]), problems, seed)),
         "loop policy": judged("loop policy", folder, seed, partial(sampled, Path(loop["run"]), problems, seed)),
-        "training": {"loop": loop, "grpo": grpo},
+        "training": runs,
     }
 
 
-def placebo(seed: int, folder: str, count: int, changes: Sequence[str]) -> dict[str, Any]:
-    place, problems = Path(folder), problems_of(seed, count)
-    run = kept(folder, f"train-placebo-{seed}", partial(trained, "placebo", seed, place, changes))
-    found = judged("placebo", folder, seed, partial(searched, Path(run["run"]), problems, seed))
-    return {"placebo": found, "training": {"placebo": run}}
-
-
-def unlearned(seed: int, folder: str, count: int, changes: Sequence[str]) -> dict[str, Any]:
+def unlearned(seed: int, folder: str, count: int, warm: int, changes: Sequence[str]) -> dict[str, Any]:
     problems = problems_of(seed, count)
 
     def chance(budget: int) -> Found:
@@ -195,7 +197,7 @@ def unlearned(seed: int, folder: str, count: int, changes: Sequence[str]) -> dic
 def searched(run: Path, problems: Sequence[CodeProblem], seed: int, budget: int) -> Found:
     policy, language = load_policy(run)
     prior = LanguagePrior(policy, language.tokenizer)
-    return [by_search(problem, budget, seed, prior) for problem in problems]
+    return together(prior, [partial(by_search, problem, budget, seed) for problem in problems])
 
 
 def sampled(run: Path, problems: Sequence[CodeProblem], seed: int, budget: int) -> Found:
@@ -214,7 +216,7 @@ def judged(arm: str, folder: str, seed: int, find: Callable[[int], Found]) -> Fo
     return found
 
 
-JOBS = (learned, placebo, unlearned)
+JOBS = (learned, unlearned)
 
 
 def shares(found: np.ndarray, arm: str) -> dict[str, float]:
@@ -293,10 +295,9 @@ def by_kind(found: np.ndarray, kinds: Sequence[dict[str, Any]], what: str) -> di
     return {name: float((found[:, names == name] <= 16).mean()) for name in sorted(set(names))}
 
 
-def run_all(seeds: Sequence[int], folder: str, count: int, jobs: int, changes: Sequence[str]) -> list[dict[str, Any]]:
-    context = get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        futures = {(job, seed): pool.submit(job, seed, folder, count, changes) for job in JOBS for seed in seeds}
+def run_all(seeds: Sequence[int], jobs: int, *rest: Any) -> list[dict[str, Any]]:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        futures = {(job, seed): pool.submit(job, seed, *rest) for job in JOBS for seed in seeds}
         found = {key: future.result() for key, future in futures.items()}
     return [_joined([found[job, seed] for job in JOBS]) for seed in seeds]
 
@@ -306,10 +307,8 @@ def _joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {**{name: value for part in parts for name, value in part.items()}, "training": training}
 
 
-SHORT = [
-    "task.options.warm_steps=40", "training.num_episodes=100", "task.options.search_problems=20",
-    "task.options.search_every=20", "run.eval_steps=20",
-]  # fmt: skip
+WARM, SHORT_WARM = 120, 30
+SHORT = ["training.num_episodes=40", "task.options.search_problems=20", "run.eval_steps=20"]
 
 
 def main() -> None:
@@ -325,7 +324,7 @@ def main() -> None:
     changes = [*(SHORT if asked.short else []), *asked.changes]
     count = 2 if asked.short else asked.problems
     Path(asked.folder).mkdir(parents=True, exist_ok=True)
-    results = run_all(asked.seeds, asked.folder, count, asked.jobs, changes)
+    results = run_all(asked.seeds, asked.jobs, asked.folder, count, SHORT_WARM if asked.short else WARM, changes)
     claims, intervals, raw = summary(results)
     if asked.json:
         print_result("code_workflows", claims, seeds=asked.seeds, intervals=intervals, raw=raw)

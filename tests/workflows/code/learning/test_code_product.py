@@ -121,7 +121,7 @@ def test_the_policy_of_a_run_is_a_prior(code: Configure) -> None:
         ({"families": "riddles"}, {}, "riddles"),
         ({"search_evry": 3}, {}, "did you mean search_every"),
         ({"warm_steps": 0}, {}, "writes no programs yet"),
-        ({"warm_steps": 6}, {}, "leaves no step"),
+        ({"warm_steps": 7}, {}, "more than there are steps"),
         ({"search_budget": 0}, {}, "search_budget"),
         ({"search_samples": "ratio"}, {}, "importance_level"),
         ({}, {"estimator": "group_rtg"}, "judged as a whole"),

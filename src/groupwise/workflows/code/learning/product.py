@@ -33,9 +33,9 @@ def check(cfg: TrainingConfig) -> None:
 
 
 def _check_warm_start(cfg: TrainingConfig, options: CodeOptions) -> None:
-    if options.warm_steps >= cfg.training.num_episodes:
+    if options.warm_steps > cfg.training.num_episodes:
         raise ConfigError(
-            f"task.options.warm_steps = {options.warm_steps} leaves no step of {cfg.training.num_episodes} for GRPO",
+            f"task.options.warm_steps = {options.warm_steps} is more than there are steps, {cfg.training.num_episodes}",
             hint="Raise training.num_episodes.",
             field="task.options.warm_steps",
         )
