@@ -216,7 +216,7 @@ def judged(arm: str, folder: str, seed: int, find: Callable[[int], Found]) -> Fo
     return found
 
 
-JOBS = (learned, unlearned)
+JOBS = (unlearned, learned)
 
 
 def shares(found: np.ndarray, arm: str) -> dict[str, float]:
