@@ -17,6 +17,7 @@ from groupwise.agents.data import DataProblems
 from groupwise.agents.evaluation import greedy_evaluation
 from groupwise.agents.finding import find_problems
 from groupwise.agents.problems import Problems
+from groupwise.agents.rewarding import find_reward
 from groupwise.agents.starting import load_start
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
@@ -24,7 +25,6 @@ from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.combining import absolute
-from groupwise.rewards.finding import find_reward
 from groupwise.rewards.scoring import per_attempt
 from groupwise.training.session import Parts
 from groupwise.training.source import GroupSource
