@@ -17,11 +17,11 @@ from groupwise.training.folder import create_run
 from groupwise.training.session import execute
 from groupwise.types import Event
 from groupwise.workflows.designer import product
-from groupwise.workflows.designer.construction import Question
 from groupwise.workflows.designer.generation import Generations
 from groupwise.workflows.designer.habits import Habits, habit_of
 from groupwise.workflows.designer.memories import open_memory
 from groupwise.workflows.designer.pipeline import Designer
+from groupwise.workflows.designer.plans import Question
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.tasks import Prepared
 from groupwise.workflows.designer.worlds import random_requirements

@@ -17,12 +17,13 @@ import numpy as np
 
 from groupwise.config.sections import GenerationSettings
 from groupwise.workflows.blocks import Design
-from groupwise.workflows.designer.construction import Plans, construct
+from groupwise.workflows.designer.construction import construct
 from groupwise.workflows.designer.diversity import Diversity, diversity_of
 from groupwise.workflows.designer.habits import Habit, Habits
 from groupwise.workflows.designer.judging import judge
 from groupwise.workflows.designer.keys import plans_of
 from groupwise.workflows.designer.luck import Luck
+from groupwise.workflows.designer.plans import Plans
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.problem import Bools, Floats, Ints
 from groupwise.workflows.designer.sampling import Parents, PolicyChooser, Retake, Views

@@ -11,7 +11,8 @@ import numpy as np
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.designer.actions import NEXT, PLACE
 from groupwise.workflows.designer.blueprint import Drafter
-from groupwise.workflows.designer.construction import Plans, Question, construct
+from groupwise.workflows.designer.construction import construct
+from groupwise.workflows.designer.plans import Plans, Question
 from groupwise.workflows.designer.problem import Bools, Floats, Ints, Problem
 from groupwise.workflows.requirements import Requirements
 
