@@ -17,6 +17,7 @@ from groupwise.agents.strategies import registry
 from groupwise.cli import COMMANDS, CONFIG_COMMANDS
 from groupwise.config import TrainingConfig
 from groupwise.rewards.finding import KNOWN
+from groupwise.sandbox import available
 from groupwise.workflows.designer.actions import ACTIONS
 from groupwise.workflows.requirements import schema
 from groupwise.workflows.scoring.measures import GROUPS
@@ -66,6 +67,13 @@ def test_the_python_of_the_page_on_workflows_runs(
 def test_the_requirements_of_the_page_on_workflows_are_read() -> None:
     (block,) = blocks(ROOT / "docs" / "workflows.md", "yaml")
     jsonschema.validate(yaml.safe_load(block), schema())
+
+
+def test_the_python_of_the_page_on_the_sandbox_runs() -> None:
+    if faults := [fault for fault in available().values() if fault]:
+        pytest.skip(faults[0])
+    for block in blocks(ROOT / "docs" / "sandbox.md", "python"):
+        exec(compile(block, "sandbox.md", "exec"), {"__name__": "sandbox"})  # noqa: S102
 
 
 def test_the_python_of_the_page_on_conversations_runs() -> None:
