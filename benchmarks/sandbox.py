@@ -3,8 +3,8 @@
     python benchmarks/sandbox.py --json --data ../shared/data
 
 overhead: the median time of a run that does nothing, in Monty and in a fresh bubblewrap sandbox, the latter also beside
-a fresh process of the same Python. gold: the programs of HumanEval and MBPP with their tests, each in a sandbox of its own
-and in one process of plain CPython. mutants: the same programs with one operator changed, chosen by the task's name.
+a fresh process of the same Python. gold: the programs of HumanEval and MBPP with their tests, each in a sandbox of its
+own and in one process of plain CPython. mutants: the same with one operator changed, chosen by the task's name.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def middle(values: Sequence[float]) -> tuple[float, float]:
 
 
 def overhead(sandbox: Bubblewrap, quick: bool) -> dict[str, list[float]]:
-    """Times of runs that do nothing; cold sandboxes and plain processes by turns, so that both meet the same machine."""
+    """Times of runs that do nothing; cold sandboxes and plain processes by turns, to meet the same machine."""
     count = 10 if quick else 60
     cold: list[float] = []
     plain: list[float] = []
