@@ -60,6 +60,7 @@ class Cell:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 pass_fds=(filter_fd,),
+                env={},
                 bufsize=0,
             )
         finally:
