@@ -206,7 +206,7 @@ def test_a_group_is_judged_one_by_one(sandbox: Bubblewrap) -> None:
         "import sys\nsys.modules['left'] = 1\nimport builtins\nbuiltins.sorted = None\ndef f(x):\n    return x + 1",
         "import sys\ndef f(x):\n    assert 'left' not in sys.modules\n    return x + sorted([1])[0]",
     ] * 2
-    ran = sandbox.run_group(codes, limits=Limits(seconds=1), tests="assert f(1) == 2")
+    ran = sandbox.run_group(codes, limits=Limits(seconds=0.7), tests="assert f(1) == 2")
     expected = [Outcome.PASSED, Outcome.WRONG, Outcome.RAISED, Outcome.TIMED_OUT, Outcome.PASSED, Outcome.PASSED] * 2
     assert [one.outcome for one in ran] == expected
     assert sandbox.run_group([], tests="assert True") == []
@@ -217,6 +217,29 @@ def test_attempts_do_not_suffer_from_one_that_stalls_the_tests(sandbox: Bubblewr
     stalls, passes = "def f():\n    return 0", "def f():\n    return 1"
     ran = sandbox.run_group([stalls, passes, passes, passes], limits=Limits(seconds=0.3), tests=tests)
     assert [one.outcome for one in ran] == [Outcome.TIMED_OUT, *[Outcome.PASSED] * 3]
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ("os.close(4)\n    time.sleep(60)", Outcome.RAISED),
+        ("os.write(4, b'\\0\\0\\0\\x05nonsense' * 99)", Outcome.WRONG),
+        ("os.write(4, b'\\xff' * 9999)", Outcome.MEMORY),
+        ("os.write(4, b'\\0\\0\\0\\xff')\n    time.sleep(60)", Outcome.TIMED_OUT),
+        ("os.closerange(0, 99)", Outcome.RAISED),
+        ("sys.setrecursionlimit(5)\n    return [[[1]]]", Outcome.RAISED),
+        ("signal.signal(14, lambda *_: 1 / 0)\n    signal.setitimer(0, 0.01, 0.01)\n    time.sleep(1)", Outcome.RAISED),
+        ("sys.stdout.close()\n    return 7", Outcome.WRONG),
+        ("sys.stdin.read()\n    return type('N' * 10**7, (Exception,), {})", Outcome.WRONG),
+        ("raise type('N' * 9 * 10**6, (Exception,), {})", Outcome.MEMORY),
+        ("return '\\ud800' * 10", Outcome.WRONG),
+        ("return float('nan')", Outcome.WRONG),
+    ],
+)
+def test_the_judge_survives(sandbox: Bubblewrap, body: str, outcome: Outcome) -> None:
+    code = f"import os, signal, sys, time\ndef f():\n    {body}"
+    ran = sandbox.run(code, limits=Limits(seconds=0.5), tests="assert f() == 1\n")
+    assert ran.outcome is outcome, ran
 
 
 def test_many_odd_keys_stay_inside(sandbox: Bubblewrap) -> None:
@@ -245,6 +268,11 @@ def started():
 """
     ran = sandbox.run(code, {}, Limits(seconds=5, processes=4), call="started")
     assert 1 <= ran.value <= 4, ran
+    code = (
+        "import threading\ndef f():\n    t = threading.Thread(target=print, args=('é😀',))\n    t.start()\n    t.join()"
+    )
+    ran = sandbox.run(code, {}, Limits(seconds=5, processes=2), call="f")
+    assert (ran.outcome, ran.stdout) == (Outcome.PASSED, "é\n")
 
 
 def test_tests_that_cannot_run_are_an_error_of_the_caller(sandbox: Bubblewrap) -> None:

@@ -166,6 +166,7 @@ class Bubblewrap:
         """A started sandbox: a spare one, or a new one."""
         with self._lock:
             launch = self._launching()
+            self._ready = [spare for spare in self._ready if not (spare.done() and _dead(spare))]
             cell = self._ready.pop(0) if self._ready else launch()
             while len(self._ready) < self.spares:
                 self._ready.append(launch())
@@ -182,6 +183,10 @@ class Bubblewrap:
         cell = Cell(self._interpreter)
         cell.start(self._interpreter)
         return cell
+
+
+def _dead(spare: Future[Cell]) -> bool:
+    return spare.exception() is not None or not spare.result().running
 
 
 @cache

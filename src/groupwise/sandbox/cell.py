@@ -60,6 +60,7 @@ class Cell:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 pass_fds=(filter_fd,),
+                env={},
                 bufsize=0,
             )
         finally:
@@ -105,6 +106,10 @@ class Cell:
         if seconds >= limits.seconds:
             return Ran(Outcome.TIMED_OUT, message="it did not end in time", seconds=seconds)
         return Ran(Outcome.RAISED, message="the sandbox ended before its report", seconds=seconds)
+
+    @property
+    def running(self) -> bool:
+        return self.alive and self._process.poll() is None
 
     def close(self) -> None:
         """End it and everything in it: all its processes die with the first."""
