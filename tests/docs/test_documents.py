@@ -19,6 +19,7 @@ from groupwise.cli import COMMANDS, CONFIG_COMMANDS
 from groupwise.config import TrainingConfig
 from groupwise.rewards.finding import ADDED, KNOWN
 from groupwise.sandbox import available
+from groupwise.workflows.code.problems.own import problem_of
 from groupwise.workflows.designer.actions import ACTIONS
 from groupwise.workflows.requirements import schema
 from groupwise.workflows.scoring.measures import GROUPS
@@ -75,6 +76,18 @@ def test_the_python_of_the_page_on_the_sandbox_runs() -> None:
         pytest.skip(faults[0])
     for block in blocks(ROOT / "docs" / "sandbox.md", "python"):
         exec(compile(block, "sandbox.md", "exec"), {"__name__": "sandbox"})  # noqa: S102
+
+
+def test_the_page_on_program_search_says_what_is_so(capsys: pytest.CaptureFixture[str]) -> None:
+    page = ROOT / "docs" / "program_search.md"
+    for block in blocks(page, "python"):
+        exec(compile(block, "program_search.md", "exec"), {"__name__": "program_search"})  # noqa: S102
+    solved, actions, _, word = capsys.readouterr().out.splitlines()
+    assert solved.startswith("True ")
+    assert actions.endswith("'return a')")
+    assert word == "('c', 'a', 'b', 'd')"
+    (problem,) = blocks(page, "yaml")
+    assert problem_of(yaml.safe_load(problem), "page").max_lines == 3
 
 
 def test_the_python_of_the_page_on_conversations_runs() -> None:

@@ -10,7 +10,6 @@ from groupwise.agents.completions import (
     check_prompts,
     grader,
     prefix_values,
-    rows_of_tokens,
     training_problems,
 )
 from groupwise.agents.data import DataProblems
@@ -28,6 +27,7 @@ from groupwise.rewards.combining import absolute
 from groupwise.rewards.scoring import per_attempt
 from groupwise.training.session import Parts
 from groupwise.training.source import GroupSource
+from groupwise.training.tokens import rows_of_tokens
 from groupwise.types import Policy, Reward
 
 

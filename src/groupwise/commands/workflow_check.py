@@ -11,10 +11,10 @@ from groupwise.commands.workflow_options import RequirementsFile, WorkflowFile, 
 from groupwise.workflows.blocks import DesignError
 from groupwise.workflows.feasibility import Contradiction, contradictions
 from groupwise.workflows.lifting import lift
+from groupwise.workflows.markings import Soundness
 from groupwise.workflows.opening import Opened, open_workflow
 from groupwise.workflows.rules import Violation, broken_rules
 from groupwise.workflows.scoring import structure_of
-from groupwise.workflows.search import Soundness
 from groupwise.workflows.soundness import check_document
 
 MARKS = {"sound": "✓", "unsound": "✗", "unknown": "?"}

@@ -18,10 +18,10 @@ from groupwise.language.tokenizer import character_tokenizer
 LAYERS, WIDTH, HEADS, KV_HEADS, CONTEXT = 4, 128, 4, 1, 2048
 
 
-def tiny_model(seed: int = 0, *, layers: int = LAYERS, width: int = WIDTH) -> tuple[Any, Any]:
-    """A fresh model (in evaluation mode, float32, on the CPU) and its tokenizer."""
+def tiny_model(seed: int = 0, *, layers: int = LAYERS, width: int = WIDTH, tokenizer: Any = None) -> tuple[Any, Any]:
+    """A fresh model (in evaluation mode, float32, on the CPU) and its tokenizer: by characters unless given."""
     transformers = extra("transformers")
-    tokenizer = character_tokenizer(CONTEXT)
+    tokenizer = tokenizer or character_tokenizer(CONTEXT)
     config = transformers.LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=width, intermediate_size=3 * width, num_hidden_layers=layers,
         num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, max_position_embeddings=CONTEXT,
