@@ -49,14 +49,17 @@ CHAT_TEMPLATE = (
 
 def character_tokenizer(max_length: int = 2048) -> Any:
     """A `PreTrainedTokenizerFast` of 104 tokens; it pads behind and adds no special tokens by itself."""
-    return _tokenizer(CHARACTERS, r"[\s\S]", max_length, drops_spaces=False)
+    tokenizer = _tokenizer(CHARACTERS, r"[\s\S]", max_length, drops_spaces=False)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
 
 
 def piece_tokenizer(pieces: Iterable[str], max_length: int = 2048) -> Any:
     """A tokenizer with one token for each of `pieces`, longest first, and one per character for the rest.
 
     A piece that begins or ends with a letter or a digit only matches where a word does. Spaces between pieces are
-    dropped, those inside a piece are kept: text that is made of pieces alone decodes to what it was.
+    dropped, those inside a piece are kept: text that is made of pieces alone decodes to what it was. It has no chat
+    template: what is read and written is plain text.
     """
     known = list(dict.fromkeys(pieces))
     longest = sorted((piece for piece in known if len(piece) > 1), key=len, reverse=True)
@@ -77,10 +80,8 @@ def _tokenizer(texts: Iterable[str], pattern: str, max_length: int, *, drops_spa
         tokenizers.Regex(pattern), behavior="removed" if drops_spaces else "isolated", invert=drops_spaces
     )
     inner.decoder = tokenizers.decoders.Fuse()
-    tokenizer = transformers.PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=inner,
         pad_token=PAD, unk_token=UNKNOWN, bos_token=BEGIN, eos_token=END, additional_special_tokens=list(ROLES),
         padding_side="right", model_max_length=max_length, clean_up_tokenization_spaces=False,
     )  # fmt: skip
-    tokenizer.chat_template = CHAT_TEMPLATE
-    return tokenizer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from groupwise.workflows.code.learning.curriculum import Curriculum
 from groupwise.workflows.code.learning.finds import Finds, beside, searched_group
 from groupwise.workflows.code.learning.judging import Judge, shuffled
 from groupwise.workflows.code.learning.prior import LanguagePrior
+from groupwise.workflows.code.learning.together import together
 from groupwise.workflows.code.learning.writing import body_of, code_tokenizer, line_text, prompt_of, whole_text
 from groupwise.workflows.code.problems import OFFLINE, generate
 from groupwise.workflows.search.exploring import explore
@@ -183,3 +185,23 @@ def test_whatever_was_written_has_a_named_outcome_and_no_reward(text: str, flag:
     score = judge.score(judge.evaluate(generate("word_problems", 3, "train", 1), text))
     assert score.total == 0
     assert flag in score.flags
+
+
+def test_searches_together_find_what_they_find_alone(policy: LanguagePolicy) -> None:
+    prior = LanguagePrior(policy, TOKENIZER)
+    problems = [generate(family, 5, "train", level) for family in OFFLINE for level in (1, 2)]
+    jobs = [partial(_actions, problem) for problem in problems]
+    assert together(prior, jobs, width=4) == [job(prior) for job in jobs]
+
+
+def _actions(problem: Any, prior: Any) -> list[tuple[str, ...]]:
+    return [record.actions for record in explore(problem, prior, 6, seed=2).records]
+
+
+def test_what_goes_wrong_in_one_search_is_raised(policy: LanguagePolicy) -> None:
+    def broken(prior: Any) -> None:
+        prior.lines(generate("tables", 1, "train", 1), ())
+        raise ValueError("no such file")
+
+    with pytest.raises(ValueError, match="no such file"):
+        together(LanguagePrior(policy, TOKENIZER), [broken, partial(_actions, generate("tables", 2, "train", 1))])

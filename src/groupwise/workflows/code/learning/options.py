@@ -32,9 +32,7 @@ class CodeOptions:
     imitate_rows: int = setting(48, "programs that search found, imitated in every step", ge=1)
     imitate_weight: float = setting(1.0, "weight of their likelihood beside the loss of the groups", ge=0)
     partial_credit: float = setting(0.0, "share of its score that a program earns which is right in part", ge=0, le=1)
-    placebo: bool = setting(
-        False, "shuffle scores inside every group and every tree: nothing can be learned"
-    )
+    placebo: bool = setting(False, "shuffle scores inside every group and every tree: nothing can be learned")
     programs: str | None = setting(None, "folder in which every searched program is kept as a file; none unless given")
     start: str | None = setting(None, "a run of this product whose weights this one begins with")
 

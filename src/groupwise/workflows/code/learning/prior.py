@@ -27,6 +27,10 @@ from groupwise.workflows.code.problem import CodeProblem
 LEAST = log(0.02)
 BEGINNING = 2
 KEPT = 20_000
+ROWS = 512
+Tokens = tuple[int, ...]
+Lines = list[tuple[str, float]]
+Asked = tuple[CodeProblem, tuple[str, ...]]
 
 
 class LanguagePrior:
@@ -34,48 +38,90 @@ class LanguagePrior:
 
     def __init__(self, policy: LanguagePolicy, tokenizer: Any, name: str = "policy") -> None:
         self.policy, self.tokenizer, self.name = policy, tokenizer, name
-        self._known: dict[str, tuple[int, ...]] = {}
+        self._known: dict[str, Tokens] = {}
 
-    def lines(self, problem: CodeProblem, prefix: tuple[str, ...]) -> list[tuple[str, float]]:
+    def lines(self, problem: CodeProblem, prefix: tuple[str, ...]) -> Lines:
         """Every legal line with its log-probability."""
-        lines = legal_lines(prefix, problem)
-        before = (*self.tokens(prompt_of(problem)), *(t for line in prefix for t in self.tokens(line_text(line))))
-        rows = [self.tokens(line_text(line)) for line in lines]
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for number, row in enumerate(rows):
-            groups.setdefault(row[:BEGINNING], []).append(number)
-        shares = self._proportions(before, list(groups))
-        found = [0.0] * len(lines)
-        for (beginning, members), share in zip(groups.items(), shares, strict=True):
-            inside = [-log(len(members))] * len(members)
-            if len(members) > 1 and share > LEAST:
-                inside = self._proportions((*before, *beginning), [rows[number][BEGINNING:] for number in members])
-            for number, part in zip(members, inside, strict=True):
-                found[number] = share + part
-        return list(zip(lines, found, strict=True))
+        return self.many([(problem, prefix)])[0]
 
-    def tokens(self, text: str) -> tuple[int, ...]:
+    def many(self, asked: Sequence[Asked]) -> list[Lines]:
+        """The lines of several problems and prefixes, read together."""
+        places = [_Place(self, problem, prefix) for problem, prefix in asked]
+        shares = self._proportions([(place.before, list(place.groups)) for place in places])
+        inner = [(place, *one) for place, found in zip(places, shares, strict=True) for one in place.inner(found)]
+        rests = self._proportions([(place.after(beginning), place.rests(beginning)) for place, beginning, _ in inner])
+        for place, found in zip(places, shares, strict=True):
+            place.share_equally(found)
+        for (place, beginning, share), parts in zip(inner, rests, strict=True):
+            place.spread(beginning, share, parts)
+        return [list(zip(place.lines, place.found, strict=True)) for place in places]
+
+    def tokens(self, text: str) -> Tokens:
         if text not in self._known:
             if len(self._known) >= KEPT:
                 self._known.clear()
             self._known[text] = tuple(self.tokenizer.encode(text, add_special_tokens=False))
         return self._known[text]
 
-    @torch.no_grad()
-    def _proportions(self, before: Sequence[int], rests: Sequence[Sequence[int]]) -> list[float]:
-        """The log-probabilities of continuations, made to sum to one over them."""
-        if len(rests) < 2:
-            return [0.0] * len(rests)
-        rows = [np.array([*before, *rest], np.int64) for rest in rests]
-        ids = padded(rows, np.int64)
-        lengths = torch.tensor([len(row) for row in rows])
-        there = torch.arange(ids.shape[1]) < lengths[:, None]
-        own = there & (torch.arange(ids.shape[1]) >= len(before))
-        inputs = {"input_ids": ids, "attention_mask": there.long(), "action_mask": own}
-        device = next(self.policy.model.parameters()).device
-        logp = self.policy.evaluate({name: tensor.to(device) for name, tensor in inputs.items()}).logp.sum(1).double()
-        found: list[float] = (logp - logp.logsumexp(0)).tolist()
+    def _proportions(self, asked: Sequence[tuple[Tokens, Sequence[Tokens]]]) -> list[list[float]]:
+        """Of every beginning and its continuations the continuations' log-probabilities, made to sum to one."""
+        rows = [(before, rest) for before, rests in asked if len(rests) > 1 for rest in rests]
+        values = iter([value for at in range(0, len(rows), ROWS) for value in self._logp(rows[at : at + ROWS])])
+        found = []
+        for _, rests in asked:
+            logp = np.array([next(values) for _ in rests]) if len(rests) > 1 else np.zeros(len(rests))
+            found.append((logp - np.logaddexp.reduce(logp)).tolist() if len(rests) else [])
         return found
+
+    @torch.no_grad()
+    def _logp(self, rows: Sequence[tuple[Tokens, Tokens]]) -> list[float]:
+        ids = padded([np.array([*before, *rest], np.int64) for before, rest in rows], np.int64)
+        place = torch.arange(ids.shape[1])
+        start = torch.tensor([len(before) for before, _ in rows])[:, None]
+        end = torch.tensor([len(before) + len(rest) for before, rest in rows])[:, None]
+        inputs = {
+            "input_ids": ids,
+            "attention_mask": (place < end).long(),
+            "action_mask": (place >= start) & (place < end),
+        }
+        device = next(self.policy.model.parameters()).device
+        seen = self.policy.evaluate({name: tensor.to(device) for name, tensor in inputs.items()})
+        found: list[float] = seen.logp.sum(1).double().tolist()
+        return found
+
+
+class _Place:
+    """Where a program stands: the tokens before, the legal lines as tokens, and those grouped by how they begin."""
+
+    def __init__(self, prior: LanguagePrior, problem: CodeProblem, prefix: tuple[str, ...]) -> None:
+        self.lines = legal_lines(prefix, problem)
+        written = [token for line in prefix for token in prior.tokens(line_text(line))]
+        self.before = (*prior.tokens(prompt_of(problem)), *written)
+        self.rows = [prior.tokens(line_text(line)) for line in self.lines]
+        self.groups: dict[Tokens, list[int]] = {}
+        for number, row in enumerate(self.rows):
+            self.groups.setdefault(row[:BEGINNING], []).append(number)
+        self.found = [0.0] * len(self.lines)
+
+    def inner(self, shares: Sequence[float]) -> list[tuple[Tokens, float]]:
+        """The beginnings that are worth reading on, each with its share."""
+        pairs = zip(self.groups.items(), shares, strict=True)
+        return [(beginning, share) for (beginning, members), share in pairs if len(members) > 1 and share > LEAST]
+
+    def after(self, beginning: Tokens) -> Tokens:
+        return (*self.before, *beginning)
+
+    def rests(self, beginning: Tokens) -> list[Tokens]:
+        return [self.rows[number][BEGINNING:] for number in self.groups[beginning]]
+
+    def share_equally(self, shares: Sequence[float]) -> None:
+        for members, share in zip(self.groups.values(), shares, strict=True):
+            for number in members:
+                self.found[number] = share - log(len(members))
+
+    def spread(self, beginning: Tokens, share: float, parts: Sequence[float]) -> None:
+        for number, part in zip(self.groups[beginning], parts, strict=True):
+            self.found[number] = share + part
 
 
 def prior_of_run(run: Path) -> LanguagePrior:

@@ -55,7 +55,7 @@ def prompt_ids(tokenizer: Any, problem: CodeProblem, limit: int) -> list[int]:
     The header stands at the end either way, so that what is written goes on after it.
     """
     text = prompt_of(problem)
-    if not is_chat(tokenizer):
+    if tokenizer.chat_template is None:
         ids = tokenizer.encode(text, add_special_tokens=False)
     else:
         question, header = text.rsplit("\n", 1)
@@ -70,8 +70,3 @@ def prompt_ids(tokenizer: Any, problem: CodeProblem, limit: int) -> list[int]:
             hint="Choose a model with a longer context, or other problems.",
         )
     return list(ids)
-
-
-def is_chat(tokenizer: Any) -> bool:
-    """Whether a model was taught to chat; the small one of this product reads and writes plain text."""
-    return tokenizer.chat_template is not None and len(tokenizer) > 10_000

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from groupwise.workflows.code.learning.judging import Judge, ProgramReward
 from groupwise.workflows.code.learning.options import CodeOptions
 from groupwise.workflows.code.learning.prior import LanguagePrior
 from groupwise.workflows.code.learning.rollout import Programs, prompt_ids
+from groupwise.workflows.code.learning.together import together
 from groupwise.workflows.code.learning.writing import body_of
 from groupwise.workflows.search.files import save_programs
 from groupwise.workflows.search.judging import judged
@@ -39,6 +41,8 @@ from groupwise.workflows.search.mcts import search
 from groupwise.workflows.search.priors import Prior, Uniform
 from groupwise.workflows.search.programs import program_domain
 from groupwise.workflows.search.tree import Tree
+
+FORM_ROWS = 48
 
 
 class CodeSource(GroupSource):
@@ -52,7 +56,7 @@ class CodeSource(GroupSource):
         self.curriculum = Curriculum(options.family_names, options.problems, options.levels, cfg.run.seed)
         self.searches = Curriculum(options.family_names, options.problems, options.levels, cfg.run.seed + 1)
         self.finds = Finds(cfg.run.seed)
-        self.prior: Prior = LanguagePrior(policy, tokenizer)
+        self.prior = LanguagePrior(policy, tokenizer)
         self.step = self.rounds = 0
         self.searched: tuple[ScoredGroup, ...] = ()
         super().__init__(
@@ -85,9 +89,8 @@ class CodeSource(GroupSource):
 
     def _form(self) -> Batch:
         """Random legal programs beside problems that they do not solve but by chance."""
-        tasks = self.cfg.rollout.tasks_per_step
         rng = np.random.default_rng([self.cfg.run.seed, 5, self.step])
-        return imitation([self._random_row(rng) for _ in range(max(64, tasks))], self.policy, self.cfg.policy.device)
+        return imitation([self._random_row(rng) for _ in range(FORM_ROWS)], self.policy, self.cfg.policy.device)
 
     def _random_row(self, rng: np.random.Generator) -> Row:
         problem = self.curriculum.any(rng)
@@ -103,13 +106,17 @@ class CodeSource(GroupSource):
         self.rounds += 1
         self.searches.solved = {family: list(shares) for family, shares in self.curriculum.solved.items()}
         count = self.options.search_problems * (self.options.first_search if first else 1)
-        groups = tuple(self._searched(task, Uniform() if first else self.prior) for task in self.searches.take(count))
+        tasks = self.searches.take(count)
+        trees = [self.explore(task, Uniform()) for task in tasks] if first else self._explored(tasks)
+        groups = tuple(self._group(task, tree) for task, tree in zip(tasks, trees, strict=True))
         for group in groups:
             self.finds.add(group)
         return groups
 
-    def _searched(self, task: Task, prior: Prior) -> ScoredGroup:
-        tree = self.explore(task, prior)
+    def _explored(self, tasks: Sequence[Task]) -> list[Tree]:
+        return together(self.prior, [partial(self.explore, task) for task in tasks])
+
+    def _group(self, task: Task, tree: Tree) -> ScoredGroup:
         if self.options.programs:
             save_programs(task.payload, tree.records, Path(self.options.programs) / f"{task.seed:06}")
         limit, version = self.engine.max_length, self.policy.version
