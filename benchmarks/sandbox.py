@@ -31,7 +31,7 @@ from record import print_result
 from groupwise.sandbox import Bubblewrap, Limits, Monty, Ran, available
 from groupwise.sandbox.machine import as_nobody, found_interpreter
 
-PATIENT = Limits(seconds=10.0, memory_mb=512)
+PATIENT = Limits(seconds=30.0, memory_mb=512)
 BRIEF = Limits(seconds=3.0, memory_mb=512)
 LARGEST = 1 << 30
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {

@@ -70,7 +70,7 @@ class Cell:
         self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
         self._poll = select.poll()
         self._poll.register(self._out, select.POLLIN)
-        self._buffer = b""
+        self._buffer = bytearray()
         self.alive = True
 
     def start(self, interpreter: Interpreter) -> None:
@@ -139,7 +139,8 @@ class Cell:
             if not piece or len(self._buffer) > REPORT:
                 raise CellDied("it ended")
             self._buffer += piece
-        frame, self._buffer = self._buffer[4 : 4 + size], self._buffer[4 + size :]
+        frame = bytes(self._buffer[4 : 4 + size])
+        del self._buffer[: 4 + size]
         return frame
 
     def _said(self) -> str:
