@@ -54,6 +54,7 @@ COMMANDS = {
         "groupwise.commands.workflow_files:requirements",
         "Make requirements from an event log or a text, or check that they can be met.",
     ),
+    "serve": ("groupwise.commands.serve:serve", "Serve everything over HTTP, with a live page."),
     "doctor": (
         "groupwise.commands.doctor:doctor",
         "Check this machine, and a settings file before a run.",

@@ -1,0 +1,95 @@
+"""Training jobs: ask for one, see how it stands, cancel it, go on with it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Path, Query, Response
+
+from groupwise.service.intents import run_name, wanted_settings
+from groupwise.service.jobs import Job, RunTaken
+from groupwise.service.parts import Parts, Shared
+from groupwise.service.refusals import refusals
+from groupwise.service.shapes import JobList, JobView, TrainRequest
+from groupwise.training.folder import RunInfo, inspect_run
+
+router = APIRouter(tags=["jobs"])
+
+JobId = Annotated[str, Path(min_length=1, max_length=32, pattern=r"^[0-9a-z]+$")]
+Key = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[!-~]+$",
+           description="Asking again with the same key and body gives the same job."),
+]  # fmt: skip
+
+
+@router.post(
+    "/api/train",
+    status_code=202,
+    responses={200: {"model": JobView, "description": "The job of then."}, **refusals(409, 507)},
+)
+def train(request: TrainRequest, response: Response, parts: Shared, key: Key = None) -> JobView:
+    """Start a training job: prompts for a language model, or the settings of a run of any product."""
+    cfg = wanted_settings(request)
+    asked = request.model_dump(mode="json", exclude_defaults=True)
+    run = run_name(request, cfg)
+    if (parts.settings.runs_dir / run).exists() and parts.jobs.of_run(run) is None:
+        raise RunTaken(f"a run named {run!r} exists already", hint="Choose another name.", field="name")
+    job, new = parts.jobs.add(run, cfg.task.product, asked, "local", key)
+    parts.supervisor.wake()
+    response.status_code = 202 if new else 200
+    return job_view(parts, job)
+
+
+@router.get("/api/jobs", responses=refusals())
+def list_jobs(
+    parts: Shared,
+    state: Literal["queued", "running", "finished", "failed", "cancelled"] | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> JobList:
+    """The jobs, the newest first."""
+    return JobList(jobs=[job_view(parts, job) for job in parts.jobs.newest(state, limit)])
+
+
+@router.get("/api/jobs/{job_id}", responses=refusals(404))
+def job_status(job_id: JobId, parts: Shared) -> JobView:
+    """How a job stands."""
+    return job_view(parts, parts.jobs.get(job_id))
+
+
+@router.post("/api/jobs/{job_id}/cancel", responses=refusals(404, 409))
+def cancel(job_id: JobId, parts: Shared) -> JobView:
+    """Cancel a job: one that runs finishes its step and saves, so that it can be resumed."""
+    job = parts.jobs.cancel(job_id)
+    parts.supervisor.wake()
+    return job_view(parts, job)
+
+
+@router.post("/api/jobs/{job_id}/resume", responses=refusals(404, 409))
+def resume(job_id: JobId, parts: Shared) -> JobView:
+    """Go on with a job that was cancelled or failed, from its last checkpoint."""
+    info = run_info(parts, parts.jobs.get(job_id))
+    job = parts.jobs.resume(job_id, info.attempt if info else 0)
+    parts.supervisor.wake()
+    return job_view(parts, job)
+
+
+def run_info(parts: Parts, job: Job) -> RunInfo | None:
+    """How the job's run stands; None if it has not begun."""
+    path = parts.settings.runs_dir / job.run
+    if not (path / "config.toml").exists():
+        return None
+    try:
+        return inspect_run(path)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def job_view(parts: Parts, job: Job) -> JobView:
+    info = run_info(parts, job)
+    stands: dict[str, Any] = {"step": 0, "total": 0, "attempt": 0, "metrics": {}}
+    if info is not None:
+        stands = {name: getattr(info, name) for name in stands}
+    own = {name: getattr(job, name) for name in ("id", "run", "product", "created", "updated", "error", "request")}
+    cancelling = job.state == "running" and job.wanted == "cancel"
+    return JobView.model_validate({**own, **stands, "state": job.state, "cancelling": cancelling})
