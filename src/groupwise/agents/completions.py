@@ -16,6 +16,7 @@ from groupwise.agents.frame import special_tokens
 from groupwise.agents.problems import Problem, Problems
 from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.language.pieces import pieces
 from groupwise.language.policy import LanguagePolicy
 from groupwise.training.estimate import Attempts, padded
 from groupwise.training.source import NumberedTasks, Rows
@@ -80,7 +81,11 @@ def as_attempt(tokenizer: Any, task: Task, prompt: Sequence[int], number: int, s
         rewards=np.zeros(len(ids)),
         end=ENDS[sampled.end],
         terminated=True,
-        meta={"text": answer_text(tokenizer, sampled), "prompt": task.payload.prompt},
+        meta={
+            "text": answer_text(tokenizer, sampled),
+            "prompt": task.payload.prompt,
+            "tokens": pieces(tokenizer, ids),
+        },
     )
 
 

@@ -32,6 +32,7 @@ from groupwise.agents.environments.listed import Listed
 from groupwise.agents.transcript import Transcript
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine import Sampled
+from groupwise.language.pieces import pieces
 from groupwise.training.estimate import Attempts, padded
 from groupwise.training.source import Collate, Rows
 from groupwise.types import End, Failure, Message, Score, Task, Trajectory
@@ -212,6 +213,7 @@ class OwnAttempt:
         meta = {
             "messages": tuple(said), "prompt": as_text(said[:first]), "text": as_text(said[first:]),
             "parts": dict(score.parts), "turns": self.turns, "segments": len(spoken),
+            "tokens": pieces(self.setting.frame.tokenizer, whole.ids),
         }  # fmt: skip
         attempt = whole.attempt(self.task, self.number, end, error, meta)
         numbers = [np.full(len(segment.transcript), segment.number, np.int64) for segment in spoken]

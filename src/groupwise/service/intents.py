@@ -27,7 +27,7 @@ HELD_OUT = (
 )
 COMPOSITION = {"ruler": 0.4, "neural": 0.3, "preset": 0.3}  # judge, learned and heuristic, of those that are asked for
 OURS = ("run.output_dir", "run.run_name")
-LANGUAGE = {
+LANGUAGE: dict[str, dict[str, Any]] = {
     "task": {"product": "language"},
     "rollout": {"num_generations": 8, "tasks_per_step": 4},
     "sampling": {"max_new_tokens": 48},
