@@ -65,6 +65,11 @@ CONFIG_COMMANDS = {
     "schema": ("groupwise.commands.settings:schema", "Print the JSON Schema of settings files."),
     "check": ("groupwise.commands.settings:check", "Check a settings file and name every mistake."),
 }
+KEYS_COMMANDS = {
+    "add": ("groupwise.commands.keys:add", "Make a key and show it, once."),
+    "list": ("groupwise.commands.keys:listed", "List the keys."),
+    "revoke": ("groupwise.commands.keys:revoke", "Make a key worthless."),
+}
 
 
 class Interrupted(GroupwiseError):
@@ -75,10 +80,14 @@ def build_app() -> App:
     app = App(name="groupwise", help=HELP, version=__version__)
     for name, (function, summary) in COMMANDS.items():
         app.command(function, name=name, help=summary)
-    config = App(name="config", help="Show and check settings.")
-    for name, (function, summary) in CONFIG_COMMANDS.items():
-        config.command(function, name=name, help=summary)
-    app.command(config)
+    for name, summary, commands in (
+        ("config", "Show and check settings.", CONFIG_COMMANDS),
+        ("keys", "Say who may use a service.", KEYS_COMMANDS),
+    ):
+        group = App(name=name, help=summary)
+        for inner, (function, about) in commands.items():
+            group.command(function, name=inner, help=about)
+        app.command(group)
     return app
 
 

@@ -24,7 +24,17 @@ def serve(
         str | None, Parameter(help="sqlite:///FILE or postgresql://…; a file beside the runs if not given.")
     ] = None,
     workers: Annotated[int, Parameter(validator=Number(gte=1), help="Jobs that run at once.")] = 1,
+    lease: Annotated[float, Parameter(help="Seconds of silence after which another service takes a job over.")] = 10.0,
+    origin: Annotated[
+        tuple[str, ...], Parameter(negative=(), help="A page elsewhere that may call it: https://my.site.")
+    ] = (),
+    model: Annotated[str, Parameter(help="The model to chat with where a request names none.")] = "tiny",
     common: Common = Common(),
 ) -> None:
     """Serve training, chat, designs and the live page over HTTP, until Ctrl-C."""
-    serve_with(ServiceSettings(host=host, port=port, runs_dir=runs_dir, database=database, workers=workers))
+    serve_with(
+        ServiceSettings(
+            host=host, port=port, runs_dir=runs_dir, database=database, workers=workers, lease=lease, origins=origin,
+            model=model,
+        )
+    )  # fmt: skip

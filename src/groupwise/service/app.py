@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware.cors import CORSMiddleware
 
 from groupwise import __version__
+from groupwise.service.counting import Counting
+from groupwise.service.guard import Guard
 from groupwise.service.parts import Parts
 from groupwise.service.refusals import install
-from groupwise.service.routes import jobs, runs, system
+from groupwise.service.routes import jobs, live, metrics, page, runs, system
 from groupwise.service.settings import ServiceSettings
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:
     """The application; its parts are made when it starts, and closed when it ends."""
+    counting = Counting()
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        app.state.parts = parts = await run_in_threadpool(Parts, settings)
+        app.state.parts = parts = await run_in_threadpool(Parts, settings, counting)
         parts.start()
+        telling = asyncio.create_task(live.broadcast(parts))
         try:
             yield
         finally:
+            telling.cancel()
+            with suppress(asyncio.CancelledError):
+                await telling
+            parts.followers.close()
             await run_in_threadpool(parts.close)
 
     app = FastAPI(title="Groupwise", version=__version__, lifespan=life, summary="Train, chat, design and watch.")
     install(app)
-    for routes in (jobs, runs, system):
+    app.add_middleware(Guard, settings=settings, counting=counting)
+    if settings.origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=list(settings.origins), allow_methods=["*"], allow_headers=["*"]
+        )
+    for routes in (jobs, runs, live, metrics, system, page):  # the page last: it answers whatever is left
         app.include_router(routes.router)
     return app

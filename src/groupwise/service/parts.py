@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from groupwise.errors import ContractError
+from groupwise.service.counting import Counting
 from groupwise.service.jobs import Jobs
+from groupwise.service.keys import LOCAL, Keys, Who
+from groupwise.service.live import Topics
 from groupwise.service.runs import Runs
 from groupwise.service.settings import ServiceSettings
+from groupwise.service.stream import Followers
 from groupwise.service.supervisor import Supervisor
 from groupwise.service.tables import Tables
 
@@ -17,12 +23,17 @@ from groupwise.service.tables import Tables
 class Parts:
     """The parts of one running service."""
 
-    def __init__(self, settings: ServiceSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: ServiceSettings, counting: Counting) -> None:
+        self.settings, self.counting = settings, counting
         self.began = time.time()
+        self.clients = 0
         self.tables = Tables(settings.url)
+        self.keys = Keys(self.tables, settings.is_local)
+        self.keys.refresh()
         self.jobs = Jobs(self.tables, str(settings.runs_dir.resolve()), settings.largest_queue)
         self.runs = Runs(settings.runs_dir)
+        self.followers = Followers(self.runs.path)
+        self.topics = Topics()
         self.supervisor = Supervisor(self.jobs, settings)
 
     def start(self) -> None:
@@ -32,10 +43,24 @@ class Parts:
         self.supervisor.close()
         self.tables.close()
 
+    async def chat_events(self, request: Mapping[str, Any], who: Who) -> AsyncIterator[Mapping[str, Any]]:
+        if request is not None:
+            raise ContractError("chat comes later")
+        yield {}
+
+    def chat_state(self) -> dict[str, Any]:
+        return {}
+
 
 def parts_of(request: Request) -> Parts:
     found: Parts = request.app.state.parts
     return found
 
 
+def asker_of(request: Request) -> Who:
+    """Whoever asks, as the guard found."""
+    return getattr(request.state, "who", None) or LOCAL
+
+
 Shared = Annotated[Parts, Depends(parts_of)]
+Asker = Annotated[Who, Depends(asker_of)]

@@ -96,6 +96,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def plain(request: Request, error: HTTPException) -> JSONResponse:
+        if isinstance(error.__cause__, GroupwiseError):  # raised while the body was read
+            return await ours(request, error.__cause__)
         codes = {404: "not_found", 405: "not_allowed", 400: "bad_request"}
         said = f"{request.method} {request.url.path} is not there" if error.status_code == 404 else str(error.detail)
         body = shape(codes.get(error.status_code, "refused"), said, "See /docs for what there is.")

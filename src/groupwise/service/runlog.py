@@ -6,6 +6,7 @@ that knows events beyond the cut has to forget them; `refresh` says from which n
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import threading
 import zlib
@@ -56,20 +57,29 @@ class Series:
 class RunLog:
     """The sound beginning of `events.jsonl`, as lines of bytes and as columns of numbers."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, numbers: bool = True) -> None:
+        """`numbers`: whether the columns are wanted too."""
+        self.path, self.with_numbers = path, numbers
         self.lock = threading.Lock()
         self._clear()
 
     def _clear(self) -> None:
         self.ends = array("Q")  # where the line of each event ends
         self.marks = array("Q")  # a checksum of each line
+        self.attempts = array("q")
         self.kinds: list[str] = []
-        self.attempt = 0
         self.numbers = {"step": Series(), "eval": Series()}
 
     def __len__(self) -> int:
         return len(self.ends)
+
+    @property
+    def attempt(self) -> int:
+        return self.attempts[-1] if self.attempts else 0
+
+    def known_until(self, attempt: int) -> int:
+        """Up to which event somebody whose last event was of `attempt` can have the same."""
+        return bisect.bisect_right(self.attempts, attempt)
 
     @property
     def _size(self) -> int:
@@ -111,8 +121,8 @@ class RunLog:
             self.ends.append(self._size + len(line))
             self.marks.append(zlib.crc32(line))
             self.kinds.append(event.type)
-            self.attempt = event.attempt
-            if event.type in self.numbers:
+            self.attempts.append(event.attempt)
+            if self.with_numbers and event.type in self.numbers:
                 self.numbers[event.type].add(event)
 
     def lines(self, begin: int, end: int) -> list[bytes]:

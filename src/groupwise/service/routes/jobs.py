@@ -6,9 +6,11 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Response
 
-from groupwise.service.intents import run_name, wanted_settings
+from groupwise.config import TrainingConfig
+from groupwise.service.intents import files_named, run_name, wanted_settings
 from groupwise.service.jobs import Job, RunTaken
-from groupwise.service.parts import Parts, Shared
+from groupwise.service.keys import Forbidden, Who
+from groupwise.service.parts import Asker, Parts, Shared
 from groupwise.service.refusals import refusals
 from groupwise.service.shapes import JobList, JobView, TrainRequest
 from groupwise.training.folder import RunInfo, inspect_run
@@ -28,14 +30,15 @@ Key = Annotated[
     status_code=202,
     responses={200: {"model": JobView, "description": "The job of then."}, **refusals(409, 507)},
 )
-def train(request: TrainRequest, response: Response, parts: Shared, key: Key = None) -> JobView:
+def train(request: TrainRequest, response: Response, parts: Shared, who: Asker, key: Key = None) -> JobView:
     """Start a training job: prompts for a language model, or the settings of a run of any product."""
     cfg = wanted_settings(request)
+    insist_on_safe(cfg, who)
     asked = request.model_dump(mode="json", exclude_defaults=True)
     run = run_name(request, cfg)
     if (parts.settings.runs_dir / run).exists() and parts.jobs.of_run(run) is None:
         raise RunTaken(f"a run named {run!r} exists already", hint="Choose another name.", field="name")
-    job, new = parts.jobs.add(run, cfg.task.product, asked, "local", key)
+    job, new = parts.jobs.add(run, cfg.task.product, asked, who.id, key)
     parts.supervisor.wake()
     response.status_code = 202 if new else 200
     return job_view(parts, job)
@@ -72,6 +75,15 @@ def resume(job_id: JobId, parts: Shared) -> JobView:
     job = parts.jobs.resume(job_id, info.attempt if info else 0)
     parts.supervisor.wake()
     return job_view(parts, job)
+
+
+def insist_on_safe(cfg: TrainingConfig, who: Who) -> None:
+    """Code and files of the service's machine are for admins."""
+    if not who.may("admin") and (named := next(files_named(cfg), None)):
+        raise Forbidden(
+            f"{named} names code or a file of the service's machine, which needs the scope 'admin'",
+            hint="Use a task, reward or run by its name, or ask for a wider key.",
+        )
 
 
 def run_info(parts: Parts, job: Job) -> RunInfo | None:

@@ -8,7 +8,8 @@ from sqlalchemy import text
 
 from groupwise import __version__
 from groupwise.errors import StorageError
-from groupwise.service.parts import Shared
+from groupwise.service.parts import Asker, Shared
+from groupwise.service.refusals import refusals
 
 router = APIRouter(tags=["system"])
 
@@ -16,6 +17,12 @@ router = APIRouter(tags=["system"])
 class Health(BaseModel):
     ok: bool
     version: str
+
+
+class Me(BaseModel):
+    name: str
+    scope: str
+    keys_required: bool
 
 
 class Ready(BaseModel):
@@ -28,6 +35,12 @@ class Ready(BaseModel):
 async def health() -> Health:
     """Alive: the process answers."""
     return Health(ok=True, version=__version__)
+
+
+@router.get("/api/me", responses=refusals())
+async def me(parts: Shared, who: Asker) -> Me:
+    """Who the service takes you for."""
+    return Me(name=who.name, scope=who.scope, keys_required=parts.keys.required)
 
 
 @router.get("/ready", responses={503: {"model": Ready, "description": "Something it needs is not there."}})

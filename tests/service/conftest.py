@@ -1,0 +1,96 @@
+"""A real service on a real port, in a thread of the test's process or in one of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import uvicorn
+
+from groupwise.service.serving import server_config
+from groupwise.service.settings import ServiceSettings
+
+CART = {
+    "hidden_sizes": [8], "num_generations": 4, "tasks_per_step": 2, "num_episodes": 6, "eval_steps": 3,
+    "eval_episodes": 2, "save_steps": 2, "threads": 1, "estimator": "group_rtg", "advantage_scale": "batch_std",
+}  # fmt: skip
+
+
+class Service:
+    """A service that runs, and a client of it."""
+
+    def __init__(self, settings: ServiceSettings, server: uvicorn.Server) -> None:
+        self.settings, self.server = settings, server
+        self.port = server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.http = httpx2.Client(base_url=self.url, timeout=30)
+
+    @property
+    def parts(self) -> Any:
+        return self.server.config.app.state.parts  # type: ignore[union-attr]
+
+    def get(self, path: str, **more: Any) -> httpx2.Response:
+        return self.http.get(path, **more)
+
+    def post(self, path: str, json: Any = None, **more: Any) -> httpx2.Response:
+        return self.http.post(path, json=json, **more)
+
+    def wait_for(self, job: str, *states: str, seconds: float = 30.0) -> dict[str, Any]:
+        """The job, once it is in one of the states."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            found: dict[str, Any] = self.get(f"/api/jobs/{job}").json()
+            if found["state"] in states:
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"job {job} is {found['state']}, not {states}, after {seconds} s")
+
+
+@contextmanager
+def serving(settings: ServiceSettings) -> Iterator[Service]:
+    server = uvicorn.Server(server_config(settings))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the service did not start"
+        time.sleep(0.01)
+    service = Service(settings, server)
+    try:
+        yield service
+    finally:
+        service.http.close()
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Service]]:
+    """Starts services; they end with the test."""
+    opened: list[Any] = []
+
+    def start(**changes: Any) -> Service:
+        given = {"port": 0, "runs_dir": tmp_path / "runs", "poll": 0.05, "lease": 2.0, **changes}
+        running = serving(ServiceSettings(**given))
+        opened.append(running)
+        service: Service = running.__enter__()
+        return service
+
+    yield start
+    for running in reversed(opened):
+        running.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One service for the tests of a file, in which one small run has ended."""
+    runs = tmp_path_factory.mktemp("service") / "runs"
+    with serving(ServiceSettings(port=0, runs_dir=runs, poll=0.05, lease=2.0)) as running:
+        job = running.post("/api/train", {"name": "cart", "config": CART}).json()
+        running.wait_for(job["id"], "finished")
+        yield running
