@@ -29,12 +29,15 @@ def serve(
         tuple[str, ...], Parameter(negative=(), help="A page elsewhere that may call it: https://my.site.")
     ] = (),
     model: Annotated[str, Parameter(help="The model to chat with where a request names none.")] = "tiny",
+    tools: Annotated[
+        str | None, Parameter(help="Tools that models may call in a chat: FILE.py, or module:name.")
+    ] = None,
     common: Common = Common(),
 ) -> None:
     """Serve training, chat, designs and the live page over HTTP, until Ctrl-C."""
     serve_with(
         ServiceSettings(
             host=host, port=port, runs_dir=runs_dir, database=database, workers=workers, lease=lease, origins=origin,
-            model=model,
+            model=model, tools=tools,
         )
     )  # fmt: skip

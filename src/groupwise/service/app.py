@@ -15,7 +15,7 @@ from groupwise.service.counting import Counting
 from groupwise.service.guard import Guard
 from groupwise.service.parts import Parts
 from groupwise.service.refusals import install
-from groupwise.service.routes import jobs, live, metrics, page, runs, system
+from groupwise.service.routes import chat, completions, jobs, live, metrics, page, runs, system
 from groupwise.service.settings import ServiceSettings
 
 
@@ -34,8 +34,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
             telling.cancel()
             with suppress(asyncio.CancelledError):
                 await telling
-            parts.followers.close()
-            await run_in_threadpool(parts.close)
+            await parts.close()
 
     app = FastAPI(title="Groupwise", version=__version__, lifespan=life, summary="Train, chat, design and watch.")
     install(app)
@@ -44,6 +43,15 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         app.add_middleware(
             CORSMiddleware, allow_origins=list(settings.origins), allow_methods=["*"], allow_headers=["*"]
         )
-    for routes in (jobs, runs, live, metrics, system, page):  # the page last: it answers whatever is left
+    for routes in (
+        jobs,
+        runs,
+        chat,
+        completions,
+        live,
+        metrics,
+        system,
+        page,
+    ):  # the page last: it answers whatever is left
         app.include_router(routes.router)
     return app

@@ -116,13 +116,13 @@ class Keys:
         return self._any or not self.local
 
     def who(self, text: str | None) -> Who:
-        """Whose key it is; without one, this machine's own user where no key is needed."""
-        if text is None:
-            if self.required:
-                raise Unauthorised(
-                    "a key is needed", hint="Send Authorization: Bearer gw_…; `groupwise keys add` makes one."
-                )
+        """Whose key it is. Where no key is needed everybody is this machine's own user, whatever a client shows."""
+        if not self.required:
             return LOCAL
+        if text is None:
+            raise Unauthorised(
+                "a key is needed", hint="Send Authorization: Bearer gw_…; `groupwise keys add` makes one."
+            )
         digest = _hash(text)
         found = self._known.get(digest)
         if found is None or not hmac.compare_digest(digest, _hash(text)):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
+from pydantic import ValidationError
 
 from groupwise.errors import ContractError
 from groupwise.service.counting import Counting
@@ -15,9 +17,11 @@ from groupwise.service.keys import LOCAL, Keys, Who
 from groupwise.service.live import Topics
 from groupwise.service.runs import Runs
 from groupwise.service.settings import ServiceSettings
+from groupwise.service.shapes import ChatRequest
 from groupwise.service.stream import Followers
 from groupwise.service.supervisor import Supervisor
 from groupwise.service.tables import Tables
+from groupwise.service.talks import Talks
 
 
 class Parts:
@@ -34,22 +38,28 @@ class Parts:
         self.runs = Runs(settings.runs_dir)
         self.followers = Followers(self.runs.path)
         self.topics = Topics()
+        self.talks = Talks(settings, counting)
         self.supervisor = Supervisor(self.jobs, settings)
 
     def start(self) -> None:
         self.supervisor.start()
 
-    def close(self) -> None:
-        self.supervisor.close()
+    async def close(self) -> None:
+        self.followers.close()
+        await self.talks.close()
+        await asyncio.to_thread(self.supervisor.close)
         self.tables.close()
 
     async def chat_events(self, request: Mapping[str, Any], who: Who) -> AsyncIterator[Mapping[str, Any]]:
-        if request is not None:
-            raise ContractError("chat comes later")
-        yield {}
-
-    def chat_state(self) -> dict[str, Any]:
-        return {}
+        """A chat asked for over the WebSocket."""
+        try:
+            asked = ChatRequest.model_validate(request)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"]))
+            raise ContractError(f"{field}: {first['msg']}", field=field) from None
+        async for event in self.talks.chat(asked, who):
+            yield event
 
 
 def parts_of(request: Request) -> Parts:

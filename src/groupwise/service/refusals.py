@@ -22,7 +22,8 @@ STATUS = {
     "design_not_found": 404, "group_not_found": 404, "trajectory_not_found": 404, "not_found": 404,
     "job_state": 409, "run_exists": 409, "idempotency_conflict": 409, "conversation_busy": 409,
     "conversation_over": 409, "conversation_exists": 409, "run_locked": 409,
-    "unauthorised": 401, "forbidden": 403, "cross_site": 403, "too_large": 413, "too_slow": 408, "too_many": 429,
+    "invalid_request_error": 400, "unauthorised": 401,
+    "forbidden": 403, "cross_site": 403, "too_large": 413, "too_slow": 408, "too_many": 429,
     "queue_full": 503, "database": 503, "generation_lost": 503, "busy": 503, "took_too_long": 504, "storage": 507,
 }  # fmt: skip
 MEANING = {

@@ -18,6 +18,7 @@ class ServiceSettings:
     `database` is an SQLAlchemy URL; services that share one on PostgreSQL share its jobs, and must share `runs_dir`
     too. `workers` is how many jobs run at once here, `lease` after how many seconds of silence another service may take
     over a job. `origins` are web pages of elsewhere that may call this service (CORS), none by default.
+    `model` is the one to chat with where a request names none, `tools` a Python file of tools that models may call.
     """
 
     host: str = "127.0.0.1"
@@ -29,6 +30,7 @@ class ServiceSettings:
     poll: float = 0.25
     origins: tuple[str, ...] = ()
     model: str = "tiny"
+    tools: str | None = None
     models_loaded: int = 2
     largest_body: int = 4 << 20
     body_timeout: float = 30.0

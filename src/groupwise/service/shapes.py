@@ -189,3 +189,77 @@ class TrajectoryView(AttemptView):
     task_id: str
     prompt: str
     turns: list[TurnView] = Field(description="Empty where tokens were not recorded.")
+
+
+class ChatRequest(Shape):
+    """What is said to a model, and how it should answer."""
+
+    message: Annotated[str, Field(min_length=1, max_length=100_000)]
+    strategy: Annotated[str, Field(min_length=1, max_length=60)] | None = Field(
+        None, description="How the conversation is led: customer_service, technical_support, educational or sales."
+    )
+    conversation_id: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description="The conversation to go on with; a new one without it."
+    )
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description="The base model or a trained run; the service's own without it."
+    )
+    stream: StrictBool = False
+    system: Annotated[str, Field(max_length=20_000)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=10)] | None = None
+    max_new_tokens: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+
+
+class CallView(BaseModel):
+    """A tool that was called, and what came of it."""
+
+    name: str
+    arguments: dict[str, Any]
+    outcome: str
+    content: str
+    seconds: float
+    text: str = ""
+
+
+class ChatAnswer(BaseModel):
+    conversation_id: str
+    response: str
+    model: str
+    strategy: str | None
+    state: dict[str, Any]
+    turn: int
+    tokens: int
+    end: str
+    seconds: float
+    compressed: bool
+    calls: list[CallView]
+
+
+class ConversationSummary(BaseModel):
+    conversation_id: str
+    strategy: str | None
+    turns: int
+    created: float
+    updated: float
+    preview: str
+
+
+class ConversationList(BaseModel):
+    conversations: list[ConversationSummary]
+
+
+class ConversationView(ConversationSummary):
+    state: dict[str, Any]
+    messages: list[dict[str, Any]]
+
+
+class ModelView(BaseModel):
+    id: str
+    kind: Literal["base", "run"]
+    step: int | None
+
+
+class ModelList(BaseModel):
+    models: list[ModelView]
+    strategies: list[str]

@@ -57,7 +57,7 @@ def snapshot(parts: Parts) -> dict[str, Any]:
             "sent": counting.sent._value.get(),
             "dropped": counting.dropped._value.get(),
         },
-        "chat": parts.chat_state(),
+        "chat": parts.talks.state(),
         "machine": machine(),
         "runs": runs,
     }

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 router = APIRouter(include_in_schema=False)
 
 FOLDER = Path(__file__).parents[1] / "dashboard"
-OTHERS = ("api/", "v1/", "ws", "docs", "redoc", "openapi.json", "health", "ready", "metrics")
+OTHERS = ("api/", "v1/", "ws", "docs", "openapi.json", "health", "ready", "metrics")
 MISSING = "<!doctype html><title>Groupwise</title><p>The page was not built; <a href='/docs'>the API</a> is there."
 FOREVER = {"cache-control": "public, max-age=31536000, immutable"}
 ALWAYS_ASK = {"cache-control": "no-cache"}
