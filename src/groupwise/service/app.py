@@ -15,7 +15,7 @@ from groupwise.service.counting import Counting
 from groupwise.service.guard import Guard
 from groupwise.service.parts import Parts
 from groupwise.service.refusals import install
-from groupwise.service.routes import chat, completions, jobs, live, metrics, page, runs, system
+from groupwise.service.routes import chat, completions, jobs, live, metrics, page, runs, system, workflows
 from groupwise.service.settings import ServiceSettings
 
 
@@ -43,15 +43,6 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         app.add_middleware(
             CORSMiddleware, allow_origins=list(settings.origins), allow_methods=["*"], allow_headers=["*"]
         )
-    for routes in (
-        jobs,
-        runs,
-        chat,
-        completions,
-        live,
-        metrics,
-        system,
-        page,
-    ):  # the page last: it answers whatever is left
+    for routes in (jobs, runs, chat, completions, workflows, live, metrics, system, page):  # the page takes the rest
         app.include_router(routes.router)
     return app

@@ -22,6 +22,7 @@ from groupwise.service.stream import Followers
 from groupwise.service.supervisor import Supervisor
 from groupwise.service.tables import Tables
 from groupwise.service.talks import Talks
+from groupwise.service.workshop import Workshop
 
 
 class Parts:
@@ -39,6 +40,7 @@ class Parts:
         self.followers = Followers(self.runs.path)
         self.topics = Topics()
         self.talks = Talks(settings, counting)
+        self.workshop = Workshop(settings)
         self.supervisor = Supervisor(self.jobs, settings)
 
     def start(self) -> None:
@@ -47,6 +49,7 @@ class Parts:
     async def close(self) -> None:
         self.followers.close()
         await self.talks.close()
+        await self.workshop.close()
         await asyncio.to_thread(self.supervisor.close)
         self.tables.close()
 

@@ -263,3 +263,140 @@ class ModelView(BaseModel):
 class ModelList(BaseModel):
     models: list[ModelView]
     strategies: list[str]
+
+
+LongText = Annotated[str, Field(min_length=1, max_length=2_000_000)]
+FormatName = Annotated[str, Field(min_length=1, max_length=40)]
+
+
+class DesignRequest(Shape):
+    """Requirements to design for, and how long to search."""
+
+    requirements: LongText | dict[str, Any] = Field(description="YAML or JSON as a text, or the object itself.")
+    workflow: LongText | None = Field(None, description="A workflow to start from, in any format that is read.")
+    format: FormatName | None = Field(None, description="Its format; found out without it.")
+    evaluations: Annotated[int, Field(ge=1, le=4096)] = 32
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    check: StrictBool = Field(False, description="Simulate the best, and say how well it was predicted.")
+
+
+class CheckRequest(Shape):
+    """A workflow, and what is required of it, if anything."""
+
+    workflow: LongText = Field(description="The workflow's text, in any format that is read.")
+    format: FormatName | None = Field(None, description="Its format; found out without it.")
+    requirements: LongText | dict[str, Any] | None = None
+
+
+class SimulateRequest(CheckRequest):
+    cases: Annotated[int, Field(ge=20, le=1_000_000)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    tier: Literal["auto", "analytic", "simulation", "schedule"] = "simulation"
+
+
+class ConvertRequest(CheckRequest):
+    to: FormatName = Field(description="The format to write.")
+
+
+class DownloadView(BaseModel):
+    format: str
+    title: str
+    suffix: str
+    url: str
+    cannot: str = Field(description="Why this format cannot say it; empty where it can.")
+
+
+class DesignView(BaseModel):
+    """The best design that was found: its score as a tree of parts, a picture, and where to download it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    name: str
+    sound: bool
+    score: float
+    groups: dict[str, float | None]
+    explanation: dict[str, Any]
+    broken: list[dict[str, Any]]
+    design: str = Field(description="The design in a line.")
+    servers: dict[str, int]
+    evaluations: int
+    svg: str
+    performance: dict[str, Any] | None
+    notes: list[str]
+    downloads: list[DownloadView]
+
+
+class CheckView(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    ok: bool
+    name: str
+    graphs: dict[str, dict[str, Any]]
+    broken: list[dict[str, Any]]
+    contradictions: list[dict[str, Any]]
+    notes: list[str]
+    svg: str
+
+
+class SimulateView(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    ok: bool
+    tier: str
+    cycle_time: float | None
+    cost: float | None
+    throughput: float | None
+    utilisation: dict[str, float | None]
+    broken: list[dict[str, Any]]
+
+
+class ExampleView(BaseModel):
+    name: str
+    requirements: str
+    workflow: str | None
+
+
+class ExampleList(BaseModel):
+    examples: list[ExampleView]
+
+
+class FormatView(BaseModel):
+    name: str
+    title: str
+    suffix: str
+    reads: bool
+    writes: bool
+
+
+class FormatList(BaseModel):
+    formats: list[FormatView]
+
+
+class ScaleRequest(Shape):
+    """How many workers the jobs that run shall have: times a factor, a number, or between two."""
+
+    scale_factor: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = None
+    workers: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    least: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    most: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    job: Annotated[str, Field(min_length=1, max_length=32)] | None = Field(None, description="One job; all without it.")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> ScaleRequest:
+        limits = self.least is not None or self.most is not None
+        if sum((self.scale_factor is not None, self.workers is not None, limits)) != 1:
+            raise ValueError("give one of scale_factor, workers, or limits (least and most)")
+        if self.least is not None and self.most is not None and self.least > self.most:
+            raise ValueError("least is above most")
+        return self
+
+
+class Order(BaseModel):
+    job: str
+    run: str
+    order: str = Field(description="The id under which the run reports what it did with it: an event `control`.")
+
+
+class ScaleAnswer(BaseModel):
+    orders: list[Order]

@@ -12,7 +12,10 @@ from groupwise.service.counting import machine
 from groupwise.service.jobs import RUNNING
 from groupwise.service.parts import Parts, Shared
 from groupwise.service.refusals import refusals
+from groupwise.service.shapes import Order, ScaleAnswer, ScaleRequest
+from groupwise.training.control import send_command
 from groupwise.training.folder import inspect_run
+from groupwise.training.lock import is_locked
 
 router = APIRouter(tags=["system"])
 
@@ -39,6 +42,19 @@ def prometheus(parts: Shared) -> Response:
     for state, count in parts.jobs.counts().items():
         parts.counting.jobs.labels(state).set(count)
     return Response(parts.counting.exposition(), media_type="text/plain; version=0.0.4")
+
+
+@router.post("/api/scale", responses=refusals(404))
+def scale(request: ScaleRequest, parts: Shared) -> ScaleAnswer:
+    """Tell the jobs that run how many workers to have; each obeys between two steps, or says why it cannot."""
+    jobs = [parts.jobs.get(request.job)] if request.job else parts.jobs.newest(RUNNING, 1000)
+    args = request.model_dump(exclude_none=True, exclude={"job"})
+    orders = []
+    for job in jobs:
+        path = parts.settings.runs_dir / job.run
+        if job.state == RUNNING and is_locked(path / "lock"):
+            orders.append(Order(job=job.id, run=job.run, order=send_command(path, "scale", args).id))
+    return ScaleAnswer(orders=orders)
 
 
 def snapshot(parts: Parts) -> dict[str, Any]:
