@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import shutil
+import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -86,11 +91,63 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Service]]:
         running.__exit__(None, None, None)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One service for the tests of a file, in which one small run has ended."""
+    """One service for tests that only look, in which one small run of CartPole has ended: `cart`."""
     runs = tmp_path_factory.mktemp("service") / "runs"
-    with serving(ServiceSettings(port=0, runs_dir=runs, poll=0.05, lease=2.0)) as running:
+    with serving(ServiceSettings(port=0, runs_dir=runs, poll=0.05, lease=2.0, workflow_timeout=100.0)) as running:
         job = running.post("/api/train", {"name": "cart", "config": CART}).json()
-        running.wait_for(job["id"], "finished")
+        running.wait_for(job["id"], "finished", seconds=60)
         yield running
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a PostgreSQL server of our own; where there is none to start, tests that need it are skipped."""
+    programs = [shutil.which(name) for name in ("initdb", "postgres")]
+    if None in programs:
+        pytest.skip("no PostgreSQL (initdb, postgres) on this machine")
+    initdb, server = map(str, programs)
+    folder = tmp_path_factory.mktemp("postgres")
+    user: dict[str, Any] = {}
+    if os.geteuid() == 0:  # it refuses to run as root
+        try:
+            pwd.getpwnam("postgres")
+        except KeyError:
+            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
+        for parent in (folder, *folder.parents[:3]):
+            if parent.owner() == "root" and str(parent).startswith("/tmp/"):
+                parent.chmod(0o755)
+        shutil.chown(folder, "postgres")
+        user = {"user": "postgres", "group": "postgres", "extra_groups": []}
+    port = free_port()
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **user}
+    if subprocess.run([initdb, "-D", folder / "data", "-U", "postgres", "-A", "trust", "-N"], **quiet).returncode:
+        pytest.skip("initdb failed on this machine")
+    options = ["-D", folder / "data", "-p", str(port), "-c", "listen_addresses=127.0.0.1", "-F", "-k", folder]
+    process = subprocess.Popen([server, *map(str, options)], **quiet)
+    try:
+        wait_for_port(port, process)
+        yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as link:
+        link.bind(("127.0.0.1", 0))
+        return int(link.getsockname()[1])
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 0.5).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            time.sleep(0.3)
+            return
+    pytest.skip("PostgreSQL did not start on this machine")

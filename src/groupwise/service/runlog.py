@@ -174,6 +174,8 @@ def thinned(values: Floats, points: int) -> npt.NDArray[np.int64]:
     count = len(values)
     if count <= points:
         return np.arange(count)
+    if points < 4:
+        return np.linspace(0, count - 1, points).astype(np.int64)
     edges = np.linspace(0, count, max(1, (points - 2) // 2) + 1).astype(np.int64)
     chosen = {0, count - 1}
     for begin, end in itertools.pairwise(edges):

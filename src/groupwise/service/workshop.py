@@ -59,7 +59,8 @@ class Workshop:
         with disk(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         write_atomic(self.folder / f"{name}.json", found.pop("document").encode())
-        return {**found, "id": name, "downloads": await self._downloads(name, found.pop("cannot"))}
+        downloads = await self._downloads(name, found.pop("cannot"))
+        return {**found, "id": name, "downloads": downloads}
 
     async def _downloads(self, name: str, cannot: Mapping[str, str]) -> list[dict[str, str]]:
         return [
