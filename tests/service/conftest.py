@@ -23,7 +23,8 @@ from groupwise.service.settings import ServiceSettings
 
 CART = {
     "hidden_sizes": [8], "num_generations": 4, "tasks_per_step": 2, "num_episodes": 6, "eval_steps": 3,
-    "eval_episodes": 2, "save_steps": 2, "threads": 1, "estimator": "group_rtg", "advantage_scale": "batch_std",
+    "eval_episodes": 2, "save_steps": 2, "threads": 1, "max_episode_steps": 20, "estimator": "group_rtg",
+    "advantage_scale": "batch_std", "per_device_train_batch_size": 64, "gradient_accumulation_steps": 1,
 }  # fmt: skip
 
 

@@ -176,7 +176,9 @@ def test_rates_fill_up_again() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"prompts": ', b"[" * 100_000, b'"x"'])
-@pytest.mark.parametrize("path", ["/api/train", "/api/chat", "/api/scale", "/api/workflows/check", "/v1/chat/completions"])
+@pytest.mark.parametrize(
+    "path", ["/api/train", "/api/chat", "/api/scale", "/api/workflows/check", "/v1/chat/completions"]
+)
 def test_bodies_that_are_no_request_are_refused_in_one_shape(service: Any, path: str, content: bytes) -> None:
     answer = service.http.post(path, content=content, headers={"content-type": "application/json"})
     assert answer.status_code in (400, 422)

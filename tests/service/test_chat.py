@@ -93,7 +93,9 @@ def test_the_openai_client_talks_to_it_unchanged(service: Any) -> None:
     )  # fmt: skip
     chunks = list(stream)
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    assert text == re.sub(r"<\|\w+\|>", "", again.choices[0].message.content or "")  # an untrained model says such tokens
+    assert text == re.sub(
+        r"<\|\w+\|>", "", again.choices[0].message.content or ""
+    )  # an untrained model says such tokens
     assert chunks[-1].usage is not None
     with pytest.raises(openai.NotFoundError, match="no model 'nobody'"):
         client.chat.completions.create(model="nobody", messages=messages)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from groupwise.training.folder import create_run
 from groupwise.training.session import execute
 from tests.service.conftest import CART, free_port
 
-LONGER = {**CART, "num_episodes": 40, "save_steps": 4, "eval_steps": 10}
+LONGER = {**CART, "num_episodes": 120, "save_steps": 10, "eval_steps": 60}
 
 
 class Apart:
@@ -81,13 +82,15 @@ def wait_for_step(path: Path, step: int, seconds: float = 60.0) -> None:
 
 
 def pid_of(run: Path) -> int:
-    import json
-
     return int(json.loads((run / "lock").read_text())["pid"])
 
 
 def test_a_job_outlives_its_service_and_its_process(
-    apart: Callable[..., Apart], serve: Callable[..., Any], tmp_path: Path, undisturbed: Any, numbers: Callable[[Path], Any]
+    apart: Callable[..., Apart],
+    serve: Callable[..., Any],
+    tmp_path: Path,
+    undisturbed: Any,
+    numbers: Callable[[Path], Any],
 ) -> None:
     first = apart()
     asked = {"name": "storm", "config": LONGER}
@@ -108,7 +111,9 @@ def test_a_job_outlives_its_service_and_its_process(
         log.truncate(max(0, log.seek(0, os.SEEK_END) - 11))
     found = service.wait_for(job, "finished", "failed", seconds=60)
     assert (found["state"], found["attempt"], found["error"]) == ("finished", 2, None)
-    assert [event.seq for event in read_events(run / "events.jsonl")] == list(range(len(read_events(run / "events.jsonl"))))
+    assert [event.seq for event in read_events(run / "events.jsonl")] == list(
+        range(len(read_events(run / "events.jsonl")))
+    )
     assert numbers(run) == undisturbed
 
 
@@ -117,7 +122,7 @@ def test_a_job_that_always_dies_fails_with_its_last_words(serve: Callable[..., A
     monkeypatch.setattr(Supervisor, "_words", lambda *_: ["groupwise-has-no-such-command"])
     monkeypatch.setattr("groupwise.service.supervisor.MOST_STARTS", 2)
     job = service.post("/api/train", {"config": CART}).json()["id"]
-    found = service.wait_for(job, "failed")
+    found = service.wait_for(job, "failed", seconds=60)
     assert "has-no-such-command" in found["error"]["message"]
 
 

@@ -129,8 +129,8 @@ class Supervisor:
         if error is not None and (error["code"] not in ("storage", "run") or job.starts >= MOST_STARTS):
             return self._settle(job, FAILED, error)
         if job.starts >= MOST_STARTS:
-            last = self.places.last_words(job.id).strip().splitlines()[-1:] or ["it said nothing"]
-            message = f"its process ended {job.starts} times without any progress; its last words: {last[0]:.500}"
+            last = " ".join(self.places.last_words(job.id).split()[-80:]) or "it said nothing"
+            message = f"its process ended {job.starts} times without any progress; its last words: {last[-500:]}"
             return self._settle(job, FAILED, _error("job_dies", message, "Look at the run, then resume the job."))
         return False
 
