@@ -114,8 +114,8 @@ def test_keys_are_in_no_log_and_no_answer(serve: Callable[..., Any], caplog: pyt
 
 
 @pytest.mark.parametrize("headers", [
-    {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}, {"Host": "127.0.0.1.evil.example"},
-    {"Host": "[::1"},
+    {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"},
+    {"Host": "127.0.0.1.evil.example"}, {"Host": "[::1"},
 ])  # fmt: skip
 def test_pages_of_other_sites_can_do_nothing_here(service: Any, headers: dict[str, str]) -> None:
     answer = service.post("/api/train", {"prompts": ["Hello"]}, headers=headers)
@@ -147,8 +147,8 @@ def test_bodies_are_bounded_in_size_and_time(serve: Callable[..., Any]) -> None:
     )
     assert unannounced.status_code == 413
     with socket.create_connection(("127.0.0.1", service.port)) as link:
-        head = "POST /api/train HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
-        link.sendall(head.encode())
+        head = ("POST /api/train HTTP/1.1", "Host: localhost", "Content-Type: application/json", "Content-Length: 9")
+        link.sendall("\r\n".join((*head, "", "{")).encode())
         link.settimeout(5)
         assert b"408" in link.recv(4096).split(b"\r\n")[0]
 
