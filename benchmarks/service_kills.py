@@ -9,7 +9,8 @@
     cut        both, and then the tail of every file of the run is cut off
     postgres   two services on one PostgreSQL; one is killed with its jobs, and the other takes them over
 
-A job has survived if it ends with the weights, steps and evaluations of a run that was never disturbed, each event once.
+A job has survived if it ends with the weights, steps and evaluations of a run that was never disturbed, every event
+once.
 The short form, `--repeats 1`, takes about two minutes on two cores; the long one three quarters of an hour.
 """
 
@@ -58,7 +59,9 @@ class Service:
             link.bind(("127.0.0.1", 0))
             self.port = link.getsockname()[1]
         command = [sys.executable, "-m", "groupwise.cli", "serve", "--port", str(self.port), "--runs-dir", str(runs)]
-        self.process = subprocess.Popen([*command, "--lease", "1", *words], stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            [*command, "--lease", "1", "--niceness", "0", *words], stderr=subprocess.DEVNULL
+        )
         until(lambda: self.ask("/health") is not None)
 
     def ask(self, path: str, body: Any = None) -> Any:

@@ -21,7 +21,8 @@ from groupwise.service.settings import ServiceSettings
 
 OPEN = ("/health", "/ready")
 EXAMPLES = {
-    "job_id": "abc", "run": "cart", "step": "1", "trajectory": "g/m0", "name": "nobody", "design_id": "0" * 16, "to": "bpmn",
+    "job_id": "abc", "run": "cart", "step": "1", "trajectory": "g/m0", "name": "nobody", "design_id": "0" * 16,
+    "to": "bpmn",
 }  # fmt: skip
 
 

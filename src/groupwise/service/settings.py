@@ -17,7 +17,8 @@ class ServiceSettings:
 
     `database` is an SQLAlchemy URL; services that share one on PostgreSQL share its jobs, and must share `runs_dir`
     too. `workers` is how many jobs run at once here, `lease` after how many seconds of silence another service may take
-    over a job. `origins` are web pages of elsewhere that may call this service (CORS), none by default.
+    over a job, `niceness` by how much jobs give way to the service. `origins` are web pages of elsewhere that may call
+    this service (CORS), none by default.
     `model` is the one to chat with where a request names none, `tools` a Python file of tools that models may call.
     """
 
@@ -28,6 +29,7 @@ class ServiceSettings:
     workers: int = 1
     lease: float = 10.0
     poll: float = 0.25
+    niceness: int = 5
     origins: tuple[str, ...] = ()
     model: str = "tiny"
     tools: str | None = None

@@ -38,7 +38,7 @@ class Supervisor:
     def __init__(self, jobs: Jobs, settings: ServiceSettings) -> None:
         self.jobs, self.settings = jobs, settings
         self.id = uuid.uuid4().hex
-        self.places = Places(settings.folder / "jobs")
+        self.places = Places(settings.folder / "jobs", settings.niceness)
         self.failing: str | None = None
         self._children: dict[str, Child] = {}
         self._not_before: dict[str, float] = {}
