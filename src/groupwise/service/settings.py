@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from groupwise.errors import ConfigError
 
 OWN_FOLDER = ".service"
+DATABASE_VARIABLE = "GROUPWISE_DATABASE"  # where a password should not be seen in the list of processes
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class ServiceSettings:
 
     @property
     def url(self) -> str:
-        return self.database or f"sqlite:///{(self.folder / 'service.sqlite').resolve()}"
+        given = self.database or os.environ.get(DATABASE_VARIABLE)
+        return given or f"sqlite:///{(self.folder / 'service.sqlite').resolve()}"
 
     @property
     def is_local(self) -> bool:
