@@ -196,9 +196,7 @@ class OneThread:
     ) -> Floats:
         """One query per row and head; heads that share keys are multiplied together."""
         grouped = q.reshape(len(q), self.kv_heads, -1, self.head_dim)
-        scores = torch.from_numpy(
-            scores_of(grouped, keys) if shared is None else shared.scores(layer, grouped, keys)
-        )
+        scores = torch.from_numpy(scores_of(grouped, keys) if shared is None else shared.scores(layer, grouped, keys))
         if bias is not None:
             scores += bias.unsqueeze(1)
         weights = scores.softmax(-1).numpy()
