@@ -56,6 +56,7 @@ COMMANDS = {
     ),
     "solve": ("groupwise.commands.code_solve:solve", "Search a program that solves a problem, and show the tree."),
     "search": ("groupwise.commands.code_search:search", "Search programs for many problems, resumably."),
+    "serve": ("groupwise.commands.serve:serve", "Serve everything over HTTP, with a live page."),
     "doctor": (
         "groupwise.commands.doctor:doctor",
         "Check this machine, and a settings file before a run.",
@@ -65,6 +66,11 @@ CONFIG_COMMANDS = {
     "show": ("groupwise.commands.settings:show", "Show settings with every default filled in."),
     "schema": ("groupwise.commands.settings:schema", "Print the JSON Schema of settings files."),
     "check": ("groupwise.commands.settings:check", "Check a settings file and name every mistake."),
+}
+KEYS_COMMANDS = {
+    "add": ("groupwise.commands.keys:add", "Make a key and show it, once."),
+    "list": ("groupwise.commands.keys:listed", "List the keys."),
+    "revoke": ("groupwise.commands.keys:revoke", "Make a key worthless."),
 }
 
 
@@ -76,10 +82,14 @@ def build_app() -> App:
     app = App(name="groupwise", help=HELP, version=__version__)
     for name, (function, summary) in COMMANDS.items():
         app.command(function, name=name, help=summary)
-    config = App(name="config", help="Show and check settings.")
-    for name, (function, summary) in CONFIG_COMMANDS.items():
-        config.command(function, name=name, help=summary)
-    app.command(config)
+    for name, summary, commands in (
+        ("config", "Show and check settings.", CONFIG_COMMANDS),
+        ("keys", "Say who may use a service.", KEYS_COMMANDS),
+    ):
+        group = App(name=name, help=summary)
+        for inner, (function, about) in commands.items():
+            group.command(function, name=inner, help=about)
+        app.command(group)
     return app
 
 

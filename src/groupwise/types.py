@@ -72,8 +72,8 @@ class Trajectory:
     `behavior_logp` and `versions` are recorded when an action is sampled and never recomputed.
     `terminated` is the environment's own end; an attempt cut by a limit is not terminated, and
     `last_obs` is then what the policy would have seen next. `action_mask` [T, K] tells which actions were
-    allowed, where the environment forbids some. Of an attempt in words, `meta` holds `prompt` and `text`, and of a
-    conversation also `messages`, the whole of it.
+    allowed, where the environment forbids some. Of an attempt in words, `meta` holds `prompt`, `text` and
+    `tokens` (each as a reader sees it), and of a conversation also `messages`, the whole of it.
     """
 
     id: str
@@ -147,7 +147,8 @@ class GroupRecord:
     """One attempt as it is kept in `groups/<step>.parquet`: one row.
 
     `text` is what the attempt said and `prompt` what it answered, where there are words: `meta["text"]` and
-    `meta["prompt"]` of its trajectory.
+    `meta["prompt"]` of its trajectory. `tokens` are its single tokens in words (`meta["tokens"]`), `acted` says which
+    of them are the policy's own, and `token_advantages` and `token_logps` what each was worth and how likely it was.
     """
 
     group_id: str
@@ -163,6 +164,10 @@ class GroupRecord:
     version: int
     text: str = ""
     prompt: str = ""
+    tokens: tuple[str, ...] = ()
+    acted: tuple[bool, ...] = ()
+    token_advantages: tuple[float, ...] = ()
+    token_logps: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -347,7 +347,7 @@ change oneself:
     return ctypes.CDLL(None).prctl(15, b"other", 0, 0, 0) == 0
 """)
 
-LIMITS = bodies("""
+SIZE = bodies("""
 much memory:
     return len(bytearray(120_000_000)) > 0
 
@@ -380,6 +380,25 @@ recursion:
         return depth and down(depth - 1)
     return down(1_500_000) == 0
 
+print much:
+    for _ in range(2000):
+        print("x" * 100)
+    return True
+
+write much to the descriptor:
+    import os
+    for _ in range(2000):
+        os.write(1, b"x" * 100)
+    return True
+
+complain much:
+    import sys
+    for _ in range(2000):
+        sys.stderr.write("x" * 100)
+    return True
+""")
+
+TIME = bodies("""
 loop:
     import time
     end = time.monotonic() + 0.5
@@ -418,25 +437,10 @@ ignore signals:
 a slow pattern:
     import re, time
     start = time.monotonic()
-    re.match("(a|a)*b", "a" * 23)
-    return time.monotonic() - start > 0.3
-
-print much:
-    for _ in range(2000):
-        print("x" * 100)
-    return True
-
-write much to the descriptor:
-    import os
-    for _ in range(2000):
-        os.write(1, b"x" * 100)
-    return True
-
-complain much:
-    import sys
-    for _ in range(2000):
-        sys.stderr.write("x" * 100)
-    return True
+    for length in range(10, 40):
+        re.match("(a|a)*b", "a" * length)
+        if time.monotonic() - start > 0.5:
+            return True
 """)
 
 DANGEROUS = bodies(
@@ -534,4 +538,4 @@ break the process:
     free=False,
 )
 
-ATTEMPTS = [*FILES, *MACHINE, *NETWORK, *PROCESSES, *LIMITS, *DANGEROUS]
+ATTEMPTS = [*FILES, *MACHINE, *NETWORK, *PROCESSES, *SIZE, *TIME, *DANGEROUS]

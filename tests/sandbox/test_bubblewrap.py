@@ -98,6 +98,10 @@ def count(text): return Counter(text)
 def walk(n):
     for i in range(n): yield i * LIMIT
 def queue(): return deque([1, 2])
+def odd():
+    import datetime, decimal, fractions
+    whole = [fractions.Fraction(1, 3), decimal.Decimal("1.50"), deque([1], 3)]
+    return whole + [range(3), bytearray(b"x"), datetime.date(2020, 2, 29)]
 def second(node): return node.next.value
 def spoil(values): values.sort()
 def apply(kind, value): return kind(value)
@@ -118,6 +122,11 @@ assert list(queue()) == [1, 2] and len(queue()) == 2 and queue()[1] == 2
 values = [3, 1, 2]
 assert spoil(values) is None and values == [1, 2, 3]
 assert apply(str, 5) == "5" and apply(int, "7") == 7
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+assert odd() == [Fraction(1, 3), Decimal("1.50"), deque([1], 3), range(3), bytearray(b"x"), date(2020, 2, 29)]
+assert odd()[0] + 1 == Fraction(4, 3)
 assert LIMIT == 3 and math.isclose(1, 1) and Counter("a")["a"] == 1
 assert sum(12, 18) == 6
 assert max([1, 2]) == 2
@@ -206,7 +215,7 @@ def test_a_group_is_judged_one_by_one(sandbox: Bubblewrap) -> None:
         "import sys\nsys.modules['left'] = 1\nimport builtins\nbuiltins.sorted = None\ndef f(x):\n    return x + 1",
         "import sys\ndef f(x):\n    assert 'left' not in sys.modules\n    return x + sorted([1])[0]",
     ] * 2
-    ran = sandbox.run_group(codes, limits=Limits(seconds=1), tests="assert f(1) == 2")
+    ran = sandbox.run_group(codes, limits=Limits(seconds=0.7), tests="assert f(1) == 2")
     expected = [Outcome.PASSED, Outcome.WRONG, Outcome.RAISED, Outcome.TIMED_OUT, Outcome.PASSED, Outcome.PASSED] * 2
     assert [one.outcome for one in ran] == expected
     assert sandbox.run_group([], tests="assert True") == []
@@ -217,6 +226,35 @@ def test_attempts_do_not_suffer_from_one_that_stalls_the_tests(sandbox: Bubblewr
     stalls, passes = "def f():\n    return 0", "def f():\n    return 1"
     ran = sandbox.run_group([stalls, passes, passes, passes], limits=Limits(seconds=0.3), tests=tests)
     assert [one.outcome for one in ran] == [Outcome.TIMED_OUT, *[Outcome.PASSED] * 3]
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ("os.close(4)\n    time.sleep(60)", Outcome.RAISED),
+        ("os.write(4, b'\\0\\0\\0\\x05nonsense' * 99)", Outcome.WRONG),
+        ("os.write(4, b'\\xff' * 9999)", Outcome.MEMORY),
+        ("os.write(4, b'\\0\\0\\0\\xff')\n    time.sleep(60)", Outcome.TIMED_OUT),
+        ("os.closerange(0, 99)", Outcome.RAISED),
+        ("sys.setrecursionlimit(5)\n    return [[[1]]]", Outcome.RAISED),
+        ("signal.signal(14, lambda *_: 1 / 0)\n    signal.setitimer(0, 0.01, 0.01)\n    time.sleep(1)", Outcome.RAISED),
+        ("sys.stdout.close()\n    return 7", Outcome.WRONG),
+        ("sys.stdin.read()\n    return type('N' * 10**7, (Exception,), {})", Outcome.WRONG),
+        ("return '\\ud800' * 10", Outcome.WRONG),
+        ("return float('nan')", Outcome.WRONG),
+        ("return range(10**12)", Outcome.WRONG),
+    ],
+)
+def test_the_judge_survives(sandbox: Bubblewrap, body: str, outcome: Outcome) -> None:
+    code = f"import os, signal, sys, time\ndef f():\n    {body}"
+    ran = sandbox.run(code, limits=Limits(seconds=0.5), tests="assert f() == 1\n")
+    assert ran.outcome is outcome, ran
+
+
+@pytest.mark.parametrize(("returned", "test"), [("10**9", "[0] * f()"), ("range(10**12)", "list(f())")])
+def test_a_result_cannot_make_the_tests_a_bomb(sandbox: Bubblewrap, returned: str, test: str) -> None:
+    ran = sandbox.run(f"def f():\n    return {returned}", limits=Limits(seconds=2), tests=f"assert {test} == 1")
+    assert ran.outcome in (Outcome.WRONG, Outcome.TIMED_OUT), ran
 
 
 def test_many_odd_keys_stay_inside(sandbox: Bubblewrap) -> None:
@@ -245,6 +283,11 @@ def started():
 """
     ran = sandbox.run(code, {}, Limits(seconds=5, processes=4), call="started")
     assert 1 <= ran.value <= 4, ran
+    code = (
+        "import threading\ndef f():\n    t = threading.Thread(target=print, args=('é',))\n    t.start()\n    t.join()"
+    )
+    ran = sandbox.run(code, {}, Limits(seconds=5, processes=2), call="f")
+    assert (ran.outcome, ran.stdout) == (Outcome.PASSED, "é\n")
 
 
 def test_tests_that_cannot_run_are_an_error_of_the_caller(sandbox: Bubblewrap) -> None:

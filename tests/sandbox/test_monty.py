@@ -53,6 +53,7 @@ def test_the_value_is_what_the_named_function_returns(sandbox: Monty) -> None:
         ("x = [0] * 10**9", Outcome.MEMORY, "limit exceeded"),
         ("'a' * 10**9", Outcome.MEMORY, "limit exceeded"),
         ("while True:\n    print('a' * 1000)", Outcome.MEMORY, "limit exceeded"),
+        ("print('a' * 5000)", Outcome.MEMORY, "limit exceeded"),
         ("open('/etc/passwd').read()", Outcome.FORBIDDEN, "PermissionError"),
         ("import socket", Outcome.FORBIDDEN, "No module named 'socket'"),
         ("import os\nos.system('true')", Outcome.FORBIDDEN, "no attribute 'system'"),
@@ -107,8 +108,13 @@ def test_a_wish_to_stop_the_program_goes_through(sandbox: Monty) -> None:
     def stop() -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        sandbox.run("try:\n    stop()\nexcept BaseException:\n    pass", functions={"stop": stop})
+    async def halt() -> None:
+        raise KeyboardInterrupt
+
+    for call, function in (("stop()", stop), ("await halt()", halt)):
+        with pytest.raises(KeyboardInterrupt):
+            sandbox.run(f"try:\n    {call}\nexcept BaseException:\n    pass", functions={function.__name__: function})
+    assert sandbox.run("1 + 1").value == 2
 
 
 def test_calls_of_host_functions_are_limited(sandbox: Monty) -> None:

@@ -36,6 +36,19 @@ def test_a_language_run_keeps_what_was_asked_and_what_was_said(small_config: Cal
     assert any(row["text"] for row in rows)
 
 
+def test_a_language_run_keeps_every_token_with_what_it_was_worth(small_config: Callable[..., TrainingConfig]) -> None:
+    path = create_run(small_config(**ANSWERS))
+    list(execute(path, product.build))
+    for row in read_groups(path / "groups" / "000001.parquet"):
+        own = [place for place, acted in enumerate(row["acted"]) if acted]
+        assert len(own) == row["length"]
+        assert "".join(row["tokens"][place] for place in own).removesuffix("<|end|>") == row["text"]
+        assert row["prompt"] in "".join(row["tokens"][: own[0]])
+        assert all(abs(row["token_advantages"][place] - row["advantage"]) < 1e-5 for place in own)
+        assert {row["token_advantages"][place] for place in range(own[0])} == {0.0}
+        assert all(row["token_logps"][place] < 0 for place in own)
+
+
 def test_a_control_run_has_no_words(small_config: Callable[..., TrainingConfig]) -> None:
     path = create_run(small_config(num_episodes=1))
     list(execute(path, build))
@@ -47,9 +60,9 @@ def test_files_from_before_there_were_words_are_read(tmp_path: Path) -> None:
     write_groups(path, 1, [replace(RECORD, text="7", prompt="3 + 4 = ?")])
     table = pq.read_table(path)
     assert (read_groups(path)[0]["text"], read_groups(path)[0]["prompt"]) == ("7", "3 + 4 = ?")
-    pq.write_table(table.drop_columns(["text", "prompt"]), path)
+    pq.write_table(table.drop_columns(["text", "prompt", "tokens", "acted"]), path)
     (row,) = read_groups(path)
-    assert (row["text"], row["prompt"], row["total"]) == ("", "", 1.0)
+    assert (row["text"], row["prompt"], row["tokens"], row["acted"], row["total"]) == ("", "", [], [], 1.0)
 
 
 @pytest.mark.parametrize(("value", "expected"), [

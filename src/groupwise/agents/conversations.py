@@ -19,6 +19,7 @@ from groupwise.agents.transcript import Transcript
 from groupwise.errors import ContractError, GroupwiseError
 from groupwise.event_loop import EventLoop, contained
 from groupwise.language.engine import Engine, Sampled, SamplingParams
+from groupwise.language.pieces import pieces
 from groupwise.types import End, Failure, Group, Message, Task, Trajectory
 
 T = TypeVar("T")
@@ -114,6 +115,7 @@ class Conversation:
             "prompt": as_text(self.messages[: self.opening]),
             "text": as_text(self.messages[self.opening :]),
             "parts": self.parts,
+            "tokens": pieces(self.setting.frame.tokenizer, self.transcript.ids),
             "turns": sum(message["role"] == "assistant" for message in self.messages[self.opening :]),
         }
         return self.transcript.attempt(self.task, self.number, end, error, meta)

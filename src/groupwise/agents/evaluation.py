@@ -61,31 +61,31 @@ class Examination:
         graded = self._grade(sampled)
         self.shown = [shown for group in graded[:SHOWN] for shown in _samples(group)]
         metrics = summary(graded, [len(answer.ids) for answer in sampled])
-        return {**metrics, **(self._pass_rates() if self.samples > 1 else {})}
+        return {**metrics, **(self._drawn() if self.samples > 1 else {})}
 
-    def _pass_rates(self) -> dict[str, float]:
-        """pass@k for k = 1, 2, 4, … samples, averaged over the problems of which all samples could be graded.
+    def _drawn(self) -> dict[str, float]:
+        """What the drawn answers earn on average, and pass@k for k = 1, 2, 4, … of them.
 
-        None where a score does not tell right from wrong.
+        pass@k is averaged over the problems of which all samples could be graded; there is none where a score does not
+        tell right from wrong.
         """
         requests = [
             (ids, sampling_seed(self.seed, number, sample))
             for number, ids in enumerate(self.prompts)
             for sample in range(self.samples)
         ]
-        counts = []
-        for group in self._grade(self.engine.generate(requests, self.drawn)):
-            scores = [score for score in group.scores if isinstance(score, Score)]
-            right = [is_correct(score) for score in scores]
-            if None in right:
-                return {}
-            if len(scores) == self.samples:
-                counts.append(sum(map(bool, right)))
-        return {
-            f"eval/pass@{k}": float(np.mean([pass_at_k(self.samples, correct, k) for correct in counts]))
+        graded = self._grade(self.engine.generate(requests, self.drawn))
+        scores = [[score for score in group.scores if isinstance(score, Score)] for group in graded]
+        totals = [score.total for group in scores for score in group]
+        earned = {"eval/drawn_reward_mean": float(np.mean(totals))} if totals else {}
+        right = [[is_correct(score) for score in group] for group in scores if len(group) == self.samples]
+        if not right or any(None in group for group in right):
+            return earned
+        rates = {
+            f"eval/pass@{k}": float(np.mean([pass_at_k(self.samples, sum(map(bool, group)), k) for group in right]))
             for k in powers_of_two(self.samples)
-            if counts
         }
+        return {**earned, **rates}
 
     def _grade(self, answers: Sequence[Sampled]) -> list[ScoredGroup]:
         return self.scorer.score(self.reward, as_groups(self.tokenizer, self.tasks, self.prompts, answers))

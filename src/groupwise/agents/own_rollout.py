@@ -31,6 +31,7 @@ from groupwise.agents.environments.listed import Listed
 from groupwise.agents.transcript import Transcript
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine import Sampled
+from groupwise.language.pieces import pieces
 from groupwise.training.estimate import Attempts, padded
 from groupwise.training.source import Collate, Rows
 from groupwise.training.tokens import rows_of_tokens
@@ -212,6 +213,7 @@ class OwnAttempt:
         meta = {
             "messages": tuple(said), "prompt": as_text(said[:first]), "text": as_text(said[first:]),
             "parts": dict(score.parts), "turns": self.turns, "segments": len(spoken),
+            "tokens": pieces(self.setting.frame.tokenizer, whole.ids),
         }  # fmt: skip
         attempt = whole.attempt(self.task, self.number, end, error, meta)
         numbers = [np.full(len(segment.transcript), segment.number, np.int64) for segment in spoken]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import io
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
@@ -18,17 +16,15 @@ from rich.text import Text
 from groupwise.agents.chat import Conversation
 from groupwise.agents.environment import BrokenCall, Reply, ToolCall
 from groupwise.agents.frame import NotPlainText
-from groupwise.agents.settings import SAMPLING, AgentConfig
-from groupwise.agents.starting import find_start, language_config, load_run
+from groupwise.agents.partner import find_partner
+from groupwise.agents.settings import AgentConfig
 from groupwise.agents.strategies import find_strategy
 from groupwise.agents.tool_files import find_tools
 from groupwise.agents.toolbox import Toolbox, ToolResult
 from groupwise.agents.turn import Response
 from groupwise.commands.options import RUNS, Common, RunsDir, answer
-from groupwise.errors import ConfigError, ContractError, RunNotFound
-from groupwise.language.loading import LanguageModel, load_model, prepare
+from groupwise.errors import ConfigError, ContractError
 from groupwise.reporting.text import printable
-from groupwise.training.folder import find_run, run_folders
 
 HELP = """/reset  start over
 /exit   leave (Ctrl-D too)
@@ -93,25 +89,6 @@ def chat(
             talk(held, run)
         if store is not None and not common.json:
             print(f"conversation {held.context.conversation_id} is kept in {store}", file=sys.stderr)
-
-
-def find_partner(name: str, runs_dir: str) -> tuple[LanguageModel, dict[str, Any]]:
-    """The model to talk to, and how the run it comes from samples."""
-    start = find_start(str(find_run(name, runs_dir)) if name == "latest" else name, runs_dir)
-    if start is None:
-        refuse_misspelt(name, runs_dir)
-        return load_model(name, device="cuda" if torch.cuda.is_available() else "cpu"), {"model_name": name}
-    cfg = language_config(start.run)
-    own = {"model_name": str(start.run), **{name: getattr(cfg.sampling, name) for name in SAMPLING}}
-    device = cfg.policy.device if torch.cuda.is_available() else "cpu"
-    return prepare(load_run(start.run, start.step), device=device), own
-
-
-def refuse_misspelt(name: str, runs_dir: str) -> None:
-    """A name that is nearly a run's is not looked for on the hub."""
-    near = difflib.get_close_matches(name, [path.name for path in run_folders(Path(runs_dir))], n=1, cutoff=0.8)
-    if near and not Path(name).exists():
-        raise RunNotFound(f"no run {name!r} in {runs_dir}", hint=f"Did you mean {near[0]!r}?")
 
 
 def answer_lines(conversation: Conversation, *, json: bool) -> None:

@@ -21,6 +21,8 @@ Overrides = Annotated[
     Parameter(name="--set", negative=(), help="Change a setting: --set optim.learning_rate=1e-4."),
 ]
 
+Quiet = Annotated[bool, Parameter(negative=(), help="Say nothing of the run, only what goes wrong.")]
+
 
 @Parameter(name="*")
 @dataclass(frozen=True)

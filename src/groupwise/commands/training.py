@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from groupwise.agents.starting import LANGUAGE_PRODUCTS, keeping_start, pinned
-from groupwise.commands.options import RUNS, Common, Overrides, RunName, RunsDir, answer
+from groupwise.commands.options import RUNS, Common, Overrides, Quiet, RunName, RunsDir, answer
 from groupwise.commands.products import added_to_report, builder, check_product
 from groupwise.config import TrainingConfig, apply_overrides, load_config
 from groupwise.config.sections import AdvantageSettings, LossSettings
@@ -25,7 +25,7 @@ from groupwise.training.stopping import graceful_stop
 from groupwise.types import Event
 
 
-def train(config: Path, *, set_: Overrides = (), common: Common = Common()) -> int:
+def train(config: Path, *, set_: Overrides = (), quiet: Quiet = False, common: Common = Common()) -> int:
     """Train from a settings file (TOML, YAML, JSON or XML).
 
     Parameters
@@ -33,7 +33,7 @@ def train(config: Path, *, set_: Overrides = (), common: Common = Common()) -> i
     config
         The settings file, for example examples/cartpole.toml.
     """
-    return begin(load_config(config, set_), json=common.json)[1]
+    return begin(load_config(config, set_), json=common.json, quiet=quiet)[1]
 
 
 def sft(config: Path, *, set_: Overrides = (), common: Common = Common()) -> int:
@@ -63,18 +63,19 @@ def supervised(cfg: TrainingConfig) -> TrainingConfig:
     )  # fmt: skip
 
 
-def begin(cfg: TrainingConfig, *, json: bool) -> tuple[Path, int]:
+def begin(cfg: TrainingConfig, *, json: bool, quiet: bool = False) -> tuple[Path, int]:
     """Make a run of these settings and follow it to its end: its folder, and the exit status."""
     check_product(cfg)
     if cfg.task.product in LANGUAGE_PRODUCTS:
         cfg = pinned(cfg)
     path = create_run(cfg)
-    return path, follow(path, cfg, json=json)
+    return path, follow(path, cfg, json=json, quiet=quiet)
 
 
 def resume(
-    run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), set_: Overrides = (), common: Common = Common()
-) -> int:
+    run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), set_: Overrides = (), quiet: Quiet = False,
+    common: Common = Common(),
+) -> int:  # fmt: skip
     """Go on with a run from its last checkpoint, exactly as if it had never stopped."""
     path = find_run(run, str(runs_dir))
     cfg = read_config(path)
@@ -87,7 +88,7 @@ def resume(
             f"run {path.name} is finished: {cfg.training.num_episodes} steps were asked for",
             hint=f"Train it longer: groupwise resume {path} --set training.num_episodes=…",
         )
-    return follow(path, cfg, json=common.json, by_hand=True)
+    return follow(path, cfg, json=common.json, quiet=quiet, by_hand=True)
 
 
 def stop(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:
@@ -103,12 +104,12 @@ def stop(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Com
         print(f"{path.name} stops after its current step; `groupwise resume {path}` goes on with it.")
 
 
-def follow(path: Path, cfg: TrainingConfig, *, json: bool, by_hand: bool = False) -> int:
+def follow(path: Path, cfg: TrainingConfig, *, json: bool, quiet: bool = False, by_hand: bool = False) -> int:
     """Run to the end while showing it, then write the report; 130 when it was interrupted."""
-    last = deque(follow_events(path, cfg, json=json, by_hand=by_hand), maxlen=1).pop()
+    last = deque(follow_events(path, cfg, json=json, quiet=quiet, by_hand=by_hand), maxlen=1).pop()
     report = write_report(path, added_to_report(path))
     stopped = last.data["reason"] == "stopped"
-    if not json:
+    if not json and not quiet:
         console = Console(stderr=True, soft_wrap=True)
         console.print(f"report: {report}", highlight=False, markup=False)
         if stopped:

@@ -31,7 +31,7 @@ for name, attempt in (
     ("processes", lambda: os.fork() or os._exit(0)),
     ("files", lambda: open("/etc/passwd")),
     ("writing", lambda: open("/written", "w")),
-    ("namespaces", lambda: os.listdir("/proc/self")),
+    ("proc", lambda: os.listdir("/proc/self")),
     ("signals", lambda: os.kill(1, 0)),
 ):
     try:
@@ -41,7 +41,8 @@ for name, attempt in (
 def tried():
     return refused
 """
-REFUSED = ["network", "processes", "files", "writing", "namespaces", "signals"]
+UNHURRIED = Limits(seconds=30)
+REFUSED = ["network", "processes", "files", "writing", "proc", "signals"]
 
 
 class Bubblewrap:
@@ -166,6 +167,7 @@ class Bubblewrap:
         """A started sandbox: a spare one, or a new one."""
         with self._lock:
             launch = self._launching()
+            self._ready = [spare for spare in self._ready if not (spare.done() and _dead(spare))]
             cell = self._ready.pop(0) if self._ready else launch()
             while len(self._ready) < self.spares:
                 self._ready.append(launch())
@@ -184,6 +186,10 @@ class Bubblewrap:
         return cell
 
 
+def _dead(spare: Future[Cell]) -> bool:
+    return spare.exception() is not None or not spare.result().running
+
+
 @cache
 def proved_interpreter() -> Interpreter:
     """The Python to run code with, once a sandbox with it has shown that it holds. Raises where it does not."""
@@ -191,9 +197,9 @@ def proved_interpreter() -> Interpreter:
     cell = Cell(interpreter)
     try:
         cell.start(interpreter)
-        job = _job(PROOF, {}, Limits(seconds=10), "tried", "", "")
+        job = _job(PROOF, {}, UNHURRIED, "tried", "", "")
         assert isinstance(job, dict)
-        ran = cell.run(job, "", Limits(seconds=10), last=True)
+        ran = cell.run(job, "", UNHURRIED, last=True)
     finally:
         cell.close()
     if ran.value != REFUSED:

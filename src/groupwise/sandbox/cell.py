@@ -60,6 +60,7 @@ class Cell:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 pass_fds=(filter_fd,),
+                env={},
                 bufsize=0,
             )
         finally:
@@ -69,7 +70,7 @@ class Cell:
         self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
         self._poll = select.poll()
         self._poll.register(self._out, select.POLLIN)
-        self._buffer = b""
+        self._buffer = bytearray()
         self.alive = True
 
     def start(self, interpreter: Interpreter) -> None:
@@ -106,6 +107,10 @@ class Cell:
             return Ran(Outcome.TIMED_OUT, message="it did not end in time", seconds=seconds)
         return Ran(Outcome.RAISED, message="the sandbox ended before its report", seconds=seconds)
 
+    @property
+    def running(self) -> bool:
+        return self.alive and self._process.poll() is None
+
     def close(self) -> None:
         """End it and everything in it: all its processes die with the first."""
         self._process.kill()
@@ -134,7 +139,8 @@ class Cell:
             if not piece or len(self._buffer) > REPORT:
                 raise CellDied("it ended")
             self._buffer += piece
-        frame, self._buffer = self._buffer[4 : 4 + size], self._buffer[4 + size :]
+        frame = bytes(self._buffer[4 : 4 + size])
+        del self._buffer[: 4 + size]
         return frame
 
     def _said(self) -> str:

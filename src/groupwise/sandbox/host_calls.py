@@ -75,8 +75,16 @@ class HostCalls:
             work = self._call(*snapshot.args)
         except TypeError as error:
             return snapshot.resume({"exception": error})
-        waiting[snapshot.call_id] = self._submit(work)
+        waiting[snapshot.call_id] = self._submit(self._awaited(work))
         return snapshot.resume({"future": ...})
+
+    async def _awaited(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The work; a wish to stop the program waits until the run is over, and does not tear down an event loop."""
+        try:
+            return await work
+        except (KeyboardInterrupt, SystemExit) as stop:
+            self._stop = stop
+            raise RuntimeError("the program is about to stop") from None
 
     def _call(self, name: str, written: str) -> Any:
         """Call a function with what the code wrote down."""

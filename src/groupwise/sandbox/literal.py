@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from typing import Any
 
 from groupwise.sandbox.plain import DEPTH
@@ -65,7 +66,7 @@ class _Reader:
         if kind == "number":
             return float(word)
         if kind == "text":
-            return ast.literal_eval(word)
+            return self.quoted(word)
         if kind == "name":
             return NAMES.get(word, set())
         if word not in CLOSES:
@@ -73,6 +74,14 @@ class _Reader:
         if depth == 0:
             raise ValueError(f"is nested deeper than {DEPTH} levels")
         return self.container(word, depth - 1)
+
+    def quoted(self, word: str) -> Any:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                return ast.literal_eval(word)
+        except (SyntaxError, ValueError):
+            raise self.fault() from None
 
     def container(self, opened: str, depth: int) -> Any:
         """What is between two brackets."""

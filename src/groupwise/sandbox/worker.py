@@ -56,5 +56,5 @@ def _libraries() -> list[str]:
 
 def _script(program: str, rules: str) -> str:
     """The shell stays: bubblewrap dies with its parent, which must not be a thread of ours that ends."""
-    words = [*wall([program, *_libraries()]), "--seccomp", "3", "--", program]
+    words = ["env", "-i", *wall([program, *_libraries()]), "--seccomp", "3", "--", program]
     return f'#!/bin/sh\n{shlex.join(words)} "$@" 3<{shlex.quote(rules)} 2>/dev/null\n'

@@ -31,9 +31,15 @@ SCHEMA = pa.schema(
         ("version", pa.int64()),
         ("text", pa.string()),
         ("prompt", pa.string()),
+        ("tokens", pa.list_(pa.string())),
+        ("acted", pa.list_(pa.bool_())),
+        ("token_advantages", pa.list_(pa.float32())),
+        ("token_logps", pa.list_(pa.float32())),
     ]
 )
-LATER_COLUMNS = {"text": "", "prompt": ""}
+LATER_COLUMNS: dict[str, Any] = {
+    "text": "", "prompt": "", "tokens": [], "acted": [], "token_advantages": [], "token_logps": [],
+}  # fmt: skip
 
 
 def write_groups(path: Path, step: int, records: Sequence[GroupRecord]) -> None:

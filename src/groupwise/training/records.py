@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,11 +11,12 @@ from torch import Tensor
 from groupwise.core import zero_spread_groups
 from groupwise.training.drawing import Drawn
 from groupwise.training.estimate import Attempts, Estimate
-from groupwise.types import End, Failed, GroupRecord, Score, ScoredGroup
+from groupwise.types import End, Failed, GroupRecord, Score, ScoredGroup, Trajectory
 
 CUT_OFF = (End.TRUNCATED, End.TURN_LIMIT)
 RESAMPLED = "resampled"
 LONGEST_TEXT = 10_000
+MOST_TOKENS = 4_096
 
 
 def group_metrics(drawn: Drawn, attempts: Attempts, estimate: Estimate) -> dict[str, float | None]:
@@ -73,6 +75,7 @@ def group_records(drawn: Drawn, attempts: Attempts, estimate: Estimate) -> tuple
     acting = attempts.mask.sum(1).clamp(min=1)
     means = (estimate.advantages * attempts.mask).sum(1) / acting if attempts.members else acting
     advantage = {id(m): float(a) for m, a in zip(attempts.members, means, strict=True)}
+    row = {id(m): number for number, m in enumerate(attempts.members)}
     return tuple(
         GroupRecord(
             group_id=group.group.id,
@@ -90,11 +93,25 @@ def group_records(drawn: Drawn, attempts: Attempts, estimate: Estimate) -> tuple
             version=int(member.versions[member.mask].min()) if member.actions_taken else 0,
             text=words(member.meta.get("text", "")),
             prompt=words(member.meta.get("prompt", "")),
+            **_tokens(member, estimate.advantages[row[id(member)]] if id(member) in row else None),
         )
         for groups, mark in ((drawn.kept, ()), (drawn.aside, (RESAMPLED,)))
         for group in groups
         for member, score in zip(group.group.members, group.scores, strict=True)
     )
+
+
+def _tokens(member: Trajectory, advantages: Tensor | None) -> dict[str, tuple[Any, ...]]:
+    """The attempt token by token, the first of them where there are very many; nothing where it has no words."""
+    tokens = [words(token) for token in member.meta.get("tokens", ())[:MOST_TOKENS]]
+    count = len(tokens)
+    worth = (
+        [0.0] * count if advantages is None else (advantages[:count] * torch.from_numpy(member.mask[:count])).tolist()
+    )
+    return {
+        "tokens": tuple(tokens), "acted": tuple(member.mask[:count].tolist()), "token_advantages": tuple(worth),
+        "token_logps": tuple(member.behavior_logp[:count].tolist()),
+    }  # fmt: skip
 
 
 def words(value: object, limit: int = LONGEST_TEXT) -> str:

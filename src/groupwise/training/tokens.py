@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from groupwise.language.engine import Sampled
+from groupwise.language.pieces import pieces
 from groupwise.language.policy import LanguagePolicy
 from groupwise.training.estimate import Attempts, padded
 from groupwise.training.source import Rows
@@ -45,7 +46,7 @@ def token_attempt(
         rewards=np.zeros(len(ids)),
         end=ENDS[sampled.end],
         terminated=True,
-        meta={"text": answer_text(tokenizer, sampled), "prompt": asked},
+        meta={"text": answer_text(tokenizer, sampled), "prompt": asked, "tokens": pieces(tokenizer, ids)},
     )
 
 

@@ -21,6 +21,7 @@ def tree_of(node: Node, **settings: float) -> Tree:
         "explore": 0.0,
         "greed": 0.0,
         "experience": 0.0,
+        "sharpness": 1.0,
     }
     return Tree("by hand", 0, Settings(**{**usual, **settings}), [node], high=1.0)  # type: ignore[arg-type]
 

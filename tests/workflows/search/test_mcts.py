@@ -130,7 +130,7 @@ def _one_draw(domain: Domain[str], saved: dict[str, object], number: int):  # ty
 
 def test_the_chances_of_the_open_programs_sum_to_one() -> None:
     domain = spelling("ca")
-    tree = search(domain, 5, to_the_end=True)
+    tree = search(domain, 5, settings=Settings(explore=0.4), to_the_end=True)
     saved = tree_as_dict(tree)
     found = {one.actions: exp(one.log_prob) for one in (_one_draw(domain, saved, n) for n in range(600))}
     assert len(found) == 16 - 5

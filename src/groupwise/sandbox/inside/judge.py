@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _signal as signal
 import builtins
+import resource
 import time
 
 from groupwise.sandbox.inside.frames import HASHED, JOBS, REPORTS, read_frame, write_frame
@@ -15,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+MEMORY = 1 << 30
 GRACE = 1.0
 """Seconds that tests may take beyond the code's limit, before their own process is ended."""
 
@@ -27,6 +29,8 @@ def run_job() -> None:
     """One job, from its first frame to its report."""
     job = loads(read_frame(JOBS), hashed=HASHED)
     code = Code(job)
+    # What came back may be a number that a test then makes a list of.
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     tests = loads(read_frame(JOBS))
     # Where the tests themselves hang, this ends the judge, and with it the code.
     signal.setitimer(signal.ITIMER_REAL, job["seconds"] + GRACE)

@@ -114,7 +114,7 @@ class Code:
 
     def _received(self) -> bytes:
         """A whole frame from the code, before the deadline."""
-        buffer = b""
+        buffer = bytearray()
         while len(buffer) < 4 or len(buffer) < 4 + int.from_bytes(buffer[:4], "big"):
             if len(buffer) >= 4 and int.from_bytes(buffer[:4], "big") > FRAME:
                 raise self.end("memory", f"an answer of more than {FRAME >> 20} MB")
@@ -130,7 +130,7 @@ class Code:
                 if not piece:
                     raise self.end(*self._died())
                 buffer += piece
-        return buffer[4:]
+        return bytes(buffer[4:])
 
     def _drain(self, fd: int) -> None:
         piece = os.read(fd, 1 << 16)

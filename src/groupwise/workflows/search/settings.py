@@ -19,24 +19,23 @@ class Settings:
                     distribution that covers all of them
     greed           how much a child's value is the best below it rather than the mean
     experience      how far experience with an operator under a parent bends what is tried next there (0: not at all)
-    sharpness       how far new lines are drawn in the order of their probability: 1 as the prior says, more is sharper
+    sharpness       1: new lines are drawn as the prior says; more: the likelier come first, as far as they are likelier
     in_flight       how many evaluations may be under way at once; results are taken in the order they were asked for
     """
 
     exploration: float = 1.0
     widening: float = 4.0
     widening_power: float = 0.75
-    explore: float = 0.1
+    explore: float = 0.05
     greed: float = 0.5
     experience: float = 10.0
-    sharpness: float = 1.0
+    sharpness: float = 3.0
     in_flight: int = 1
 
     def __post_init__(self) -> None:
         bounds = {
             "exploration": (0, 1e6), "widening": (1e-6, 1e6), "widening_power": (0, 1), "explore": (0, 1),
-            "greed": (0, 1), "experience": (0, 1e3),
-            "sharpness": (0, 1e3), "in_flight": (1, 1024),
+            "greed": (0, 1), "experience": (0, 1e3), "sharpness": (0, 1e3), "in_flight": (1, 1024),
         }  # fmt: skip
         for name, (low, high) in bounds.items():
             value = getattr(self, name)

@@ -1,0 +1,80 @@
+"""`groupwise keys add | list | revoke`: who may use a service."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+
+from groupwise.commands.options import RUNS, Common, RunsDir, answer
+from groupwise.service.keys import Keys
+from groupwise.service.settings import ServiceSettings
+from groupwise.service.tables import Tables
+
+Database = Annotated[str | None, Parameter(help="The service's database, if it was given one.")]
+
+
+def add(
+    name: Annotated[str, Parameter(help="Whose key it is, for people.")],
+    *,
+    scope: Annotated[Literal["read", "train", "admin"], Parameter(help="What it allows.")] = "train",
+    runs_dir: RunsDir = Path(RUNS),
+    database: Database = None,
+    common: Common = Common(),
+) -> None:
+    """Make a key and show it, once. From then on every request needs one."""
+    with opened(runs_dir, database) as keys:
+        text, key = keys.add(name, scope)
+    if common.json:
+        answer({"key": text, **asdict(key)})
+    else:
+        print(f"{text}\nThis is {key.name}'s key {key.id} ({key.scope}). It is not shown again.")
+
+
+def listed(*, runs_dir: RunsDir = Path(RUNS), database: Database = None, common: Common = Common()) -> None:
+    """List the keys; their texts are not kept."""
+    with opened(runs_dir, database) as keys:
+        found = keys.all()
+    if common.json:
+        answer([asdict(key) for key in found])
+        return
+    table = Table("id", "name", "scope", "made", "revoked", box=None)
+    for key in found:
+        table.add_row(key.id, key.name, key.scope, *(_day(moment) for moment in (key.created, key.revoked)))
+    Console().print(table if found else "no keys: whoever is on this machine may do anything")
+
+
+def revoke(
+    key: Annotated[str, Parameter(help="Its id, as `groupwise keys list` shows it.")],
+    *,
+    runs_dir: RunsDir = Path(RUNS),
+    database: Database = None,
+    common: Common = Common(),
+) -> None:
+    """Make a key worthless; a running service notices within a second."""
+    with opened(runs_dir, database) as keys:
+        gone = keys.revoke(key)
+    if common.json:
+        answer(asdict(gone))
+    else:
+        print(f"{gone.name}'s key {gone.id} is revoked")
+
+
+@contextmanager
+def opened(runs_dir: Path, database: str | None) -> Iterator[Keys]:
+    tables = Tables(ServiceSettings(runs_dir=runs_dir, database=database).url)
+    try:
+        yield Keys(tables)
+    finally:
+        tables.close()
+
+
+def _day(moment: float | None) -> str:
+    return "" if moment is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))

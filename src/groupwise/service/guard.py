@@ -1,0 +1,210 @@
+"""What every request passes before it reaches a route: who asks, from where, how much and how often.
+
+GET  /health /ready /docs /openapi.json, the page        open
+GET  /api/… /v1/… /metrics                               read
+POST /api/scale                                          admin
+anything else under /api and /v1                         train
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from groupwise.errors import GroupwiseError
+from groupwise.service.counting import Counting
+from groupwise.service.keys import Keys, Unauthorised, Who, insist
+from groupwise.service.refusals import refusal, status_of
+from groupwise.service.settings import ServiceSettings
+
+GUARDED = ("/api/", "/v1/", "/metrics")
+ADMIN = ("/api/scale",)
+READING = ("GET", "HEAD", "OPTIONS")
+FAILURES_PER_SECOND = 5.0  # wrong keys from one address
+CALLERS = 10_000  # whose rates are remembered
+PAGE_POLICY = (
+    "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; connect-src 'self' ws: wss:; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+)
+SAFE = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer", "x-frame-options": "DENY"}
+
+
+class CrossSite(GroupwiseError):
+    code = "cross_site"
+
+
+class TooMany(GroupwiseError):
+    code = "too_many"
+
+
+class TooLarge(GroupwiseError):
+    code = "too_large"
+
+
+class TooSlow(GroupwiseError):
+    code = "too_slow"
+
+
+class Rates:
+    """A bucket of tokens for every caller: `rate` a second flow in, up to twice that."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, caller: str, now: float | None = None) -> float:
+        """Take a token; how many seconds to wait if there is none."""
+        now = time.monotonic() if now is None else now
+        tokens, before = self._buckets.get(caller, (2 * self.rate, now))
+        tokens = min(2 * self.rate, tokens + (now - before) * self.rate)
+        self._buckets[caller] = (max(0.0, tokens - 1) if tokens >= 1 else tokens, now)
+        self._buckets.move_to_end(caller)
+        if len(self._buckets) > CALLERS:
+            self._buckets.popitem(last=False)
+        return 0.0 if tokens >= 1 else (1 - tokens) / self.rate
+
+
+class Guard:
+    """The outermost layer of the application."""
+
+    def __init__(self, app: ASGIApp, settings: ServiceSettings, counting: Counting) -> None:
+        self.app, self.settings, self.counting = app, settings, counting
+        self.reads, self.writes = Rates(settings.reads_per_second), Rates(settings.writes_per_second)
+        self.failures = Rates(FAILURES_PER_SECOND)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+        keys: Keys = scope["app"].state.parts.keys
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                _protect(scope["path"], MutableHeaders(scope=message))
+            await send(message)
+
+        try:
+            if keys.is_stale:
+                await asyncio.to_thread(keys.refresh)
+            scope.setdefault("state", {})["who"] = self._admitted(scope, keys)
+            limited = Limited(receive, self.settings.largest_body, self.settings.body_timeout)
+            limited.refuse_announced(Headers(scope=scope))
+            await self.app(scope, limited, sending)
+        except GroupwiseError as error:
+            headers = {"www-authenticate": "Bearer"} if isinstance(error, Unauthorised) else {}
+            if isinstance(error, TooMany):
+                headers["retry-after"] = "1"
+            await refusal(status_of(error), error.as_dict(), headers)(scope, receive, sending)
+        finally:
+            self.counting.request(scope, status, time.perf_counter() - began)
+
+    def _admitted(self, scope: Scope, keys: Keys) -> Who | None:
+        headers, path, method = Headers(scope=scope), scope["path"], scope["method"]
+        refuse_foreign(headers, self.settings, guarded_by_key=keys.required, reading=method in READING)
+        if not path.startswith(GUARDED):
+            return None
+        address = str((scope.get("client") or ("",))[0])
+        try:
+            who = keys.who(bearer(headers.get("authorization")))
+        except Unauthorised:
+            self._count(self.failures, address)
+            raise
+        self._count(self.reads if method in READING else self.writes, f"{who.id} {address}")
+        insist(who, needed_scope(method, path))
+        return who
+
+    def _count(self, rates: Rates, caller: str) -> None:
+        if wait := rates.take(caller):
+            raise TooMany(f"more than {rates.rate:g} requests a second", hint=f"Ask again in {max(1.0, wait):.0f} s.")
+
+
+class Limited:
+    """A request's body, of bounded size and in bounded time."""
+
+    def __init__(self, receive: Receive, largest: int, seconds: float) -> None:
+        self.receive, self.largest, self.seconds = receive, largest, seconds
+        self.size, self.whole = 0, False
+
+    def refuse_announced(self, headers: Headers) -> None:
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > self.largest:
+            raise self._too_large(int(length))
+
+    async def __call__(self) -> Message:
+        if self.whole:
+            return await self.receive()
+        try:
+            message = await asyncio.wait_for(self.receive(), self.seconds)
+        except TimeoutError:
+            raise TooSlow(f"no more of the body came within {self.seconds:g} s", hint="Send it at once.") from None
+        if message["type"] == "http.request":
+            self.size += len(message.get("body", b""))
+            self.whole = not message.get("more_body", False)
+            if self.size > self.largest:
+                raise self._too_large(self.size)
+        return message
+
+    def _too_large(self, size: int) -> TooLarge:
+        return TooLarge(f"a body of {size:,} bytes or more; it may have {self.largest:,}", hint="Send less at a time.")
+
+
+def needed_scope(method: str, path: str) -> str:
+    if path in ADMIN and method not in READING:
+        return "admin"
+    return "read" if method in READING else "train"
+
+
+def bearer(header: str | None) -> str | None:
+    """The key of an Authorization header; None without one."""
+    if header is None:
+        return None
+    kind, _, text = header.partition(" ")
+    return text.strip() if kind.lower() == "bearer" else ""
+
+
+def refuse_foreign(
+    headers: Mapping[str, str], settings: ServiceSettings, *, guarded_by_key: bool, reading: bool
+) -> None:
+    """Pages of other sites may not act here, not even through a name that points to this machine."""
+    host = headers.get("host", "")
+    if not guarded_by_key and not _is_local_name(host, settings):
+        raise CrossSite(f"the host {host!r:.100} is not this machine", hint="Use 127.0.0.1 or localhost.")
+    origin = headers.get("origin")
+    if reading or origin is None or origin in settings.origins:
+        return
+    if origin == "null" or urlsplit(origin).netloc.lower() != host.lower():
+        raise CrossSite(
+            f"a page of {origin!r:.100} may not do this", hint="Allow it: groupwise serve --origin, if you trust it."
+        )
+
+
+def _is_local_name(host: str, settings: ServiceSettings) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    if name in ("localhost", "testserver", settings.host):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _protect(path: str, headers: MutableHeaders) -> None:
+    for name, value in SAFE.items():
+        headers[name] = value
+    if path.startswith(GUARDED):
+        headers.setdefault("cache-control", "no-store")
+    else:
+        headers["content-security-policy"] = PAGE_POLICY

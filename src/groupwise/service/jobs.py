@@ -1,0 +1,249 @@
+"""What was asked for: one row a job, and a lease that says which service looks after it.
+
+    queued ──claim──► running ──settle──► finished | failed | cancelled
+       ▲                │ lease ran out: any service may claim it
+       └────resume──────┴─ (cancelled, failed)
+
+The table is intent. What became of a job is in its run folder, and is read from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, func, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from groupwise.errors import GroupwiseError
+from groupwise.service.tables import JOBS, Tables
+
+QUEUED, RUNNING, FINISHED, FAILED, CANCELLED = "queued", "running", "finished", "failed", "cancelled"
+STATES = (QUEUED, RUNNING, FINISHED, FAILED, CANCELLED)
+OVER = (FINISHED, FAILED, CANCELLED)
+
+
+class JobNotFound(GroupwiseError):
+    code = "job_not_found"
+
+
+class JobState(GroupwiseError):
+    """The job is in no state for what was asked."""
+
+    code = "job_state"
+
+
+class IdempotencyConflict(GroupwiseError):
+    code = "idempotency_conflict"
+
+
+class RunTaken(GroupwiseError):
+    code = "run_exists"
+
+
+class QueueFull(GroupwiseError):
+    code = "queue_full"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job as its row has it."""
+
+    id: str
+    folder: str
+    run: str
+    product: str
+    request: Mapping[str, Any]
+    asked_by: str
+    state: str
+    wanted: str
+    owner: str | None
+    lease: float
+    starts: int
+    mark: int
+    since: int
+    error: Mapping[str, str] | None
+    created: float
+    updated: float
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in OVER
+
+
+class Jobs:
+    """The jobs of the services on one database that keep their runs in `folder`."""
+
+    def __init__(self, tables: Tables, folder: str, most: int = 1000) -> None:
+        self.tables, self.folder, self.most = tables, folder, most
+
+    def add(
+        self, run: str, product: str, request: Mapping[str, Any], asked_by: str, key: str | None = None
+    ) -> tuple[Job, bool]:
+        """Write a job down; with an idempotency `key` that is known already, the job of then, and False."""
+        asked = json.dumps(request, sort_keys=True)
+        digest = hashlib.sha256(asked.encode()).hexdigest()
+        try:
+            with self.tables.writing() as link:
+                known = self._by_key(link, key)
+                if known is not None:
+                    return _same(known, digest), False
+                waiting = link.execute(select(func.count()).where(JOBS.c.state == QUEUED)).scalar_one()
+                if waiting >= self.most:
+                    raise QueueFull(f"{waiting} jobs are waiting, and {self.most} may", hint="Try again later.")
+                now = self.tables.now(link)
+                row = {
+                    "id": uuid.uuid4().hex[:16], "folder": self.folder, "run": run, "product": product,
+                    "request": asked, "idempotency_key": key, "digest": digest, "asked_by": asked_by,
+                    "state": QUEUED, "wanted": "run", "lease": 0.0, "starts": 0, "mark": 0, "since": 0,
+                    "created": now, "updated": now,
+                }  # fmt: skip
+                link.execute(JOBS.insert().values(**row))
+        except IntegrityError:  # another request was faster with the same key, or the run's name is taken
+            with self.tables.reading() as link:
+                known = self._by_key(link, key)
+            if known is None:
+                raise RunTaken(f"a run named {run!r} exists already", hint="Choose another run.run_name.") from None
+            return _same(known, digest), False
+        return self.get(str(row["id"])), True
+
+    def get(self, job_id: str) -> Job:
+        with self.tables.reading() as link:
+            row = link.execute(select(JOBS).where(JOBS.c.id == job_id)).one_or_none()
+        if row is None:
+            raise JobNotFound(f"there is no job {job_id!r:.60}", hint="GET /api/jobs lists them.")
+        return _job(row)
+
+    def of_run(self, run: str) -> Job | None:
+        with self.tables.reading() as link:
+            row = link.execute(select(JOBS).where(JOBS.c.run == run, JOBS.c.folder == self.folder)).one_or_none()
+        return None if row is None else _job(row)
+
+    def newest(self, state: str | None = None, limit: int = 100) -> Sequence[Job]:
+        """The newest first."""
+        query = select(JOBS).where(JOBS.c.folder == self.folder).order_by(JOBS.c.created.desc()).limit(limit)
+        if state is not None:
+            query = query.where(JOBS.c.state == state)
+        with self.tables.reading() as link:
+            return [_job(row) for row in link.execute(query)]
+
+    def counts(self) -> dict[str, int]:
+        with self.tables.reading() as link:
+            found = link.execute(
+                select(JOBS.c.state, func.count()).where(JOBS.c.folder == self.folder).group_by(JOBS.c.state)
+            )
+            return {**dict.fromkeys(STATES, 0), **{state: count for state, count in found}}
+
+    def cancel(self, job_id: str) -> Job:
+        """A job that waits is over at once; one that runs finishes its step and saves."""
+        job = self.get(job_id)
+        if job.is_over or job.wanted == "cancel":
+            state = job.state if job.is_over else "being cancelled"
+            raise JobState(f"job {job_id} is {state} already", hint="Only a job that waits or runs can be cancelled.")
+        with self.tables.writing() as link:
+            now = self.tables.now(link)
+            change = update(JOBS).where(JOBS.c.id == job_id)
+            waited = link.execute(
+                change.where(JOBS.c.state == QUEUED).values(state=CANCELLED, wanted="cancel", updated=now)
+            )
+            if not waited.rowcount:
+                link.execute(change.where(JOBS.c.state == RUNNING).values(wanted="cancel", updated=now))
+        return self.get(job_id)
+
+    def resume(self, job_id: str, attempt: int) -> Job:
+        """Go on with a job that was cancelled or failed, from attempt number `attempt` of its run."""
+        with self.tables.writing() as link:
+            changed = link.execute(
+                update(JOBS)
+                .where(JOBS.c.id == job_id, JOBS.c.state.in_((CANCELLED, FAILED)))
+                .values(
+                    state=QUEUED, wanted="run", starts=0, mark=0, since=attempt, error=None, owner=None, lease=0.0,
+                    updated=self.tables.now(link),
+                )
+            ).rowcount  # fmt: skip
+        job = self.get(job_id)
+        if not changed:
+            raise JobState(f"job {job_id} is {job.state}", hint="Only a cancelled or failed job can be resumed.")
+        return job
+
+    def claim(self, owner: str, limit: int, lease: float) -> Sequence[Job]:
+        """Up to `limit` jobs that wait, or whose service has been silent for too long, are `owner`'s now."""
+        with self.tables.writing() as link:
+            now = self.tables.now(link)
+            free = or_(JOBS.c.state == QUEUED, (JOBS.c.state == RUNNING) & (JOBS.c.lease < now))
+            query = select(JOBS.c.id).where(free, JOBS.c.folder == self.folder).order_by(JOBS.c.created).limit(limit)
+            if not self.tables.is_sqlite:
+                query = query.with_for_update(skip_locked=True)
+            ids = [row.id for row in link.execute(query)]
+            if not ids:
+                return []
+            link.execute(
+                update(JOBS)
+                .where(JOBS.c.id.in_(ids))
+                .values(state=RUNNING, owner=owner, lease=now + lease, updated=now)
+            )
+            return [_job(row) for row in link.execute(select(JOBS).where(JOBS.c.id.in_(ids)))]
+
+    def beat(self, owner: str, lease: float) -> Sequence[Job]:
+        """Say that `owner` is alive; the jobs that are still its own."""
+        with self.tables.writing() as link:
+            now = self.tables.now(link)
+            mine = (JOBS.c.owner == owner) & (JOBS.c.state == RUNNING)
+            link.execute(update(JOBS).where(mine).values(lease=now + lease))
+            return [_job(row) for row in link.execute(select(JOBS).where(mine))]
+
+    def started(self, job: Job, step: int) -> int:
+        """Count one more process of the job; how many there were without progress."""
+        starts = 1 if step > job.mark else job.starts + 1
+        with self.tables.writing() as link:
+            link.execute(update(JOBS).where(JOBS.c.id == job.id).values(starts=starts, mark=step))
+        return starts
+
+    def settle(self, job: Job, state: str, error: Mapping[str, str] | None = None) -> bool:
+        """The job is over, unless another service has taken it meanwhile."""
+        with self.tables.writing() as link:
+            return bool(
+                link.execute(
+                    update(JOBS)
+                    .where(JOBS.c.id == job.id, JOBS.c.owner == job.owner, JOBS.c.state == RUNNING)
+                    .values(
+                        state=state, error=json.dumps(dict(error)) if error else None, owner=None, lease=0.0,
+                        updated=self.tables.now(link),
+                    )
+                ).rowcount
+            )  # fmt: skip
+
+    def release(self, owner: str, waiting: Collection[str] = ()) -> None:
+        """A service goes: any other may take its jobs at once. Those in `waiting` have no process any more."""
+        with self.tables.writing() as link:
+            mine = (JOBS.c.owner == owner) & (JOBS.c.state == RUNNING)
+            back = mine & JOBS.c.id.in_(list(waiting)) & (JOBS.c.wanted == "run")
+            link.execute(update(JOBS).where(back).values(state=QUEUED, owner=None, lease=0.0))
+            link.execute(update(JOBS).where(mine).values(owner=None, lease=0.0))
+
+    def _by_key(self, link: Any, key: str | None) -> Row[Any] | None:
+        if key is None:
+            return None
+        found: Row[Any] | None = link.execute(select(JOBS).where(JOBS.c.idempotency_key == key)).one_or_none()
+        return found
+
+
+def _same(row: Row[Any], digest: str) -> Job:
+    if row.digest != digest:
+        raise IdempotencyConflict(
+            f"the idempotency key {row.idempotency_key!r:.60} was used for another request, job {row.id}",
+            hint="Use a new key for a new request.",
+        )
+    return _job(row)
+
+
+def _job(row: Row[Any]) -> Job:
+    values = dict(row._mapping)
+    del values["idempotency_key"], values["digest"]
+    values["request"] = json.loads(values["request"])
+    values["error"] = json.loads(values["error"]) if values["error"] else None
+    return Job(**values)

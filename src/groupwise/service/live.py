@@ -1,0 +1,263 @@
+"""One WebSocket client: what it asks for, and what it is sent.
+
+    ► auth {key} · subscribe {topic: run|runs|metrics, run, from, attempt} · unsubscribe · chat {id, request} · ping
+    ◄ ready · subscribed · event · rewind · dropped · runs · metrics · chat · pong · error
+
+Whatever is sent waits until the client takes it; a client that takes nothing for `PATIENCE` seconds is let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from groupwise.errors import ContractError, GroupwiseError
+from groupwise.service.counting import Counting
+from groupwise.service.keys import Keys, Unauthorised, Who, insist
+from groupwise.service.stream import Followers, Place
+
+PATIENCE = 20.0  # seconds a client may take over one message
+AUTH_WITHIN = 5.0  # seconds until it has shown its key
+LONGEST = 256 * 1024  # characters of a message from a client
+MOST_RUNS = 32  # that one client may follow
+OUTBOX = 64  # answers that wait for one client; it is not listened to while there are more
+MOST_CHATS = 4
+UNAUTHORISED, TOO_MANY = 4401, 1013
+
+Chat = Callable[[Mapping[str, Any], Who], AsyncIterator[Mapping[str, Any]]]
+
+
+class Topics:
+    """The newest of what all clients may follow: the list of runs, and metrics."""
+
+    def __init__(self) -> None:
+        self.newest: dict[str, str] = {}
+        self.followers: dict[str, set[Client]] = {"runs": set(), "metrics": set()}
+
+    def tell(self, topic: str, message: str) -> None:
+        """What is new, unless it is the same as before."""
+        if self.newest.get(topic) == message:
+            return
+        self.newest[topic] = message
+        for client in self.followers[topic]:
+            client.offer(topic, message)
+
+
+class Client:
+    """One connection, from its first message to its last."""
+
+    def __init__(
+        self, socket: WebSocket, keys: Keys, followers: Followers, topics: Topics, counting: Counting, chat: Chat
+    ) -> None:
+        self.socket, self.keys, self.followers, self.topics = socket, keys, followers, topics
+        self.counting, self.chat = counting, chat
+        self.who: Who | None = None
+        self._places: dict[str, Place] = {}
+        self._outbox: deque[str] = deque()
+        self._latest: dict[str, str] = {}
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._chats: dict[str, asyncio.Task[None]] = {}
+
+    async def serve(self) -> None:
+        """Until either side has had enough."""
+        await self.socket.accept()
+        try:
+            if not await self._authenticated():
+                return
+            await self._reply({"type": "ready", "name": self._asker.name, "scope": self._asker.scope})
+            tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._talk())]
+            done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in rest:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for task in done:
+                if (error := task.exception()) and not isinstance(error, WebSocketDisconnect | TimeoutError | OSError):
+                    raise error
+        except (WebSocketDisconnect, TimeoutError, OSError):
+            pass
+        finally:
+            await self._leave()
+
+    def offer(self, topic: str, message: str) -> None:
+        """The newest of a topic; an older one that was not sent yet is forgotten."""
+        self._latest[topic] = message
+        self._wake.set()
+
+    @property
+    def _asker(self) -> Who:
+        assert self.who is not None
+        return self.who
+
+    async def _authenticated(self) -> bool:
+        """Find out who it is: by its first message where a key is needed."""
+        if not self.keys.required:
+            self.who = self.keys.who(None)
+            return True
+        try:
+            async with asyncio.timeout(AUTH_WITHIN):
+                given = self._read(await self.socket.receive_text())
+            if given.get("type") != "auth" or not isinstance(given.get("key"), str):
+                raise Unauthorised("the first message must be an auth message", hint='{"type": "auth", "key": "gw_…"}')
+            self.who = self.keys.who(given["key"])
+        except (GroupwiseError, TimeoutError) as error:
+            told = error if isinstance(error, GroupwiseError) else Unauthorised("no key was shown in time")
+            await self._send(json.dumps({"type": "error", **told.as_dict()}))
+            await self.socket.close(UNAUTHORISED)
+            return False
+        return True
+
+    async def _listen(self) -> None:
+        while True:
+            text = await self.socket.receive_text()
+            while len(self._outbox) >= OUTBOX:
+                self._room.clear()
+                await self._room.wait()
+            asked: Mapping[str, Any] = {}
+            try:
+                asked = self._read(text)
+                await self._obey(asked)
+            except GroupwiseError as error:
+                await self._reply({"type": "error", "id": asked.get("id"), **error.as_dict()})
+
+    def _read(self, text: str) -> Mapping[str, Any]:
+        if len(text) > LONGEST:
+            raise ContractError(f"a message of {len(text):,} characters; it may have {LONGEST:,}")
+        try:
+            given = json.loads(text)
+        except (ValueError, RecursionError):
+            raise ContractError("the message is no JSON", hint='{"type": "ping"} is one.') from None
+        if not isinstance(given, dict) or not isinstance(given.get("type"), str):
+            raise ContractError("the message has no type", hint='{"type": "ping"} has one.', field="type")
+        return given
+
+    async def _obey(self, asked: Mapping[str, Any]) -> None:
+        kind = asked["type"]
+        if kind == "ping":
+            await self._reply({"type": "pong", "id": asked.get("id")})
+        elif kind == "subscribe":
+            await self._subscribe(asked)
+        elif kind == "unsubscribe":
+            await self._unsubscribe(asked)
+        elif kind == "chat":
+            self._begin_chat(asked)
+        elif kind == "chat_stop":
+            if task := self._chats.get(str(asked.get("id"))):
+                task.cancel()
+        elif kind != "auth":
+            known = "auth, subscribe, unsubscribe, chat, chat_stop or ping"
+            raise ContractError(f"type = {kind!r:.40} is no message of a client", hint=f"Send {known}.", field="type")
+
+    async def _subscribe(self, asked: Mapping[str, Any]) -> None:
+        insist(self._asker, "read")
+        topic = asked.get("topic")
+        if topic in ("runs", "metrics"):
+            self.topics.followers[topic].add(self)
+            await self._reply({"type": "subscribed", "topic": topic})
+            if topic in self.topics.newest:
+                self.offer(topic, self.topics.newest[topic])
+            return
+        if topic != "run":
+            raise ContractError(f"topic = {topic!r:.40} is none", hint="run, runs or metrics.", field="topic")
+        run, begin, attempt = _run(asked), _whole(asked, "from", 0), _whole(asked, "attempt", None)
+        if run not in self._places and len(self._places) >= MOST_RUNS:
+            raise ContractError(f"{MOST_RUNS} runs are followed already", hint="Unsubscribe from some.", field="run")
+        await self._forget(run)
+        place, rewind = await self.followers.join(run, begin or 0, attempt, self._wake)
+        head = {"type": "subscribed", "topic": "run", "run": run, "next": place.next, "count": place.follower.count}
+        await self._reply(head)
+        if rewind is not None:
+            await self._reply({"type": "rewind", "run": run, "from": rewind})
+        self._places[run] = place
+        self._wake.set()
+
+    async def _unsubscribe(self, asked: Mapping[str, Any]) -> None:
+        topic = asked.get("topic")
+        if topic in ("runs", "metrics"):
+            self.topics.followers[topic].discard(self)
+        else:
+            await self._forget(_run(asked))
+        await self._reply({"type": "unsubscribed", "topic": topic, "run": asked.get("run")})
+
+    def _begin_chat(self, asked: Mapping[str, Any]) -> None:
+        insist(self._asker, "train")
+        name, request = asked.get("id"), asked.get("request")
+        if not isinstance(name, str) or not 0 < len(name) <= 100 or name in self._chats:
+            raise ContractError(f"id = {name!r:.60} must be a text that no chat under way has", field="id")
+        if not isinstance(request, dict):
+            raise ContractError("request must be what POST /api/chat takes", field="request")
+        if len(self._chats) >= MOST_CHATS:
+            raise ContractError(f"{MOST_CHATS} chats are under way already", hint="Wait for one of them.", field="id")
+        self._chats[name] = asyncio.create_task(self._chat(name, request))
+
+    async def _chat(self, name: str, request: Mapping[str, Any]) -> None:
+        try:
+            async for event in self.chat(request, self._asker):
+                await self._reply({"type": "chat", "id": name, "event": event})
+        except GroupwiseError as error:
+            await self._reply({"type": "chat", "id": name, "event": {"type": "error", **error.as_dict()}})
+        finally:
+            self._chats.pop(name, None)
+
+    async def _reply(self, message: Mapping[str, Any]) -> None:
+        while len(self._outbox) >= 4 * OUTBOX:
+            self._room.clear()
+            await self._room.wait()
+        self._outbox.append(json.dumps(message))
+        self._wake.set()
+
+    async def _talk(self) -> None:
+        while True:
+            self._wake.clear()
+            while self._outbox:
+                await self._send(self._outbox.popleft())
+                self._room.set()
+            for topic in list(self._latest):
+                await self._send(self._latest.pop(topic))
+            busy = False
+            for place in list(self._places.values()):
+                async for kind, message in place.news():
+                    if kind == "dropped":
+                        assert isinstance(message, dict)
+                        self.counting.dropped.inc(int(str(message["to"])) - int(str(message["from"])) + 1)
+                    await self._send(message if isinstance(message, str) else json.dumps(message))
+                busy |= place.has_news
+            if not busy and not self._outbox and not self._latest:
+                await self._wake.wait()
+
+    async def _send(self, text: str) -> None:
+        async with asyncio.timeout(PATIENCE):
+            await self.socket.send_text(text)
+        self.counting.sent.inc()
+
+    async def _forget(self, run: str) -> None:
+        place = self._places.pop(run, None)
+        if place is not None:
+            await self.followers.leave(place, self._wake)
+
+    async def _leave(self) -> None:
+        for task in list(self._chats.values()):
+            task.cancel()
+        for followers in self.topics.followers.values():
+            followers.discard(self)
+        for run in list(self._places):
+            await self._forget(run)
+
+
+def _run(asked: Mapping[str, Any]) -> str:
+    run = asked.get("run")
+    if not isinstance(run, str) or not run or "/" in run or run.startswith("."):
+        raise ContractError(f"run = {run!r:.60} is no run's name", field="run")
+    return run
+
+
+def _whole(asked: Mapping[str, Any], name: str, default: int | None) -> int | None:
+    value = asked.get(name, default)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53):
+        raise ContractError(f"{name} = {value!r:.60} is no whole number of at least 0", field=name)
+    return value

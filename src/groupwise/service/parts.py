@@ -1,0 +1,80 @@
+"""What the routes share: the service's parts, made once and closed once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from pydantic import ValidationError
+
+from groupwise.errors import ContractError
+from groupwise.service.counting import Counting
+from groupwise.service.jobs import Jobs
+from groupwise.service.keys import LOCAL, Keys, Who
+from groupwise.service.live import Topics
+from groupwise.service.runs import Runs
+from groupwise.service.settings import ServiceSettings
+from groupwise.service.shapes import ChatRequest
+from groupwise.service.stream import Followers
+from groupwise.service.supervisor import Supervisor
+from groupwise.service.tables import Tables
+from groupwise.service.talks import Talks
+from groupwise.service.workshop import Workshop
+
+
+class Parts:
+    """The parts of one running service."""
+
+    def __init__(self, settings: ServiceSettings, counting: Counting) -> None:
+        self.settings, self.counting = settings, counting
+        self.began = time.time()
+        self.clients = 0
+        self.glances: dict[str, tuple[float, bytes]] = {}
+        self.tables = Tables(settings.url)
+        self.keys = Keys(self.tables, settings.is_local)
+        self.keys.refresh()
+        self.jobs = Jobs(self.tables, str(settings.runs_dir.resolve()), settings.largest_queue)
+        self.runs = Runs(settings.runs_dir)
+        self.followers = Followers(self.runs.path)
+        self.topics = Topics()
+        self.talks = Talks(settings, counting)
+        self.workshop = Workshop(settings)
+        self.supervisor = Supervisor(self.jobs, settings)
+
+    def start(self) -> None:
+        self.supervisor.start()
+
+    async def close(self) -> None:
+        self.followers.close()
+        await self.talks.close()
+        await self.workshop.close()
+        await asyncio.to_thread(self.supervisor.close)
+        self.tables.close()
+
+    async def chat_events(self, request: Mapping[str, Any], who: Who) -> AsyncIterator[Mapping[str, Any]]:
+        """A chat asked for over the WebSocket."""
+        try:
+            asked = ChatRequest.model_validate(request)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"]))
+            raise ContractError(f"{field}: {first['msg']}", field=field) from None
+        async for event in self.talks.chat(asked, who):
+            yield event
+
+
+def parts_of(request: Request) -> Parts:
+    found: Parts = request.app.state.parts
+    return found
+
+
+def asker_of(request: Request) -> Who:
+    """Whoever asks, as the guard found."""
+    return getattr(request.state, "who", None) or LOCAL
+
+
+Shared = Annotated[Parts, Depends(parts_of)]
+Asker = Annotated[Who, Depends(asker_of)]

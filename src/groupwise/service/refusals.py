@@ -1,0 +1,121 @@
+"""Every refusal in one shape, and with the right status."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from groupwise.errors import ConfigError, ContractError, GroupwiseError, MissingExtra, StorageError
+from groupwise.service.shapes import Refusal
+
+logger = logging.getLogger(__name__)
+
+STATUS = {
+    "job_not_found": 404, "run_not_found": 404, "conversation_not_found": 404, "model_not_found": 404,
+    "design_not_found": 404, "group_not_found": 404, "trajectory_not_found": 404, "not_found": 404,
+    "job_state": 409, "run_exists": 409, "idempotency_conflict": 409, "conversation_busy": 409,
+    "conversation_over": 409, "conversation_exists": 409, "run_locked": 409,
+    "invalid_request_error": 400, "unauthorised": 401,
+    "forbidden": 403, "cross_site": 403, "too_large": 413, "too_slow": 408, "too_many": 429,
+    "queue_full": 503, "database": 503, "generation_lost": 503, "busy": 503, "took_too_long": 504, "storage": 507,
+}  # fmt: skip
+MEANING = {
+    400: "The request cannot be read.",
+    401: "A key is needed, or the one shown is not known.",
+    403: "The key's scope does not cover this, or the request comes from another site.",
+    404: "There is no such thing.",
+    405: "Not with this method.",
+    408: "The request came too slowly.",
+    409: "Not in the state it is in.",
+    413: "The request is too large.",
+    422: "A value is of the wrong kind or out of bounds.",
+    429: "Too many requests; `Retry-After` says when to ask again.",
+    500: "A fault of the service.",
+    503: "Something the service needs is not there; ask again.",
+    504: "It took too long and was ended.",
+    507: "The disk refused.",
+}
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What a route may answer besides its result, for the OpenAPI document."""
+    always = (400, 401, 403, 408, 413, 422, 429, 500, 503)
+    return {status: {"model": Refusal, "description": MEANING[status]} for status in sorted({*always, *statuses})}
+
+
+def status_of(error: GroupwiseError) -> int:
+    if error.code in STATUS:
+        return STATUS[error.code]
+    if isinstance(error, ConfigError | ContractError):
+        return 422
+    if isinstance(error, MissingExtra):
+        return 503
+    return 507 if isinstance(error, StorageError) else 422
+
+
+def refusal(status: int, error: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse(error, status, dict(headers or {}))
+
+
+def shape(code: str, message: str, hint: str = "", field: str = "") -> dict[str, dict[str, str]]:
+    return GroupwiseErrorShape(code, message, hint, field).as_dict()
+
+
+class GroupwiseErrorShape(GroupwiseError):
+    """An error that has no class of its own."""
+
+    def __init__(self, code: str, message: str, hint: str = "", field: str = "") -> None:
+        super().__init__(message, hint=hint, field=field)
+        self.code = code
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of the app come out in the one shape."""
+
+    @app.exception_handler(GroupwiseError)
+    async def ours(request: Request, error: GroupwiseError) -> JSONResponse:
+        return refusal(status_of(error), error.as_dict())
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path", "header"))
+        if first["type"] == "json_invalid":
+            return refusal(400, shape("bad_json", f"the body is no JSON: {first['ctx']['error']}"))
+        given = "" if first["type"] == "missing" else f"{field} = {_brief(first.get('input'))}: " if field else ""
+        message = str(first["msg"]).removeprefix("Value error, ")
+        more = len(error.errors()) - 1
+        hint = f"{more} more of its values are wrong too." if more else "See /docs for what is expected."
+        return refusal(422, shape("invalid", f"{given}{message}", hint, field))
+
+    @app.exception_handler(HTTPException)
+    async def plain(request: Request, error: HTTPException) -> JSONResponse:
+        if isinstance(error.__cause__, GroupwiseError):  # raised while the body was read
+            return await ours(request, error.__cause__)
+        codes = {404: "not_found", 405: "not_allowed", 400: "bad_request"}
+        said = f"{request.method} {request.url.path} is not there" if error.status_code == 404 else str(error.detail)
+        body = shape(codes.get(error.status_code, "refused"), said, "See /docs for what there is.")
+        return refusal(error.status_code, body, error.headers)
+
+    @app.exception_handler(Exception)
+    async def fault(request: Request, error: Exception) -> JSONResponse:
+        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        body = shape(
+            "internal", f"{type(error).__name__} in the service", "It is in the service's log; please report it."
+        )
+        return refusal(500, body)
+
+
+def _brief(value: Any) -> str:
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"

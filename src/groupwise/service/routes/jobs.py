@@ -1,0 +1,119 @@
+"""Training jobs: ask for one, see how it stands, cancel it, go on with it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Path, Query, Response
+
+from groupwise.config import TrainingConfig
+from groupwise.service.intents import files_named, run_name, wanted_settings
+from groupwise.service.jobs import Job, RunTaken
+from groupwise.service.keys import Forbidden, Who
+from groupwise.service.parts import Asker, Parts, Shared
+from groupwise.service.refusals import refusals
+from groupwise.service.shapes import JobList, JobView, TrainRequest
+from groupwise.training.folder import RunInfo, inspect_run
+
+router = APIRouter(tags=["jobs"])
+
+GLANCE, MOST_GLANCES = 0.1, 10_000
+
+JobId = Annotated[str, Path(min_length=1, max_length=32, pattern=r"^[0-9a-z]+$")]
+Key = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[!-~]+$",
+           description="Asking again with the same key and body gives the same job."),
+]  # fmt: skip
+
+
+@router.post(
+    "/api/train",
+    status_code=202,
+    responses={200: {"model": JobView, "description": "The job of then."}, **refusals(409, 507)},
+)
+def train(request: TrainRequest, response: Response, parts: Shared, who: Asker, key: Key = None) -> JobView:
+    """Start a training job: prompts for a language model, or the settings of a run of any product."""
+    cfg = wanted_settings(request)
+    insist_on_safe(cfg, who)
+    asked = request.model_dump(mode="json", exclude_defaults=True)
+    run = run_name(request, cfg)
+    if (parts.settings.runs_dir / run).exists() and parts.jobs.of_run(run) is None:
+        raise RunTaken(f"a run named {run!r} exists already", hint="Choose another name.", field="name")
+    job, new = parts.jobs.add(run, cfg.task.product, asked, who.id, key)
+    parts.supervisor.wake()
+    response.status_code = 202 if new else 200
+    return job_view(parts, job)
+
+
+@router.get("/api/jobs", responses=refusals())
+def list_jobs(
+    parts: Shared,
+    state: Literal["queued", "running", "finished", "failed", "cancelled"] | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> JobList:
+    """The jobs, the newest first."""
+    return JobList(jobs=[job_view(parts, job) for job in parts.jobs.newest(state, limit)])
+
+
+@router.get("/api/jobs/{job_id}", response_model=JobView, responses=refusals(404))
+async def job_status(job_id: JobId, parts: Shared) -> Response:
+    """How a job stands, at most a tenth of a second ago: this is what many ask for often."""
+    known = parts.glances.get(job_id)
+    if known is None or time.monotonic() - known[0] > GLANCE:
+        view = await asyncio.to_thread(lambda: job_view(parts, parts.jobs.get(job_id)))
+        known = parts.glances[job_id] = (time.monotonic(), view.model_dump_json().encode())
+        while len(parts.glances) > MOST_GLANCES:
+            parts.glances.pop(next(iter(parts.glances)))
+    return Response(known[1], media_type="application/json")
+
+
+@router.post("/api/jobs/{job_id}/cancel", responses=refusals(404, 409))
+def cancel(job_id: JobId, parts: Shared) -> JobView:
+    """Cancel a job: one that runs finishes its step and saves, so that it can be resumed."""
+    job = parts.jobs.cancel(job_id)
+    parts.glances.pop(job_id, None)
+    parts.supervisor.wake()
+    return job_view(parts, job)
+
+
+@router.post("/api/jobs/{job_id}/resume", responses=refusals(404, 409))
+def resume(job_id: JobId, parts: Shared) -> JobView:
+    """Go on with a job that was cancelled or failed, from its last checkpoint."""
+    info = run_info(parts, parts.jobs.get(job_id))
+    job = parts.jobs.resume(job_id, info.attempt if info else 0)
+    parts.glances.pop(job_id, None)
+    parts.supervisor.wake()
+    return job_view(parts, job)
+
+
+def insist_on_safe(cfg: TrainingConfig, who: Who) -> None:
+    """Code and files of the service's machine are for admins."""
+    if not who.may("admin") and (named := next(files_named(cfg), None)):
+        raise Forbidden(
+            f"{named} names code or a file of the service's machine, which needs the scope 'admin'",
+            hint="Use a task, reward or run by its name, or ask for a wider key.",
+        )
+
+
+def run_info(parts: Parts, job: Job) -> RunInfo | None:
+    """How the job's run stands; None if it has not begun."""
+    path = parts.settings.runs_dir / job.run
+    if not (path / "config.toml").exists():
+        return None
+    try:
+        return inspect_run(path)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def job_view(parts: Parts, job: Job) -> JobView:
+    info = run_info(parts, job)
+    stands: dict[str, Any] = {"step": 0, "total": 0, "attempt": 0, "metrics": {}}
+    if info is not None:
+        stands = {name: getattr(info, name) for name in stands}
+    own = {name: getattr(job, name) for name in ("id", "run", "product", "created", "updated", "error", "request")}
+    cancelling = job.state == "running" and job.wanted == "cancel"
+    return JobView.model_validate({**own, **stands, "state": job.state, "cancelling": cancelling})

@@ -1,0 +1,70 @@
+"""The WebSocket, and what it tells everybody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+from fastapi import APIRouter, WebSocket
+
+from groupwise.service.guard import CrossSite, refuse_foreign
+from groupwise.service.live import TOO_MANY, Client
+from groupwise.service.parts import Parts
+from groupwise.service.routes.jobs import job_view
+from groupwise.service.routes.metrics import snapshot
+from groupwise.service.runs import facts
+
+logger = logging.getLogger(__name__)
+router = APIRouter()
+
+MOST_CLIENTS = 2000
+SHOWN = 200  # runs and jobs in the list that is sent around
+PACE = {"runs": 0.5, "metrics": 1.0}  # seconds
+
+
+@router.websocket("/ws")
+async def live(socket: WebSocket) -> None:
+    parts: Parts = socket.app.state.parts
+    if parts.keys.is_stale:
+        await asyncio.to_thread(parts.keys.refresh)
+    try:
+        refuse_foreign(socket.headers, parts.settings, guarded_by_key=parts.keys.required, reading=False)
+    except CrossSite:
+        await socket.close(1008)  # before it was accepted: the client sees a 403
+        return
+    if parts.clients >= MOST_CLIENTS:
+        await socket.close(TOO_MANY)
+        return
+    parts.clients += 1
+    parts.counting.clients.set(parts.clients)
+    try:
+        await Client(socket, parts.keys, parts.followers, parts.topics, parts.counting, parts.chat_events).serve()
+    finally:
+        parts.clients -= 1
+        parts.counting.clients.set(parts.clients)
+
+
+async def broadcast(parts: Parts) -> None:
+    """Tell those who follow them about runs and metrics, for as long as the service lives."""
+    await asyncio.gather(*(_tell(parts, topic, pace) for topic, pace in PACE.items()))
+
+
+async def _tell(parts: Parts, topic: str, pace: float) -> None:
+    while True:
+        await asyncio.sleep(pace)
+        if not parts.topics.followers[topic]:
+            parts.topics.newest.pop(topic, None)
+            continue
+        try:
+            parts.topics.tell(topic, await asyncio.to_thread(_message, parts, topic))
+        except Exception:
+            logger.exception("%s could not be told; it is tried again", topic)
+
+
+def _message(parts: Parts, topic: str) -> str:
+    if topic == "metrics":
+        return json.dumps({"type": "metrics", "metrics": snapshot(parts)})
+    runs = [facts(info) for info in parts.runs.all()[:SHOWN]]
+    jobs = [job_view(parts, job).model_dump() for job in parts.jobs.newest(limit=SHOWN)]
+    return json.dumps({"type": "runs", "runs": runs, "jobs": jobs})

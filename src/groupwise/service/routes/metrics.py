@@ -1,0 +1,79 @@
+"""What the service measures of itself and of the jobs that run, and how many workers they have."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from groupwise.service.counting import machine
+from groupwise.service.jobs import RUNNING
+from groupwise.service.parts import Parts, Shared
+from groupwise.service.refusals import refusals
+from groupwise.service.shapes import Order, ScaleAnswer, ScaleRequest
+from groupwise.training.control import send_command
+from groupwise.training.folder import inspect_run
+from groupwise.training.lock import is_locked
+
+router = APIRouter(tags=["system"])
+
+
+class MetricsView(BaseModel):
+    uptime: float
+    jobs: dict[str, int]
+    requests: dict[str, float]
+    websocket: dict[str, float]
+    chat: dict[str, Any]
+    machine: dict[str, float]
+    runs: dict[str, dict[str, float | None]] = Field(description="The newest numbers of the jobs that run.")
+
+
+@router.get("/api/metrics", responses=refusals())
+def metrics(parts: Shared) -> MetricsView:
+    """How the service and the jobs it runs are doing."""
+    return MetricsView.model_validate(snapshot(parts))
+
+
+@router.get("/metrics", responses={**refusals(), 200: {"content": {"text/plain": {}}}}, response_class=Response)
+def prometheus(parts: Shared) -> Response:
+    """The same for Prometheus."""
+    for state, count in parts.jobs.counts().items():
+        parts.counting.jobs.labels(state).set(count)
+    return Response(parts.counting.exposition(), media_type="text/plain; version=0.0.4")
+
+
+@router.post("/api/scale", responses=refusals(404))
+def scale(request: ScaleRequest, parts: Shared) -> ScaleAnswer:
+    """Tell the jobs that run how many workers to have; each obeys between two steps, or says why it cannot."""
+    jobs = [parts.jobs.get(request.job)] if request.job else parts.jobs.newest(RUNNING, 1000)
+    args = request.model_dump(exclude_none=True, exclude={"job"})
+    orders = []
+    for job in jobs:
+        path = parts.settings.runs_dir / job.run
+        if job.state == RUNNING and is_locked(path / "lock"):
+            orders.append(Order(job=job.id, run=job.run, order=send_command(path, "scale", args).id))
+    return ScaleAnswer(orders=orders)
+
+
+def snapshot(parts: Parts) -> dict[str, Any]:
+    counting = parts.counting
+    runs = {}
+    for job in parts.jobs.newest(RUNNING, 50):
+        path = parts.settings.runs_dir / job.run
+        if (path / "status.json").exists():
+            runs[job.run] = dict(inspect_run(path).metrics)
+    return {
+        "uptime": round(time.time() - parts.began, 1),
+        "jobs": parts.jobs.counts(),
+        "requests": counting.requests(),
+        "websocket": {
+            "clients": parts.clients,
+            "sent": counting.sent._value.get(),
+            "dropped": counting.dropped._value.get(),
+        },
+        "chat": parts.talks.state(),
+        "machine": machine(),
+        "runs": runs,
+    }

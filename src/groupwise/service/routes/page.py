@@ -1,0 +1,30 @@
+"""The page: built files that ship with the package, and one page for every address that is not the API's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import APIRouter
+from fastapi.responses import FileResponse, HTMLResponse, Response
+from starlette.exceptions import HTTPException
+
+router = APIRouter(include_in_schema=False)
+
+FOLDER = Path(__file__).parents[1] / "dashboard"
+OTHERS = ("api/", "v1/", "ws", "docs", "openapi.json", "health", "ready", "metrics")
+MISSING = "<!doctype html><title>Groupwise</title><p>The page was not built; <a href='/docs'>the API</a> is there."
+FOREVER = {"cache-control": "public, max-age=31536000, immutable"}
+ALWAYS_ASK = {"cache-control": "no-cache"}
+
+
+@router.get("/{path:path}")
+def page(path: str) -> Response:
+    if path.startswith(OTHERS):
+        raise HTTPException(404)
+    file = (FOLDER / path).resolve()
+    if path and file.is_file() and file.is_relative_to(FOLDER.resolve()):
+        return FileResponse(file, headers=FOREVER if path.startswith("assets/") else ALWAYS_ASK)
+    if path.startswith("assets/"):
+        raise HTTPException(404)
+    index = FOLDER / "index.html"
+    return FileResponse(index, headers=ALWAYS_ASK) if index.is_file() else HTMLResponse(MISSING)

@@ -1,0 +1,99 @@
+"""Runs: their state, events, curves, groups and attempts, whoever started them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+
+from groupwise.service.parts import Shared
+from groupwise.service.refusals import refusals
+from groupwise.service.runs import facts
+from groupwise.service.shapes import (
+    EventPage,
+    GroupPage,
+    GroupSteps,
+    RunList,
+    RunView,
+    RunWhole,
+    SeriesPage,
+    TrajectoryView,
+)
+
+router = APIRouter(tags=["runs"])
+
+RunId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+=@-]{0,99}$", max_length=100)]
+Step = Annotated[int, Path(ge=0, lt=2**53)]
+From = Annotated[int, Query(alias="from", ge=0, lt=2**53, description="The number of the first event.")]
+Points = Annotated[int, Query(ge=2, le=10_000)]
+
+
+@router.get("/api/runs", responses=refusals())
+def list_runs(parts: Shared, limit: Annotated[int, Query(ge=1, le=10_000)] = 200) -> RunList:
+    """The runs, those that changed last first."""
+    return RunList(runs=[RunView.model_validate(facts(info)) for info in parts.runs.all()[:limit]])
+
+
+@router.get("/api/runs/{run}", responses=refusals(404))
+def run_state(run: RunId, parts: Shared) -> RunWhole:
+    """How a run stands, with its settings."""
+    info = parts.runs.info(run)
+    job = parts.jobs.of_run(run)
+    more = {"job": job.id if job else None, "config": parts.runs.config(run), "events": len(parts.runs.log(run))}
+    return RunWhole.model_validate({**facts(info), **more})
+
+
+@router.get("/api/runs/{run}/events", response_model=EventPage, responses=refusals(404))
+def events(
+    run: RunId,
+    parts: Shared,
+    begin: From = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    points: Annotated[
+        int | None, Query(ge=2, le=10_000, description="Thin steps and evaluations out to so many, up to the end.")
+    ] = None,
+) -> Response:
+    """The events of a run, from a number on: page by page, or all of them thinned out."""
+    if points is None:
+        log, lines = parts.runs.events(run, begin, limit)
+        following = begin + len(lines)
+    else:
+        log, lines = parts.runs.thinned_events(run, begin, points)
+        following = len(log)
+    thin = "false" if points is None else "true"
+    head = f'{{"run":"{run}","attempt":{log.attempt},"next":{following},"count":{len(log)},"thinned":{thin},"events":['
+    return Response(head.encode() + b",".join(lines) + b"]}", media_type="application/json")
+
+
+@router.get("/api/runs/{run}/series", responses=refusals(404))
+def series(
+    run: RunId,
+    parts: Shared,
+    names: Annotated[list[str] | None, Query(max_length=200, description="Which numbers; all without.")] = None,
+    points: Points = 1000,
+) -> SeriesPage:
+    """Numbers of a run as curves, thinned out so that a page can draw them."""
+    return SeriesPage.model_validate(parts.runs.series(run, names or [], points))
+
+
+@router.get("/api/runs/{run}/groups", responses=refusals(404))
+def group_steps(run: RunId, parts: Shared) -> GroupSteps:
+    """The steps whose groups were kept."""
+    return GroupSteps(run=run, steps=parts.runs.steps_with_groups(run))
+
+
+@router.get("/api/runs/{run}/groups/{step}", responses=refusals(404))
+def groups(run: RunId, step: Step, parts: Shared) -> GroupPage:
+    """The groups of a step, with every attempt's score and advantage."""
+    return GroupPage.model_validate({"run": run, "step": step, "groups": parts.runs.groups(run, step)})
+
+
+@router.get("/api/runs/{run}/trajectories/{trajectory:path}", responses=refusals(404))
+def trajectory(
+    run: RunId,
+    trajectory: Annotated[str, Path(min_length=1, max_length=300)],
+    parts: Shared,
+    step: Annotated[int | None, Query(ge=0, lt=2**53, description="Its step, if it is known.")] = None,
+) -> TrajectoryView:
+    """One attempt: its words, and its tokens with what each of them was worth."""
+    return TrajectoryView.model_validate(parts.runs.trajectory(run, trajectory, step))

@@ -1,0 +1,57 @@
+"""Is it alive, and is it of use?"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
+from sqlalchemy import text
+
+from groupwise import __version__
+from groupwise.errors import StorageError
+from groupwise.service.parts import Asker, Shared
+from groupwise.service.refusals import refusals
+
+router = APIRouter(tags=["system"])
+
+
+class Health(BaseModel):
+    ok: bool
+    version: str
+
+
+class Me(BaseModel):
+    name: str
+    scope: str
+    keys_required: bool
+
+
+class Ready(BaseModel):
+    ok: bool
+    database: str
+    supervisor: str
+
+
+@router.get("/health")
+async def health() -> Health:
+    """Alive: the process answers."""
+    return Health(ok=True, version=__version__)
+
+
+@router.get("/api/me", responses=refusals())
+async def me(parts: Shared, who: Asker) -> Me:
+    """Who the service takes you for."""
+    return Me(name=who.name, scope=who.scope, keys_required=parts.keys.required)
+
+
+@router.get("/ready", responses={503: {"model": Ready, "description": "Something it needs is not there."}})
+def ready(response: Response, parts: Shared) -> Ready:
+    """Of use: the database answers, and jobs are looked after."""
+    database, supervisor = "ok", parts.supervisor.failing or ("ok" if parts.supervisor.alive else "not running")
+    try:
+        with parts.tables.reading() as link:
+            link.execute(text("SELECT 1"))
+    except StorageError as error:
+        database = error.message
+    ok = database == supervisor == "ok"
+    response.status_code = 200 if ok else 503
+    return Ready(ok=ok, database=database, supervisor=supervisor)

@@ -1,0 +1,86 @@
+"""Workflows: design one for requirements, check it, simulate it, and have it in any format."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Response
+
+from groupwise.service.parts import Shared
+from groupwise.service.refusals import refusals
+from groupwise.service.shapes import (
+    CheckRequest,
+    CheckView,
+    ConvertRequest,
+    DesignRequest,
+    DesignView,
+    ExampleList,
+    ExampleView,
+    FormatList,
+    FormatView,
+    SimulateRequest,
+    SimulateView,
+)
+from groupwise.service.workshop import File, as_header, examples
+
+router = APIRouter(tags=["workflows"])
+
+FILE: dict[str, Any] = {
+    "description": "The file; what it has no place for is told in the header x-notes.",
+    "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
+}
+REFUSED = refusals(504)
+DesignId = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")]
+FormatName = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,40}$")]
+
+
+@router.post("/api/workflows/design", responses=refusals(504, 507))
+async def design(request: DesignRequest, parts: Shared) -> DesignView:
+    """Design a workflow: sound, keeping every rule, and as good as so many evaluations find."""
+    return DesignView.model_validate(await parts.workshop.design(request.model_dump()))
+
+
+@router.post("/api/workflows/check", responses=REFUSED)
+async def check(request: CheckRequest, parts: Shared) -> CheckView:
+    """Tell whether a workflow is sound and keeps its rules; if not, the steps that show it."""
+    return CheckView.model_validate(await parts.workshop.work("check", request.model_dump()))
+
+
+@router.post("/api/workflows/simulate", responses=REFUSED)
+async def simulate(request: SimulateRequest, parts: Shared) -> SimulateView:
+    """Tell how long cases take, what they cost and how busy everybody is."""
+    return SimulateView.model_validate(await parts.workshop.work("simulate", request.model_dump()))
+
+
+@router.post("/api/workflows/convert", response_class=Response, responses={200: FILE, **REFUSED})
+async def convert(request: ConvertRequest, parts: Shared) -> Response:
+    """A workflow in another format."""
+    return attachment(await parts.workshop.convert(request.model_dump()))
+
+
+@router.get("/api/workflows/examples", responses=refusals())
+def example_list(parts: Shared) -> ExampleList:
+    """Requirements to try, each with the workflow it starts from."""
+    return ExampleList(examples=[ExampleView.model_validate(example) for example in examples()])
+
+
+@router.get("/api/workflows/formats", responses=REFUSED)
+async def format_list(parts: Shared) -> FormatList:
+    """The formats that workflows are read and written in."""
+    return FormatList(formats=[FormatView.model_validate(one) for one in await parts.workshop.formats()])
+
+
+@router.get(
+    "/api/workflows/{design_id}/download/{to}", response_class=Response, responses={200: FILE, **refusals(404, 504)}
+)
+async def download(design_id: DesignId, to: FormatName, parts: Shared) -> Response:
+    """A design as a file."""
+    return attachment(await parts.workshop.download(design_id, to))
+
+
+def attachment(file: File) -> Response:
+    headers = {
+        "content-disposition": f'attachment; filename="{file.name}"', "x-notes": as_header(file.notes),
+        "content-security-policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
+    }  # fmt: skip
+    return Response(file.content, media_type=file.media, headers=headers)

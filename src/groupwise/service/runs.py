@@ -1,0 +1,176 @@
+"""Run folders read for people: lists, events, curves, groups and single attempts."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from groupwise.errors import GroupwiseError, RunNotFound
+from groupwise.service.runlog import RunLog, RunLogs, thinned
+from groupwise.training.folder import RunInfo, inspect_run, inspect_runs, read_config
+from groupwise.training.groups import numbered, read_groups
+
+SEARCHED = 100  # files of groups looked through for an attempt whose step is not given
+SHOWN = 280  # characters of an attempt's text in a list
+REWARD = "reward/mean"
+
+
+class GroupNotFound(GroupwiseError):
+    code = "group_not_found"
+
+
+class TrajectoryNotFound(GroupwiseError):
+    code = "trajectory_not_found"
+
+
+class Runs:
+    """The runs below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.logs = RunLogs()
+
+    def path(self, run: str) -> Path:
+        path = self.folder / run
+        if not any((path / name).is_file() for name in ("config.toml", "events.jsonl")):
+            raise RunNotFound(f"there is no run {run!r:.100}", hint="GET /api/runs lists them.")
+        return path
+
+    def all(self) -> list[RunInfo]:
+        """The newest first."""
+        return inspect_runs(self.folder)[::-1]
+
+    def info(self, run: str) -> RunInfo:
+        path = self.path(run)
+        try:
+            return inspect_run(path)
+        except (OSError, ValueError, KeyError, TypeError):
+            return RunInfo(path.name, path, "damaged", 0, 0, 0, path.stat().st_mtime, {})
+
+    def config(self, run: str) -> dict[str, Any]:
+        return read_config(self.path(run)).to_dict()
+
+    def log(self, run: str) -> RunLog:
+        log = self.logs.of(self.path(run))
+        log.refresh()
+        return log
+
+    def series(self, run: str, names: Sequence[str], points: int) -> dict[str, Any]:
+        """Curves of at most `points` points each; without names, those of all numbers there are."""
+        log = self.log(run)
+        with log.lock:
+            known = [(name, kind) for kind in ("eval", "step") for name in log.numbers[kind].columns]
+            wanted = [(name, kind) for name, kind in known if not names or name in names]
+            found = {name: log.numbers[kind].column(name) for name, kind in wanted}
+        curves = {}
+        for name, (steps, values) in found.items():
+            chosen = thinned(values, points)
+            curves[name] = {"steps": steps[chosen].astype(int).tolist(), "values": values[chosen].tolist()}
+        return {"run": run, "next": len(log), "names": sorted({name for name, _ in known}), "series": curves}
+
+    def events(self, run: str, begin: int, limit: int) -> tuple[RunLog, list[bytes]]:
+        log = self.log(run)
+        return log, log.lines(begin, begin + limit)
+
+    def thinned_events(self, run: str, begin: int, points: int) -> tuple[RunLog, list[bytes]]:
+        """All events from number `begin` on but for steps and evaluations, of which `points` of each are left."""
+        log = self.log(run)
+        with log.lock:
+            numbers = [n for n in range(begin, len(log)) if log.kinds[n] not in ("step", "eval", "checkpoint")]
+            for kind in ("step", "eval"):
+                numbers += _thin(log, kind, begin, points)
+        return log, log.chosen(sorted(numbers))
+
+    def steps_with_groups(self, run: str) -> list[int]:
+        return [int(path.stem) for path in numbered(self.path(run) / "groups")]
+
+    def rows(self, run: str, step: int) -> list[dict[str, Any]]:
+        path = self.path(run) / "groups" / f"{step:06d}.parquet"
+        if not path.is_file():
+            raise GroupNotFound(
+                f"run {run} has kept no groups of step {step}",
+                hint=f"GET /api/runs/{run}/groups lists the steps; run.group_log_steps says which are kept.",
+            )
+        return read_groups(path)
+
+    def groups(self, run: str, step: int) -> list[dict[str, Any]]:
+        rows = sorted(self.rows(run, step), key=lambda row: row["group_id"])
+        return [_group(name, list(members)) for name, members in groupby(rows, key=lambda row: row["group_id"])]
+
+    def trajectory(self, run: str, trajectory: str, step: int | None) -> dict[str, Any]:
+        steps = [step] if step is not None else self.steps_with_groups(run)[::-1][:SEARCHED]
+        for number in steps:
+            for row in self.rows(run, number):
+                if row["trajectory_id"] == trajectory:
+                    return _attempt_whole(row)
+        where = f"in step {step}" if step is not None else f"in its last {SEARCHED} steps"
+        raise TrajectoryNotFound(f"run {run} has no attempt {trajectory!r:.80} {where}", hint="Give its step.")
+
+
+def _thin(log: RunLog, kind: str, begin: int, points: int) -> list[int]:
+    series = log.numbers[kind]
+    seqs = np.array(series.seqs, dtype=np.int64)
+    since = int(np.searchsorted(seqs, begin))
+    column = series.columns.get(REWARD if kind == "step" else "eval/reward_mean")
+    values = np.nan_to_num(np.array(column if column is not None else [0.0] * len(seqs), dtype=np.float64))
+    return [int(seq) for seq in seqs[since:][thinned(values[since:], points)]]
+
+
+def facts(info: RunInfo) -> dict[str, Any]:
+    return {name: value for name, value in asdict(info).items() if name != "path"}
+
+
+def _group(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    totals = [row["total"] for row in rows if row["total"] is not None]
+    return {
+        "id": name, "task_id": rows[0]["task_id"], "prompt": rows[0]["prompt"], "size": len(rows),
+        "mean": statistics.fmean(totals) if totals else None,
+        "std": statistics.pstdev(totals) if totals else None,
+        "zero_signal": len(totals) < 2 or max(totals) == min(totals),
+        "attempts": [_attempt(row) for row in rows],
+    }  # fmt: skip
+
+
+def _attempt(row: Mapping[str, Any]) -> dict[str, Any]:
+    told = ("trajectory_id", "total", "flags", "advantage", "length", "end", "failure", "version")
+    text = row["text"] if len(row["text"]) <= SHOWN else row["text"][:SHOWN] + "…"
+    return {**{name: row[name] for name in told}, "parts": dict(row["parts"] or ()), "text": text}
+
+
+def _attempt_whole(row: Mapping[str, Any]) -> dict[str, Any]:
+    told = {**_attempt(row), "text": row["text"]}
+    return {
+        **told, "step": row["step"], "group_id": row["group_id"], "task_id": row["task_id"], "prompt": row["prompt"],
+        "turns": _turns(row),
+    }  # fmt: skip
+
+
+def _turns(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The tokens, turn by turn: a turn is the model's own (`policy`), or what it was given (`context`)."""
+    columns = [row.get(name) or [] for name in ("tokens", "acted", "token_advantages", "token_logps")]
+    tokens = list(zip(*columns, strict=False))
+    return [
+        {
+            "role": "policy" if acted else "context",
+            "tokens": [
+                {
+                    "text": text,
+                    "advantage": _finite(advantage) if acted else None,
+                    "logp": _finite(logp) if acted else None,
+                }
+                for text, _, advantage, logp in turn
+            ],
+        }
+        for acted, turn in groupby(tokens, key=lambda token: bool(token[1]))
+    ]
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

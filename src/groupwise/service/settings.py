@@ -1,0 +1,71 @@
+"""How a service is run: where it listens, where it keeps things, and its limits."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from groupwise.errors import ConfigError
+
+OWN_FOLDER = ".service"
+DATABASE_VARIABLE = "GROUPWISE_DATABASE"  # where a password should not be seen in the list of processes
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """Settings of one service.
+
+    `database` is an SQLAlchemy URL; services that share one on PostgreSQL share its jobs, and must share `runs_dir`
+    too. `workers` is how many jobs run at once here, `lease` after how many seconds of silence another service may take
+    over a job, `niceness` by how much jobs give way to the service. `origins` are web pages of elsewhere that may call
+    this service (CORS), none by default.
+    `model` is the one to chat with where a request names none, `tools` a Python file of tools that models may call.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8001
+    runs_dir: Path = Path("runs")
+    database: str | None = None
+    workers: int = 1
+    lease: float = 10.0
+    poll: float = 0.25
+    niceness: int = 5
+    origins: tuple[str, ...] = ()
+    model: str = "tiny"
+    tools: str | None = None
+    models_loaded: int = 2
+    largest_body: int = 4 << 20
+    body_timeout: float = 30.0
+    reads_per_second: float = 5000.0
+    writes_per_second: float = 50.0
+    largest_queue: int = 1000
+    workflow_timeout: float = 120.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port < 65536:
+            raise ConfigError(f"port = {self.port} is not between 0 and 65535", field="port")
+        for name in ("workers", "lease", "poll", "largest_body", "largest_queue", "models_loaded"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} = {getattr(self, name)} must be above 0", field=name)
+
+    @property
+    def folder(self) -> Path:
+        """What the service keeps beside the runs: its database, conversations, designs, and settings of jobs."""
+        return self.runs_dir / OWN_FOLDER
+
+    @property
+    def url(self) -> str:
+        given = self.database or os.environ.get(DATABASE_VARIABLE)
+        return given or f"sqlite:///{(self.folder / 'service.sqlite').resolve()}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False

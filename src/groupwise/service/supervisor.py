@@ -1,0 +1,231 @@
+"""One thread that looks after jobs: takes them, starts their processes, and writes down what became of them.
+
+It decides from three things only: the job's row, whether a process holds the job's lock, and what the run folder says.
+So it does not matter which service started a process, or how often either of them was killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from groupwise.errors import CheckpointError, GroupwiseError, RunError, StorageError
+from groupwise.service.children import Child, Places
+from groupwise.service.intents import write_settings
+from groupwise.service.jobs import CANCELLED, FAILED, FINISHED, Job, Jobs
+from groupwise.service.settings import ServiceSettings
+from groupwise.service.shapes import TrainRequest
+from groupwise.training.control import send_command
+from groupwise.training.events import sound_events
+from groupwise.training.folder import RunInfo, inspect_run, read_config
+from groupwise.training.lock import is_locked
+from groupwise.training.storage import disk
+
+logger = logging.getLogger(__name__)
+
+MOST_STARTS = 10  # processes without progress after which a job has failed
+ASK_AGAIN = 3.0  # seconds between two orders to stop: a run that was just being opened misses the first
+FAREWELL = 10.0  # seconds that processes have to save when the service is told to end
+
+
+class Supervisor:
+    """Looks after up to `settings.workers` jobs at a time, from `start` to `close`."""
+
+    def __init__(self, jobs: Jobs, settings: ServiceSettings) -> None:
+        self.jobs, self.settings = jobs, settings
+        self.id = uuid.uuid4().hex
+        self.places = Places(settings.folder / "jobs", settings.niceness)
+        self.failing: str | None = None
+        self._children: dict[str, Child] = {}
+        self._not_before: dict[str, float] = {}
+        self._asked: dict[str, float] = {}
+        self._end = threading.Event()
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something to do."""
+        self._wake.set()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """Let the processes save and end; what does not end in time goes on, and is found again later."""
+        self._end.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        deadline = time.monotonic() + FAREWELL
+        for child in self._children.values():
+            child.ask_to_stop()
+        ended = [job_id for job_id, child in self._children.items() if child.wait(deadline - time.monotonic())]
+        try:
+            for job in self.jobs.beat(self.id, self.settings.lease):
+                if job.id in ended and self._outcome(job):
+                    ended.remove(job.id)
+            self.jobs.release(self.id, ended)
+        except StorageError as error:
+            logger.warning("jobs could not be handed over: %s", error.message)
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            try:
+                self._tick()
+                self.failing = None
+            except StorageError as error:  # the disk or the database: processes go on, and so does the service
+                if self.failing is None:
+                    logger.error("jobs cannot be looked after: %s", error.message)
+                self.failing = error.message
+            except Exception:
+                logger.exception("looking after jobs failed; it goes on")
+                self.failing = "an unexpected error; see the log"
+            self._wake.wait(self.settings.poll)
+            self._wake.clear()
+
+    def _tick(self) -> None:
+        mine = list(self.jobs.beat(self.id, self.settings.lease))
+        for lost in self._children.keys() - {job.id for job in mine}:  # another service has it, or it is over
+            if self._children[lost].exit_status is not None:
+                self._forget(lost)
+        for job in mine:
+            self._look_after(job)
+        free = self.settings.workers - len(mine)
+        if free > 0:
+            for job in self.jobs.claim(self.id, free, self.settings.lease):
+                self._look_after(job)
+
+    def _look_after(self, job: Job) -> None:
+        child = self._children.get(job.id)
+        if (child is not None and child.exit_status is None) or self.places.is_alive(job.id):
+            if job.wanted == "cancel":
+                self._ask_to_stop(job)
+            return
+        if self._outcome(job):
+            self._forget(job.id)
+        elif time.monotonic() >= self._not_before.get(job.id, 0.0):
+            self._begin(job)
+
+    def _outcome(self, job: Job) -> bool:
+        """Write down what became of a job that no process works on; False if it has to go on."""
+        info = self._info(job)
+        if info is not None and info.attempt > job.since:
+            if info.state == "finished":
+                return self._settle(job, FINISHED)
+            if info.state == "failed":
+                return self._settle(job, FAILED, _error_of(info.path) or self.places.last_error(job.id))
+            if info.state == "stopped" and (job.wanted == "cancel" or _was_ordered_to_stop(info)):
+                return self._settle(job, CANCELLED)
+        if job.wanted == "cancel":
+            return self._settle(job, CANCELLED)
+        if info is not None and job.starts and self._is_beyond_repair(job, info):
+            self._set_aside(job)
+            return False
+        error = self.places.last_error(job.id) if job.starts and (info is None or job.starts >= MOST_STARTS) else None
+        if error is not None and (error["code"] not in ("storage", "run") or job.starts >= MOST_STARTS):
+            return self._settle(job, FAILED, error)
+        if job.starts >= MOST_STARTS:
+            last = " ".join(self.places.last_words(job.id).split()[-80:]) or "it said nothing"
+            message = f"its process ended {job.starts} times without any progress; its last words: {last[-500:]}"
+            return self._settle(job, FAILED, _error("job_dies", message, "Look at the run, then resume the job."))
+        return False
+
+    def _is_beyond_repair(self, job: Job, info: RunInfo) -> bool:
+        """Whether nothing of the run can be gone on from: its settings are gone, or every one of its checkpoints."""
+        try:
+            read_config(info.path)
+        except RunError:
+            return True
+        error = self.places.last_error(job.id)
+        return error is not None and error["code"] == CheckpointError.code
+
+    def _set_aside(self, job: Job) -> None:
+        """What was asked for is still known: the run begins anew, and ends as it would have."""
+        place = self.settings.folder / "damaged" / f"{job.run}-{uuid.uuid4().hex[:8]}"
+        with disk(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self._path(job).rename(place)
+        self.places.output(job.id).unlink(missing_ok=True)
+        logger.warning("job %s: run %s is beyond repair; it is in %s, and begins anew", job.id, job.run, place)
+
+    def _begin(self, job: Job) -> None:
+        info = self._info(job)
+        try:
+            words = self._words(job, info)
+            child = self.places.start(job.id, words)
+        except GroupwiseError as error:
+            if isinstance(error, StorageError):
+                self._not_before[job.id] = time.monotonic() + 1.0
+                raise
+            self._settle(job, FAILED, error.as_dict()["error"])
+            return
+        if child is None:
+            return
+        self._children[job.id] = child
+        starts = self.jobs.started(job, info.step if info else 0)
+        pause = 0.0 if starts < 3 else min(30.0, 0.5 * 2.0 ** (starts - 3))
+        self._not_before[job.id] = time.monotonic() + pause
+        logger.info("job %s: process %d works on run %s", job.id, child.pid, job.run)
+
+    def _words(self, job: Job, info: RunInfo | None) -> list[str]:
+        """The command line that begins the run, or goes on with it."""
+        path = self._path(job)
+        if info is not None:
+            return ["resume", str(path), "--json", "--quiet"]
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()  # a process was killed between making the folder and filling it
+        config = self.places.config(job.id)
+        request = TrainRequest.model_validate(job.request)
+        write_settings(request, job.run, self.settings.runs_dir.resolve(), config, self.places.prompts(job.id))
+        return ["train", str(config), "--json", "--quiet"]
+
+    def _ask_to_stop(self, job: Job) -> None:
+        now, path = time.monotonic(), self._path(job)
+        if now - self._asked.get(job.id, -ASK_AGAIN) >= ASK_AGAIN and is_locked(path / "lock"):
+            self._asked[job.id] = now
+            send_command(path, "stop")
+
+    def _settle(self, job: Job, state: str, error: Mapping[str, str] | None = None) -> bool:
+        self.jobs.settle(job, state, error)
+        logger.info("job %s is %s", job.id, state)
+        return True
+
+    def _forget(self, job_id: str) -> None:
+        for table in (self._children, self._not_before, self._asked):
+            table.pop(job_id, None)
+
+    def _path(self, job: Job) -> Path:
+        return self.settings.runs_dir / job.run
+
+    def _info(self, job: Job) -> RunInfo | None:
+        """How the run stands; None if it has not begun."""
+        path = self._path(job)
+        if not any((path / name).exists() for name in ("config.toml", "events.jsonl")):
+            return None
+        return inspect_run(path)
+
+
+def _was_ordered_to_stop(info: RunInfo) -> bool:
+    """Whether somebody told the run to stop, and not just its process."""
+    orders = [e for e, _ in sound_events(info.path / "events.jsonl") if e.type == "control"]
+    return bool(orders) and orders[-1].data.get("op") == "stop" and orders[-1].attempt == info.attempt
+
+
+def _error_of(path: Path) -> dict[str, str] | None:
+    for event, _ in reversed(list(sound_events(path / "events.jsonl"))):
+        if event.type == "error":
+            error = event.data["error"]
+            return {name: str(error.get(name, "")) for name in ("code", "message", "hint", "field")}
+    return None
+
+
+def _error(code: str, message: str, hint: str) -> dict[str, str]:
+    return {"code": code, "message": message, "hint": hint, "field": ""}

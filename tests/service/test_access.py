@@ -1,0 +1,188 @@
+"""Who may do what, and what is refused before anything is done."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.errors import ConfigError
+from groupwise.service.app import create_app
+from groupwise.service.guard import Rates, needed_scope
+from groupwise.service.keys import SCOPES
+from groupwise.service.serving import insist_on_key
+from groupwise.service.settings import ServiceSettings
+
+OPEN = ("/health", "/ready")
+EXAMPLES = {
+    "job_id": "abc", "run": "cart", "step": "1", "trajectory": "g/m0", "name": "nobody", "design_id": "0" * 16,
+    "to": "bpmn",
+}  # fmt: skip
+
+
+def all_routes() -> list[tuple[str, str]]:
+    paths = create_app(ServiceSettings()).openapi()["paths"]
+    return [(method.upper(), path) for path, methods in sorted(paths.items()) for method in sorted(methods)]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, dict[str, str]]]:
+    from tests.service.conftest import serving
+
+    runs = tmp_path_factory.mktemp("guarded") / "runs"
+    with serving(ServiceSettings(port=0, runs_dir=runs, poll=60.0, writes_per_second=1e6)) as running:
+        texts = {scope: running.parts.keys.add(scope, scope)[0] for scope in SCOPES}
+        running.parts.keys.refresh()
+        running.parts.workshop._formats = []  # spares a process that only this list would need
+        yield running, texts
+
+
+@pytest.mark.parametrize(("method", "path"), all_routes())
+def test_every_route_asks_for_a_key_and_its_scope(guarded: tuple[Any, dict[str, str]], method: str, path: str) -> None:
+    service, texts = guarded
+    url = path.replace(":path", "").format(**EXAMPLES)
+
+    def status(key: str | None) -> int:
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        return int(service.http.request(method, url, headers=headers, content=b"not json").status_code)
+
+    if path in OPEN:
+        assert status(None) in (200, 503)
+        return
+    assert status(None) in (401, 429)  # wrong keys are counted
+    assert status("gw_wrong") in (401, 429)
+    needed = needed_scope(method, url)
+    assert needed == ("admin" if path == "/api/scale" else "read" if method == "GET" else "train")
+    for scope in SCOPES:
+        may = SCOPES.index(scope) >= SCOPES.index(needed)
+        assert (status(texts[scope]) not in (401, 403)) is may, f"{method} {path} with {scope}"
+
+
+def test_code_and_files_of_the_machine_are_for_admins(guarded: tuple[Any, dict[str, str]], tmp_path: Path) -> None:
+    service, texts = guarded
+    (tmp_path / "data.jsonl").write_text('{"prompt": "a"}\n')
+    for config in (
+        {"product": "language", "reward_name": "python:os:system"},
+        {"product": "agent", "environment": "python:/tmp/x.py:run"},
+        {"product": "language", "environment": str(tmp_path / "data.jsonl")},
+        {"product": "language", "environment": "addition", "options": {"check": "os:system"}},
+        {"product": "language", "environment": "addition", "model_name": "/etc"},
+    ):
+        answer = service.post("/api/train", {"config": config}, headers={"Authorization": f"Bearer {texts['train']}"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden"), config
+
+
+def test_a_revoked_key_is_worthless_within_seconds(guarded: tuple[Any, dict[str, str]]) -> None:
+    service, _ = guarded
+    text, key = service.parts.keys.add("guest", "read")
+    header = {"Authorization": f"Bearer {text}"}
+    service.parts.keys.refresh()
+    assert service.get("/api/me", headers=header).json() == {"name": "guest", "scope": "read", "keys_required": True}
+    service.parts.keys.revoke(key.id)
+    time.sleep(1.2)
+    assert service.get("/api/me", headers=header).status_code == 401
+
+
+def test_guessing_keys_is_slowed_down(serve: Callable[..., Any]) -> None:
+    service = serve()
+    service.parts.keys.add("one", "read")
+    service.parts.keys.refresh()
+    seen = [service.get("/api/me", headers={"Authorization": "Bearer gw_x"}).status_code for _ in range(30)]
+    assert seen[0] == 401
+    assert 429 in seen
+    assert service.get("/health").status_code == 200
+
+
+def test_keys_are_in_no_log_and_no_answer(serve: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    service = serve()
+    with caplog.at_level(logging.DEBUG):
+        text, _ = service.parts.keys.add("one", "admin")
+        service.parts.keys.refresh()
+        header = {"Authorization": f"Bearer {text}"}
+        answers = [
+            service.get("/api/me", headers=header),
+            service.get("/api/runs/none", headers=header),
+            service.post("/api/train", {"config": {"learning_rate": "x"}}, headers=header),
+            service.get("/api/jobs", headers={"Authorization": f"Basic {text}"}),
+        ]
+    assert text not in caplog.text
+    assert not any(text in answer.text for answer in answers)
+
+
+@pytest.mark.parametrize("headers", [
+    {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"},
+    {"Host": "127.0.0.1.evil.example"}, {"Host": "[::1"},
+])  # fmt: skip
+def test_pages_of_other_sites_can_do_nothing_here(service: Any, headers: dict[str, str]) -> None:
+    answer = service.post("/api/train", {"prompts": ["Hello"]}, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "cross_site")
+
+
+def test_other_sites_get_no_permission_to_read_unless_they_are_named(service: Any, serve: Callable[..., Any]) -> None:
+    asked = {"Origin": "https://friend.example", "Access-Control-Request-Method": "POST"}
+    assert "access-control-allow-origin" not in service.http.options("/api/jobs", headers=asked).headers
+    friendly = serve(origins=("https://friend.example",))
+    answer = friendly.http.options("/api/jobs", headers=asked)
+    assert answer.headers["access-control-allow-origin"] == "https://friend.example"
+    asked["Origin"] = "https://evil.example"
+    assert "access-control-allow-origin" not in friendly.http.options("/api/jobs", headers=asked).headers
+
+
+def test_a_service_for_others_needs_a_key_first(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no key"):
+        insist_on_key(ServiceSettings(host="0.0.0.0", runs_dir=tmp_path))
+    insist_on_key(ServiceSettings(host="::1", runs_dir=tmp_path))
+
+
+def test_bodies_are_bounded_in_size_and_time(serve: Callable[..., Any]) -> None:
+    service = serve(largest_body=10_000, body_timeout=0.3)
+    large = service.post("/api/train", {"prompts": ["x" * 10_000]})
+    assert (large.status_code, large.json()["error"]["code"]) == (413, "too_large")
+    unannounced = service.http.post(
+        "/api/train", content=iter([b"x" * 6000] * 3), headers={"content-type": "application/json"}
+    )
+    assert unannounced.status_code == 413
+    with socket.create_connection(("127.0.0.1", service.port)) as link:
+        head = ("POST /api/train HTTP/1.1", "Host: localhost", "Content-Type: application/json", "Content-Length: 9")
+        link.sendall("\r\n".join((*head, "", "{")).encode())
+        link.settimeout(5)
+        assert b"408" in link.recv(4096).split(b"\r\n")[0]
+
+
+@pytest.mark.parametrize("path", [
+    "/api/runs/..%2f..%2fetc", "/api/runs/%2e%2e", "/api/runs/.service", "/api/runs/cart%00", "/../../etc/passwd",
+    "/assets/../../../app.py", "/%2e%2e/app.py", "/assets/..%2f..%2fapp.py", "/api/runs/cart/trajectories/../../../x",
+    "/api/workflows/..%2f..%2f/download/json", "/api/conversations/..%2f..",
+])  # fmt: skip
+def test_paths_lead_nowhere_else(service: Any, path: str) -> None:
+    with socket.create_connection(("127.0.0.1", service.port)) as link:
+        link.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: link.recv(65536), b""))
+    assert answer.split(b" ")[1] in (b"404", b"422", b"400") or b"<title>Groupwise" in answer
+    assert b"root:" not in answer
+    assert b"create_app" not in answer
+
+
+def test_rates_fill_up_again() -> None:
+    rates = Rates(10.0)
+    assert all(rates.take("a", now=0.0) == 0 for _ in range(20))
+    assert rates.take("a", now=0.0) == pytest.approx(0.1)
+    assert rates.take("b", now=0.0) == 0
+    assert rates.take("a", now=0.2) == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"prompts": ', b"[" * 100_000, b'"x"'])
+@pytest.mark.parametrize(
+    "path", ["/api/train", "/api/chat", "/api/scale", "/api/workflows/check", "/v1/chat/completions"]
+)
+def test_bodies_that_are_no_request_are_refused_in_one_shape(service: Any, path: str, content: bytes) -> None:
+    answer = service.http.post(path, content=content, headers={"content-type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert answer.json()["error"].keys() == {"code", "message", "hint", "field"}
+    assert json.loads(service.get("/health").text)["ok"]
