@@ -6,7 +6,7 @@ Problems of three families made here and one of reasoning-gym, three levels each
 shows. An evaluation is one program run on one problem; equal programs cost one for every arm. Arms:
 
     random    legal programs drawn from the grammar
-    mcts      tree search with the grammar's own prior
+    mcts      tree search with the grammar's own prior, with the settings that were tuned for it
     grpo      programs drawn from a policy trained by GRPO alone, with as many evaluations in training as `loop` had
     loop      tree search with the policy of `loop` as prior: rounds of search, then GRPO and what was found, in turn
     placebo   the same as `loop`, trained with scores shuffled inside every group and every tree
@@ -46,7 +46,7 @@ from groupwise.workflows.code.evaluation import Evaluator
 from groupwise.workflows.code.grammar import random_program
 from groupwise.workflows.code.learning.examination import held_out
 from groupwise.workflows.code.learning.model import load_policy
-from groupwise.workflows.code.learning.prior import LanguagePrior
+from groupwise.workflows.code.learning.prior import SEARCH, LanguagePrior
 from groupwise.workflows.code.learning.product import build
 from groupwise.workflows.code.learning.rollout import prompt_ids
 from groupwise.workflows.code.learning.together import together
@@ -55,6 +55,7 @@ from groupwise.workflows.code.problem import CodeProblem
 from groupwise.workflows.code.problems import FAMILIES
 from groupwise.workflows.search.exploring import explore
 from groupwise.workflows.search.priors import Prior, Uniform
+from groupwise.workflows.search.settings import Settings
 
 SETTINGS = Path(__file__).parent / "code_workflows.toml"
 MARKS = (1, 4, 16, 64, 256)
@@ -75,8 +76,8 @@ def by_chance(problem: CodeProblem, budget: int, seed: int) -> int | None:
     return first_solved(problem, (random_program(problem, rng) for _ in range(REDRAWN * budget)), budget)
 
 
-def by_search(problem: CodeProblem, budget: int, seed: int, prior: Prior) -> int | None:
-    tree = explore(problem, prior, budget, seed=seed)
+def by_search(problem: CodeProblem, budget: int, seed: int, prior: Prior, settings: Settings = SEARCH) -> int | None:
+    tree = explore(problem, prior, budget, settings=settings, seed=seed)
     return next((record.number for record in tree.records if record.judged.solved), None)
 
 
@@ -185,7 +186,7 @@ def unlearned(seed: int, folder: str, count: int, warm: int, changes: Sequence[s
         return [by_chance(problem, budget, seed) for problem in problems]
 
     def uniform(budget: int) -> Found:
-        return [by_search(problem, budget, seed, Uniform()) for problem in problems]
+        return [by_search(problem, budget, seed, Uniform(), Settings()) for problem in problems]
 
     return {
         "random": judged("random", folder, seed, chance),

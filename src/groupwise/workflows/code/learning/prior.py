@@ -23,8 +23,11 @@ from groupwise.workflows.code.grammar import legal_lines
 from groupwise.workflows.code.learning.model import load_policy
 from groupwise.workflows.code.learning.writing import line_text, prompt_of
 from groupwise.workflows.code.problem import CodeProblem
+from groupwise.workflows.search.settings import Settings
 
 LEAST = log(0.02)
+SEARCH = Settings(explore=0.1, sharpness=1.0)
+"""How a search with a learned prior goes: new lines are drawn as the prior says, which is sharp enough already."""
 BEGINNING = 2
 KEPT = 20_000
 ROWS = 512

@@ -31,7 +31,7 @@ from groupwise.workflows.code.learning.curriculum import Curriculum
 from groupwise.workflows.code.learning.finds import Finds, beside, searched_group
 from groupwise.workflows.code.learning.judging import Judge, ProgramReward
 from groupwise.workflows.code.learning.options import CodeOptions
-from groupwise.workflows.code.learning.prior import LanguagePrior
+from groupwise.workflows.code.learning.prior import SEARCH, LanguagePrior
 from groupwise.workflows.code.learning.rollout import Programs, prompt_ids
 from groupwise.workflows.code.learning.together import together
 from groupwise.workflows.code.learning.writing import body_of
@@ -129,7 +129,8 @@ class CodeSource(GroupSource):
             return judged(self.judge.evaluate(task.payload, text))
 
         domain = program_domain(task.payload, judge, prior)
-        return search(domain, self.options.search_budget, seed=self.cfg.run.seed * 1_000_003 + task.seed)
+        seed = self.cfg.run.seed * 1_000_003 + task.seed
+        return search(domain, self.options.search_budget, settings=SEARCH, seed=seed)
 
     def _replay(self, drawn: Drawn) -> Replayed:
         """By the ratio, the search's groups stand beside the policy's; see `finds`."""
