@@ -29,7 +29,7 @@ def test_the_train_request_trains_and_says_that_no_judge_was_there(serve: Callab
     assert {row["prompt"] for row in rows} == set(TRAIN["prompts"])
     assert all(any(flag.endswith("judge_fallback") for flag in row["flags"]) for row in rows)
     assert {"ruler_general", "neural", "customer_service"} <= {name for name, _ in rows[0]["parts"]}
-    steps = service.get(f"/api/runs/{found['run']}/series").json()["series"]["eval/drawn_reward_mean"]["steps"]
+    steps = service.get(f"/api/runs/{found['run']}/series").json()["series"]["eval/reward_mean"]["steps"]
     assert steps[0] == 0
     assert steps[-1] == 10
 
