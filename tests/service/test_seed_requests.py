@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from groupwise.training.groups import read_groups
 
 TRAIN = {
@@ -18,6 +20,7 @@ TRAIN = {
 CHAT = {"message": "I need help with my order", "strategy": "customer_service"}
 
 
+@pytest.mark.timeout(300)
 def test_the_train_request_trains_says_that_no_judge_was_there_and_can_be_stopped(
     serve: Callable[..., Any], monkeypatch: Any
 ) -> None:
@@ -35,7 +38,7 @@ def test_the_train_request_trains_says_that_no_judge_was_there_and_can_be_stoppe
     assert {row["prompt"] for row in rows} == set(TRAIN["prompts"])
     assert all(any(flag.endswith("judge_fallback") for flag in row["flags"]) for row in rows)
     assert {"ruler_general", "neural", "customer_service"} <= {name for name, _ in rows[0]["parts"]}
-    ended = service.wait_for(job, "cancelled", "failed", seconds=100)
+    ended = service.wait_for(job, "cancelled", "failed")
     assert (ended["state"], ended["error"]) == ("cancelled", None)
     assert "eval/reward_mean" in ended["metrics"]
     assert service.post(f"/api/jobs/{job}/cancel").status_code == 409
