@@ -36,8 +36,16 @@ LANGUAGE: dict[str, dict[str, Any]] = {
         "warmup_ratio": 0.0,
         "per_device_train_batch_size": 4,
         "gradient_accumulation_steps": 1,
+        "num_epochs": 2,
     },
-    "run": {"save_steps": 5, "eval_steps": 5, "eval_episodes": 8, "eval_samples": 8, "threads": 1},
+    "run": {
+        "save_steps": 5,
+        "eval_steps": 10,
+        "eval_episodes": 8,
+        "eval_samples": 16,
+        "eval_by": "drawn",
+        "threads": 1,
+    },
 }
 
 
