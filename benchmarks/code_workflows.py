@@ -256,7 +256,7 @@ def saved(ours: np.ndarray, theirs: np.ndarray) -> float:
 def needed(found: np.ndarray, share: float) -> float:
     """The least number of evaluations that solves a share of the problems."""
     ordered = np.sort(found, axis=None)
-    return float(ordered[max(0, int(np.ceil(share * ordered.size)) - 1)])
+    return float(ordered[max(0, round(share * ordered.size) - 1)])
 
 
 def summary(results: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:

@@ -18,13 +18,15 @@ from groupwise.language.tokenizer import character_tokenizer
 LAYERS, WIDTH, HEADS, KV_HEADS, CONTEXT = 4, 128, 4, 1, 2048
 
 
-def tiny_model(seed: int = 0, *, layers: int = LAYERS, width: int = WIDTH, tokenizer: Any = None) -> tuple[Any, Any]:
+def tiny_model(
+    seed: int = 0, *, layers: int = LAYERS, width: int = WIDTH, kv_heads: int = KV_HEADS, tokenizer: Any = None
+) -> tuple[Any, Any]:
     """A fresh model (in evaluation mode, float32, on the CPU) and its tokenizer: by characters unless given."""
     transformers = extra("transformers")
     tokenizer = tokenizer or character_tokenizer(CONTEXT)
     config = transformers.LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=width, intermediate_size=3 * width, num_hidden_layers=layers,
-        num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, max_position_embeddings=CONTEXT,
+        num_attention_heads=HEADS, num_key_value_heads=kv_heads, max_position_embeddings=CONTEXT,
         tie_word_embeddings=True, pad_token_id=tokenizer.pad_token_id, bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )  # fmt: skip

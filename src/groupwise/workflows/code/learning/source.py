@@ -35,6 +35,7 @@ from groupwise.workflows.code.learning.prior import SEARCH, LanguagePrior
 from groupwise.workflows.code.learning.rollout import Programs, prompt_ids
 from groupwise.workflows.code.learning.together import together
 from groupwise.workflows.code.learning.writing import body_of
+from groupwise.workflows.search.domain import Judged
 from groupwise.workflows.search.files import save_programs
 from groupwise.workflows.search.judging import judged
 from groupwise.workflows.search.mcts import search
@@ -123,14 +124,23 @@ class CodeSource(GroupSource):
         return searched_group(task, tree, self.tokenizer, limit, version, self.options.placebo)
 
     def explore(self, task: Task, prior: Prior) -> Tree:
-        """The search for one problem's program."""
+        """The search for one problem's program.
 
-        def judge(text: str) -> Any:
-            return judged(self.judge.evaluate(task.payload, text))
+        As a placebo it is told nothing of what it finds and goes on to the end of its budget: otherwise what it looks
+        at, and where it stops, would tell which programs are good.
+        """
+        found: list[Judged] = []
+        blind = self.options.placebo
+
+        def judge(text: str) -> Judged:
+            found.append(judged(self.judge.evaluate(task.payload, text)))
+            return Judged(0.0) if blind else found[-1]
 
         domain = program_domain(task.payload, judge, prior)
         seed = self.cfg.run.seed * 1_000_003 + task.seed
-        return search(domain, self.options.search_budget, settings=SEARCH, seed=seed)
+        tree = search(domain, self.options.search_budget, settings=SEARCH, seed=seed, to_the_end=blind)
+        tree.records = [replace(record, judged=true) for record, true in zip(tree.records, found, strict=True)]
+        return tree
 
     def _replay(self, drawn: Drawn) -> Replayed:
         """By the ratio, the search's groups stand beside the policy's; see `finds`."""
