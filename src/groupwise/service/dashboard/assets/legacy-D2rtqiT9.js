@@ -1,0 +1,1 @@
+import{K as e}from"./disclose-version-TXhMVUvL.js";e();
