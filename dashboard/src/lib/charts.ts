@@ -42,7 +42,7 @@ function tooltip(colours: ReturnType<typeof palette>) {
 
 type Shown = { seriesName: string; value: [number, number]; color: string };
 
-export function lineOptions(lines: Line[], share: boolean, range: [number, number]): object {
+export function lineOptions(lines: Line[], share: boolean, range: [number, number]): Record<string, unknown> {
   const colours = palette();
   const told = (shown: Shown[]) =>
     `<span style="color:${colours.faint}">Step ${shown[0]!.value[0]}</span><br>` +
@@ -64,7 +64,7 @@ export function lineOptions(lines: Line[], share: boolean, range: [number, numbe
 
 export type Dot = { x: number; y: number; name: string; chosen: boolean };
 
-export function dotOptions(dots: Dot[], xName: string, yName: string): object {
+export function dotOptions(dots: Dot[], xName: string, yName: string): Record<string, unknown> {
   const colours = palette();
   const naming = (name: string, gap: number) => ({ name, nameLocation: "middle", nameGap: gap, nameTextStyle: { color: colours.soft, fontSize: 12, fontFamily: FONT } });
   return {

@@ -1,1 +1,0 @@
-import{S as e,w as t}from"./disclose-version-TXhMVUvL.js";import"./legacy-D2rtqiT9.js";var n=t(`<h1>Settings</h1>`);function r(t){var r=n();e(t,r)}export{r as default};

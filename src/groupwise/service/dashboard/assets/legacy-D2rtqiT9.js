@@ -1,1 +1,0 @@
-import{K as e}from"./disclose-version-TXhMVUvL.js";e();
