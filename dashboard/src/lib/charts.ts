@@ -3,7 +3,7 @@ import { LineChart, ScatterChart } from "echarts/charts";
 import { GridComponent, TooltipComponent } from "echarts/components";
 import { init, use, type ECharts } from "echarts/core";
 import { CanvasRenderer } from "echarts/renderers";
-import { number } from "./words";
+import { number, percent } from "./words";
 
 use([LineChart, ScatterChart, GridComponent, TooltipComponent, CanvasRenderer]);
 
@@ -28,10 +28,14 @@ const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-
 function axis(colours: ReturnType<typeof palette>) {
   return {
     axisLine: { show: false }, axisTick: { show: false },
-    axisLabel: { color: colours.faint, fontSize: 11, fontFamily: FONT, hideOverlap: true, formatter: (value: number) => number(value) },
+    axisLabel: { color: colours.faint, fontSize: 11, fontFamily: FONT, hideOverlap: true, formatter: (value: number): string => number(value) },
     splitLine: { lineStyle: { color: colours.line } },
   };
 }
+
+const shares = (colours: ReturnType<typeof palette>) => ({
+  min: 0, max: 1, interval: 0.25, axisLabel: { ...axis(colours).axisLabel, formatter: percent },
+});
 
 function tooltip(colours: ReturnType<typeof palette>) {
   return {
@@ -52,7 +56,7 @@ export function lineOptions(lines: Line[], share: boolean, range: [number, numbe
     grid: { left: 2, right: 12, top: 8, bottom: 0, containLabel: true },
     tooltip: { ...tooltip(colours), trigger: "axis", axisPointer: { lineStyle: { color: colours.faint } }, formatter: told },
     xAxis: { type: "value", min: range[0], max: range[1], minInterval: 1, ...axis(colours), splitLine: { show: false } },
-    yAxis: { type: "value", scale: !share, ...(share ? { min: 0, max: 1 } : {}), splitNumber: 4, ...axis(colours) },
+    yAxis: { type: "value", scale: !share, splitNumber: 4, ...axis(colours), ...(share ? shares(colours) : {}) },
     series: lines.map((line) => ({
       type: "line", name: line.name, data: line.points, symbol: "circle", symbolSize: line.dashed ? 6 : 4,
       showSymbol: line.points.length < 30, color: colours[line.tone],

@@ -36,6 +36,7 @@ export const PRODUCTS: Record<string, string> = {
   control: "Control",
   language: "Language",
   agent: "Agent",
+  "warm-start": "Warm start",
   designer: "Designer",
   code: "Code",
 };
