@@ -6,6 +6,8 @@ export type Preset = {
   takes: string;
   kind: "prompts" | "config";
   steps: number;
+  /** The product of the runs whose model it should go on with. */
+  begins?: string;
   config?: Record<string, Record<string, unknown>>;
   prompts?: string[];
 };
@@ -30,22 +32,42 @@ export const PRESETS: Preset[] = [
     },
   },
   {
-    id: "sums",
-    title: "Add two numbers",
-    says: "Language: a model of 0.9 million weights made from scratch answers two-digit sums, from nothing.",
-    takes: "some minutes",
+    id: "sums-by-example",
+    title: "Sums, by example",
+    says: "A warm start: a language model of 0.9 million weights, made from scratch, is shown right answers until it has some.",
+    takes: "about a minute",
     kind: "config",
-    steps: 100,
+    steps: 300,
     config: {
-      task: { product: "language", environment: "column_addition" },
-      policy: { model_name: "tiny" },
-      rollout: { num_generations: 8, tasks_per_step: 32 },
+      task: { product: "warm-start", environment: "column_addition" },
+      rollout: { tasks_per_step: 64 },
       sampling: { max_new_tokens: 6 },
       optim: {
-        learning_rate: 0.0005, adam_beta2: 0.99, lr_scheduler_type: "constant", warmup_ratio: 0,
+        learning_rate: 0.001, adam_beta2: 0.99, lr_scheduler_type: "constant", warmup_ratio: 0.02,
+        per_device_train_batch_size: 64, gradient_accumulation_steps: 1,
+      },
+      training: { target_reward: 0.45 },
+      policy: { model_name: "tiny" },
+      run: { threads: 1, eval_steps: 10, eval_episodes: 100, eval_seed: 2_000_000, save_steps: 50, group_log_steps: 0 },
+    },
+  },
+  {
+    id: "sums",
+    title: "Sums, by trying",
+    says: "Language: the warm start goes on by GRPO. Four answers to each sum form a group, and the better ones are learned from.",
+    takes: "some minutes",
+    kind: "config",
+    steps: 150,
+    begins: "warm-start",
+    config: {
+      task: { product: "language", environment: "column_addition" },
+      rollout: { num_generations: 4, tasks_per_step: 64 },
+      sampling: { max_new_tokens: 6 },
+      optim: {
+        learning_rate: 0.0002, adam_beta2: 0.99, lr_scheduler_type: "constant", warmup_ratio: 0,
         per_device_train_batch_size: 256, gradient_accumulation_steps: 1,
       },
-      run: { threads: 1, eval_steps: 10, eval_episodes: 100, save_steps: 25 },
+      run: { threads: 1, eval_steps: 10, eval_episodes: 100, save_steps: 50 },
     },
   },
   {
