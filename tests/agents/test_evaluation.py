@@ -203,6 +203,15 @@ def test_a_run_shows_its_answers(settings: Callable[..., TrainingConfig]) -> Non
     assert page.count("<tr><td>") == 8 + 2
 
 
+def test_drawn_answers_make_the_score_where_that_is_asked_for(settings: Callable[..., TrainingConfig]) -> None:
+    greedy, drawn = (
+        next(event.data["metrics"] for event in execute(create_run(cfg), product.build) if event.type == "eval")
+        for cfg in (settings(), settings(eval_by="drawn"))
+    )
+    assert (greedy["eval/attempts"], drawn["eval/attempts"]) == (4, 12)
+    assert drawn["eval/reward_mean"] == drawn["eval/drawn_reward_mean"] == greedy["eval/drawn_reward_mean"]
+
+
 def test_a_report_marks_no_answer_where_scores_do_not_tell_right_from_wrong(
     settings: Callable[..., TrainingConfig], tmp_path: Path
 ) -> None:

@@ -81,7 +81,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Service]]:
     opened: list[Any] = []
 
     def start(**changes: Any) -> Service:
-        given = {"port": 0, "runs_dir": tmp_path / "runs", "poll": 0.05, "lease": 2.0, **changes}
+        given = {"port": 0, "runs_dir": tmp_path / "runs", "poll": 0.05, "lease": 2.0, "niceness": 0, **changes}
         running = serving(ServiceSettings(**given))
         opened.append(running)
         service: Service = running.__enter__()
@@ -94,11 +94,13 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Service]]:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One service for tests that only look, in which one small run of CartPole has ended: `cart`."""
+    """One service for tests that only look, in which one small run of CartPole has ended: `cart`. Later jobs wait."""
     runs = tmp_path_factory.mktemp("service") / "runs"
-    with serving(ServiceSettings(port=0, runs_dir=runs, poll=0.05, lease=2.0, workflow_timeout=100.0)) as running:
+    given = {"workflow_timeout": 100.0, "writes_per_second": 1e6, "reads_per_second": 1e6}
+    with serving(ServiceSettings(port=0, runs_dir=runs, poll=0.05, lease=2.0, niceness=0, **given)) as running:
         job = running.post("/api/train", {"name": "cart", "config": CART}).json()
         running.wait_for(job["id"], "finished", seconds=60)
+        running.parts.supervisor._end.set()
         yield running
 
 

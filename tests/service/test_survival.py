@@ -33,7 +33,9 @@ class Apart:
     def __init__(self, runs: Path, *words: str) -> None:
         self.port = free_port()
         command = [sys.executable, "-m", "groupwise.cli", "serve", "--port", str(self.port), "--runs-dir", str(runs)]
-        self.process = subprocess.Popen([*command, "--lease", "1", *words], stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            [*command, "--lease", "1", "--niceness", "0", *words], stderr=subprocess.DEVNULL
+        )
         self.http = httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10)
         while not self.answers():
             assert self.process.poll() is None, "the service ended"

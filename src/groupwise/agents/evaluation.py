@@ -31,7 +31,7 @@ def greedy_evaluation(
     return Examination(
         problems, problems.held_out(cfg.run.eval_seed, cfg.run.eval_episodes), engine, tokenizer, scorer,
         drawn=SamplingParams(**dict(cfg.sampling.items())), samples=cfg.run.eval_samples, seed=cfg.run.eval_seed,
-        reward=reward,
+        reward=reward, by=cfg.run.eval_by,
     )  # fmt: skip
 
 
@@ -40,40 +40,49 @@ class Examination:
 
     With `samples` above 1, every problem is also answered that often as in training, for pass@k. An answer that its
     grade fails on, or takes longer over than the scorer waits, is left out and counted in `eval/failed_share`. `shown`
-    are the first few greedy answers of the last time. `reward` replaces the problems' own grade.
+    are the first few answers of the last time. `reward` replaces the problems' own grade. `by` says which answers make
+    the score: the greedy ones, or those that are drawn.
     """
 
     def __init__(
         self, problems: Problems, held_out: Sequence[Problem], engine: Engine, tokenizer: Any, scorer: Scorer, *,
-        drawn: SamplingParams, samples: int = 1, seed: int = 0, reward: Reward | None = None,
+        drawn: SamplingParams, samples: int = 1, seed: int = 0, reward: Reward | None = None, by: str = "greedy",
     ) -> None:  # fmt: skip
         self.engine, self.tokenizer, self.scorer = engine, tokenizer, scorer
         self.tasks = [Task(f"{problems.name}/held out {n}", problem, n) for n, problem in enumerate(held_out)]
         self.prompts = [prompt_ids(tokenizer, problem, engine.max_length) for problem in held_out]
         self.reward = reward or per_attempt(grader(problems))
         self.greedy = SamplingParams(max_new_tokens=drawn.max_new_tokens, temperature=0.0)
-        self.drawn, self.samples, self.seed = drawn, samples, seed
+        self.drawn, self.samples, self.seed, self.by = drawn, samples, seed, by
         self.shown: list[Sample] = []
 
     def __call__(self, policy: Policy) -> Mapping[str, float]:
+        if self.by == "drawn":
+            graded, lengths = self._draw()
+            self.shown = [shown for group in graded[:SHOWN] for shown in list(_samples(group))[:1]]
+            return {**summary(graded, lengths), **self._rates(graded)}
         sampled = self.engine.generate([(ids, 0) for ids in self.prompts], self.greedy)
         graded = self._grade(sampled)
         self.shown = [shown for group in graded[:SHOWN] for shown in _samples(group)]
         metrics = summary(graded, [len(answer.ids) for answer in sampled])
-        return {**metrics, **(self._drawn() if self.samples > 1 else {})}
+        return {**metrics, **(self._rates(self._draw()[0]) if self.samples > 1 else {})}
 
-    def _drawn(self) -> dict[str, float]:
-        """What the drawn answers earn on average, and pass@k for k = 1, 2, 4, … of them.
-
-        pass@k is averaged over the problems of which all samples could be graded; there is none where a score does not
-        tell right from wrong.
-        """
+    def _draw(self) -> tuple[list[ScoredGroup], list[int]]:
+        """Every problem answered `samples` times as in training, and how long the answers are."""
         requests = [
             (ids, sampling_seed(self.seed, number, sample))
             for number, ids in enumerate(self.prompts)
             for sample in range(self.samples)
         ]
-        graded = self._grade(self.engine.generate(requests, self.drawn))
+        answers = self.engine.generate(requests, self.drawn)
+        return self._grade(answers), [len(answer.ids) for answer in answers]
+
+    def _rates(self, graded: Sequence[ScoredGroup]) -> dict[str, float]:
+        """What the drawn answers earn on average, and pass@k for k = 1, 2, 4, … of them.
+
+        pass@k is averaged over the problems of which all samples could be graded; there is none where a score does not
+        tell right from wrong.
+        """
         scores = [[score for score in group.scores if isinstance(score, Score)] for group in graded]
         totals = [score.total for group in scores for score in group]
         earned = {"eval/drawn_reward_mean": float(np.mean(totals))} if totals else {}
@@ -91,8 +100,8 @@ class Examination:
 
 
 def summary(graded: Sequence[ScoredGroup], lengths: Sequence[int]) -> dict[str, float]:
-    """What is told of attempts at held-out tasks, one each; those that failed are left out and counted."""
-    outcomes = [group.scores[0] for group in graded]
+    """What is told of attempts at held-out tasks; those that failed are left out and counted."""
+    outcomes = [score for group in graded for score in group.scores]
     scores = [outcome for outcome in outcomes if isinstance(outcome, Score)]
     if not scores:
         raise next(_error(outcome) for outcome in outcomes if isinstance(outcome, Failed))

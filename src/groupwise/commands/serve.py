@@ -24,6 +24,7 @@ def serve(
         str | None, Parameter(help="sqlite:///FILE or postgresql://…; a file beside the runs if not given.")
     ] = None,
     workers: Annotated[int, Parameter(validator=Number(gte=1), help="Jobs that run at once.")] = 1,
+    niceness: Annotated[int, Parameter(validator=Number(gte=0, lte=19), help="How far jobs give way to others.")] = 5,
     lease: Annotated[float, Parameter(help="Seconds of silence after which another service takes a job over.")] = 10.0,
     origin: Annotated[
         tuple[str, ...], Parameter(negative=(), help="A page elsewhere that may call it: https://my.site.")
@@ -37,7 +38,8 @@ def serve(
     """Serve training, chat, designs and the live page over HTTP, until Ctrl-C."""
     serve_with(
         ServiceSettings(
-            host=host, port=port, runs_dir=runs_dir, database=database, workers=workers, lease=lease, origins=origin,
+            host=host, port=port, runs_dir=runs_dir, database=database, workers=workers, niceness=niceness,
+            lease=lease, origins=origin,
             model=model, tools=tools,
         )
     )  # fmt: skip

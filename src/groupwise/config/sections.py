@@ -59,6 +59,9 @@ class RunSettings(Section):
     eval_samples: int = setting(
         1, "answers drawn per held-out problem for pass@k of a language model; 1 only answers greedily", ge=1
     )
+    eval_by: Literal["greedy", "drawn"] = setting(
+        "greedy", "which answers of a language model make its score: the likeliest, or the eval_samples that are drawn"
+    )
     threads: int | None = setting(
         None, "threads of the CPU; null leaves it to torch. 1 is fastest for small networks", ge=1, le=1024
     )

@@ -15,7 +15,7 @@ from groupwise.service.counting import Counting
 from groupwise.service.guard import Guard
 from groupwise.service.parts import Parts
 from groupwise.service.refusals import install
-from groupwise.service.routes import chat, completions, jobs, live, metrics, page, runs, system, workflows
+from groupwise.service.routes import chat, completions, docs, jobs, live, metrics, page, runs, system, workflows
 from groupwise.service.settings import ServiceSettings
 
 
@@ -36,13 +36,16 @@ def create_app(settings: ServiceSettings) -> FastAPI:
                 await telling
             await parts.close()
 
-    app = FastAPI(title="Groupwise", version=__version__, lifespan=life, summary="Train, chat, design and watch.")
+    app = FastAPI(
+        title="Groupwise", version=__version__, lifespan=life, summary="Train, chat, design and watch.", docs_url=None,
+        redoc_url=None,
+    )  # fmt: skip
     install(app)
     app.add_middleware(Guard, settings=settings, counting=counting)
     if settings.origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=list(settings.origins), allow_methods=["*"], allow_headers=["*"]
         )
-    for routes in (jobs, runs, chat, completions, workflows, live, metrics, system, page):  # the page takes the rest
+    for routes in (jobs, runs, chat, completions, workflows, live, metrics, system, docs, page):  # the page comes last
         app.include_router(routes.router)
     return app

@@ -14,13 +14,12 @@ from groupwise.service.sidecar import read_frame, write_frame
 Handler = Callable[[Mapping[str, Any]], AsyncIterator[Any]]
 
 
-def run(descriptor: int, handlers: Mapping[str, Handler]) -> NoReturn:
+def run(descriptor: int, handlers: Mapping[str, Handler]) -> None:
     """Answer requests until the service is gone."""
     asyncio.run(_serve(socket.socket(fileno=descriptor), handlers))
-    os._exit(0)  # threads of an engine may be at work; nobody waits for them any more
 
 
-async def _serve(link: socket.socket, handlers: Mapping[str, Handler]) -> None:
+async def _serve(link: socket.socket, handlers: Mapping[str, Handler]) -> NoReturn:
     link.setblocking(False)
     reader, writer = await asyncio.open_connection(sock=link)
     tasks: dict[int, asyncio.Task[None]] = {}
@@ -32,6 +31,7 @@ async def _serve(link: socket.socket, handlers: Mapping[str, Handler]) -> None:
             continue
         tasks[number] = asyncio.create_task(_answer(writer, number, handlers[frame["op"]], frame["request"]))
         tasks[number].add_done_callback(lambda _, number=number: tasks.pop(number, None))  # type: ignore[misc]
+    os._exit(0)  # threads may be at work on a design or an answer; nobody waits for it any more
 
 
 async def _answer(writer: asyncio.StreamWriter, number: int, handler: Handler, request: Mapping[str, Any]) -> None:

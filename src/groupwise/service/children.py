@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,10 +50,11 @@ class Child:
 
 
 class Places:
-    """The files that the service keeps of its jobs, in `folder`."""
+    """The files that the service keeps of its jobs, in `folder`, and the processes that it starts, so much nicer."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, niceness: int = 0) -> None:
         self.folder = folder
+        self._politely = ("nice", "-n", str(niceness)) if niceness and shutil.which("nice") else ()
         with disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -84,7 +86,7 @@ class Places:
         try:
             with disk(self.output(job_id)), open(self.output(job_id), "wb") as output:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "groupwise.cli", *words],
+                    [*self._politely, sys.executable, "-m", "groupwise.cli", *words],
                     stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, pass_fds=[descriptor],
                     start_new_session=True, env=_environment(),
                 )  # fmt: skip

@@ -206,5 +206,5 @@ def _protect(path: str, headers: MutableHeaders) -> None:
         headers[name] = value
     if path.startswith(GUARDED):
         headers.setdefault("cache-control", "no-store")
-    elif not path.startswith("/docs"):
+    else:
         headers["content-security-policy"] = PAGE_POLICY

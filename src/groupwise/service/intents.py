@@ -26,13 +26,19 @@ HELD_OUT = (
     "Do you ship to Canada?",
 )
 COMPOSITION = {"ruler": 0.4, "neural": 0.3, "preset": 0.3}  # judge, learned and heuristic, of those that are asked for
+RATES, USUAL_RATE = {"tiny": 3e-3}, 1e-5  # a model made from scratch learns much faster than one that knows something
 OURS = ("run.output_dir", "run.run_name")
 LANGUAGE: dict[str, dict[str, Any]] = {
     "task": {"product": "language"},
-    "rollout": {"num_generations": 8, "tasks_per_step": 4},
+    "rollout": {"num_generations": 16, "tasks_per_step": 2},
     "sampling": {"max_new_tokens": 48},
-    "optim": {"learning_rate": 1e-3, "warmup_ratio": 0.0},
-    "run": {"save_steps": 5, "eval_steps": 5, "eval_episodes": 8, "threads": 1},
+    "optim": {
+        "warmup_ratio": 0.0,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 1,
+        "num_epochs": 2,
+    },
+    "run": {"save_steps": 5, "eval_steps": 5, "eval_episodes": 8, "eval_samples": 16, "eval_by": "drawn", "threads": 1},
 }
 
 
@@ -49,6 +55,7 @@ def wanted_settings(request: TrainRequest) -> TrainingConfig:
     nested["reward"] = _reward(request)
     nested["training"] = {"num_episodes": request.num_iterations}
     nested["run"] |= {"seed": request.seed}
+    nested["optim"]["learning_rate"] = RATES.get(request.model, USUAL_RATE)
     return TrainingConfig.from_dict(nested)
 
 

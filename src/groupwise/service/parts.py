@@ -32,6 +32,7 @@ class Parts:
         self.settings, self.counting = settings, counting
         self.began = time.time()
         self.clients = 0
+        self.glances: dict[str, tuple[float, bytes]] = {}
         self.tables = Tables(settings.url)
         self.keys = Keys(self.tables, settings.is_local)
         self.keys.refresh()

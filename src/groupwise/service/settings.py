@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from groupwise.errors import ConfigError
 
 OWN_FOLDER = ".service"
+DATABASE_VARIABLE = "GROUPWISE_DATABASE"  # where a password should not be seen in the list of processes
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,8 @@ class ServiceSettings:
 
     `database` is an SQLAlchemy URL; services that share one on PostgreSQL share its jobs, and must share `runs_dir`
     too. `workers` is how many jobs run at once here, `lease` after how many seconds of silence another service may take
-    over a job. `origins` are web pages of elsewhere that may call this service (CORS), none by default.
+    over a job, `niceness` by how much jobs give way to the service. `origins` are web pages of elsewhere that may call
+    this service (CORS), none by default.
     `model` is the one to chat with where a request names none, `tools` a Python file of tools that models may call.
     """
 
@@ -28,6 +31,7 @@ class ServiceSettings:
     workers: int = 1
     lease: float = 10.0
     poll: float = 0.25
+    niceness: int = 5
     origins: tuple[str, ...] = ()
     model: str = "tiny"
     tools: str | None = None
@@ -53,7 +57,8 @@ class ServiceSettings:
 
     @property
     def url(self) -> str:
-        return self.database or f"sqlite:///{(self.folder / 'service.sqlite').resolve()}"
+        given = self.database or os.environ.get(DATABASE_VARIABLE)
+        return given or f"sqlite:///{(self.folder / 'service.sqlite').resolve()}"
 
     @property
     def is_local(self) -> bool:

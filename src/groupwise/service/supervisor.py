@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from groupwise.errors import GroupwiseError, StorageError
+from groupwise.errors import CheckpointError, GroupwiseError, RunError, StorageError
 from groupwise.service.children import Child, Places
 from groupwise.service.intents import write_settings
 from groupwise.service.jobs import CANCELLED, FAILED, FINISHED, Job, Jobs
@@ -21,8 +21,9 @@ from groupwise.service.settings import ServiceSettings
 from groupwise.service.shapes import TrainRequest
 from groupwise.training.control import send_command
 from groupwise.training.events import sound_events
-from groupwise.training.folder import RunInfo, inspect_run
+from groupwise.training.folder import RunInfo, inspect_run, read_config
 from groupwise.training.lock import is_locked
+from groupwise.training.storage import disk
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class Supervisor:
     def __init__(self, jobs: Jobs, settings: ServiceSettings) -> None:
         self.jobs, self.settings = jobs, settings
         self.id = uuid.uuid4().hex
-        self.places = Places(settings.folder / "jobs")
+        self.places = Places(settings.folder / "jobs", settings.niceness)
         self.failing: str | None = None
         self._children: dict[str, Child] = {}
         self._not_before: dict[str, float] = {}
@@ -125,6 +126,9 @@ class Supervisor:
                 return self._settle(job, CANCELLED)
         if job.wanted == "cancel":
             return self._settle(job, CANCELLED)
+        if info is not None and job.starts and self._is_beyond_repair(job, info):
+            self._set_aside(job)
+            return False
         error = self.places.last_error(job.id) if job.starts and (info is None or job.starts >= MOST_STARTS) else None
         if error is not None and (error["code"] not in ("storage", "run") or job.starts >= MOST_STARTS):
             return self._settle(job, FAILED, error)
@@ -133,6 +137,24 @@ class Supervisor:
             message = f"its process ended {job.starts} times without any progress; its last words: {last[-500:]}"
             return self._settle(job, FAILED, _error("job_dies", message, "Look at the run, then resume the job."))
         return False
+
+    def _is_beyond_repair(self, job: Job, info: RunInfo) -> bool:
+        """Whether nothing of the run can be gone on from: its settings are gone, or every one of its checkpoints."""
+        try:
+            read_config(info.path)
+        except RunError:
+            return True
+        error = self.places.last_error(job.id)
+        return error is not None and error["code"] == CheckpointError.code
+
+    def _set_aside(self, job: Job) -> None:
+        """What was asked for is still known: the run begins anew, and ends as it would have."""
+        place = self.settings.folder / "damaged" / f"{job.run}-{uuid.uuid4().hex[:8]}"
+        with disk(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self._path(job).rename(place)
+        self.places.output(job.id).unlink(missing_ok=True)
+        logger.warning("job %s: run %s is beyond repair; it is in %s, and begins anew", job.id, job.run, place)
 
     def _begin(self, job: Job) -> None:
         info = self._info(job)
