@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,14 @@ class Visit:
         return bool(self.page.evaluate("document.documentElement.scrollWidth > innerWidth"))
 
 
+def until_step(page: Any, step: int) -> None:
+    done = page.get_by_role("progressbar").first
+    end = time.monotonic() + PATIENCE / 1000
+    while int(done.get_attribute("aria-valuenow") or 0) < step:
+        assert time.monotonic() < end, f"step {step} was not shown"
+        page.wait_for_timeout(50)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     driver = pytest.importorskip("playwright.sync_api", reason="playwright drives the page: pip install playwright")
@@ -146,9 +155,9 @@ def test_a_run_is_started_watched_stopped_and_resumed(visit: Callable[..., Visit
     page.get_by_role("heading", name="watched").wait_for()
     curve = page.get_by_role("img", name="Reward by step")
     curve.wait_for()
-    page.wait_for_function("Number(document.querySelector('[role=progressbar]').ariaValueNow) >= 2")
+    until_step(page, 2)
     before = curve.screenshot()
-    page.wait_for_function("Number(document.querySelector('[role=progressbar]').ariaValueNow) >= 5")
+    until_step(page, 5)
     assert curve.screenshot() != before  # the curve has moved
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="Resume").wait_for()
@@ -184,9 +193,8 @@ def test_from_a_run_down_to_its_tokens(visit: Callable[..., Visit], sums: dict[s
 def test_a_workflow_is_designed_downloaded_and_checked(visit: Callable[..., Visit], tmp_path: Path) -> None:
     tab = visit()
     page = tab.open("/workflows")
-    page.get_by_label("Begin with an example").select_option("ci_pipeline")
+    page.get_by_label("Begin with an example").select_option("own")
     page.get_by_label("Requirements").fill(TEA)
-    page.get_by_label("The workflow of today").fill("", force=True)
     page.get_by_label("Evaluations").fill("4")
     page.get_by_role("button", name="Design", exact=True).click()
     page.get_by_role("img", name="The workflow tea").wait_for(timeout=100_000)
