@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test install bubblewrap lint types layers unit explore docs format clean
+.PHONY: demo test install bubblewrap lint types layers unit explore docs page format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -56,6 +56,10 @@ explore:
 
 docs:
 	$(BIN)/python -m groupwise.config > docs/reference/config.md
+
+# The page's bundle is committed; only who changes dashboard/ needs Node 20 and this.
+page: install
+	cd dashboard && npm ci && PYTHON=../$(BIN)/python npm run types && npm run check && npm run build
 
 format:
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,2 @@
+/** Whether the list of shortcuts is shown. */
+export const help = $state({ open: false });

@@ -1,0 +1,102 @@
+/** Runs that can be started with one click: small enough for a laptop, large enough to see them learn. */
+export type Preset = {
+  id: string;
+  title: string;
+  says: string;
+  takes: string;
+  kind: "prompts" | "config";
+  steps: number;
+  /** The product of the runs whose model it should go on with. */
+  begins?: string;
+  config?: Record<string, Record<string, unknown>>;
+  prompts?: string[];
+};
+
+export const PRESETS: Preset[] = [
+  {
+    id: "cartpole",
+    title: "Balance a pole",
+    says: "Control: eight episodes from one start form a group. No critic; the reward rises from 20 towards 500.",
+    takes: "about a minute",
+    kind: "config",
+    steps: 30,
+    config: {
+      task: { product: "control", environment: "CartPole-v1" },
+      rollout: { num_generations: 8, tasks_per_step: 4 },
+      advantage: { estimator: "group_rtg", advantage_scale: "batch_std", gamma: 0.99 },
+      optim: {
+        learning_rate: 0.001, adam_epsilon: 1e-5, lr_scheduler_type: "linear", warmup_ratio: 0, num_epochs: 8, kl_stop: 0.03,
+        max_grad_norm: 0.5, per_device_train_batch_size: 512, gradient_accumulation_steps: 1,
+      },
+      run: { threads: 1, eval_steps: 5, eval_episodes: 20, save_steps: 10 },
+    },
+  },
+  {
+    id: "sums-by-example",
+    title: "Sums, by example",
+    says: "A warm start: a language model of 0.9 million weights, made from scratch, is shown right answers until it has some.",
+    takes: "about a minute",
+    kind: "config",
+    steps: 300,
+    config: {
+      task: { product: "warm-start", environment: "column_addition" },
+      rollout: { tasks_per_step: 64 },
+      sampling: { max_new_tokens: 6 },
+      optim: {
+        learning_rate: 0.001, adam_beta2: 0.99, lr_scheduler_type: "constant", warmup_ratio: 0.02,
+        per_device_train_batch_size: 64, gradient_accumulation_steps: 1,
+      },
+      training: { target_reward: 0.45 },
+      policy: { model_name: "tiny" },
+      run: { threads: 1, eval_steps: 10, eval_episodes: 100, eval_seed: 2_000_000, save_steps: 50, group_log_steps: 0 },
+    },
+  },
+  {
+    id: "sums",
+    title: "Sums, by trying",
+    says: "Language: the warm start goes on by GRPO. Four answers to each sum form a group, and the better ones are learned from.",
+    takes: "some minutes",
+    kind: "config",
+    steps: 150,
+    begins: "warm-start",
+    config: {
+      task: { product: "language", environment: "column_addition" },
+      rollout: { num_generations: 4, tasks_per_step: 64 },
+      sampling: { max_new_tokens: 6 },
+      optim: {
+        learning_rate: 0.0002, adam_beta2: 0.99, lr_scheduler_type: "constant", warmup_ratio: 0,
+        per_device_train_batch_size: 256, gradient_accumulation_steps: 1,
+      },
+      run: { threads: 1, eval_steps: 10, eval_episodes: 100, save_steps: 50 },
+    },
+  },
+  {
+    id: "customer-service",
+    title: "Answer customers",
+    says: "Your prompts, the tiny model and the customer-service reward: a model whose answers score better. Chat with it after.",
+    takes: "about a minute",
+    kind: "prompts",
+    steps: 10,
+    prompts: ["Hello", "How are you?", "Where is my parcel?", "I was charged twice.", "I want a refund."],
+  },
+  {
+    id: "designer",
+    title: "Design workflows",
+    says: "Designer: a policy that draws workflow graphs, trained over made-up requirements.",
+    takes: "some minutes",
+    kind: "config",
+    steps: 60,
+    config: {
+      task: { product: "designer", environment: "worlds", options: { edit_share: 0.25 } },
+      rollout: { num_generations: 16, tasks_per_step: 4 },
+      generation: { epsilon_greedy: 0, exploration_share: 0 },
+      advantage: { estimator: "outcome", advantage_scale: "group_std" },
+      loss: { loss_type: "dapo", entropy_coef: 0.003 },
+      optim: {
+        learning_rate: 0.002, lr_scheduler_type: "cosine", warmup_ratio: 0.02, per_device_train_batch_size: 64,
+        gradient_accumulation_steps: 1, num_epochs: 1, max_grad_norm: 1,
+      },
+      run: { threads: 1, eval_steps: 10, eval_episodes: 10, save_steps: 20 },
+    },
+  },
+];

@@ -1,0 +1,65 @@
+/** Who is here, and how the page should look. */
+import { asFault, get, key, onUnauthorised, type Fault, type Me } from "./api";
+import { live } from "./live.svelte";
+
+export type Theme = "system" | "light" | "dark";
+const THEME = "groupwise.theme";
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
+class Session {
+  me = $state<Me | null>(null);
+  fault = $state<Fault | null>(null);
+  needsKey = $state(false);
+  theme = $state<Theme>((localStorage.getItem(THEME) as Theme | null) ?? "system");
+  systemDark = $state(dark.matches);
+  isDark = $derived(this.theme === "system" ? this.systemDark : this.theme === "dark");
+
+  constructor() {
+    dark.addEventListener("change", (event) => (this.systemDark = event.matches));
+    onUnauthorised(() => {
+      this.needsKey = true;
+      live.close();
+    });
+    this.show();
+  }
+
+  async start(): Promise<void> {
+    this.fault = null;
+    try {
+      this.me = await get<Me>("/api/me");
+      this.needsKey = false;
+      live.connect();
+    } catch (error) {
+      if (!this.needsKey) this.fault = asFault(error);
+    }
+  }
+
+  async useKey(value: string): Promise<boolean> {
+    key.set(value.trim());
+    await this.start();
+    if (this.needsKey) key.set("");
+    return !this.needsKey;
+  }
+
+  forgetKey(): void {
+    key.set("");
+    location.assign("/");
+  }
+
+  choose(theme: Theme): void {
+    this.theme = theme;
+    localStorage.setItem(THEME, theme);
+    this.show();
+  }
+
+  may(scope: "train" | "admin"): boolean {
+    return this.me?.scope === "admin" || this.me?.scope === scope;
+  }
+
+  private show(): void {
+    if (this.theme === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = this.theme;
+  }
+}
+
+export const session = new Session();

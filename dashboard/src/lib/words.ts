@@ -1,0 +1,56 @@
+/** Numbers, times and names in the reader's words. */
+export function number(value: number | null | undefined, digits = 3): string {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  const size = Math.abs(value);
+  if (size >= 1e6 || (size > 0 && size < 1e-3)) return value.toExponential(1).replace("e+", "e");
+  if (size >= 1000) return Math.round(value).toLocaleString("en-GB");
+  return String(Number(value.toPrecision(digits))).replace("-", "−");
+}
+
+export const signed = (value: number): string => (value > 0 ? "+" : "") + number(value);
+export const percent = (share: number | null | undefined): string =>
+  share === null || share === undefined ? "–" : `${Math.round(share * 100)}%`;
+
+export function ago(unix: number, now = Date.now() / 1000): string {
+  const seconds = Math.max(0, now - unix);
+  if (seconds < 10) return "just now";
+  for (const [size, name] of [[60, "s"], [3600, "min"], [86_400, "h"]] as const) {
+    const unit = { s: 1, min: 60, h: 3600 }[name];
+    if (seconds < size) return `${Math.floor(seconds / unit)} ${name} ago`;
+  }
+  return new Date(unix * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+}
+
+export function duration(seconds: number): string {
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172_800 ? `${number(seconds / 3600, 2)} h` : `${Math.round(seconds / 86_400)} days`;
+}
+
+export const plain = (name: string): string => {
+  const words = name.replace(/[_-]+/g, " ");
+  return words.charAt(0).toUpperCase() + words.slice(1);
+};
+
+export const PRODUCTS: Record<string, string> = {
+  control: "Control",
+  language: "Language",
+  agent: "Agent",
+  "warm-start": "Warm start",
+  designer: "Designer",
+  code: "Code",
+};
+
+/** What a run is doing, in a word, a tone to show it in, and a sentence. */
+export const STATES: Record<string, { word: string; tone: string; says: string }> = {
+  queued: { word: "Queued", tone: "quiet", says: "It waits for a free worker." },
+  created: { word: "Starting", tone: "quiet", says: "It is being set up." },
+  running: { word: "Running", tone: "live", says: "It is training now." },
+  stopping: { word: "Stopping", tone: "warn", says: "It finishes its step, saves and stops." },
+  interrupted: { word: "Interrupted", tone: "warn", says: "Its process ended early. It can go on from its last checkpoint." },
+  stopped: { word: "Stopped", tone: "quiet", says: "It was stopped, and can go on." },
+  cancelled: { word: "Stopped", tone: "quiet", says: "It was stopped, and can go on." },
+  failed: { word: "Failed", tone: "bad", says: "It ended with an error." },
+  finished: { word: "Finished", tone: "good", says: "It did all of its steps." },
+  damaged: { word: "Damaged", tone: "bad", says: "Its folder cannot be read." },
+};

@@ -1,0 +1,298 @@
+"""The page in a real browser, on a real service: everything that its reader does is done here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.service.keys import Keys
+from groupwise.service.routes.page import FOLDER
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "dashboard"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--no-first-run",
+]  # fmt: skip
+PATIENCE = 30_000.0  # milliseconds; a busy machine is no failure of the page
+FIRST_PAINT = 1500.0
+WIDTHS = (1280, 400)
+SUMS = {
+    "product": "language", "environment": "addition", "model_name": "tiny", "max_new_tokens": 5, "num_generations": 4,
+    "tasks_per_step": 2, "num_episodes": 1, "eval_steps": 1, "eval_episodes": 2, "threads": 1,
+}  # fmt: skip
+TEA = """
+name: tea
+activities:
+  boil water: {duration: {kind: fixed, mean: 120}, pools: [cook]}
+  warm the pot: {duration: {kind: fixed, mean: 60}, pools: [cook]}
+  pour: {duration: {kind: fixed, mean: 10}, pools: [cook]}
+pools:
+  cook: {least: 1, most: 3}
+rules:
+  precedes: [[boil water, pour], [warm the pot, pour]]
+demand: {runs: 1}
+"""
+
+
+def source_hash() -> str:
+    """As dashboard/scripts/stamp.mjs works it out."""
+    parts = (
+        "index.html package-lock.json package.json public src svelte.config.js tsconfig.json vite.config.ts"
+    ).split()
+    files = [file for part in parts for file in (SOURCE / part, *sorted((SOURCE / part).rglob("*"))) if file.is_file()]
+    found = hashlib.sha256()
+    for file in sorted(files, key=lambda file: file.relative_to(SOURCE).as_posix()):
+        found.update(file.relative_to(SOURCE).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+def test_the_bundle_is_built_from_this_source() -> None:
+    told = (FOLDER / "source.sha256").read_text().strip()
+    assert told == source_hash(), "the page's source changed: cd dashboard && npm ci && npm run build"
+
+
+def test_the_bundle_asks_nothing_of_other_machines() -> None:
+    index = (FOLDER / "index.html").read_text()
+    assert not re.search(r"(src|href)=\"(https?:)?//", index)
+    assert "<script>" not in index  # the policy for the page refuses scripts within it
+    lock = (SOURCE / "package-lock.json").read_text()
+    assert '"resolved"' not in lock
+
+
+class Visit:
+    """A tab, and what went wrong in it."""
+
+    def __init__(self, page: Any, url: str) -> None:
+        self.page, self.url = page, url
+        self.complaints: list[str] = []
+        page.set_default_timeout(PATIENCE)
+        page.on("console", lambda told: told.type in ("error", "warning") and self.complaints.append(told.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def open(self, path: str) -> Any:
+        self.page.goto(self.url + path)
+        return self.page
+
+    def is_too_wide(self) -> bool:
+        return bool(self.page.evaluate("document.documentElement.scrollWidth > innerWidth"))
+
+
+def until_step(page: Any, step: int) -> None:
+    done = page.get_by_role("progressbar").first
+    end = time.monotonic() + PATIENCE / 1000
+    while int(done.get_attribute("aria-valuenow") or 0) < step:
+        assert time.monotonic() < end, f"step {step} was not shown"
+        page.wait_for_timeout(50)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    driver = pytest.importorskip("playwright.sync_api", reason="playwright drives the page: pip install playwright")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine: apt install chromium")
+    with driver.sync_playwright() as playing:
+        found = playing.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def visit(browser: Any, service: Any) -> Iterator[Callable[..., Visit]]:
+    """Opens tabs; that none of them complained is part of every test."""
+    visits: list[Visit] = []
+
+    def start(width: int = 1280, scheme: str = "light", url: str = "") -> Visit:
+        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        visits.append(Visit(page, url or service.url))
+        return visits[-1]
+
+    yield start
+    for one in visits:
+        one.page.close()
+        assert one.complaints == []
+
+
+@pytest.fixture(scope="module")
+def sums(service: Any, browser: Any) -> dict[str, Any]:
+    """A run of a language model: one step, two groups of four."""
+    job = service.post("/api/train", {"name": "sums", "config": SUMS}).json()
+    service.wait_for(job["id"], "finished", seconds=90)
+    found: dict[str, Any] = service.get("/api/runs/sums/groups/1").json()
+    return found
+
+
+PAGES = {"/": "Runs", "/new": "New run", "/runs/cart": "cart", "/workflows": "Workflows", "/settings": "Settings"}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_page_opens_fits_and_is_soon_there(visit: Callable[..., Visit], width: int) -> None:
+    tab = visit(width, "dark" if width == 400 else "light")
+    for path, title in PAGES.items():
+        page = tab.open(path)
+        page.get_by_role("heading", name=title, exact=True).wait_for()
+        assert not tab.is_too_wide(), path
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert paint < FIRST_PAINT
+
+
+def test_a_run_is_started_watched_stopped_and_resumed(visit: Callable[..., Visit], service: Any) -> None:
+    tab = visit()
+    page = tab.open("/new")
+    page.get_by_role("radio", name=re.compile("Balance a pole")).check()
+    page.get_by_label("Steps").fill("400")
+    page.get_by_label("Name").fill("watched")
+    page.get_by_role("button", name="Start").click()
+    page.get_by_role("heading", name="watched").wait_for()
+    curve = page.get_by_role("img", name="Reward by step")
+    curve.wait_for()
+    until_step(page, 2)
+    before = curve.screenshot()
+    until_step(page, 5)
+    assert curve.screenshot() != before  # the curve has moved
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Resume").wait_for()
+    assert service.get("/api/runs/watched").json()["state"] == "stopped"
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Resume").wait_for()
+
+
+def test_from_a_run_down_to_its_tokens(visit: Callable[..., Visit], sums: dict[str, Any]) -> None:
+    tab = visit()
+    page = tab.open("/")
+    page.get_by_role("link", name="sums", exact=True).click()
+    page.get_by_role("link", name="Groups").click()
+    page.get_by_text("2 groups of 4").wait_for()
+    group = sums["groups"][0]
+    page.get_by_role("button", name=f"Group {group['id']}").click()
+    attempts = page.get_by_role("listitem").filter(has=page.get_by_title("Advantage"))
+    attempts.first.wait_for()
+    assert attempts.count() == 4
+    attempts.first.get_by_role("link").click()
+    page.get_by_text("The policy wrote").wait_for()
+    assert page.get_by_text("more likely after the step").is_visible()  # the legend
+    tokens = page.locator("[data-at]")
+    best = max(group["attempts"], key=lambda one: one["advantage"])
+    assert tokens.count() == best["length"]
+    tokens.first.focus()
+    page.get_by_text(re.compile("advantage .*chance")).wait_for()
+    shown = tokens.first.evaluate("(token) => getComputedStyle(token).backgroundColor")
+    assert (shown == "rgba(0, 0, 0, 0)") == (best["advantage"] == 0)
+
+
+def test_a_workflow_is_designed_downloaded_and_checked(visit: Callable[..., Visit], tmp_path: Path) -> None:
+    tab = visit()
+    page = tab.open("/workflows")
+    page.get_by_label("Begin with an example").select_option("own")
+    page.get_by_label("Requirements").fill(TEA)
+    page.get_by_label("Evaluations").fill("4")
+    page.get_by_role("button", name="Design", exact=True).click()
+    page.get_by_role("img", name="The workflow tea").wait_for(timeout=100_000)
+    assert page.get_by_text("Why this score").is_visible()
+    with page.expect_download() as found:
+        page.get_by_role("button", name="Download YAWL 4.0").click()
+    found.value.save_as(tmp_path / "tea.yawl")
+    assert found.value.suggested_filename == "tea.yawl"
+    assert "boil" in (tmp_path / "tea.yawl").read_text()
+    page.get_by_role("button", name="Check and simulate it").click()
+    page.get_by_role("button", name="Check", exact=True).click()
+    page.get_by_text("It is in order").wait_for()
+
+
+def test_a_conversation_is_held_and_kept(visit: Callable[..., Visit]) -> None:
+    tab = visit()
+    page = tab.open("/chat")
+    page.get_by_label("Strategy").select_option("customer_service")
+    page.get_by_label("Message").fill("I need help with my order")
+    page.keyboard.press("Enter")
+    page.get_by_text(re.compile(r"\d+ tokens in")).wait_for()
+    assert "/chat/" in page.url
+    page.reload()
+    page.locator("article.user", has_text="I need help with my order").wait_for()
+    page.get_by_role("button", name=re.compile("Delete the conversation")).first.click()
+    page.get_by_text("Talk to a model").wait_for()
+
+
+def test_errors_are_told_kindly(visit: Callable[..., Visit]) -> None:
+    tab = visit()
+    page = tab.open("/new")
+    page.get_by_role("radio", name=re.compile("Your own settings")).check()
+    page.get_by_label("Settings", exact=False).last.fill('{"learning_rat": 1}')
+    page.get_by_role("button", name="Start").click()
+    told = page.get_by_role("alert")
+    told.wait_for()
+    assert "learning_rate" in told.inner_text()  # it says what was meant
+    page = tab.open("/runs/nothing")
+    page.get_by_role("alert").wait_for()
+    assert "nothing" in page.get_by_role("alert").inner_text()
+    expected = [text for text in tab.complaints if "422" in text or "404" in text]  # the browser's own, of the answers
+    assert len(expected) >= 2
+    tab.complaints = [text for text in tab.complaints if text not in expected]
+
+
+def test_the_keyboard_is_enough(visit: Callable[..., Visit]) -> None:
+    tab = visit()
+    page = tab.open("/")
+    page.get_by_role("heading", name="Runs", exact=True).wait_for()
+    page.keyboard.press("?")
+    page.get_by_role("dialog").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="hidden")
+    for keys, title in (("gw", "Workflows"), ("gs", "Settings"), ("n", "New run"), ("gr", "Runs")):
+        for one in keys:
+            page.keyboard.press(one)
+        page.get_by_role("heading", name=title, exact=True).wait_for()
+    page.keyboard.press("t")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"  # it is remembered
+
+
+def test_a_key_is_asked_for_where_one_is_needed(visit: Callable[..., Visit], serve: Callable[..., Any]) -> None:
+    guarded = serve()
+    keys: Keys = guarded.parts.keys
+    text, _ = keys.add("reader", "read")
+    keys.refresh()
+    tab = visit(url=guarded.url)
+    page = tab.open("/")
+    page.get_by_label("Key").fill("gw_wrong")
+    page.get_by_role("button", name="Open the page").click()
+    page.get_by_text("does not know this key").wait_for()
+    page.get_by_label("Key").fill(text)
+    page.get_by_role("button", name="Open the page").click()
+    page.get_by_text("No runs yet").wait_for()
+    page.get_by_text("Live", exact=True).wait_for()
+    assert page.get_by_role("link", name="New run").count() == 0  # reading only
+    assert all("401" in told for told in tab.complaints)
+    tab.complaints.clear()
+
+
+def test_a_long_run_stays_smooth(visit: Callable[..., Visit], service: Any) -> None:
+    """The short form of benchmarks/service_page.py."""
+    folder = service.settings.runs_dir / "long"
+    shutil.copytree(service.settings.runs_dir / "cart", folder)
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    step = next(event for event in events if event["type"] == "step")
+    many = [{**step, "run": "long", "seq": n, "step": n, "attempt": 1} for n in range(1, 10_001)]
+    lines = [json.dumps(event) for event in ({**events[0], "run": "long"}, *many)]
+    (folder / "events.jsonl").write_text("\n".join(lines) + "\n")
+    page = visit().open("/runs/long")
+    page.get_by_role("img", name="KL by step").wait_for()
+    longest = page.evaluate(
+        """() => new Promise((tell) => {
+            const began = performance.now(); let last = began, longest = 0;
+            const frame = (now) => { longest = Math.max(longest, now - last); last = now; scrollBy(0, 8);
+                now - began < 1000 ? requestAnimationFrame(frame) : tell(longest); };
+            requestAnimationFrame(frame); })"""
+    )
+    assert longest < 1000
