@@ -199,6 +199,7 @@ def test_a_workflow_is_designed_downloaded_and_checked(visit: Callable[..., Visi
     page.get_by_role("button", name="Design", exact=True).click()
     page.get_by_role("img", name="The workflow tea").wait_for(timeout=100_000)
     assert page.get_by_text("Why this score").is_visible()
+    assert not tab.is_too_wide()
     with page.expect_download() as found:
         page.get_by_role("button", name="Download YAWL 4.0").click()
     found.value.save_as(tmp_path / "tea.yawl")
