@@ -46,9 +46,8 @@ demand: {runs: 1}
 
 def source_hash() -> str:
     """As dashboard/scripts/stamp.mjs works it out."""
-    parts = (
-        "index.html package-lock.json package.json public src svelte.config.js tsconfig.json vite.config.ts"
-    ).split()
+    parts = ["index.html", "package-lock.json", "package.json", "public", "src"]
+    parts += ["svelte.config.js", "tsconfig.json", "vite.config.ts"]
     files = [file for part in parts for file in (SOURCE / part, *sorted((SOURCE / part).rglob("*"))) if file.is_file()]
     found = hashlib.sha256()
     for file in sorted(files, key=lambda file: file.relative_to(SOURCE).as_posix()):
