@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test install lint types layers unit explore docs page format clean
+.PHONY: demo test install bubblewrap lint types layers unit explore docs page format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -28,7 +28,14 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -q -c constraints.txt -e '.[dev]'
 	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
+	@$(MAKE) -s bubblewrap
 	@touch $@
+
+# The second tier of the sandbox. Where it cannot be installed, its tests are skipped with a reason.
+bubblewrap:
+	@command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && { apt-get install -y -qq bubblewrap || { apt-get update -qq && apt-get install -y -qq bubblewrap; }; } >/dev/null 2>&1; } \
+	  || echo "No bubblewrap: the second tier of the sandbox is not available here. Debian: apt-get install bubblewrap"
 
 lint:
 	$(BIN)/ruff check .

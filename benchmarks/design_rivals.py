@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.workflows import Design, Requirements, Score, Scorer, evaluate
-from groupwise.workflows.designer.actions import ACTIONS, ALLOCATION, BRANCHING, HEADS, RETRY, TYPE
-from groupwise.workflows.designer.construction import RETRIES
+from groupwise.workflows.designer.actions import ACTIONS, HEADS
 from groupwise.workflows.designer.keys import Construction
-from groupwise.workflows.designer.problem import Problem
+from groupwise.workflows.designer.thumb import PORTFOLIO, RULES, Rule, by_rank, rule_keys
 from groupwise.workflows.scoring.measures import MEASURES
 
 Keys = NDArray[np.float64]
@@ -131,137 +130,23 @@ def default_keys(construction: Construction) -> Keys:
     """One after the other as listed, each by the first of its pools, with the fewest servers that keep up."""
     keys = np.zeros(construction.genes)
     rounds, units = construction.problem.rounds, len(construction.problem.units)
-    keys[rounds : rounds + units] = _by_rank(-np.arange(units, dtype=np.float64))
-    return keys
-
-
-def _by_rank(values: Keys) -> Keys:
-    """Keys for the order of units: the higher the value, the earlier."""
-    keys = np.empty(len(values))
-    keys[np.argsort(values, kind="stable")] = (np.arange(len(values)) + 0.5) / len(values)
+    keys[rounds : rounds + units] = by_rank(-np.arange(units, dtype=np.float64))
     return keys
 
 
 # Redesign heuristics.
 
 
-@dataclass(frozen=True, slots=True)
-class Heuristic:
-    """Rules of thumb for a whole design.
-
-    `order`: "knock-outs" by reject probability over time (van der Aalst 2001), the longest work behind it first, or the
-    shortest first. `place`: in sequence, in parallel where allowed, knock-outs in sequence and the rest in parallel, or
-    spread over lanes. `pool`: the cheapest with room, the fastest with room, or evenly. `spare`: how far above the
-    fewest servers that keep up. `retries` where a try can fail; `apart`: a choice for each option of a branch.
-    """
-
-    order: str
-    place: str
-    pool: str
-    spare: float
-    retries: int
-    apart: bool
-
-
-HEURISTICS = tuple(
-    itertools.starmap(
-        Heuristic,
-        itertools.product(
-            ("knock-outs", "longest", "shortest"),
-            ("sequence", "parallel", "knock-outs first", "spread"),
-            ("cheap", "fast", "even"),
-            (0.0, 0.12, 0.25, 0.4),
-            (0, 1, 3),
-            (False, True),
-        ),
-    )
-)
-ROOM = 0.8
-
-
-def heuristic_keys(construction: Construction, rules: Heuristic) -> Keys:
-    """The keys that a heuristic comes to; what it says nothing of stays as it is by default, no optional work."""
-    problem = construction.problem
-    pool = _pools(problem, rules.pool)
-    keys = np.zeros(construction.genes)
-    for slot, (head, subject) in enumerate(problem.slots[: problem.rounds]):
-        if head == BRANCHING:
-            keys[slot] = 0.75 if rules.apart else 0.25
-        elif head == TYPE:
-            keys[slot] = 0.75 if problem.machine[pool[subject]] else 0.25
-        elif head == ALLOCATION:
-            able = problem.pool_candidates(subject)
-            alike = [one for one in able if problem.machine[one] == problem.machine[pool[subject]]]
-            keys[slot] = (alike.index(pool[subject]) + 0.5) / len(alike)
-        elif head == RETRY:
-            keys[slot] = (rules.retries + 0.5) / RETRIES
-    rounds, units = problem.rounds, len(problem.units)
-    order = _order(problem, rules.order)
-    keys[rounds : rounds + units] = _by_rank(order)
-    keys[rounds + units : rounds + 2 * units] = _places(problem, rules.place, order)
-    keys[rounds + 2 * units :] = rules.spare
-    return keys
-
-
-def _pools(problem: Problem, rule: str) -> list[int]:
-    """Who does what, the most work first: the pool that the rule likes best among those that have room."""
-    work = problem.rate * problem.mean * problem.share / (1 - problem.failure)
-    able = problem.most * problem.speed * problem.open
-    load, found = np.zeros(len(able)), [-1] * len(work)
-    price = problem.wage / problem.speed
-    for activity in np.argsort([len(pools) > 1 for pools in problem.eligible] - 1e-12 * work, kind="stable").tolist():
-        pools = problem.pool_candidates(activity)
-        if not pools:
-            continue
-        after = {pool: load[pool] + work[activity] / able[pool] for pool in pools}
-        free = [pool for pool in pools if after[pool] <= ROOM] if rule != "even" else []
-        liked = (lambda pool: price[pool]) if rule == "cheap" else (lambda pool: -problem.speed[pool])
-        chosen = min(free, key=liked) if free else min(pools, key=after.__getitem__)
-        found[activity] = chosen
-        load[chosen] = after[chosen]
-    return found
-
-
-def _order(problem: Problem, rule: str) -> Keys:
-    has = problem.members > 0
-    time = has @ (problem.mean * problem.share)
-    rejects = has @ (problem.knock_out * problem.share)
-    if rule == "shortest":
-        return np.asarray(-time)
-    behind = problem.unit_before @ time
-    if rule == "longest":
-        return np.asarray(time + behind)
-    own = rejects / np.maximum(time, 1e-9)
-    # What a knock-out waits for comes as early as the knock-out.
-    lifted = np.maximum(own, 0.99 * np.where(problem.unit_before, own, 0.0).max(1))
-    return np.asarray(lifted + 1e-9 * (time + behind) / max(float((time + behind).max()), 1e-9))
-
-
-def _places(problem: Problem, rule: str, order: Keys) -> Keys:
-    units = len(problem.units)
-    if rule == "sequence":
-        return np.zeros(units)
-    if rule == "spread":
-        return np.random.default_rng(0).uniform(0.2, 1.0, units)
-    found = np.full(units, 0.999)
-    if rule == "knock-outs first":
-        checks = ((problem.members > 0) @ problem.knock_out) > 0
-        found[checks] = 0.0
-        if not checks.all():
-            found[np.where(checks, -np.inf, order).argmax()] = 0.0
-    return found
-
-
 def heuristics(meter: Meter, seed: int, first: Sequence[int]) -> None:
     """The tuned portfolio in its order, then the others in a random one, each once: there are no more."""
     order = _heuristic_order(seed, first)
     for start in range(0, len(order), BATCH):
-        meter.of_keys(np.array([heuristic_keys(meter.construction, one) for one in order[start : start + BATCH]]))
+        meter.of_keys(np.array([rule_keys(meter.construction.problem, one) for one in order[start : start + BATCH]]))
 
 
-def _heuristic_order(seed: int, first: Sequence[int]) -> list[Heuristic]:
-    shuffled = np.random.default_rng(seed).permutation(len(HEURISTICS)).tolist()
-    return [HEURISTICS[n] for n in dict.fromkeys([*first, *shuffled])]
+def _heuristic_order(seed: int, first: Sequence[int]) -> list[Rule]:
+    shuffled = np.random.default_rng(seed).permutation(len(RULES)).tolist()
+    return [RULES[n] for n in dict.fromkeys([*first, *shuffled])]
 
 
 # Evolution (pymoo) and CMA-ES (cma).
@@ -299,7 +184,7 @@ def nsga2(
 
     extra: dict[str, Any] = _operators(operators)
     if first is not None:
-        rows = [heuristic_keys(meter.construction, one) for one in _heuristic_order(seed, first)[: population // 2]]
+        rows = [rule_keys(meter.construction.problem, one) for one in _heuristic_order(seed, first)[: population // 2]]
         fresh = np.random.default_rng(seed).random((population - len(rows), meter.construction.genes))
         extra["sampling"] = np.concatenate([rows, fresh])
 
@@ -367,7 +252,6 @@ ARMS: Mapping[str, Arm] = {
     "cma_es": cma_es,
 }
 NEEDS = {"ga": "pymoo", "nsga2": "pymoo", "nsga2_seeded": "pymoo", "cma_es": "cma"}
-PORTFOLIO = (23, 65, 592, 358, 598, 593)
 
 
 def _grid(**values: Sequence[Any]) -> list[dict[str, Any]]:

@@ -223,7 +223,7 @@ class Ours:
     """The language product's own source, learner and engine."""
 
     def __init__(self, device: str) -> None:
-        from groupwise.agents.completions import Completions, rows_of_tokens
+        from groupwise.agents.completions import Completions
         from groupwise.agents.product import LanguageSource, sampling
         from groupwise.config import TrainingConfig
         from groupwise.language.engine import Engine
@@ -233,6 +233,7 @@ class Ours:
         from groupwise.training.allocator import keep_freed_memory
         from groupwise.training.learner import Learner
         from groupwise.training.source import NumberedTasks
+        from groupwise.training.tokens import rows_of_tokens
         from groupwise.types import Task
 
         cfg = TrainingConfig(

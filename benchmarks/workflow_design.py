@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from design_rivals import ARMS, GRIDS, HEURISTICS, NEEDS, SETTINGS, Meter, heuristic_keys
+from design_rivals import ARMS, GRIDS, NEEDS, SETTINGS, Meter
 from design_sets import KINDS, SIZES, Held, named_sets
 from design_statistics import BUDGETS, Table, band, break_even, fewer_evaluations, hypervolume, relative_gap
 from record import kept, print_result
@@ -47,6 +47,7 @@ from rich.progress import track
 from groupwise.errors import ConfigError
 from groupwise.reporting.statistics import Interval
 from groupwise.workflows.designer.shipped import PRETRAINED, facts_of, load_policy
+from groupwise.workflows.designer.thumb import RULES, rule_keys
 
 TUNING_SEED = 800_000
 TRAINED = ("policy", "placebo")
@@ -241,8 +242,8 @@ def portfolio(held: Sequence[Held], most: int = 8) -> list[int]:
 
 def _heuristic_scores(held: Held) -> Table:
     """The score of every heuristic, relative to the best of them."""
-    meter = Meter(held.requirements, len(HEURISTICS))
-    rows = np.array([heuristic_keys(meter.construction, one) for one in HEURISTICS])
+    meter = Meter(held.requirements, len(RULES))
+    rows = np.array([rule_keys(meter.construction.problem, one) for one in RULES])
     scores = np.array([one.score for one in meter.of_keys(rows)])
     return scores / scores.max()
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from groupwise.errors import ConfigError
 from groupwise.workflows.files import read_workflow
 from groupwise.workflows.graph import Graph
-from groupwise.workflows.search import Soundness
+from groupwise.workflows.markings import Soundness
 from groupwise.workflows.soundness import check_document
 
 ROOT = Path(__file__).parent.parent

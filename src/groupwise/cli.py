@@ -54,6 +54,8 @@ COMMANDS = {
         "groupwise.commands.workflow_files:requirements",
         "Make requirements from an event log or a text, or check that they can be met.",
     ),
+    "solve": ("groupwise.commands.code_solve:solve", "Search a program that solves a problem, and show the tree."),
+    "search": ("groupwise.commands.code_search:search", "Search programs for many problems, resumably."),
     "serve": ("groupwise.commands.serve:serve", "Serve everything over HTTP, with a live page."),
     "doctor": (
         "groupwise.commands.doctor:doctor",

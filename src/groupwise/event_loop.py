@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Awaitable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ class EventLoop:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of the work; an interrupt of the waiting thread cancels it."""
-        waiting = asyncio.run_coroutine_threadsafe(work, self._running())
+        waiting = self.submit(work)
         try:
             return waiting.result()
         except Stopped as stopped:
@@ -34,6 +35,10 @@ class EventLoop:
         except BaseException:
             waiting.cancel()
             raise
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start the work; its result comes with the future."""
+        return asyncio.run_coroutine_threadsafe(work, self._running())
 
     def close(self) -> None:
         """End the loop and its thread; what is still at work is cancelled."""

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from groupwise.agents import product, warm_start
-from groupwise.agents.completions import answer_text, prompt_ids
+from groupwise.agents.completions import prompt_ids
 from groupwise.agents.evaluation import Examination, pass_at_k, powers_of_two
 from groupwise.agents.problems import Problem
 from groupwise.agents.tasks import TASKS
@@ -28,6 +28,7 @@ from groupwise.reporting.report import write_report
 from groupwise.rewards.scoring import Scorer
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute
+from groupwise.training.tokens import answer_text
 from groupwise.types import Score
 
 

@@ -13,10 +13,13 @@ import jsonschema
 import pytest
 import yaml
 
+from groupwise.agents import rewarding  # noqa: F401  adds the rewards of agents
 from groupwise.agents.strategies import registry
 from groupwise.cli import COMMANDS, CONFIG_COMMANDS
 from groupwise.config import TrainingConfig
-from groupwise.rewards.finding import KNOWN
+from groupwise.rewards.finding import ADDED, KNOWN
+from groupwise.sandbox import available
+from groupwise.workflows.code.problems.own import problem_of
 from groupwise.workflows.designer.actions import ACTIONS
 from groupwise.workflows.requirements import schema
 from groupwise.workflows.scoring.measures import GROUPS
@@ -66,6 +69,25 @@ def test_the_python_of_the_page_on_workflows_runs(
 def test_the_requirements_of_the_page_on_workflows_are_read() -> None:
     (block,) = blocks(ROOT / "docs" / "workflows.md", "yaml")
     jsonschema.validate(yaml.safe_load(block), schema())
+
+
+def test_the_python_of_the_page_on_the_sandbox_runs() -> None:
+    if faults := [fault for fault in available().values() if fault]:
+        pytest.skip(faults[0])
+    for block in blocks(ROOT / "docs" / "sandbox.md", "python"):
+        exec(compile(block, "sandbox.md", "exec"), {"__name__": "sandbox"})  # noqa: S102
+
+
+def test_the_page_on_program_search_says_what_is_so(capsys: pytest.CaptureFixture[str]) -> None:
+    page = ROOT / "docs" / "program_search.md"
+    for block in blocks(page, "python"):
+        exec(compile(block, "program_search.md", "exec"), {"__name__": "program_search"})  # noqa: S102
+    solved, actions, _, word = capsys.readouterr().out.splitlines()
+    assert solved.startswith("True ")
+    assert actions.endswith("'return a')")
+    assert word == "('c', 'a', 'b', 'd')"
+    (problem,) = blocks(page, "yaml")
+    assert problem_of(yaml.safe_load(problem), "page").max_lines == 3
 
 
 def test_the_python_of_the_page_on_conversations_runs() -> None:
@@ -130,9 +152,11 @@ def test_the_python_of_the_page_on_the_learned_reward_runs(capsys: pytest.Captur
 
 def test_the_page_on_rewards_names_every_reward_there_is_and_its_settings_can_be_read() -> None:
     page = (ROOT / "docs" / "rewards.md").read_text("utf8")
-    assert [name for name in KNOWN if f"`{name}`" not in page and f'"{name}"' not in page] == []
+    names = [*KNOWN, *ADDED]
+    assert "program" in names
+    assert [name for name in names if f"`{name}`" not in page and f'"{name}"' not in page] == []
     for block in blocks(ROOT / "docs" / "rewards.md", "toml"):
-        assert TrainingConfig.from_dict(tomllib.loads(block)).reward.name in KNOWN
+        assert TrainingConfig.from_dict(tomllib.loads(block)).reward.name in names
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -47,7 +47,7 @@ class Service:
     def post(self, path: str, json: Any = None, **more: Any) -> httpx2.Response:
         return self.http.post(path, json=json, **more)
 
-    def wait_for(self, job: str, *states: str, seconds: float = 30.0) -> dict[str, Any]:
+    def wait_for(self, job: str, *states: str, seconds: float = 100.0) -> dict[str, Any]:
         """The job, once it is in one of the states."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -99,7 +99,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     given = {"workflow_timeout": 100.0, "writes_per_second": 1e6, "reads_per_second": 1e6}
     with serving(ServiceSettings(port=0, runs_dir=runs, poll=0.05, lease=2.0, niceness=0, **given)) as running:
         job = running.post("/api/train", {"name": "cart", "config": CART}).json()
-        running.wait_for(job["id"], "finished", seconds=60)
+        running.wait_for(job["id"], "finished")
         running.parts.supervisor._end.set()
         yield running
 

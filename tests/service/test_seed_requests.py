@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from groupwise.training.groups import read_groups
 
@@ -17,21 +20,28 @@ TRAIN = {
 CHAT = {"message": "I need help with my order", "strategy": "customer_service"}
 
 
-def test_the_train_request_trains_and_says_that_no_judge_was_there(serve: Callable[..., Any], monkeypatch: Any) -> None:
+@pytest.mark.timeout(300)
+def test_the_train_request_trains_says_that_no_judge_was_there_and_can_be_stopped(
+    serve: Callable[..., Any], monkeypatch: Any
+) -> None:
+    """`benchmarks/service_learning.py` runs it to its end, over three seeds."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     service = serve()
-    job = service.post("/api/train", TRAIN)
-    assert job.status_code == 202
-    found = service.wait_for(job.json()["id"], "finished", "failed", seconds=110)
-    assert (found["state"], found["step"], found["error"]) == ("finished", 10, None)
-    run = service.settings.runs_dir / found["run"]
-    rows = read_groups(run / "groups" / "000010.parquet")
+    answer = service.post("/api/train", TRAIN)
+    assert answer.status_code == 202
+    job = answer.json()["id"]
+    while (found := service.get(f"/api/jobs/{job}").json())["step"] < 1 and found["state"] != "failed":
+        time.sleep(0.05)
+    assert (found["state"], found["total"], found["error"]) == ("running", 10, None)
+    assert service.post(f"/api/jobs/{job}/cancel").json()["cancelling"]
+    rows = read_groups(service.settings.runs_dir / found["run"] / "groups" / "000001.parquet")
     assert {row["prompt"] for row in rows} == set(TRAIN["prompts"])
     assert all(any(flag.endswith("judge_fallback") for flag in row["flags"]) for row in rows)
     assert {"ruler_general", "neural", "customer_service"} <= {name for name, _ in rows[0]["parts"]}
-    steps = service.get(f"/api/runs/{found['run']}/series").json()["series"]["eval/reward_mean"]["steps"]
-    assert steps[0] == 0
-    assert steps[-1] == 10
+    ended = service.wait_for(job, "cancelled", "failed")
+    assert (ended["state"], ended["error"]) == ("cancelled", None)
+    assert "eval/reward_mean" in ended["metrics"]
+    assert service.post(f"/api/jobs/{job}/cancel").status_code == 409
 
 
 def test_the_chat_request_is_answered(service: Any) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from groupwise import __version__
 from groupwise.config import TrainingConfig
 from groupwise.control.product import build
 from groupwise.service.jobs import Job
@@ -87,6 +88,7 @@ def pid_of(run: Path) -> int:
     return int(json.loads((run / "lock").read_text())["pid"])
 
 
+@pytest.mark.timeout(300)
 def test_a_job_outlives_its_service_and_its_process(
     apart: Callable[..., Apart],
     serve: Callable[..., Any],
@@ -111,7 +113,7 @@ def test_a_job_outlives_its_service_and_its_process(
     os.kill(alone, signal.SIGKILL)
     with open(run / "events.jsonl", "r+b") as log:
         log.truncate(max(0, log.seek(0, os.SEEK_END) - 11))
-    found = service.wait_for(job, "finished", "failed", seconds=60)
+    found = service.wait_for(job, "finished", "failed", seconds=200)
     assert (found["state"], found["attempt"], found["error"]) == ("finished", 2, None)
     assert [event.seq for event in read_events(run / "events.jsonl")] == list(
         range(len(read_events(run / "events.jsonl")))
@@ -119,19 +121,20 @@ def test_a_job_outlives_its_service_and_its_process(
     assert numbers(run) == undisturbed
 
 
-def test_a_job_that_always_dies_fails_with_its_last_words(serve: Callable[..., Any], monkeypatch: Any) -> None:
+def test_a_job_that_makes_no_progress_fails_with_its_last_words(serve: Callable[..., Any], monkeypatch: Any) -> None:
     service = serve()
-    monkeypatch.setattr(Supervisor, "_words", lambda *_: ["groupwise-has-no-such-command"])
+    monkeypatch.setattr(Supervisor, "_words", lambda *_: ["--version"])
     monkeypatch.setattr("groupwise.service.supervisor.MOST_STARTS", 2)
     job = service.post("/api/train", {"config": CART}).json()["id"]
-    found = service.wait_for(job, "failed", seconds=60)
-    assert "has-no-such-command" in found["error"]["message"]
+    found = service.wait_for(job, "failed")
+    assert "2 times without any progress" in found["error"]["message"]
+    assert __version__ in found["error"]["message"]
 
 
 def test_settings_that_a_product_refuses_fail_the_job_with_the_products_words(serve: Callable[..., Any]) -> None:
     service = serve()
     job = service.post("/api/train", {"config": {**CART, "environment": "NoSuchEnvironment-v9"}}).json()["id"]
-    error = service.wait_for(job, "failed", seconds=60)["error"]
+    error = service.wait_for(job, "failed")["error"]
     assert error["code"] == "config"
     assert "NoSuchEnvironment" in error["message"]
 

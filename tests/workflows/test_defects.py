@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 
-from groupwise.workflows.search import Soundness
+from groupwise.workflows.markings import Soundness
 from groupwise.workflows.soundness import check_graph
 from tests.workflows.defects import Case, cases
 from tests.workflows.oracle import TooManyMarkings, defects

@@ -13,8 +13,8 @@ import pytest
 from groupwise.workflows.blocks import Activity, Block, Design, Parallel, Sequence
 from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.graph import Flow, Graph, Node, Rule
+from groupwise.workflows.markings import Soundness, search
 from groupwise.workflows.net import Net, Transition, compile_net
-from groupwise.workflows.search import Soundness, search
 from groupwise.workflows.soundness import (
     check_design,
     check_document,

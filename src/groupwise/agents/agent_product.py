@@ -13,6 +13,7 @@ from groupwise.agents.frame import Frame
 from groupwise.agents.own_rollout import RolloutScenarios, who_holds
 from groupwise.agents.problems import is_correct
 from groupwise.agents.product import LanguageSource, load_language, sampling
+from groupwise.agents.rewarding import find_reward
 from groupwise.agents.scenarios import find_scenarios
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
@@ -24,7 +25,6 @@ from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.combining import absolute
 from groupwise.rewards.components import known
 from groupwise.rewards.environment import EnvironmentReward
-from groupwise.rewards.finding import find_reward
 from groupwise.rewards.scoring import Scorer
 from groupwise.training.session import Parts
 from groupwise.training.source import NumberedTasks

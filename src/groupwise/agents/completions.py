@@ -1,8 +1,4 @@
-"""Single answers from a language model: prompts in, groups of token trajectories out.
-
-Column t of a trajectory is the token at t, prompt included; the mask is true at the tokens the model sampled. Ids are
-carried as they were sampled and never made again from text.
-"""
+"""Single answers from a language model: prompts in, groups of token trajectories out."""
 
 from __future__ import annotations
 
@@ -16,13 +12,11 @@ from groupwise.agents.frame import special_tokens
 from groupwise.agents.problems import Problem, Problems
 from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
-from groupwise.language.pieces import pieces
 from groupwise.language.policy import LanguagePolicy
-from groupwise.training.estimate import Attempts, padded
-from groupwise.training.source import NumberedTasks, Rows
+from groupwise.training.estimate import padded
+from groupwise.training.source import NumberedTasks
+from groupwise.training.tokens import sampling_seed, token_attempt
 from groupwise.types import Array, End, Group, Score, Task, Trajectory
-
-ENDS = {"stop": End.FINISHED, "length": End.TRUNCATED, "context": End.TRUNCATED, "cancelled": End.CANCELLED}
 
 
 def training_problems(problems: Problems, seed: int) -> NumberedTasks:
@@ -60,57 +54,19 @@ class Completions:
         """A rollout is a function of weights, seed and task numbers: there is nothing to restore."""
 
 
-def as_attempt(tokenizer: Any, task: Task, prompt: Sequence[int], number: int, sampled: Sampled) -> Trajectory:
-    """The attempt as arrays. A limit on length is part of the task, so an answer that hits it has ended too."""
-    ids = np.concatenate([np.array(prompt, np.int64), sampled.ids])
-    before = len(prompt)
-    mask = np.arange(len(ids)) >= before
-
-    def behind(values: Array) -> Array:
-        return np.concatenate([np.zeros(before, values.dtype), values])
-
-    return Trajectory(
-        id=f"g{task.seed}/m{number}",
-        task_id=task.id,
-        group_id=f"g{task.seed}",
-        obs=ids,
-        actions=ids,
-        mask=mask,
-        behavior_logp=behind(sampled.logp),
-        versions=behind(sampled.versions),
-        rewards=np.zeros(len(ids)),
-        end=ENDS[sampled.end],
-        terminated=True,
-        meta={
-            "text": answer_text(tokenizer, sampled),
-            "prompt": task.payload.prompt,
-            "tokens": pieces(tokenizer, ids),
-        },
-    )
-
-
-def answer_text(tokenizer: Any, sampled: Sampled) -> str:
-    """What is graded and shown: without the special token that ended it, but with every other, where none belongs."""
-    ids = sampled.ids
-    if sampled.end == "stop" and not tokenizer.decode(ids[-1:], skip_special_tokens=True):
-        ids = ids[:-1]
-    return str(tokenizer.decode(ids, skip_special_tokens=False))
-
-
 def as_groups(
     tokenizer: Any, tasks: Sequence[Task], prompts: Sequence[Sequence[int]], answers: Sequence[Sampled]
 ) -> list[Group]:
     """The answers, in order and as many to each, as groups."""
     rest, size = iter(answers), len(answers) // max(len(tasks), 1)
+
+    def attempt(task: Task, ids: Sequence[int], number: int) -> Trajectory:
+        return token_attempt(tokenizer, task, ids, number, next(rest), task.payload.prompt)
+
     return [
-        Group(f"g{task.seed}", task, tuple(as_attempt(tokenizer, task, ids, n, next(rest)) for n in range(size)))
+        Group(f"g{task.seed}", task, tuple(attempt(task, ids, n) for n in range(size)))
         for task, ids in zip(tasks, prompts, strict=True)
     ]
-
-
-def sampling_seed(seed: int, task: int, member: int) -> int:
-    """A stream of its own for every attempt."""
-    return int(np.random.SeedSequence([seed, task, member]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def prompt_ids(tokenizer: Any, problem: Problem, limit: int) -> list[int]:
@@ -176,19 +132,6 @@ def check_prompts(problems: Iterable[Problem], tokenizer: Any, limit: int) -> No
         if problem.roles not in seen or len(problem.text.encode()) >= limit // 2:
             prompt_ids(tokenizer, problem, limit)
             seen.add(problem.roles)
-
-
-def rows_of_tokens(attempts: Attempts) -> Rows:
-    """Every answer its own row [B, T], padded behind."""
-    members = attempts.members
-    lengths = torch.tensor([len(member) for member in members], dtype=torch.long)
-    inputs = {
-        "input_ids": padded([member.actions for member in members], np.int64),
-        "attention_mask": (torch.arange(attempts.mask.shape[1]) < lengths[:, None]).long(),
-        "action_mask": attempts.mask,
-    }
-    logp = padded([member.behavior_logp for member in members], np.float32)
-    return Rows(inputs, attempts.mask, logp, pick=lambda table: table)
 
 
 def grader(problems: Problems) -> Any:

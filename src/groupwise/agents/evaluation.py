@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.agents.completions import as_groups, grader, prompt_ids, sampling_seed
+from groupwise.agents.completions import as_groups, grader, prompt_ids
 from groupwise.agents.problems import Problem, Problems, is_correct
 from groupwise.config import TrainingConfig
 from groupwise.errors import ContractError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.rewards.scoring import Scorer, per_attempt
+from groupwise.training.tokens import sampling_seed
 from groupwise.types import Failed, Policy, Reward, Sample, Score, ScoredGroup, Task
 
 SHOWN, LONGEST = 8, 2000

@@ -25,7 +25,6 @@ import numpy as np
 import torch
 
 from groupwise.agents.client import Client, message_of, plain_message
-from groupwise.agents.completions import rows_of_tokens
 from groupwise.agents.conversations import Conversations, as_text, failure_of, is_cancelled
 from groupwise.agents.environment import Reply, Scenarios
 from groupwise.agents.environments.listed import Listed
@@ -35,6 +34,7 @@ from groupwise.language.engine import Sampled
 from groupwise.language.pieces import pieces
 from groupwise.training.estimate import Attempts, padded
 from groupwise.training.source import Collate, Rows
+from groupwise.training.tokens import rows_of_tokens
 from groupwise.types import End, Failure, Message, Score, Task, Trajectory
 
 SPEAK = "Await client.chat.completions.create(messages=…), with messages that fit the model's context."

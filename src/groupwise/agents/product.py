@@ -10,13 +10,13 @@ from groupwise.agents.completions import (
     check_prompts,
     grader,
     prefix_values,
-    rows_of_tokens,
     training_problems,
 )
 from groupwise.agents.data import DataProblems
 from groupwise.agents.evaluation import greedy_evaluation
 from groupwise.agents.finding import find_problems
 from groupwise.agents.problems import Problems
+from groupwise.agents.rewarding import find_reward
 from groupwise.agents.starting import load_start
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
@@ -24,10 +24,10 @@ from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.combining import absolute
-from groupwise.rewards.finding import find_reward
 from groupwise.rewards.scoring import per_attempt
 from groupwise.training.session import Parts
 from groupwise.training.source import GroupSource
+from groupwise.training.tokens import rows_of_tokens
 from groupwise.types import Policy, Reward
 
 

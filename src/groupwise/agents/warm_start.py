@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from groupwise.agents.agent_product import AgentExamination
 from groupwise.agents.completions import insist_on_plain_text, insist_on_room, prompt_ids
@@ -31,11 +30,9 @@ from groupwise.language.engine import Engine
 from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.environment import EnvironmentReward
 from groupwise.rewards.scoring import Scorer
-from groupwise.training.estimate import padded
 from groupwise.training.session import Parts
-from groupwise.types import Array, Batch, Policy, Task
-
-Row = tuple[Array, Array]
+from groupwise.training.tokens import Row, imitation
+from groupwise.types import Batch, Policy, Task
 
 
 def check(cfg: TrainingConfig) -> None:
@@ -153,22 +150,7 @@ class Demonstrations:
         size = self.cfg.rollout.tasks_per_step
         numbers = range(self.cursor, self.cursor + size)
         self.cursor += size
-        rows = [self.row(number) for number in numbers]
-        mask = padded([row >= 0 for row, _ in rows], np.bool_) & padded([own for _, own in rows], np.bool_)
-        inputs = {
-            "input_ids": padded([row for row, _ in rows], np.int64),
-            "attention_mask": padded([row >= 0 for row, _ in rows], np.int64),
-            "action_mask": mask,
-        }
-        with torch.no_grad():
-            logp = self.policy.evaluate({name: t.to(self.cfg.policy.device) for name, t in inputs.items()}).logp.cpu()
-        shown = logp[mask]
-        tokens = int(mask.sum())
-        return Batch(
-            inputs, mask, logp.float(), mask.float(), denominator=tokens, total_rows=size, total_tokens=tokens,
-            metrics={"reward/mean": float(shown.exp().mean()), "loss/supervised": -float(shown.mean())},
-            samples=tokens, attempts=size,
-        )  # fmt: skip
+        return imitation([self.row(number) for number in numbers], self.policy, self.cfg.policy.device)
 
     def publish(self, policy: Policy) -> None:
         self.engine.load(self.policy.model, policy.version)

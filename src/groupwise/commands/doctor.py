@@ -24,6 +24,7 @@ from groupwise.commands.options import RUNS, Common, Overrides, RunsDir, answer
 from groupwise.commands.products import builder
 from groupwise.config import load_config
 from groupwise.errors import GroupwiseError, StorageError
+from groupwise.sandbox import available
 from groupwise.training.storage import write_atomic
 
 EXTRAS = {
@@ -35,6 +36,7 @@ EXTRAS = {
     "language": ("transformers", "peft"),
     "reasoning-gym": ("reasoning_gym",),
     "textarena": ("textarena",),
+    "sandbox": ("pydantic_monty",),
 }
 MARKS = {"ok": "[green]ok[/green]", "note": "[yellow]note[/yellow]", "fault": "[red]fault[/red]"}
 
@@ -89,6 +91,7 @@ def machine(runs_dir: Path) -> Iterator[Finding]:
         remedy = f"pip install 'groupwise[{extra}]'" if missing else ""
         yield Finding(f"extra {extra}", "note" if missing else "ok", detail, remedy)
     yield disk_finding(runs_dir)
+    yield sandbox_finding()
 
 
 def disk_finding(runs_dir: Path) -> Finding:
@@ -104,6 +107,16 @@ def disk_finding(runs_dir: Path) -> Finding:
         return Finding("disk", "fault", str(error), "Choose another folder: --set run.output_dir=…")
     state = "ok" if free > 1 else "note"
     return Finding("disk", state, f"{free:.1f} GB free, {took:.1f} ms for a safe write")
+
+
+def sandbox_finding() -> Finding:
+    """Whether code that a model wrote can be run here, and in which tier."""
+    faults = available()
+    there = [tier for tier, fault in faults.items() if not fault]
+    missing = [f"{tier}: {fault.splitlines()[0]}" for tier, fault in faults.items() if fault]
+    remedies = [fault.splitlines()[-1] for fault in faults.values() if fault]
+    detail = "; ".join([*([f"{' and '.join(there)}, tried just now"] if there else []), *missing])
+    return Finding("sandbox", "note" if missing else "ok", detail, " ".join(remedies))
 
 
 def preflight(config: Path, overrides: tuple[str, ...], steps: int) -> Iterator[Finding]:

@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
 from groupwise.commands.options import RUNS, Common, RunsDir, answer
-from groupwise.service.keys import Keys
+from groupwise.commands.serve import needs_service
 from groupwise.service.settings import ServiceSettings
-from groupwise.service.tables import Tables
+
+if TYPE_CHECKING:
+    from groupwise.service.keys import Keys
 
 Database = Annotated[str | None, Parameter(help="The service's database, if it was given one.")]
 
@@ -69,9 +71,10 @@ def revoke(
 
 @contextmanager
 def opened(runs_dir: Path, database: str | None) -> Iterator[Keys]:
-    tables = Tables(ServiceSettings(runs_dir=runs_dir, database=database).url)
+    service = needs_service()
+    tables = service.Tables(ServiceSettings(runs_dir=runs_dir, database=database).url)
     try:
-        yield Keys(tables)
+        yield service.Keys(tables)
     finally:
         tables.close()
 

@@ -20,6 +20,7 @@ PRODUCTS = {
     "warm-start": "groupwise.agents.warm_start",
     "designer": "groupwise.workflows.designer.product",
     "scheduling": "groupwise.workflows.scheduling.product",
+    "code": "groupwise.workflows.code.learning.product",
 }
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from groupwise.commands.options import RUNS, Common, RunsDir
-from groupwise.service.serving import serve as serve_with
+from groupwise.errors import MissingExtra
 from groupwise.service.settings import ServiceSettings
 
 
@@ -36,10 +38,18 @@ def serve(
     common: Common = Common(),
 ) -> None:
     """Serve training, chat, designs and the live page over HTTP, until Ctrl-C."""
-    serve_with(
+    needs_service().serve(
         ServiceSettings(
             host=host, port=port, runs_dir=runs_dir, database=database, workers=workers, niceness=niceness,
             lease=lease, origins=origin,
             model=model, tools=tools,
         )
     )  # fmt: skip
+
+
+def needs_service() -> ModuleType:
+    """The service, if what it is made of is installed."""
+    try:
+        return import_module("groupwise.service.serving")
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"the service needs {error.name}", hint="pip install 'groupwise[service]'") from error

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from groupwise.commands.options import Common, answer
 from groupwise.commands.workflow_options import RequirementsFile, WorkflowFile, say
 from groupwise.workflows.examining import Examination, examine
+from groupwise.workflows.markings import Soundness
 from groupwise.workflows.opening import open_workflow
-from groupwise.workflows.search import Soundness
 
 MARKS = {"sound": "✓", "unsound": "✗", "unknown": "?"}
 

@@ -1,6 +1,6 @@
 """`model_name="tiny"`: a small transformer made from scratch, for learning offline on a CPU.
 
-Four layers of width 128 in the Llama shape with tied embeddings, about 0.9 million parameters. Its weights
+Four layers of width 128 in the Llama shape with tied embeddings, about 0.8 million parameters. Its weights
 depend on the seed alone: not on the global random state, which is neither read nor moved, and not on how a
 version of Transformers happens to initialise.
 """
@@ -15,16 +15,16 @@ import torch
 from groupwise.language.extras import extra
 from groupwise.language.tokenizer import character_tokenizer
 
-LAYERS, WIDTH, HEADS, CONTEXT = 4, 128, 4, 2048
+LAYERS, WIDTH, HEADS, KV_HEADS, CONTEXT = 4, 128, 4, 1, 2048
 
 
-def tiny_model(seed: int = 0, *, layers: int = LAYERS, width: int = WIDTH) -> tuple[Any, Any]:
-    """A fresh model (in evaluation mode, float32, on the CPU) and its tokenizer."""
+def tiny_model(seed: int = 0, *, layers: int = LAYERS, width: int = WIDTH, tokenizer: Any = None) -> tuple[Any, Any]:
+    """A fresh model (in evaluation mode, float32, on the CPU) and its tokenizer: by characters unless given."""
     transformers = extra("transformers")
-    tokenizer = character_tokenizer(CONTEXT)
+    tokenizer = tokenizer or character_tokenizer(CONTEXT)
     config = transformers.LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=width, intermediate_size=3 * width, num_hidden_layers=layers,
-        num_attention_heads=HEADS, num_key_value_heads=HEADS, max_position_embeddings=CONTEXT,
+        num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, max_position_embeddings=CONTEXT,
         tie_word_embeddings=True, pad_token_id=tokenizer.pad_token_id, bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The tiny model's tokenizer, made from scratch: one token per character, and a chat template.
+"""Tokenizers made from scratch: one token per character, or per piece of a known vocabulary, and a chat template.
 
 Printable ASCII and the newline each have a token, so decoding what was encoded gives the same text. Any other
 character becomes `<unk>`. A turn is the token of its role, its text, and `<|end|>`, which also ends the sequence:
@@ -7,6 +7,8 @@ the frame costs two tokens, so that short questions stay short.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from groupwise.language.extras import extra
@@ -47,15 +49,39 @@ CHAT_TEMPLATE = (
 
 def character_tokenizer(max_length: int = 2048) -> Any:
     """A `PreTrainedTokenizerFast` of 104 tokens; it pads behind and adds no special tokens by itself."""
+    tokenizer = _tokenizer(CHARACTERS, r"[\s\S]", max_length, drops_spaces=False)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def piece_tokenizer(pieces: Iterable[str], max_length: int = 2048) -> Any:
+    """A tokenizer with one token for each of `pieces`, longest first, and one per character for the rest.
+
+    A piece that begins or ends with a letter or a digit only matches where a word does. Spaces between pieces are
+    dropped, those inside a piece are kept: text that is made of pieces alone decodes to what it was. It has no chat
+    template: what is read and written is plain text.
+    """
+    known = list(dict.fromkeys(pieces))
+    longest = sorted((piece for piece in known if len(piece) > 1), key=len, reverse=True)
+    either = "|".join([*map(_whole, longest), r"\n", r"\S"])
+    return _tokenizer([*known, *CHARACTERS], either, max_length, drops_spaces=True)
+
+
+def _whole(piece: str) -> str:
+    before, behind = (r"\b" if end.isalnum() else "" for end in (piece[0], piece[-1]))
+    return f"{before}{re.escape(piece)}{behind}"
+
+
+def _tokenizer(texts: Iterable[str], pattern: str, max_length: int, *, drops_spaces: bool) -> Any:
     tokenizers, transformers = extra("tokenizers"), extra("transformers")
-    vocabulary = {token: number for number, token in enumerate((*SPECIALS, *CHARACTERS))}
+    vocabulary = {token: number for number, token in enumerate(dict.fromkeys((*SPECIALS, *texts)))}
     inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=UNKNOWN))
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), behavior="isolated")
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Split(
+        tokenizers.Regex(pattern), behavior="removed" if drops_spaces else "isolated", invert=drops_spaces
+    )
     inner.decoder = tokenizers.decoders.Fuse()
-    tokenizer = transformers.PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=inner,
         pad_token=PAD, unk_token=UNKNOWN, bos_token=BEGIN, eos_token=END, additional_special_tokens=list(ROLES),
         padding_side="right", model_max_length=max_length, clean_up_tokenization_spaces=False,
     )  # fmt: skip
-    tokenizer.chat_template = CHAT_TEMPLATE
-    return tokenizer

@@ -65,6 +65,13 @@ KNOWN: Mapping[str, str] = {
     "style": "writing:StyleRewardComponent",
 }
 """Where each is, `module:name` in `groupwise.rewards`: nothing is imported before it is asked for."""
+ADDED: dict[str, Callable[..., Any]] = {}
+"""Rewards of the products, which need more than this part knows."""
+
+
+def add_reward(name: str, make: Callable[..., Any]) -> None:
+    """Let settings name a reward that is made elsewhere."""
+    ADDED[name] = make
 
 
 def find_reward(settings: RewardSettings) -> Reward | None:
@@ -85,6 +92,9 @@ def make_reward(name: str, options: Mapping[str, Any] | None = None) -> Reward:
     options = dict(options or {})
     if name.startswith(PREFIX):
         return _own(name, options)
+    if name in ADDED:
+        added: Reward = _called(name, ADDED[name], options)
+        return added
     if name not in KNOWN:
         raise _refused(name, "is not a reward we know", _suggestion(name))
     module, _, attribute = KNOWN[name].partition(":")
@@ -197,7 +207,8 @@ def _insisted(name: str, made: Any) -> Reward:
 
 
 def _suggestion(name: str) -> str:
-    return f"{_near(name, KNOWN)}Known: {', '.join(KNOWN)}; or your own as python:FILE.py:NAME."
+    names = [*KNOWN, *ADDED]
+    return f"{_near(name, names)}Known: {', '.join(names)}; or your own as python:FILE.py:NAME."
 
 
 def _near(name: str, known: Iterable[str]) -> str:

@@ -38,7 +38,14 @@ LANGUAGE: dict[str, dict[str, Any]] = {
         "gradient_accumulation_steps": 1,
         "num_epochs": 2,
     },
-    "run": {"save_steps": 5, "eval_steps": 5, "eval_episodes": 8, "eval_samples": 16, "eval_by": "drawn", "threads": 1},
+    "run": {
+        "save_steps": 5,
+        "eval_steps": 10,
+        "eval_episodes": 8,
+        "eval_samples": 16,
+        "eval_by": "drawn",
+        "threads": 1,
+    },
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import uvicorn
 
@@ -19,6 +20,7 @@ def serve(settings: ServiceSettings) -> None:
     """Serve until Ctrl-C or SIGTERM; jobs under way save first."""
     insist_on_key(settings)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    print(f"Groupwise is at http://{settings.host}:{settings.port} (Ctrl-C ends it)", file=sys.stderr, flush=True)
     uvicorn.Server(server_config(settings)).run()
 
 

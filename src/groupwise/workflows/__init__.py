@@ -38,7 +38,7 @@ _HOMES = {
     "score": "scoring",
     "score_batch": "scoring",
     "structure_of": "scoring",
-    "Soundness": "search",
+    "Soundness": "markings",
     "check_design": "soundness",
     "check_document": "soundness",
     "check_graph": "soundness",
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
     from groupwise.workflows.from_text import requirements_from_text
     from groupwise.workflows.lifting import lift
     from groupwise.workflows.logs import requirements_from_log
+    from groupwise.workflows.markings import Soundness
     from groupwise.workflows.opening import Opened, open_workflow
     from groupwise.workflows.requirements import Requirements, parse_requirements, read_requirements
     from groupwise.workflows.rules import broken_rules
     from groupwise.workflows.scoring import Score, Scorer, score, score_batch, structure_of
-    from groupwise.workflows.search import Soundness
     from groupwise.workflows.soundness import check_design, check_document, check_graph
 
 

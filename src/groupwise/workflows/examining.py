@@ -9,10 +9,10 @@ from typing import Any
 from groupwise.workflows.blocks import DesignError
 from groupwise.workflows.feasibility import Contradiction, contradictions
 from groupwise.workflows.lifting import lift
+from groupwise.workflows.markings import Soundness
 from groupwise.workflows.opening import Opened
 from groupwise.workflows.rules import Violation, broken_rules
 from groupwise.workflows.scoring import structure_of
-from groupwise.workflows.search import Soundness
 from groupwise.workflows.soundness import check_document
 
 

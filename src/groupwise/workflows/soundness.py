@@ -15,11 +15,11 @@ from groupwise.workflows.blocks import Design, DesignError
 from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Graph
 from groupwise.workflows.graph_net import OrJoin, graph_net, titles
+from groupwise.workflows.markings import Finding, Soundness, Verdict, search
 from groupwise.workflows.net import Net, mask_of
 from groupwise.workflows.orders import bits
 from groupwise.workflows.patience import Patience, TooFarAhead
 from groupwise.workflows.reduction import Reduced, reduce_net
-from groupwise.workflows.search import Finding, Soundness, Verdict, search
 
 BOUND = 100_000
 CALL_BOUND = 5_000

@@ -29,8 +29,9 @@ from groupwise.workflows.designer.actions import (
     action_of,
 )
 from groupwise.workflows.designer.blueprint import Drafter
-from groupwise.workflows.designer.construction import Question, construct
+from groupwise.workflows.designer.construction import construct
 from groupwise.workflows.designer.keys import Construction
+from groupwise.workflows.designer.plans import Question
 from groupwise.workflows.designer.problem import Ints, Problem
 from groupwise.workflows.designer.worlds import random_requirements
 from groupwise.workflows.differences import compare_workflows

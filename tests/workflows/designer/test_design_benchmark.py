@@ -13,6 +13,7 @@ import pytest
 
 from groupwise.workflows import contradictions, read_workflow
 from groupwise.workflows.blocks import activities
+from groupwise.workflows.designer.thumb import Rule, rule_keys
 from groupwise.workflows.designer.worlds import random_requirements
 from groupwise.workflows.requirements import Requirements
 from tests.workflows.files.samples import SHARED, needs_data
@@ -213,8 +214,8 @@ def test_a_heuristic_puts_knock_outs_first_and_takes_the_pool_it_likes() -> None
     construction = rivals.Construction(requirements)
     order = {}
     for pool in ("cheap", "fast"):
-        rules = rivals.Heuristic("knock-outs", "sequence", pool, 0.0, 0, False)
-        (design,) = construction.decode(rivals.heuristic_keys(construction, rules)[None])
+        rules = Rule("knock-outs", "sequence", pool, 0.0, 0, False)
+        (design,) = construction.decode(rule_keys(construction.problem, rules)[None])
         tasks = list(activities(design.root))
         order[pool] = [task.name for task in tasks], tasks[-1].handling.pool
     assert order["cheap"] == (["short check", "long check", "work"], "cheap")

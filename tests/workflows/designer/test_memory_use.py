@@ -17,11 +17,11 @@ from groupwise.training.folder import create_run
 from groupwise.training.session import execute
 from groupwise.types import Event
 from groupwise.workflows.designer import product
-from groupwise.workflows.designer.construction import Question
 from groupwise.workflows.designer.generation import Generations
 from groupwise.workflows.designer.habits import Habits, habit_of
 from groupwise.workflows.designer.memories import open_memory
 from groupwise.workflows.designer.pipeline import Designer
+from groupwise.workflows.designer.plans import Question
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.tasks import Prepared
 from groupwise.workflows.designer.worlds import random_requirements
@@ -121,7 +121,7 @@ def test_what_is_recalled_claims_no_log_probability_and_teaches_the_policy_nothi
             metrics = call.generation()
     assert metrics.origins["memory"] >= 1
     assert metrics.updates[0].attempts == metrics.origins["sample"]
-    assert metrics.updates[0].left_out == metrics.origins["memory"] + 1
+    assert metrics.updates[0].left_out == metrics.origins["memory"] + metrics.origins["rule"] + 1
     recalled = [result.candidate for result in metrics.results if result.candidate.origin == "memory"]
     assert all(candidate.logp == 0 for candidate in recalled)
 

@@ -14,7 +14,8 @@ from groupwise.errors import ConfigError
 from groupwise.training.estimate import Attempts
 from groupwise.types import Trajectory
 from groupwise.workflows.designer.actions import PLACE
-from groupwise.workflows.designer.construction import Plans, Question, construct
+from groupwise.workflows.designer.construction import construct
+from groupwise.workflows.designer.plans import Plans, Question
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.problem import Floats, Ints, Problem
 from groupwise.workflows.designer.rows import Collation, table_order, trajectories

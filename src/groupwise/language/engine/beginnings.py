@@ -21,6 +21,7 @@ Floats: TypeAlias = NDArray[np.float32]
 BYTES = 8  # of a token in a request's key
 LEAST_BYTES = 1 << 19  # a layer must be spared reading, to be worth the handling
 MOST_PADDING = 2.0  # places to rows, where groups differ in size
+SMALL = 1 << 15  # multiplications for which OpenBLAS does not rearrange a matrix first, which takes longer than they do
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,7 @@ class Beginnings:
         """Queries [rows, kv_heads, n, head_dim] by the cache's keys [rows, kv_heads, span, head_dim]."""
         out = np.empty((*q.shape[:3], keys.shape[2]), np.float32)
         out[..., : self.length] = self._of_rows(self._of_groups(q) @ self.store[layer, 0].swapaxes(2, 3), q.shape[2])
-        np.matmul(q, keys[:, :, self.length :].swapaxes(2, 3), out=out[..., self.length :])
-        return out
+        return scores_of(q, keys, out, first=self.length)
 
     def mixed(self, layer: int, weights: Floats, values: Floats) -> Floats:
         """Weights [rows, kv_heads, n, span] by the cache's values [rows, kv_heads, span, head_dim]."""
@@ -64,6 +64,19 @@ class Beginnings:
     def _of_rows(self, groups: Floats, n: int) -> Floats:
         """The way back."""
         return groups.reshape(-1, n, groups.shape[3])[self.giving]
+
+
+def scores_of(q: Floats, keys: Floats, out: Floats | None = None, first: int = 0) -> Floats:
+    """Queries [rows, kv_heads, n, head_dim] by keys [rows, kv_heads, span, head_dim] from position `first` on."""
+    rows, heads, n, size = q.shape
+    span = keys.shape[2]
+    if out is None:
+        out = np.empty((rows, heads, n, span), np.float32)
+    step = span if n == 1 else max(SMALL // (n * size), 1)
+    for start in range(first, span, step):
+        part = slice(start, start + step)
+        np.matmul(q, keys[:, :, part].swapaxes(2, 3), out=out[..., part])
+    return out
 
 
 def find_beginnings(prompts: Sequence[bytes], cache: Tensor, known: Beginnings | None) -> Beginnings | None:

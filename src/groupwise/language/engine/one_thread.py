@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from groupwise.language.engine.beginnings import Beginnings
+from groupwise.language.engine.beginnings import Beginnings, scores_of
 from groupwise.language.engine.cache import Cache
 from groupwise.language.engine.families import Activation
 from groupwise.language.engine.network import Block, Network
@@ -196,9 +196,7 @@ class OneThread:
     ) -> Floats:
         """One query per row and head; heads that share keys are multiplied together."""
         grouped = q.reshape(len(q), self.kv_heads, -1, self.head_dim)
-        scores = torch.from_numpy(
-            grouped @ keys.swapaxes(2, 3) if shared is None else shared.scores(layer, grouped, keys)
-        )
+        scores = torch.from_numpy(scores_of(grouped, keys) if shared is None else shared.scores(layer, grouped, keys))
         if bias is not None:
             scores += bias.unsqueeze(1)
         weights = scores.softmax(-1).numpy()

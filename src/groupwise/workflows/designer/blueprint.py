@@ -15,7 +15,7 @@ from groupwise.workflows.blocks import (
     Skip,
 )
 from groupwise.workflows.designer.actions import DISCIPLINES, DUES, TIMEOUTS
-from groupwise.workflows.designer.construction import Plans
+from groupwise.workflows.designer.plans import Plans
 from groupwise.workflows.designer.problem import Problem
 
 ROUND = 1e-9

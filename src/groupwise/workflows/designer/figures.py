@@ -11,7 +11,7 @@ from groupwise.workflows.designer.outcome import STAGES, Generation
 from groupwise.workflows.designer.telling import Row
 from groupwise.workflows.scoring import Part
 
-ORIGINS = ("likeliest", "sample", "edit", "memory")
+ORIGINS = ("likeliest", "sample", "edit", "memory", "rule")
 
 
 def draw_front(rows: Sequence[Row], start: Row | None, width: float) -> Any:

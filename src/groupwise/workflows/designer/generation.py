@@ -1,9 +1,10 @@
-"""Generations of designs: drawn from the policy, bred from the best, recalled from memory, and judged.
+"""Generations of designs: drawn from the policy, bred from the best, recalled from memory, by rules of thumb.
 
     for candidate in search(policy, requirements, evaluations=64, seed=1): ...
 
-The first generation is the policy's likeliest design and samples. Later ones edit winners of tournaments: some
-decisions are taken again, by the policy or by chance. Elites are never lost, so the best score never falls.
+The first generation is the policy's likeliest design, samples, and rules of thumb, which help most where the policy was
+not trained. Later ones edit winners of tournaments: some decisions are taken again, by the policy or by chance. Elites
+are never lost, so the best score never falls.
 """
 
 from __future__ import annotations
@@ -16,26 +17,33 @@ import numpy as np
 
 from groupwise.config.sections import GenerationSettings
 from groupwise.workflows.blocks import Design
-from groupwise.workflows.designer.construction import Plans, construct
+from groupwise.workflows.designer.construction import construct
 from groupwise.workflows.designer.diversity import Diversity, diversity_of
 from groupwise.workflows.designer.habits import Habit, Habits
 from groupwise.workflows.designer.judging import judge
+from groupwise.workflows.designer.keys import plans_of
 from groupwise.workflows.designer.luck import Luck
+from groupwise.workflows.designer.plans import Plans
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.problem import Bools, Floats, Ints
 from groupwise.workflows.designer.sampling import Parents, PolicyChooser, Retake, Views
 from groupwise.workflows.designer.selection import elites, tournament
 from groupwise.workflows.designer.tasks import Prepared
+from groupwise.workflows.designer.thumb import Rule, Thumb, rule_keys
 from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.scoring import Score
 
-Origin: TypeAlias = Literal["likeliest", "sample", "edit", "memory"]
+Origin: TypeAlias = Literal["likeliest", "sample", "edit", "memory", "rule"]
 GUIDED = 0.9
 """The share of a habit in the decisions of a recalled candidate."""
 FRESH = 0.05
 """The share of later generations that is drawn anew instead of edited."""
 SMALL = 8
 """Candidates of a generation of `search`."""
+RULED, RULED_LATER = 3, 2
+"""Candidates of the first generation that follow rules of thumb, and of later ones while rules beat samples."""
+CHANCE = 0.3
+"""The share of edits that are decided by chance alone."""
 WARMTH = 2.0
 """How much warmer than when it samples the policy is when it decides otherwise."""
 
@@ -92,6 +100,11 @@ class Generations:
         self._views: Views | None = None
         self.rng = np.random.default_rng(seed)
         self.number = 0
+        self.thumb = Thumb()
+        self.ruled: dict[int, Rule] = {}
+        """The rules that were followed, by the design they led to."""
+        self.drawn = float("-inf")
+        """The best score of what was drawn from the policy."""
         self.parents: list[Candidate] = []
         self.keys: dict[Design, int] = {}
         self.proposed: set[int] = set()
@@ -148,6 +161,11 @@ class Generations:
         """Take the judged into account: the best of all so far and the winners of tournaments are the next parents."""
         self.number += 1
         self.luck.learn(judged)
+        for candidate in judged:
+            if candidate.origin == "rule":
+                self.thumb.learn(self.ruled[candidate.key], candidate.total)
+            elif candidate.origin in ("likeliest", "sample"):
+                self.drawn = max(self.drawn, candidate.total)
         self.scores |= {candidate.key: candidate.score for candidate in judged if candidate.score is not None}
         everyone = [*self.parents, *judged]
         totals = np.array([candidate.total for candidate in everyone])
@@ -167,6 +185,24 @@ class Generations:
         return max(self.parents, key=lambda candidate: candidate.total)
 
     def _first(self, count: int, attempt: int) -> list[Candidate]:
+        """The likeliest design, samples, and a few rules of thumb."""
+        ruled = self._ruled(RULED, count) if attempt == 0 else []
+        return self._sampled(count - len(ruled), attempt) + ruled
+
+    def _ruled(self, most: int, count: int) -> list[Candidate]:
+        """By the next rules of thumb, at most so many of `count` candidates and never all; out of the gradient."""
+        problem, found = self.prepared.problem, list[Candidate]()
+        while len(found) < min(most, count - 1) and (rules := self.thumb.next(most)):
+            keys = np.array([rule_keys(problem, one) for one in rules])
+            for candidate, rule in zip(self._made(plans_of(problem, keys, self.record), "rule"), rules, strict=True):
+                if candidate.key in self.scores:
+                    self.thumb.learn(rule, self.scores[candidate.key].total)
+                elif candidate.key not in self.proposed and candidate.key not in self.ruled:
+                    self.ruled[candidate.key] = rule
+                    found.append(candidate)
+        return found[: count - 1]
+
+    def _sampled(self, count: int, attempt: int) -> list[Candidate]:
         """The likeliest design, a few samples, and the others with shares of chance: more where nothing new came."""
         greedy = np.zeros(count, np.bool_)
         greedy[0] = attempt == 0
@@ -176,8 +212,10 @@ class Generations:
 
     def _later(self, count: int, attempt: int) -> list[Candidate]:
         """Edits of parents, those of high rank oftener, and some drawn anew; more by chance where nothing new came."""
+        found = self._ruled(RULED_LATER, count) if attempt == 0 and self.thumb.total >= self.drawn else []
+        count -= len(found)
         fresh = round(count * FRESH)
-        found = self._drawn(fresh, self._epsilon(fresh), np.zeros(fresh, np.bool_)) if fresh else []
+        found += self._drawn(fresh, self._epsilon(fresh), np.zeros(fresh, np.bool_)) if fresh else []
         return found + self._edited(count - fresh, attempt)
 
     def _epsilon(self, count: int) -> np.ndarray:
@@ -204,10 +242,11 @@ class Generations:
         parents = [ranked[number] for number in picked]
         choices = np.stack([parent.choices for parent in parents])
         again = self.luck.decisions(parents, self.rng, attempt)
+        epsilon = np.where(self.rng.random(count) < CHANCE, 1.0, self._epsilon(count))
         retake = Retake(
             self.prepared.problem,
             Parents(choices, np.stack([parent.unit_order for parent in parents]), again),
-            PolicyChooser(self.views, self.rng, self._epsilon(count), temperature=WARMTH),
+            PolicyChooser(self.views, self.rng, epsilon, temperature=WARMTH),
             other=True,
         )
         plans = construct(self.prepared.problem, retake, count, self.record)

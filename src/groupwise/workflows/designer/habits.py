@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from groupwise.workflows.designer.actions import ALLOCATION, CANDIDATES, FEATURES, HEADS, NEXT
-from groupwise.workflows.designer.construction import Plans, Question
+from groupwise.workflows.designer.plans import Plans, Question
 from groupwise.workflows.designer.problem import Bools, Floats, Ints
 
 Habit: TypeAlias = Mapping[str, Mapping[str, Sequence[float]]]

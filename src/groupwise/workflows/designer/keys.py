@@ -11,7 +11,8 @@ import numpy as np
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.designer.actions import NEXT, PLACE
 from groupwise.workflows.designer.blueprint import Drafter
-from groupwise.workflows.designer.construction import Plans, Question, construct
+from groupwise.workflows.designer.construction import construct
+from groupwise.workflows.designer.plans import Plans, Question
 from groupwise.workflows.designer.problem import Bools, Floats, Ints, Problem
 from groupwise.workflows.requirements import Requirements
 
@@ -49,6 +50,15 @@ def nth_legal(legal: Bools, keys: Floats) -> Ints:
     return found
 
 
+def plans_of(problem: Problem, keys: Floats, record: bool = False) -> Plans:
+    keys = np.clip(np.asarray(keys, np.float64), 0.0, 1 - 1e-12)
+    return construct(problem, KeyChooser(problem, keys), len(keys), record)
+
+
+def genes_of(problem: Problem) -> int:
+    return problem.rounds + 2 * len(problem.units) + len(problem.slots) - problem.staffing
+
+
 class Construction:
     """The decoder for one set of requirements."""
 
@@ -58,12 +68,10 @@ class Construction:
 
     @property
     def genes(self) -> int:
-        problem = self.problem
-        return problem.rounds + 2 * len(problem.units) + len(problem.slots) - problem.staffing
+        return genes_of(self.problem)
 
     def plans(self, keys: Floats) -> Plans:
-        keys = np.clip(np.asarray(keys, np.float64), 0.0, 1 - 1e-12)
-        return construct(self.problem, KeyChooser(self.problem, keys), len(keys))
+        return plans_of(self.problem, keys)
 
     def decode(self, keys: Floats) -> list[Design]:
         """One design for each row of keys."""

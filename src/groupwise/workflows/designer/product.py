@@ -17,10 +17,11 @@ from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
 from groupwise.training.source import NumberedTasks
 from groupwise.types import Failed, Group, Policy, Score, Task, Tensors, Trajectory
-from groupwise.workflows.designer.construction import Plans, construct
+from groupwise.workflows.designer.construction import construct
 from groupwise.workflows.designer.habits import Habit, Habits
 from groupwise.workflows.designer.judging import judge
 from groupwise.workflows.designer.memories import open_memory
+from groupwise.workflows.designer.plans import Plans
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.problem import Bools, Floats, Problem
 from groupwise.workflows.designer.remembering import Recalls, RememberingSource

@@ -26,8 +26,8 @@ from groupwise.workflows.designer.actions import (
     SCHEDULING,
     STAFFING,
 )
-from groupwise.workflows.designer.construction import Plans
 from groupwise.workflows.designer.features import NUMBERS, features_of
+from groupwise.workflows.designer.plans import Plans
 from groupwise.workflows.designer.problem import Bools, Floats, Ints, Problem
 from groupwise.workflows.designer.sampling import padded_members, pool_rows, table_rows
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from groupwise.workflows.designer.actions import ALLOCATION, NEXT, PLACE
-from groupwise.workflows.designer.construction import Plans, Question
 from groupwise.workflows.designer.features import features_of
+from groupwise.workflows.designer.plans import Plans, Question
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.problem import Bools, Floats, Ints, Problem
 

@@ -35,6 +35,15 @@ POOLS = (
     (("#dfe7ec", "#7f97a6"), ("#25333c", "#7a93a3")),
 )
 
+WORTH = (
+    ("#f6f8fb", "#1e293b"),
+    ("#fdf3d7", "#3f3318"),
+    ("#e9f2c9", "#39401b"),
+    ("#cfeac4", "#24442a"),
+    ("#a9dfb4", "#1f5c37"),
+)
+"""From worth nothing to solved."""
+
 STYLES: dict[str, Style] = {
     "paper": Style(fill=PAPER),
     "flow": Style(stroke=QUIET, width=1.4),
@@ -55,6 +64,10 @@ STYLES: dict[str, Style] = {
     "axis": Style(stroke=("#cbd5e1", "#334155"), width=1.0),
     "limit": Style(stroke=QUIET, width=1.0, dash=(4, 3)),
     "lost": Style(fill=("#fde8e6", "#442423"), stroke=("#b4544a", "#e08a82"), width=1.2, dash=(3, 2)),
+    "won": Style(stroke=("#2f855a", "#68d391"), width=2.6),
+    **{
+        f"worth{number}": Style(fill=(day, night), stroke=QUIET, width=1.2) for number, (day, night) in enumerate(WORTH)
+    },
     **{
         f"pool{number}": Style(fill=(day[0], night[0]), stroke=(day[1], night[1]), width=1.3)
         for number, (day, night) in enumerate(POOLS)

@@ -1,0 +1,235 @@
+"""The second tier: full CPython in a sandbox of the Linux kernel.
+
+bubblewrap gives it namespaces of its own (no network, no processes of others, nothing of the machine's files but Python
+itself, read-only), as an unprivileged user who can gain nothing; two filters of system calls and limits of memory,
+time, processes and output come on top. Inside, code and tests are processes of their own (`inside/`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache, partial
+from typing import Any
+
+from groupwise.errors import ConfigError, ResourceError
+from groupwise.sandbox.cell import Cell
+from groupwise.sandbox.machine import Interpreter, found_interpreter
+from groupwise.sandbox.outcome import Limits, Outcome, Ran
+from groupwise.sandbox.seccomp import code_filter
+from groupwise.sandbox.wire import WireError, dumps
+from groupwise.sandbox.written import unusable
+
+PROOF = """
+import os, socket
+refused = []
+for name, attempt in (
+    ("network", lambda: socket.socket()),
+    ("processes", lambda: os.fork() or os._exit(0)),
+    ("files", lambda: open("/etc/passwd")),
+    ("writing", lambda: open("/written", "w")),
+    ("proc", lambda: os.listdir("/proc/self")),
+    ("signals", lambda: os.kill(1, 0)),
+):
+    try:
+        attempt()
+    except OSError:
+        refused.append(name)
+def tried():
+    return refused
+"""
+UNHURRIED = Limits(seconds=30)
+REFUSED = ["network", "processes", "files", "writing", "proc", "signals"]
+
+
+class Bubblewrap:
+    """Sandboxes for full Python: a fresh one for every run, or one for a group of runs. Any thread may run code.
+
+    `spares` sandboxes are kept started, so that a run need not wait for its own.
+
+    with Bubblewrap() as sandbox:
+        sandbox.run("def twice(x):\\n    return 2 * x", tests="assert twice(3) == 6").outcome
+    """
+
+    def __init__(self, workers: int | None = None, spares: int = 0) -> None:
+        self.workers = workers or os.cpu_count() or 1
+        self.spares = spares
+        self._interpreter = proved_interpreter()
+        self._places = threading.BoundedSemaphore(self.workers)
+        self._ready: list[Future[Cell]] = []
+        self._lock = threading.Lock()
+        self._launcher: ThreadPoolExecutor | None = None
+        self._owner = 0
+
+    def run(
+        self,
+        code: str,
+        inputs: Mapping[str, Any] | None = None,
+        limits: Limits = Limits(),
+        *,
+        call: str = "",
+        tests: str = "",
+        stdin: str = "",
+    ) -> Ran:
+        """Run code in a sandbox of its own. Never raises for what the code does.
+
+        With `tests` (Python that calls what the code defines), it passes if they do. With `call`, the value is what
+        that function of the code returns for the inputs, in their order. With neither, the code is a program: it
+        gets `stdin` and the inputs as global names, and passes if it ends without an error.
+        """
+        job = _job(code, inputs, limits, call, tests, stdin)
+        if isinstance(job, Ran):
+            return job
+        with self._places:
+            cell = self._cell()
+            try:
+                return cell.run(job, tests, limits, last=True)
+            finally:
+                cell.close()
+
+    def run_group(
+        self,
+        codes: Sequence[str],
+        inputs: Mapping[str, Any] | None = None,
+        limits: Limits = Limits(),
+        *,
+        call: str = "",
+        tests: str = "",
+        stdin: str = "",
+    ) -> list[Ran]:
+        """Run attempts at one problem, each in processes of its own in a few common sandboxes: ten times as fast.
+
+        They share namespaces and a user, and can neither see nor reach one another. Attempts that may have processes
+        of their own get sandboxes of their own.
+        """
+        single = partial(self.run, inputs=inputs, limits=limits, call=call, tests=tests, stdin=stdin)
+        if limits.processes > 1:
+            return [single(code) for code in codes]
+        jobs = [_job(code, inputs, limits, call, tests, stdin) for code in codes]
+        lanes = min(self.workers, len(codes))
+        with ThreadPoolExecutor(max(lanes, 1)) as threads:
+            parts = list(threads.map(lambda lane: self._lane(jobs[lane::lanes], tests, limits), range(lanes)))
+        return [parts[place % lanes][place // lanes] for place in range(len(codes))]
+
+    async def arun(
+        self,
+        code: str,
+        inputs: Mapping[str, Any] | None = None,
+        limits: Limits = Limits(),
+        *,
+        call: str = "",
+        tests: str = "",
+        stdin: str = "",
+    ) -> Ran:
+        """`run` for an event loop, which is not blocked."""
+        return await asyncio.to_thread(self.run, code, inputs, limits, call=call, tests=tests, stdin=stdin)
+
+    def close(self) -> None:
+        with self._lock:
+            ready, self._ready = self._ready, []
+            launcher, self._launcher = self._launcher, None
+        if self._owner != os.getpid():
+            return
+        for cell in ready:
+            if cell.exception() is None:
+                cell.result().close()
+        if launcher is not None:
+            launcher.shutdown()
+
+    def __enter__(self) -> Bubblewrap:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _lane(self, jobs: Sequence[Mapping[str, Any] | Ran], tests: str, limits: Limits) -> list[Ran]:
+        """Jobs one after another in one sandbox; where one breaks it, the rest go on in another."""
+        ran: list[Ran] = []
+        cell: Cell | None = None
+        with self._places:
+            try:
+                for job in jobs:
+                    if isinstance(job, Ran):
+                        ran.append(job)
+                        continue
+                    if cell is None or not cell.alive:
+                        cell = self._cell()
+                    ran.append(cell.run(job, tests, limits))
+            finally:
+                if cell is not None:
+                    cell.close()
+        return ran
+
+    def _cell(self) -> Cell:
+        """A started sandbox: a spare one, or a new one."""
+        with self._lock:
+            launch = self._launching()
+            self._ready = [spare for spare in self._ready if not (spare.done() and _dead(spare))]
+            cell = self._ready.pop(0) if self._ready else launch()
+            while len(self._ready) < self.spares:
+                self._ready.append(launch())
+        return cell.result()
+
+    def _launching(self) -> Any:
+        # bubblewrap dies with the thread that started it, so one thread starts them all. After a fork it is gone.
+        if self._launcher is None or self._owner != os.getpid():
+            self._owner, self._ready = os.getpid(), []
+            self._launcher = ThreadPoolExecutor(1, "groupwise-sandbox")
+        return partial(self._launcher.submit, self._launched)
+
+    def _launched(self) -> Cell:
+        cell = Cell(self._interpreter)
+        cell.start(self._interpreter)
+        return cell
+
+
+def _dead(spare: Future[Cell]) -> bool:
+    return spare.exception() is not None or not spare.result().running
+
+
+@cache
+def proved_interpreter() -> Interpreter:
+    """The Python to run code with, once a sandbox with it has shown that it holds. Raises where it does not."""
+    interpreter = found_interpreter()
+    cell = Cell(interpreter)
+    try:
+        cell.start(interpreter)
+        job = _job(PROOF, {}, UNHURRIED, "tried", "", "")
+        assert isinstance(job, dict)
+        ran = cell.run(job, "", UNHURRIED, last=True)
+    finally:
+        cell.close()
+    if ran.value != REFUSED:
+        raise ResourceError(
+            f"a bubblewrap sandbox on this machine refuses only {ran.value or 'nothing'} ({ran.message or 'it ran'})",
+            hint=f"It must refuse {', '.join(REFUSED)}: do not run model-written code here.",
+        )
+    return interpreter
+
+
+def _job(
+    code: str, inputs: Mapping[str, Any] | None, limits: Limits, call: str, tests: str, stdin: str
+) -> dict[str, Any] | Ran:
+    """What is sent in; or, for code that is not worth a sandbox, how it ended."""
+    if fault := unusable(code):
+        return Ran(Outcome.RAISED, message=fault)
+    given = dict(inputs or {})
+    try:
+        dumps(given)
+    except WireError as error:
+        raise ConfigError(f"the inputs cannot be sent to the code: {error}", hint="Give plain data.") from None
+    return {
+        "code": code,
+        "inputs": given,
+        "call": call,
+        "serve": bool(call or tests),
+        "stdin": stdin,
+        "seconds": float(limits.seconds),
+        "memory": int(limits.memory_mb) << 20,
+        "output": int(limits.output_kb) << 10,
+        "processes": int(limits.processes),
+        "filter": code_filter(limits.processes),
+    }

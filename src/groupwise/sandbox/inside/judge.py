@@ -1,0 +1,109 @@
+"""The judge: forks the code before it is told the tests, then runs the tests, and reports."""
+
+from __future__ import annotations
+
+import _signal as signal
+import builtins
+import resource
+import time
+
+from groupwise.sandbox.inside.frames import HASHED, JOBS, REPORTS, read_frame, write_frame
+from groupwise.sandbox.inside.program import SHARED, words_of
+from groupwise.sandbox.inside.remote import Code, Ended, Remote
+from groupwise.sandbox.wire import WireError, dumps, loads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MEMORY = 1 << 30
+GRACE = 1.0
+"""Seconds that tests may take beyond the code's limit, before their own process is ended."""
+
+
+def report(outcome: str, message: str, seconds: float, value: Any = None, stdout: bytes = b"") -> None:
+    write_frame(REPORTS, dumps((outcome, message, seconds, value, stdout)))
+
+
+def run_job() -> None:
+    """One job, from its first frame to its report."""
+    job = loads(read_frame(JOBS), hashed=HASHED)
+    code = Code(job)
+    # What came back may be a number that a test then makes a list of.
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    tests = loads(read_frame(JOBS))
+    # Where the tests themselves hang, this ends the judge, and with it the code.
+    signal.setitimer(signal.ITIMER_REAL, job["seconds"] + GRACE)
+    value = None
+    try:
+        names = code.started()
+        if tests:
+            run_tests(tests, names, code, job["call"])
+        elif job["call"]:
+            value = code.ask(("call", job["call"], list(job["inputs"].values()), {}))
+            if isinstance(value, Remote):
+                raise Ended("wrong", f"the value is a {value._kind}, which is no plain data")
+        outcome, message = "passed", ""
+    except Ended as ended:
+        outcome, message = ended.outcome, ended.message
+    except BaseException as error:
+        outcome, message = told(error)
+    seconds = time.monotonic() - code.start
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    stdout = code.close()
+    outcome, message = code.ending or (outcome, message)
+    try:
+        report(outcome, message, seconds, value if outcome == "passed" else None, stdout)
+    except WireError as error:
+        report("wrong", f"the value cannot be taken: {error}", seconds, None, stdout)
+
+
+def run_tests(tests: str, names: dict[str, Any], code: Code, tested: str) -> None:
+    """The tests, in a namespace where what the code defined is called in its own process.
+
+    A name of Python's own stays Python's, unless it is what is tested: tests that say `abs` do not mean the code's.
+    """
+    try:
+        compiled = compile(tests, "<tests>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise Ended("tests", f"{type(error).__name__}: {error}") from None
+    space: dict[str, Any] = {"__name__": "tests"}
+    for name, (kind, what) in names.items():
+        if name.startswith("__") or (hasattr(builtins, name) and name != tested):
+            continue
+        if kind == "callable":
+            space[name] = code.remote(name, "function")
+        elif kind == "plain":
+            space[name] = what
+        elif (found := shared(*what)) is not None:
+            space[name] = found
+    exec(compiled, space)
+
+
+def shared(module: str, name: str) -> Any:
+    """A module that the code imported, or something from it; the code's word is not taken for any other."""
+    if module not in SHARED or name.startswith("_"):
+        return None
+    imported = __import__(module)
+    return getattr(imported, name, None) if name else imported
+
+
+def told(error: BaseException) -> tuple[str, str]:
+    """What a test's error says about the code."""
+    if hasattr(error, "of_code"):
+        return error.of_code[0], error.of_code[1]
+    message = f"{type(error).__name__}: {words_of(error)}"
+    line = tests_line(error)
+    place = f" (line {line} of the tests)" if line else ""
+    if isinstance(error, AssertionError):
+        return "wrong", (f"{message}{place}" if words_of(error) else f"a test does not hold{place}")
+    return "wrong", f"a test cannot use what came back: {message}{place}"
+
+
+def tests_line(error: BaseException) -> int:
+    line, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == "<tests>":
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line

@@ -1,0 +1,214 @@
+"""The code: a process that runs what a model wrote, under a second filter and limits of its own, and answers calls."""
+
+from __future__ import annotations
+
+import _ctypes
+import _signal as signal
+import os
+import resource
+import sys
+
+from groupwise.sandbox.inside.frames import HASHED, WORDS, read_frame, write_frame
+from groupwise.sandbox.wire import WireError, dumps, loads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+else:
+    ModuleType = type(sys)
+
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 1, 22, 2
+SHARED = (
+    "array", "bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq",
+    "itertools", "math", "operator", "random", "re", "statistics", "string", "sys", "typing",
+)  # fmt: skip
+"""Modules that tests may take over from the code: its imports are theirs, as they would be in one process."""
+
+
+def become_code(job: dict[str, Any], request: int, reply: int, out: int, err: int) -> None:
+    """From here on this process is the code's; it does not come back."""
+    standard_input = os.memfd_create("input")
+    os.write(standard_input, job["stdin"].encode("utf-8", "surrogatepass"))
+    os.lseek(standard_input, 0, os.SEEK_SET)
+    high = 100
+    for number, fd in enumerate((request, reply, standard_input, out, err)):
+        os.dup2(fd, high + number)
+    os.closerange(0, high)
+    for number, fd in ((0, high + 2), (1, high + 3), (2, high + 4), (3, high), (4, high + 1)):
+        os.dup2(fd, number, inheritable=False)
+    os.closerange(5, high + 5)
+    sys.stdin, sys.stdout, sys.stderr = (open(fd, mode, closefd=False) for fd, mode in ((0, "r"), (1, "w"), (2, "w")))
+    lock(job)
+    serve(job)
+    os._exit(0)
+
+
+def lock(job: dict[str, Any]) -> None:
+    """Limits and the filter: after this, nothing can be given back."""
+    memory = job["memory"]
+    for kind, most in (
+        (resource.RLIMIT_AS, memory + (96 << 20)),
+        (resource.RLIMIT_DATA, memory + (16 << 20)),
+        (resource.RLIMIT_CPU, int(job["seconds"]) + 2),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, 32),
+    ):
+        resource.setrlimit(kind, (most, most))
+    if job["processes"] > 1:
+        # bubblewrap's own and the keeper count too.
+        resource.setrlimit(resource.RLIMIT_NPROC, (job["processes"] + 2, job["processes"] + 2))
+    # struct sock_fprog: how many steps, and where they are. `ctypes` would take 4 ms to import.
+    steps = job["filter"]
+    place = id(steps) + bytes.__basicsize__ - 1
+    program = (len(steps) // 8).to_bytes(8, "little") + place.to_bytes(8, "little")
+    prctl = _ctypes.dlsym(_ctypes.dlopen(None, 2), "prctl")  # type: ignore[arg-type]
+    if _ctypes.call_function(prctl, (PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)):
+        os._exit(71)
+    if _ctypes.call_function(prctl, (PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program, 0, 0)):
+        os._exit(72)
+
+
+def serve(job: dict[str, Any]) -> None:
+    """Run the code, say what it defines, and answer calls until the judge is gone."""
+    served = job["serve"]
+    kept: list[Any] = []
+
+    output = sys.stdout
+
+    def keep(value: Any) -> tuple[int, str]:
+        kept.append(value)
+        return len(kept) - 1, type(value).__name__
+
+    def reply(kind: str, value: Any) -> None:
+        try:
+            output.flush()
+        except (ValueError, OSError):
+            pass
+        send((kind, value), keep)
+
+    module = ModuleType("solution" if served else "__main__")
+    sys.modules[module.__name__] = module
+    space = module.__dict__
+    space.update(job["inputs"] if not job["call"] else {})
+    try:
+        exec(compile(job["code"], "<code>", "exec", dont_inherit=True), space)
+        reply("value", definitions(space) if served else {})
+    except BaseException as error:
+        left = isinstance(error, SystemExit) and not error.code and not served
+        reply(*(("value", {}) if left else ("ended", ending_of(error))))
+    while True:
+        try:
+            data = read_frame(3)
+        except EOFError:
+            os._exit(0)
+        try:
+            reply("value", answer(data, space, kept, keep))
+        except BaseException as error:
+            reply("raised", ending_of(error))
+
+
+def answer(data: bytes, space: dict[str, Any], kept: list[Any], keep: Any) -> tuple[Any, dict[int, Any]]:
+    """What one call of the judge gives, and which of its arguments it changed."""
+    what, target, args, kwargs = loads(data, lambda number, _: kept[number], HASHED)
+    before = {place: dumps(arg, keep) for place, arg in enumerate(args) if type(arg) in (list, dict, set)}
+    found = kept[target] if isinstance(target, int) else find(space, target)
+    value = done(what, found, args, kwargs)
+    return value, {place: args[place] for place, old in before.items() if dumps(args[place], keep) != old}
+
+
+def find(space: dict[str, Any], name: str) -> Any:
+    if name not in space:
+        raise NameError(f"name {name!r} is not defined")
+    return space[name]
+
+
+def done(what: str, found: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """What the judge asked for."""
+    if what == "call":
+        value = found(*args, **kwargs)
+        return finished(value) if hasattr(value, "cr_await") else value
+    if what == "next":
+        return [item] if (item := next(found, NOTHING)) is not NOTHING else []
+    return QUESTIONS[what](found, *args)
+
+
+def finished(coroutine: Any) -> Any:
+    """What a coroutine returns that waits for nothing but itself."""
+    try:
+        while True:
+            coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+
+
+NOTHING = object()
+QUESTIONS: dict[str, Any] = {
+    "attribute": getattr,
+    "change": setattr,
+    "find": lambda value: value,
+    "item": lambda value, key: value[key],
+    "iterate": iter,
+    "length": len,
+    "text": str,
+    "truth": bool,
+}
+
+
+def definitions(space: dict[str, Any]) -> dict[str, Any]:
+    """Names the tests may use: what can be called, plain data, and what was imported from modules both sides have."""
+    found: dict[str, Any] = {}
+    for name, value in list(space.items()):
+        if name.startswith("__"):
+            continue
+        if isinstance(value, ModuleType):
+            found[name] = ("shared", (value.__name__, ""))
+            continue
+        module, own = getattr(value, "__module__", None), str(getattr(value, "__name__", ""))
+        if module in SHARED and getattr(sys.modules.get(module), own, None) is value:
+            found[name] = ("shared", (module, own))
+        elif callable(value):
+            found[name] = ("callable", "")
+        else:
+            try:
+                dumps(value)
+                found[name] = ("plain", value)
+            except WireError:
+                pass
+    return found
+
+
+def ending_of(error: BaseException) -> tuple[str, str, str]:
+    """An exception of the code: an outcome, its name, and a sentence."""
+    name, words = type(error).__name__, words_of(error)
+    line = error.lineno if isinstance(error, SyntaxError) else code_line(error)
+    message = (f"{name}: {words}" if words else name) + (f" (line {line})" if line else "")
+    if isinstance(error, MemoryError):
+        return "memory", name, message
+    if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+        return "forbidden", name, message
+    return ("wrong" if isinstance(error, AssertionError) else "raised"), name, message
+
+
+def code_line(error: BaseException) -> int:
+    line, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == "<code>":
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def words_of(error: BaseException) -> str:
+    try:
+        return str(error.msg if isinstance(error, SyntaxError) else error)[:WORDS]
+    except BaseException:
+        return ""
+
+
+def send(message: tuple[str, Any], keep: Any) -> None:
+    try:
+        data = dumps(message, keep)
+    except BaseException as error:
+        data = dumps(("ended", ("wrong", "", f"the value cannot be sent: {words_of(error)}")))
+    write_frame(4, data)

@@ -1,0 +1,123 @@
+"""Values that a sandbox wrote down as text: read here, within limits, without running anything.
+
+Monty's own bridge would build the objects of hostile code in our process, whatever they are. A dict of 40,000 tuples
+chosen to have one hash keeps CPython busy for a minute, longer than any limit of the code itself. So values leave Monty
+as the text of their `repr`, and are built by this.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from typing import Any
+
+from groupwise.sandbox.plain import DEPTH
+from groupwise.sandbox.wire import HASHED, risky
+
+LONGEST = 2_000_000
+TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<number>-?(?:\d+\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+|inf|nan)(?![\w.]))
+    |(?P<whole>-?\d+(?![\w.]))
+    |(?P<text>b?'(?:[^'\\\n]|\\.)*'|b?"(?:[^"\\\n]|\\.)*")
+    |(?P<name>None\b|True\b|False\b|set\(\))
+    |(?P<mark>frozenset\(|[][(){},:])
+    )""",
+    re.VERBOSE,
+)
+NAMES: dict[str, Any] = {"None": None, "True": True, "False": False}
+CLOSES = {"[": "]", "(": ")", "{": "}", "frozenset(": ")"}
+
+
+def read(text: str) -> Any:
+    """The value; raises `ValueError` with what is wrong."""
+    if len(text) > LONGEST:
+        raise ValueError(f"takes {len(text):,} characters to write, and {LONGEST:,} is the limit")
+    reader = _Reader(text)
+    value = reader.value(reader.token(), DEPTH + 10)
+    if text[reader.at :].strip():
+        raise reader.fault()
+    return value
+
+
+class _Reader:
+    """A text, and how far it has been read."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.hashed = 0
+
+    def fault(self) -> ValueError:
+        return ValueError(f"is {self.text[:60]!r}, which is no plain data")
+
+    def token(self) -> re.Match[str]:
+        found = TOKEN.match(self.text, self.at)
+        if found is None:
+            raise self.fault()
+        self.at = found.end()
+        return found
+
+    def value(self, token: re.Match[str], depth: int) -> Any:
+        kind, word = token.lastgroup, token[token.lastgroup or 0]
+        if kind == "whole":
+            return int(word)
+        if kind == "number":
+            return float(word)
+        if kind == "text":
+            return self.quoted(word)
+        if kind == "name":
+            return NAMES.get(word, set())
+        if word not in CLOSES:
+            raise self.fault()
+        if depth == 0:
+            raise ValueError(f"is nested deeper than {DEPTH} levels")
+        return self.container(word, depth - 1)
+
+    def quoted(self, word: str) -> Any:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                return ast.literal_eval(word)
+        except (SyntaxError, ValueError):
+            raise self.fault() from None
+
+    def container(self, opened: str, depth: int) -> Any:
+        """What is between two brackets."""
+        keys: list[Any] = []
+        values: list[Any] = []
+        comma = False
+        while (token := self.token())["mark"] != CLOSES[opened]:
+            keys.append(self.value(token, depth))
+            after = self.token()["mark"]
+            if after == ":" and opened == "{":
+                values.append(self.value(self.token(), depth))
+                after = self.token()["mark"]
+            comma = after == ","
+            if not comma:
+                if after != CLOSES[opened]:
+                    raise self.fault()
+                break
+        if opened == "[":
+            return keys
+        if opened == "(":
+            return tuple(keys) if comma or not keys or len(keys) > 1 else keys[0]
+        if opened == "frozenset(":
+            if keys and not (len(keys) == 1 and type(keys[0]) is set):
+                raise self.fault()
+            return frozenset(*keys)
+        return self.hashed_container(keys, values)
+
+    def hashed_container(self, keys: list[Any], values: list[Any]) -> Any:
+        self.hashed += risky(keys)
+        if self.hashed > HASHED:
+            raise ValueError("has too many keys that are no texts or usual numbers")
+        try:
+            if len(values) == len(keys):
+                return dict(zip(keys, values, strict=True))
+            if values:
+                raise self.fault()
+            return set(keys)
+        except TypeError:
+            raise self.fault() from None

@@ -1,0 +1,132 @@
+"""What the second tier needs of this machine: Linux, bubblewrap, and a Python that an unprivileged user may read."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import MAGIC_NUMBER
+from pathlib import Path
+
+from groupwise.errors import ResourceError
+from groupwise.sandbox.seccomp import ARCHITECTURE
+
+NOBODY = 65534
+OLDEST = (0, 8)
+INSTALL = "Install it: apt-get install bubblewrap (Debian), dnf install bubblewrap (Fedora)."
+LOADER = "/lib64/ld-linux-x86-64.so.2"
+QUERY = """
+import ctypes, resource, select, math, sys, sysconfig
+from importlib.util import MAGIC_NUMBER
+print(MAGIC_NUMBER.hex())
+print(sysconfig.get_path("stdlib"))
+print(sysconfig.get_path("platstdlib"))
+for line in open("/proc/self/maps"):
+    place = line.split()[-1]
+    if ".so" in place and place.startswith("/"):
+        print(place.rpartition("/")[0])
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python to run code with: its program, the folders it needs, and whether it reads our compiled code."""
+
+    program: str
+    folders: tuple[str, ...]
+    same_magic: bool
+
+
+def as_nobody() -> list[str]:
+    """Words before a command that is not root's to run: the kernel would not hold root to its limits of processes.
+
+    A program does it and not `subprocess(user=...)`, which would copy the page tables of a large trainer every time.
+    """
+    if os.geteuid() != 0:
+        return []
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        raise ResourceError(
+            "root must become nobody before it runs a sandbox, and there is no setpriv here",
+            hint="Install util-linux, or run as another user.",
+        )
+    return [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+
+
+def wall(visible: Sequence[str]) -> list[str]:
+    """bubblewrap with nothing to be seen but the given files and folders, read-only."""
+    words = [
+        *as_nobody(), _bubblewrap(), "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent",
+        "--new-session", "--clearenv", "--cap-drop", "ALL", "--uid", str(NOBODY), "--gid", str(NOBODY),
+        "--hostname", "sandbox", "--ro-bind", os.path.realpath(LOADER), LOADER,
+    ]  # fmt: skip
+    for place in visible:
+        words += ["--ro-bind", place, place]
+    return [*words, "--remount-ro", "/", "--chdir", "/"]
+
+
+def command(interpreter: Interpreter, filter_fd: int, boot: str) -> list[str]:
+    """Python behind a wall, with a filter and what it starts with."""
+    seen = wall([interpreter.program, *interpreter.folders])
+    return [*seen, "--seccomp", str(filter_fd), "--", interpreter.program, "-I", "-S", "-B", "-c", boot]
+
+
+@cache
+def found_interpreter() -> Interpreter:
+    """The first Python that can be used; raises where there is none, or no bubblewrap."""
+    _bubblewrap()
+    own = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    tried = ["/usr/bin/python3", "/usr/local/bin/python3", str(own)]
+    for place in tried:
+        if (found := _asked(place)) is not None:
+            return found
+    raise ResourceError(
+        f"no Python that an unprivileged user may run: tried {', '.join(tried)}",
+        hint="Install the system's own: apt-get install python3.",
+    )
+
+
+@cache
+def _bubblewrap() -> str:
+    """Where bubblewrap is; raises where there is none, or the filters would not fit."""
+    if sys.platform != "linux" or platform.machine() != ARCHITECTURE:
+        here = f"{sys.platform} on {platform.machine()}"
+        raise ResourceError(
+            f"the second tier of the sandbox needs Linux on {ARCHITECTURE}, and this is {here}",
+            hint="Run code over operators in the first tier, or use a Linux machine.",
+        )
+    program = shutil.which("bwrap")
+    if program is None:
+        raise ResourceError("the second tier of the sandbox needs bubblewrap, and there is no bwrap here", hint=INSTALL)
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20).stdout
+    version = tuple(int(part) for part in re.findall(r"\d+", said)[:2])
+    if version < OLDEST:
+        raise ResourceError(f"{said.strip() or program} is too old: 0.8 is the oldest that will do", hint=INSTALL)
+    return program
+
+
+def _asked(place: str) -> Interpreter | None:
+    """What a Python says of itself, asked by the user who will run it."""
+    program = os.path.realpath(place)
+    try:
+        asked = subprocess.run(
+            [*as_nobody(), program, "-I", "-S", "-c", QUERY], capture_output=True, text=True, timeout=20
+        )
+    except OSError:
+        return None
+    if asked.returncode:
+        return None
+    magic, *folders = asked.stdout.split("\n")[:-1]
+    return Interpreter(program, _outermost(folders), magic == MAGIC_NUMBER.hex())
+
+
+def _outermost(folders: list[str]) -> tuple[str, ...]:
+    """The folders without those inside others."""
+    real = sorted({os.path.realpath(folder) for folder in folders if folder})
+    return tuple(f for f in real if not any(f.startswith(f"{other}/") for other in real))

@@ -1,0 +1,353 @@
+"""The second tier: values, tests, programs, groups, and answers that only pretend to be right."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from groupwise.errors import ConfigError
+from groupwise.sandbox import Bubblewrap, Limits, Outcome, available
+
+if fault := available()["bubblewrap"]:
+    pytest.skip(fault, allow_module_level=True)
+
+PATIENT = Limits(seconds=10)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Bubblewrap]:
+    with Bubblewrap(workers=2) as opened:
+        yield opened
+
+
+def test_the_value_is_what_the_named_function_returns(sandbox: Bubblewrap) -> None:
+    code = "def solve(a, b):\n    print('hello')\n    return {'sum': a + b, 'pair': (a, {b}), 'big': 2**100, 'x': 1.5j}"
+    ran = sandbox.run(code, {"x": 1, "y": 2}, PATIENT, call="solve")
+    assert (ran.outcome, ran.stdout, ran.message) == (Outcome.PASSED, "hello\n", "")
+    assert ran.value == {"sum": 3, "pair": (1, {2}), "big": 2**100, "x": 1.5j}
+
+
+def test_a_program_reads_and_prints(sandbox: Bubblewrap) -> None:
+    code = "import sys\nprint(int(input()) + n)\nif __name__ == '__main__':\n    sys.exit(0)"
+    ran = sandbox.run(code, {"n": 40}, PATIENT, stdin="2\n")
+    assert (ran.outcome, ran.stdout) == (Outcome.PASSED, "42\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "tests", "outcome", "words"),
+    [
+        ("def f(x):\n    return x", "assert f(1) == 1", Outcome.PASSED, ""),
+        ("def f(x):\n    return x", "assert f(1) == 1\nassert f(1) == 2", Outcome.WRONG, "line 2 of the tests"),
+        ("def f(x):\n    return x", "assert f(1) == 2, 'not two'", Outcome.WRONG, "not two"),
+        ("def f(x):\n    return None", "assert len(f(1)) == 1", Outcome.WRONG, "a test cannot use what came back"),
+        (
+            "def f(x):\n    return x[0]",
+            "assert f([]) == 1",
+            Outcome.RAISED,
+            "IndexError: list index out of range (line 2)",
+        ),
+        ("def g(x):\n    return x", "assert f(1) == 1", Outcome.WRONG, "name 'f' is not defined"),
+        ("def f(:", "assert f(1) == 1", Outcome.RAISED, "SyntaxError: invalid syntax (line 1)"),
+        ("x = 1\n1 / 0", "assert x == 1", Outcome.RAISED, "ZeroDivisionError: division by zero (line 2)"),
+        ("import no_such_thing", "", Outcome.RAISED, "ModuleNotFoundError"),
+        ("raise SystemExit(3)", "", Outcome.RAISED, "SystemExit: 3"),
+        ("open('/etc/passwd')", "", Outcome.FORBIDDEN, "FileNotFoundError"),
+        ("x = bytearray(10**9)", "", Outcome.MEMORY, "MemoryError"),
+        ("import os\nos._exit(0)", "", Outcome.RAISED, "ended its process with status 0"),
+        ("def f():\n    import ctypes\n    ctypes.string_at(0)", "f()", Outcome.RAISED, "signal 11"),
+        ("raise TimeoutError('mine')", "", Outcome.RAISED, "TimeoutError: mine"),
+        ("class Odd(Exception):\n    def __str__(self):\n        1 / 0\nraise Odd", "", Outcome.RAISED, "Odd"),
+        ("x = '\\x1b[31m'\nraise ValueError(x)", "", Outcome.RAISED, "ValueError:  [31m"),
+    ],
+)
+def test_every_ending_has_a_name_and_a_message(
+    sandbox: Bubblewrap, code: str, tests: str, outcome: Outcome, words: str
+) -> None:
+    ran = sandbox.run(code, limits=PATIENT, tests=tests)
+    assert (ran.outcome, ran.value) == (outcome, None), ran
+    assert words in ran.message
+
+
+def test_time_and_output_are_limited(sandbox: Bubblewrap) -> None:
+    start = time.perf_counter()
+    assert sandbox.run("while True:\n    pass", limits=Limits(seconds=0.2)).outcome is Outcome.TIMED_OUT
+    assert sandbox.run("def f():\n    f()", limits=Limits(seconds=0.2), tests="while True: pass").outcome is (
+        Outcome.TIMED_OUT
+    )
+    assert time.perf_counter() - start < 10
+    ran = sandbox.run("while True:\n    print('x' * 99)", limits=Limits(seconds=5, output_kb=4))
+    assert (ran.outcome, len(ran.stdout)) == (Outcome.MEMORY, 4096)
+
+
+SAME = """
+import math, random
+from collections import Counter, deque
+LIMIT = 3
+class Node:
+    def __init__(self, value):
+        self.value, self.next = value, None
+def count(text): return Counter(text)
+def walk(n):
+    for i in range(n): yield i * LIMIT
+def queue(): return deque([1, 2])
+def odd():
+    import datetime, decimal, fractions
+    whole = [fractions.Fraction(1, 3), decimal.Decimal("1.50"), deque([1], 3)]
+    return whole + [range(3), bytearray(b"x"), datetime.date(2020, 2, 29)]
+def second(node): return node.next.value
+def spoil(values): values.sort()
+def apply(kind, value): return kind(value)
+def fail(kind): raise {"key": KeyError, "own": type("Own", (Exception,), {})}[kind]("gone")
+async def later(x): return x + 1
+def sum(a, b): return math.gcd(a, b)
+"""
+
+
+def test_tests_say_the_same_as_in_one_process(sandbox: Bubblewrap) -> None:
+    tests = """
+first, node = Node(1), Node(2)
+first.next = node
+assert second(first) == 2 and node.value == 2 and first.next.value == 2
+assert count("aab") == {"a": 2, "b": 1}
+assert list(walk(4)) == [0, 3, 6, 9] and 6 in walk(4)
+assert list(queue()) == [1, 2] and len(queue()) == 2 and queue()[1] == 2
+values = [3, 1, 2]
+assert spoil(values) is None and values == [1, 2, 3]
+assert apply(str, 5) == "5" and apply(int, "7") == 7
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+assert odd() == [Fraction(1, 3), Decimal("1.50"), deque([1], 3), range(3), bytearray(b"x"), date(2020, 2, 29)]
+assert odd()[0] + 1 == Fraction(4, 3)
+assert LIMIT == 3 and math.isclose(1, 1) and Counter("a")["a"] == 1
+assert sum(12, 18) == 6
+assert max([1, 2]) == 2
+for kind, expected in (("key", KeyError), ("own", RuntimeError)):
+    try:
+        fail(kind)
+    except expected:
+        continue
+    raise AssertionError(kind)
+print("tests may print")
+"""
+    ran = sandbox.run(SAME, limits=PATIENT, tests=tests, call="sum")
+    assert ran.passed, ran
+    assert ran.stdout == ""
+    assert sandbox.run(SAME, {"x": 1}, PATIENT, call="later").value == 2
+
+
+CHEATS = {
+    "exit": "import os\ndef f(x):\n    os._exit(0)",
+    "exit early": "import sys\nsys.exit(0)",
+    "exit politely": "def f(x):\n    raise SystemExit(0)",
+    "equal to everything": "class A:\n    def __eq__(self, other):\n        return True\ndef f(x):\n    return A()",
+    "a number equal to everything": (
+        "class A(int):\n    def __eq__(self, other):\n        return True\n    __hash__ = int.__hash__\n"
+        "def f(x):\n    return A(1)"
+    ),
+    "a list with such a number": "import unittest.mock\ndef f(x):\n    return unittest.mock.ANY",
+    "no assertions": "import builtins\nbuiltins.AssertionError = type('A', (SystemExit,), {})\ndef f(x):\n    return 1",
+    "another print": "import builtins\nbuiltins.abs = lambda x: 0\ndef abs(x):\n    return 0\ndef f(x):\n    return 1",
+    "stop the tests": "def f(x):\n    raise StopIteration",
+    "look into the frames": (
+        "import sys\ndef f(x):\n    frame = sys._getframe()\n    while frame:\n"
+        "        for value in list(frame.f_locals.values()):\n"
+        "            if isinstance(value, str) and 'assert' in value:\n"
+        "                return int(value.split('==')[1].split()[0])\n        frame = frame.f_back"
+    ),
+    "look into the memory": (
+        "import gc, re\ndef f(x):\n    for found in gc.get_objects():\n"
+        "        held = list(found.values()) if type(found) is dict else found if type(found) is tuple else ()\n"
+        "        for value in held:\n"
+        "            if type(value) is str and (secret := re.search('f.3. == ([0-9]+)', value)):\n"
+        "                return int(secret[1])"
+    ),
+    "read the channel": "import os\ndef f(x):\n    return int(os.read(0, 9999).split(b'==')[1].split()[0])",
+    "say that it passed": (
+        "import os, sys\nfrom groupwise.sandbox.wire import dumps\n"
+        "def said(*words):\n    data = dumps(words)\n    return len(data).to_bytes(4, 'big') + data\n"
+        "def f(x):\n    for fd in range(256):\n"
+        "        for data in (said('passed', '', 0.1, None, b''), said('ended', ('passed', '', '')),"
+        " said('raised', ('passed', 'ValueError', ''))):\n"
+        "            try:\n                os.write(fd, data)\n            except OSError:\n                pass\n"
+        "    return 1"
+    ),
+    "other builtins for the tests": (
+        "from groupwise.sandbox.inside import program\n"
+        "program.definitions = lambda space: {'__builtins__': ('plain', {'abs': int}), 'f': ('plain', int)}\n"
+    ),
+    "be a module's function": (
+        "from groupwise.sandbox.inside import program\n"
+        "program.definitions = lambda space: {'f': ('shared', ('os', '_exit')), 'abs': ('shared', ('sys', 'exit'))}\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_cheats_do_not_pass(sandbox: Bubblewrap, cheat: str) -> None:
+    tests = "assert f(3) == 271828\nassert abs(f(4) - 5) < 0.1\nassert all(map(f, [1, 2]))\n"
+    ran = sandbox.run(CHEATS[cheat], limits=Limits(seconds=2), tests=tests)
+    assert ran.outcome in (Outcome.WRONG, Outcome.RAISED, Outcome.FORBIDDEN), ran
+
+
+@pytest.mark.parametrize(
+    "cheat", ["exit", "exit early", "exit politely", "equal to everything", "look into the frames"]
+)
+def test_cheats_pass_where_code_and_tests_share_a_process(cheat: str) -> None:
+    script = "import sys\ntests = 'assert f(3) == 271828'\nexec(sys.argv[1])\nexec(tests)"
+    assert subprocess.run([sys.executable, "-I", "-S", "-c", script, CHEATS[cheat]]).returncode == 0
+
+
+def test_a_group_is_judged_one_by_one(sandbox: Bubblewrap) -> None:
+    codes = [
+        "def f(x):\n    return x + 1",
+        "def f(x):\n    return x",
+        "import os\nos._exit(1)",
+        "while True:\n    pass",
+        "import sys\nsys.modules['left'] = 1\nimport builtins\nbuiltins.sorted = None\ndef f(x):\n    return x + 1",
+        "import sys\ndef f(x):\n    assert 'left' not in sys.modules\n    return x + sorted([1])[0]",
+    ] * 2
+    ran = sandbox.run_group(codes, limits=Limits(seconds=0.7), tests="assert f(1) == 2")
+    expected = [Outcome.PASSED, Outcome.WRONG, Outcome.RAISED, Outcome.TIMED_OUT, Outcome.PASSED, Outcome.PASSED] * 2
+    assert [one.outcome for one in ran] == expected
+    assert sandbox.run_group([], tests="assert True") == []
+
+
+def test_attempts_do_not_suffer_from_one_that_stalls_the_tests(sandbox: Bubblewrap) -> None:
+    tests = "import time\nif f() == 0:\n    time.sleep(60)\n"
+    stalls, passes = "def f():\n    return 0", "def f():\n    return 1"
+    ran = sandbox.run_group([stalls, passes, passes, passes], limits=Limits(seconds=0.3), tests=tests)
+    assert [one.outcome for one in ran] == [Outcome.TIMED_OUT, *[Outcome.PASSED] * 3]
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ("os.close(4)\n    time.sleep(60)", Outcome.RAISED),
+        ("os.write(4, b'\\0\\0\\0\\x05nonsense' * 99)", Outcome.WRONG),
+        ("os.write(4, b'\\xff' * 9999)", Outcome.MEMORY),
+        ("os.write(4, b'\\0\\0\\0\\xff')\n    time.sleep(60)", Outcome.TIMED_OUT),
+        ("os.closerange(0, 99)", Outcome.RAISED),
+        ("sys.setrecursionlimit(5)\n    return [[[1]]]", Outcome.RAISED),
+        ("signal.signal(14, lambda *_: 1 / 0)\n    signal.setitimer(0, 0.01, 0.01)\n    time.sleep(1)", Outcome.RAISED),
+        ("sys.stdout.close()\n    return 7", Outcome.WRONG),
+        ("sys.stdin.read()\n    return type('N' * 10**7, (Exception,), {})", Outcome.WRONG),
+        ("return '\\ud800' * 10", Outcome.WRONG),
+        ("return float('nan')", Outcome.WRONG),
+        ("return range(10**12)", Outcome.WRONG),
+    ],
+)
+def test_the_judge_survives(sandbox: Bubblewrap, body: str, outcome: Outcome) -> None:
+    code = f"import os, signal, sys, time\ndef f():\n    {body}"
+    ran = sandbox.run(code, limits=Limits(seconds=0.5), tests="assert f() == 1\n")
+    assert ran.outcome is outcome, ran
+
+
+@pytest.mark.parametrize(("returned", "test"), [("10**9", "[0] * f()"), ("range(10**12)", "list(f())")])
+def test_a_result_cannot_make_the_tests_a_bomb(sandbox: Bubblewrap, returned: str, test: str) -> None:
+    ran = sandbox.run(f"def f():\n    return {returned}", limits=Limits(seconds=2), tests=f"assert {test} == 1")
+    assert ran.outcome in (Outcome.WRONG, Outcome.TIMED_OUT), ran
+
+
+def test_many_odd_keys_stay_inside(sandbox: Bubblewrap) -> None:
+    code = "def f(n):\n    return {(i, i): i for i in range(n)}"
+    assert sandbox.run(code, limits=PATIENT, tests="assert len(f(5000)) == 5000").passed
+    assert sandbox.run(code, {"n": 500}, PATIENT, call="f").value[3, 3] == 3
+    ran = sandbox.run(code, {"n": 5000}, PATIENT, call="f")
+    assert (ran.outcome, "too many keys" in ran.message) == (Outcome.WRONG, True)
+
+
+def test_processes_are_limited_where_some_are_allowed(sandbox: Bubblewrap) -> None:
+    code = """
+import os, threading
+def started():
+    made = 0
+    for _ in range(30):
+        try:
+            child = os.fork()
+        except OSError:
+            break
+        if child == 0:
+            import time
+            time.sleep(60)
+        made += 1
+    return made
+"""
+    ran = sandbox.run(code, {}, Limits(seconds=5, processes=4), call="started")
+    assert 1 <= ran.value <= 4, ran
+    code = (
+        "import threading\ndef f():\n    t = threading.Thread(target=print, args=('é',))\n    t.start()\n    t.join()"
+    )
+    ran = sandbox.run(code, {}, Limits(seconds=5, processes=2), call="f")
+    assert (ran.outcome, ran.stdout) == (Outcome.PASSED, "é\n")
+
+
+def test_tests_that_cannot_run_are_an_error_of_the_caller(sandbox: Bubblewrap) -> None:
+    with pytest.raises(ConfigError, match="the tests cannot be run: SyntaxError"):
+        sandbox.run("def f(x): return x", limits=PATIENT, tests="assert f(1 ==")
+    with pytest.raises(ConfigError, match="they pass a function to the code"):
+        sandbox.run("def f(x): return x", limits=PATIENT, tests="f(lambda: 1)")
+    with pytest.raises(ConfigError, match="the inputs cannot be sent"):
+        sandbox.run("x", {"x": object()})
+
+
+def test_threads_share_a_sandbox_and_spares_do_not_die_with_them() -> None:
+    with Bubblewrap(workers=2, spares=1) as sandbox:
+        found: list[bool] = []
+        for _ in range(2):
+            threads = [
+                threading.Thread(target=lambda: found.append(sandbox.run("x = 1", limits=PATIENT).passed))
+                for _ in range(2)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert found == [True] * 4
+        assert asyncio.run(sandbox.arun("x = 1", limits=PATIENT)).passed
+
+
+def test_a_sandbox_dies_with_whoever_opened_it() -> None:
+    script = (
+        "from groupwise.sandbox import Bubblewrap, Limits\n"
+        "Bubblewrap().run('while True: pass', limits=Limits(seconds=50))"
+    )
+    opener = subprocess.Popen([sys.executable, "-c", script])
+    deadline = time.monotonic() + 20
+    # bubblewrap twice, the keeper and the code.
+    while len(inside := _descendants(opener.pid)) < 4 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    opener.send_signal(signal.SIGKILL)
+    opener.wait()
+    assert len(inside) >= 4
+    while any(_alive(pid) for pid in inside) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(_alive(pid) for pid in inside)
+
+
+def _descendants(pid: int) -> set[int]:
+    parents = {}
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(place.parent.name)] = int(place.read_text().rpartition(")")[2].split()[1])
+        except (OSError, IndexError):
+            continue
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,190 @@
+"""The first tier: values, host functions and named outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from groupwise.errors import ConfigError
+from groupwise.sandbox import Limits, Monty, Outcome
+
+pytest.importorskip("pydantic_monty")
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Monty]:
+    with Monty(workers=1) as opened:
+        yield opened
+
+
+def test_the_value_is_the_last_expression(sandbox: Monty) -> None:
+    ran = sandbox.run("print('hello')\nx + 1", {"x": 2})
+    assert (ran.outcome, ran.value, ran.stdout, ran.message) == (Outcome.PASSED, 3, "hello\n", "")
+
+
+def test_the_value_is_what_the_named_function_returns(sandbox: Monty) -> None:
+    code = "def solve(values, n):\n    return take(values, n)\n"
+    ran = sandbox.run(code, {"x": [3, 1, 2], "k": 2}, {"take": lambda values, n: values[:n]}, call="solve")
+    assert ran.passed
+    assert ran.value == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome", "words"),
+    [
+        ("def solve(:", Outcome.RAISED, "SyntaxError"),
+        ("unknown(3)", Outcome.RAISED, "NameError: name 'unknown' is not defined (line 1)"),
+        ("1\n1 / 0", Outcome.RAISED, "ZeroDivisionError: division by zero (line 2)"),
+        ("raise SystemExit", Outcome.RAISED, "SystemExit"),
+        ("raise TimeoutError('mine')", Outcome.RAISED, "TimeoutError: mine"),
+        ("raise MemoryError('mine')", Outcome.RAISED, "MemoryError: mine"),
+        ("class A:\n    pass\nclass B(A):\n    pass", Outcome.RAISED, "does not yet support class inheritance"),
+        ("def f():\n    return f()\nf()", Outcome.RAISED, "RecursionError"),
+        ("assert 1 == 2", Outcome.WRONG, "AssertionError"),
+        ("class A:\n    pass\n[A()]", Outcome.WRONG, "which is no plain data"),
+        ("x = []\nfor i in range(200):\n    x = [x]\nx", Outcome.WRONG, "nested deeper than 50 levels"),
+        ("10 ** 4000", Outcome.WRONG, "bits"),
+        ("while True:\n    pass", Outcome.TIMED_OUT, "limit exceeded"),
+        ("import time\ntime.sleep(60)", Outcome.TIMED_OUT, "limit exceeded"),
+        ("x = [0] * 10**9", Outcome.MEMORY, "limit exceeded"),
+        ("'a' * 10**9", Outcome.MEMORY, "limit exceeded"),
+        ("while True:\n    print('a' * 1000)", Outcome.MEMORY, "limit exceeded"),
+        ("print('a' * 5000)", Outcome.MEMORY, "limit exceeded"),
+        ("open('/etc/passwd').read()", Outcome.FORBIDDEN, "PermissionError"),
+        ("import socket", Outcome.FORBIDDEN, "No module named 'socket'"),
+        ("import os\nos.system('true')", Outcome.FORBIDDEN, "no attribute 'system'"),
+    ],
+)
+def test_every_ending_has_a_name_and_a_message(sandbox: Monty, code: str, outcome: Outcome, words: str) -> None:
+    ran = sandbox.run(code, limits=Limits(seconds=0.1, memory_mb=16, output_kb=4))
+    assert (ran.outcome, ran.value) == (outcome, None)
+    assert words in ran.message
+    assert len(ran.stdout) <= 4096
+
+
+def test_code_cannot_catch_its_limits(sandbox: Monty) -> None:
+    code = "try:\n    while True:\n        pass\nexcept BaseException:\n    pass\n5"
+    assert sandbox.run(code, limits=Limits(seconds=0.1)).outcome is Outcome.TIMED_OUT
+
+
+def test_async_host_functions_wait_side_by_side(sandbox: Monty) -> None:
+    async def slow(x: int) -> int:
+        await asyncio.sleep(0.1)
+        return x + 1
+
+    code = (
+        "import asyncio\nasync def workflow(x):\n    a, b = await asyncio.gather(slow(x), slow(10))\n    return a + b"
+    )
+    start = time.perf_counter()
+    assert sandbox.run(code, {"x": 1}, {"slow": slow}, call="workflow").value == 13
+    assert time.perf_counter() - start < 0.19
+
+    async def main() -> list[int]:
+        runs = [sandbox.arun(code, {"x": x}, {"slow": slow}, call="workflow") for x in (1, 2)]
+        return [ran.value for ran in await asyncio.gather(*runs)]
+
+    assert asyncio.run(main()) == [13, 14]
+
+
+def test_what_a_host_function_raises_is_an_outcome(sandbox: Monty) -> None:
+    def broken() -> None:
+        raise ValueError("no such table")
+
+    async def late() -> None:
+        raise ValueError("no such row")
+
+    assert sandbox.run("broken()", functions={"broken": broken}).message == "ValueError: no such table (line 1)"
+    assert sandbox.run("await late()", functions={"late": late}).message == "ValueError: no such row (line 1)"
+    assert "TypeError" in sandbox.run("await late(1, 2)", functions={"late": late}).message
+    caught = sandbox.run("try:\n    broken()\nexcept ValueError:\n    x = 7\nx", functions={"broken": broken})
+    assert caught.value == 7
+
+
+def test_a_wish_to_stop_the_program_goes_through(sandbox: Monty) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    async def halt() -> None:
+        raise KeyboardInterrupt
+
+    for call, function in (("stop()", stop), ("await halt()", halt)):
+        with pytest.raises(KeyboardInterrupt):
+            sandbox.run(f"try:\n    {call}\nexcept BaseException:\n    pass", functions={function.__name__: function})
+    assert sandbox.run("1 + 1").value == 2
+
+
+def test_calls_of_host_functions_are_limited(sandbox: Monty) -> None:
+    ran = sandbox.run("while True:\n    f()", functions={"f": lambda: None}, limits=Limits(calls=50))
+    assert ran.outcome is Outcome.RAISED
+    assert "suspension" in ran.message
+
+
+def test_a_run_leaves_nothing_behind_for_the_next(sandbox: Monty) -> None:
+    assert sandbox.run("left = 1").passed
+    assert "NameError" in sandbox.run("left").message
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, True, -3, 2**70, 1.5, -0.25, 1e300, 1e-7, float("inf"), "it's \"so\"\n\\ é \x00", b"\xff'", [], [[1], ()],
+        (1,), (1, "a"), {}, {"a": [1], 2: (3,)}, {(1, 2): None}, set(), {1, 2}, frozenset(), frozenset({3}),
+        [{"name": "x", "n": 1.0}] * 3,
+    ],
+)  # fmt: skip
+def test_values_come_back_as_they_are(sandbox: Monty, value: Any) -> None:
+    same = sandbox.run("def f(x):\n    return same(x, extra=[x])", {"x": value}, {"same": kept}, call="f")
+    assert same.passed, same
+    assert (same.value, type(same.value)) == ([value, [value]], list)
+    assert sandbox.run("y = 1; (\n  x # last\n)  # end", {"x": value}).value == value
+
+
+def kept(x: Any, extra: Any) -> list[Any]:
+    return [x, extra]
+
+
+def test_keys_with_one_hash_do_not_stall_us(sandbox: Monty) -> None:
+    # Pairs (a, b) that CPython gives one hash: putting 40,000 of them into a dict takes it a minute.
+    code = """
+found, a, half = {}, 0, 2**64
+p1, p2, p5 = 11400714785074694791, 14029467366897019727, 2870177450012600261
+while len(found) < 3000:
+    a += 1
+    mixed = (p5 + a * p2) % half
+    mixed = ((mixed << 31 | mixed >> 33) % half) * p1 % half
+    b = (12345 - mixed) * 839798700976720815 % half
+    if b < 2**60:
+        found[(a, b)] = 0
+"""
+    start = time.perf_counter()
+    ran = sandbox.run(code + "found", limits=Limits(seconds=5))
+    assert (ran.outcome, ran.message) == (
+        Outcome.WRONG,
+        "the value has too many keys that are no texts or usual numbers",
+    )
+    ran = sandbox.run(code + "f(found)", functions={"f": len}, limits=Limits(seconds=5))
+    assert "f takes plain data" in ran.message
+    assert time.perf_counter() - start < 3
+
+
+@pytest.mark.parametrize(
+    "code", ["x = '\ud800'", "x = 1\0", "# " + "x" * 1_000_001, "f(", "(" * 5000, "-" * 100_000 + "5"]
+)
+def test_no_text_is_an_exception_of_ours(sandbox: Monty, code: str) -> None:
+    assert sandbox.run(code).outcome is Outcome.RAISED
+
+
+def test_inputs_that_cannot_be_sent_are_an_error_of_the_caller(sandbox: Monty) -> None:
+    with pytest.raises(ConfigError, match="the inputs cannot be sent"):
+        sandbox.run("x", {"x": object()})
+    with pytest.raises(ConfigError, match="'a b' is no name"):
+        sandbox.run("def f(x): return x", {"a b": 1}, call="f")
+
+
+def test_limits_must_be_above_zero() -> None:
+    with pytest.raises(ConfigError, match="limits.seconds is 0"):
+        Limits(seconds=0)

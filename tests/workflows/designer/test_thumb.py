@@ -1,0 +1,62 @@
+"""Rules of thumb: what they come to, and how a search goes on from the best of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from groupwise.workflows.designer.generation import RULED, Generations
+from groupwise.workflows.designer.judging import judge
+from groupwise.workflows.designer.keys import Construction
+from groupwise.workflows.designer.policy import GraphPolicy
+from groupwise.workflows.designer.shipped import load_policy
+from groupwise.workflows.designer.tasks import Prepared
+from groupwise.workflows.designer.thumb import FIRST, PORTFOLIO, RULES, Thumb, neighbours, rule_keys
+from groupwise.workflows.designer.worlds import random_requirements
+
+
+def test_the_portfolio_comes_first_and_then_what_resembles_the_best() -> None:
+    thumb = Thumb()
+    assert thumb.next(FIRST) == [RULES[number] for number in PORTFOLIO[:FIRST]]
+    assert thumb.next(2) == [], "nothing is known of any of them yet"
+    best = RULES[PORTFOLIO[1]]
+    thumb.learn(RULES[PORTFOLIO[0]], 0.4)
+    thumb.learn(best, 0.5)
+    around = set(neighbours(best))
+    asked = [rule for _ in range(20) for rule in thumb.next(2)]
+    assert set(asked) <= around, "one thing at a time"
+    assert len(asked) == len(set(asked)), "no rule twice"
+    assert len(asked) == len(around - set(RULES[number] for number in PORTFOLIO[:FIRST]))
+
+
+def test_neighbours_differ_in_one_respect() -> None:
+    rule = RULES[0]
+    for other in neighbours(rule):
+        assert sum(getattr(rule, name) != getattr(other, name) for name in rule.__slots__) == 1
+        assert other in RULES
+
+
+def test_every_rule_decodes_to_a_design_of_its_own_keys() -> None:
+    construction = Construction(random_requirements(3, 8))
+    keys = np.array([rule_keys(construction.problem, rule) for rule in RULES[::37]])
+    assert keys.shape[1] == construction.genes
+    assert len(construction.decode(keys)) == len(keys)
+
+
+def test_rules_go_on_only_while_they_beat_what_the_policy_draws() -> None:
+    """An untrained policy loses to rules of thumb, so they go on; where a sample is better, they stop."""
+    prepared = Prepared.of(random_requirements(11, 12))
+
+    def origins(policy: GraphPolicy, drawn: float) -> list[str]:
+        generations = Generations(policy, prepared, seed=1)
+        first = generations.propose(8)
+        assert [one.origin for one in first].count("rule") == RULED
+        assert [one.logp for one in first if one.origin == "rule"] == [0.0] * RULED, "no log-probability is claimed"
+        generations.absorb([replace(one, score=judge(prepared, one.design)) for one in first])
+        generations.drawn = drawn
+        return [one.origin for one in generations.propose(8)]
+
+    policy = load_policy()
+    assert "rule" in origins(policy, float("-inf"))
+    assert "rule" not in origins(policy, float("inf"))
