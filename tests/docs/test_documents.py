@@ -15,7 +15,7 @@ import yaml
 
 from groupwise.agents import rewarding  # noqa: F401  adds the rewards of agents
 from groupwise.agents.strategies import registry
-from groupwise.cli import COMMANDS, CONFIG_COMMANDS
+from groupwise.cli import COMMANDS, CONFIG_COMMANDS, KEYS_COMMANDS
 from groupwise.config import TrainingConfig
 from groupwise.rewards.finding import ADDED, KNOWN
 from groupwise.sandbox import available
@@ -167,13 +167,14 @@ def test_links_between_documents_lead_somewhere(page: Path) -> None:
 
 
 def test_commands_named_in_the_documents_exist() -> None:
-    known = {*COMMANDS, "config"}
+    groups = {"config": CONFIG_COMMANDS, "keys": KEYS_COMMANDS}
+    known = {*COMMANDS, *groups}
     for page in PAGES:
         for text in [*re.findall(r"`groupwise ([a-z][^`]*)`", page.read_text("utf8")), *shell_lines(page)]:
             first, *rest = re.split(r"[ |]+", text)
             assert first in known, f"{page.name}: groupwise {text}"
-            if first == "config" and rest:
-                assert rest[0] in CONFIG_COMMANDS, f"{page.name}: groupwise {text}"
+            if first in groups and rest:
+                assert rest[0] in groups[first], f"{page.name}: groupwise {text}"
 
 
 def shell_lines(page: Path) -> list[str]:

@@ -95,12 +95,18 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Service]]:
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """One service for tests that only look, in which one small run of CartPole has ended: `cart`. Later jobs wait."""
-    runs = tmp_path_factory.mktemp("service") / "runs"
+    with with_cart(tmp_path_factory.mktemp("service") / "runs") as running:
+        running.parts.supervisor._end.set()
+        yield running
+
+
+@contextmanager
+def with_cart(runs: Path) -> Iterator[Service]:
+    """A service in which one small run of CartPole has ended."""
     given = {"workflow_timeout": 100.0, "writes_per_second": 1e6, "reads_per_second": 1e6}
     with serving(ServiceSettings(port=0, runs_dir=runs, poll=0.05, lease=2.0, niceness=0, **given)) as running:
         job = running.post("/api/train", {"name": "cart", "config": CART}).json()
         running.wait_for(job["id"], "finished")
-        running.parts.supervisor._end.set()
         yield running
 
 

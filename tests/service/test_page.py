@@ -15,6 +15,7 @@ import pytest
 
 from groupwise.service.keys import Keys
 from groupwise.service.routes.page import FOLDER
+from tests.service.conftest import with_cart
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "dashboard"
@@ -103,6 +104,13 @@ def browser() -> Iterator[Any]:
         found = playing.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield found
         found.close()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One for the page, whose jobs do run."""
+    with with_cart(tmp_path_factory.mktemp("page") / "runs") as running:
+        yield running
 
 
 @pytest.fixture
@@ -265,10 +273,10 @@ def test_a_key_is_asked_for_where_one_is_needed(visit: Callable[..., Visit], ser
     keys.refresh()
     tab = visit(url=guarded.url)
     page = tab.open("/")
-    page.get_by_label("Key").fill("gw_wrong")
+    page.get_by_role("textbox", name="Key").fill("gw_wrong")
     page.get_by_role("button", name="Open the page").click()
     page.get_by_text("does not know this key").wait_for()
-    page.get_by_label("Key").fill(text)
+    page.get_by_role("textbox", name="Key").fill(text)
     page.get_by_role("button", name="Open the page").click()
     page.get_by_text("No runs yet").wait_for()
     page.get_by_text("Live", exact=True).wait_for()

@@ -25,7 +25,7 @@ from groupwise.training.folder import create_run
 from groupwise.training.session import execute
 from tests.service.conftest import CART, free_port
 
-LONGER = {**CART, "num_episodes": 120, "save_steps": 10, "eval_steps": 60}
+LONGER = {**CART, "num_episodes": 400, "save_steps": 10, "eval_steps": 200}
 
 
 class Apart:
