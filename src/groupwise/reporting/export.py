@@ -152,6 +152,7 @@ class WandB:
         if self._mode == "offline":
             for stale in (self._run_dir / "wandb").glob(f"offline-run-*-{self._id}"):
                 shutil.rmtree(stale)
+        os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")  # or it advertises where openai is imported, silent or not
         self._run = self._wandb.init(
             project="groupwise",
             id=self._id,
