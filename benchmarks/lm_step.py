@@ -34,6 +34,7 @@ from record import print_result
 
 PROMPTS, SAMPLES, TOKENS, PROMPT_LENGTH = 4, 8, 64, 32
 LEARNING_RATE = 1e-4
+MODEL = "./model"
 WARM_UP = {"step": 2, "generate": 1}  # rounds that are not counted
 SHAPES = {"8x64": (8, 64), "32x64": (32, 64), "8x256": (8, 256), "8x1024": (8, 1024)}
 SHAPES_ASKED = {name: {"do": "generate", "samples": s, "tokens": t} for name, (s, t) in SHAPES.items()}
@@ -49,14 +50,15 @@ def main() -> None:
     parser.add_argument(
         "--long-rounds", type=int, default=5, help="timed rounds of the other shapes; 0 leaves them out"
     )
+    parser.add_argument("--kv-heads", type=int, choices=(1, 2, 4), default=4, help="of the model's four heads")
     parser.add_argument("--json", action="store_true", help="print only the JSON object")
     parser.add_argument("--side", choices=("ours", "trl"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side:
-        serve({"ours": Ours, "trl": Trl}[options.side], options.device)
+        serve({"ours": Ours, "trl": Trl}[options.side], options.device, options.kv_heads)
         return
     names = ["ours"] if options.against == "none" else ["ours", "trl"]
-    sides = {name: Side(name, options.device) for name in names}
+    sides = {name: Side(name, options.device, options.kv_heads) for name in names}
     raw = {
         "steps": alternate(sides, {"step": {"do": "step"}}, options.rounds),
         "peak_bytes": {name: side.ask({"do": "peak"})["bytes"] for name, side in sides.items()},
@@ -78,8 +80,8 @@ def main() -> None:
 class Side:
     """A child process that does what it is asked, one thing at a time."""
 
-    def __init__(self, name: str, device: str) -> None:
-        command = [sys.executable, __file__, "--side", name, "--device", device]
+    def __init__(self, name: str, device: str, kv_heads: int) -> None:
+        command = [sys.executable, __file__, "--side", name, "--device", device, "--kv-heads", str(kv_heads)]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
         self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
@@ -191,10 +193,14 @@ class Clock:
         return spent
 
 
-def serve(kind: Callable[[str], Ours | Trl], device: str) -> None:
+def serve(kind: Callable[[str], Ours | Trl], device: str, kv_heads: int) -> None:
+    from groupwise.language.tiny import tiny_model
+
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
+        for part in tiny_model(kv_heads=kv_heads):
+            part.save_pretrained(MODEL)
         kind(device).serve(wishes(device))
 
 
@@ -237,11 +243,11 @@ class Ours:
         from groupwise.types import Task
 
         cfg = TrainingConfig(
-            product="language", model_name="tiny", device=device, num_episodes=10_000, max_new_tokens=TOKENS,
+            product="language", model_name=MODEL, device=device, num_episodes=10_000, max_new_tokens=TOKENS,
             num_generations=SAMPLES, tasks_per_step=PROMPTS, per_device_train_batch_size=PROMPTS * SAMPLES,
             gradient_accumulation_steps=1, learning_rate=LEARNING_RATE, lr_scheduler_type="constant", warmup_ratio=0.0,
         )  # fmt: skip
-        language = load_model("tiny", device=device)
+        language = load_model(MODEL, device=device)
         self.policy = LanguagePolicy(language.model)
         self.engine = Engine(language.model, language.tokenizer, slots=PROMPTS * 32, eos=())
         self.clock = Clock(device)
@@ -299,7 +305,7 @@ class Trl:
 
         from groupwise.language.loading import load_model
 
-        language = load_model("tiny", device=device)
+        language = load_model(MODEL, device=device)
         prompts = pyarrow.table({"prompt": [question(number, language.tokenizer).messages for number in range(1024)]})
         self.model, self.clock, self.tokens = language.model, Clock(device), 0
         args = GRPOConfig(

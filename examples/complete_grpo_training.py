@@ -1,4 +1,4 @@
-"""A conversational agent trained with everything that GRPO has here, on a model of 0.8 million weights: half a minute.
+"""A conversational agent trained with everything that GRPO has here, on a model of 0.9 million weights: half a minute.
 
 A custom reward, a reference model with a KL term, a critic with GAE, clipping, a LoRA adapter, evaluation, checkpoints;
 then the agent answers, and the run can be looked at with `groupwise show` and talked to with `groupwise chat`.

@@ -67,7 +67,7 @@ class Letters:
 def config(tmp_path: Path, **changes: Any) -> TrainingConfig:
     return TrainingConfig(**{
         "product": "agent", "environment": "letters", "model_name": "tiny", "output_dir": str(tmp_path),
-        "max_new_tokens": 4, "num_generations": 8, "tasks_per_step": 4, "learning_rate": 1e-3, "num_episodes": 25,
+        "max_new_tokens": 4, "num_generations": 8, "tasks_per_step": 4, "learning_rate": 2e-3, "num_episodes": 25,
         "lr_scheduler_type": "constant", "warmup_ratio": 0.0, "per_device_train_batch_size": 32,
         "gradient_accumulation_steps": 1, "eval_steps": 25, "eval_episodes": 4, "threads": 1, "save_steps": 10,
         **changes,

@@ -16,12 +16,12 @@ from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.loading import LanguageModel, load_model
 
 Talk = Callable[..., Conversation]
-ENDLESS = {"temperature": 0.0, "max_new_tokens": 1900}  # tiny@20 goes on and on after "hi"
+ENDLESS = {"temperature": 0.0, "max_new_tokens": 1900}  # tiny@14 goes on and on after "hi"
 
 
 @pytest.fixture(scope="module")
 def language() -> LanguageModel:
-    return load_model("tiny@20")
+    return load_model("tiny@14")
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def language() -> LanguageModel:
-    return load_model("tiny@15")
+    return load_model("tiny@14")
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_the_pieces_are_the_answer_and_every_turn_carries_its_tokens(talker: Any
 
 
 def test_an_answer_left_early_or_cancelled_stays_as_far_as_it_came(talker: Any) -> None:
-    endless = {"temperature": 0.0, "max_new_tokens": 1900}  # tiny@15 goes on and on after "hi"
+    endless = {"temperature": 0.0, "max_new_tokens": 1900}  # tiny@14 goes on and on after "hi"
 
     async def leave() -> None:
         async with talker(config=endless) as agent:
@@ -200,7 +200,7 @@ def test_a_conversation_resumed_says_what_it_would_have_said(talker: Any, tmp_pa
 
 def test_a_conversation_goes_on_with_another_models_tokens(talker: Any, tmp_path: Path) -> None:
     """Another chat format: the tokens are not its own, and the messages are read anew."""
-    other = load_model("tiny@15")
+    other = load_model("tiny@14")
     other.tokenizer.chat_template = other.tokenizer.chat_template.replace("<|end|>", "\\n")
 
     async def hold(**options: Any) -> Any:
@@ -219,7 +219,7 @@ KILLED = """
 import asyncio, sys
 from groupwise import AgentConfig, MultiTurnAgent
 async def main():
-    config = AgentConfig(model_name="tiny@15", temperature=0.0, max_new_tokens=int(sys.argv[2]))
+    config = AgentConfig(model_name="tiny@14", temperature=0.0, max_new_tokens=int(sys.argv[2]))
     agent = MultiTurnAgent(config, store=sys.argv[1], strategy="sales")
     await agent.initialize()
     await agent.start_conversation("ann", conversation_id="a")
@@ -527,7 +527,7 @@ def test_messages_take_the_shape_that_a_template_allows(first: str, later: str, 
 
 
 def test_a_model_without_a_chat_template_goes_on_with_the_text() -> None:
-    bare = load_model("tiny@15")
+    bare = load_model("tiny@14")
     bare.tokenizer.chat_template = None
 
     async def ask() -> None:
@@ -541,14 +541,14 @@ def test_a_model_without_a_chat_template_goes_on_with_the_text() -> None:
 
 def test_new_weights_are_used_at_once(talker: Any) -> None:
     async def ask() -> None:
-        language = load_model("tiny@15")
+        language = load_model("tiny@14")
         async with talker(language=language, config={"temperature": 0.0}) as agent:
             before = await agent.generate_response("hi")
             with torch.no_grad():
                 for parameter in agent.model.parameters():
                     parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
             assert await agent.generate_response("hi") != before
-            agent.use(load_model("tiny@15"))
+            agent.use(load_model("tiny@14"))
             assert await agent.generate_response("hi") == before
 
     run(ask())

@@ -136,8 +136,8 @@ def test_without_json_the_answers_are_lines(
     settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("hi\nhi\n"))
-    assert run(["chat", "tiny@32", "--greedy", "--max-new-tokens", "20", "--stop", "nW"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "nn"
+    assert run(["chat", "tiny@17", "--greedy", "--max-new-tokens", "20", "--stop", "hs"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "hh"
 
 
 MISTAKES = [
@@ -207,7 +207,7 @@ class Person(io.StringIO):
 
 def test_a_conversation_with_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C ends an answer that would fill the context and leaves the conversation; at the prompt it leaves it."""
-    person, lines = Person(enough="nnnWWWWW"), iter(["/help", "/what", "", "hi", "/reset", "hi", KeyboardInterrupt])
+    person, lines = Person(enough="hhhsssss"), iter(["/help", "/what", "", "hi", "/reset", "hi", KeyboardInterrupt])
 
     def type_line(prompt: str) -> str:
         line = next(lines)
@@ -218,8 +218,8 @@ def test_a_conversation_with_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", person)
     monkeypatch.setattr("builtins.input", type_line)
     config = AgentConfig(temperature=0, max_new_tokens=1000)
-    with Conversation(load_model("tiny@32"), config) as conversation:
-        talk(conversation, "tiny@32")
+    with Conversation(load_model("tiny@17"), config) as conversation:
+        talk(conversation, "tiny@17")
         assert len(conversation.answers) == 1, "the first was reset"
         assert conversation.answers[0].tokens == 1000
     shown = person.getvalue()
@@ -233,8 +233,8 @@ def test_a_full_context_is_told_and_the_conversation_goes_on(
 ) -> None:
     lines = iter(["x" * 1990, "x" * 90, "x" * 3000, "hi", "/exit"])
     monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
-    with Conversation(load_model("tiny@32"), AgentConfig(max_new_tokens=5)) as conversation:
-        talk(conversation, "tiny@32")
+    with Conversation(load_model("tiny@17"), AgentConfig(max_new_tokens=5)) as conversation:
+        talk(conversation, "tiny@17")
         assert len(conversation.answers) == 3
     told = capsys.readouterr()
     assert told.out.count("(earlier turns no longer fit and were shortened for the model)") == 1
@@ -265,10 +265,10 @@ def test_chat_goes_on_after_lines_that_are_no_text() -> None:
 def test_chat_in_a_real_terminal() -> None:
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(sys.executable, [sys.executable, "-m", "groupwise.cli", "chat", "tiny@32", "--greedy", *LONG])
+        os.execv(sys.executable, [sys.executable, "-m", "groupwise.cli", "chat", "tiny@17", "--greedy", *LONG])
     shown = ""
     try:
-        for typed, wanted in (("", "> "), ("hi\n", "nnnWWWWW"), ("\x03", "(stopped)"), ("", "> "), ("\x04", "\n")):
+        for typed, wanted in (("", "> "), ("hi\n", "hhhsssss"), ("\x03", "(stopped)"), ("", "> "), ("\x04", "\n")):
             os.write(terminal, typed.encode())
             until = time.monotonic() + 30
             while wanted not in shown:

@@ -29,7 +29,7 @@ SETTINGS = Path(str(files("groupwise.agents")))
 GRPO_SETTINGS = "column_addition.toml"
 SHOWN = 5
 
-OPENING = """A language model of 0.8 million weights, made from scratch, learns two-digit sums on one core.
+OPENING = """A language model of 0.9 million weights, made from scratch, learns two-digit sums on one core.
 A sum is asked as 07+95 and answered from the units up, as on paper: 201."""
 WARM_START = "1. Warm start: it imitates right answers until it has the form, and about a third of the sums."
 SCORES = "2. GRPO: it answers each sum 4 times, and every answer learns from its score relative to its group."

@@ -1,6 +1,6 @@
 """`model_name="tiny"`: a small transformer made from scratch, for learning offline on a CPU.
 
-Four layers of width 128 in the Llama shape with tied embeddings, about 0.8 million parameters. Its weights
+Four layers of width 128 in the Llama shape with tied embeddings, about 0.9 million parameters. Its weights
 depend on the seed alone: not on the global random state, which is neither read nor moved, and not on how a
 version of Transformers happens to initialise.
 """
@@ -15,7 +15,7 @@ import torch
 from groupwise.language.extras import extra
 from groupwise.language.tokenizer import character_tokenizer
 
-LAYERS, WIDTH, HEADS, KV_HEADS, CONTEXT = 4, 128, 4, 1, 2048
+LAYERS, WIDTH, HEADS, KV_HEADS, CONTEXT = 4, 128, 4, 4, 2048
 
 
 def tiny_model(
