@@ -15,11 +15,11 @@ import torch
 from groupwise.language.extras import extra
 from groupwise.language.tokenizer import character_tokenizer
 
-LAYERS, WIDTH, HEADS, KV_HEADS, CONTEXT = 4, 128, 4, 4, 2048
+LAYERS, WIDTH, HEADS, CONTEXT = 4, 128, 4, 2048
 
 
 def tiny_model(
-    seed: int = 0, *, layers: int = LAYERS, width: int = WIDTH, kv_heads: int = KV_HEADS, tokenizer: Any = None
+    seed: int = 0, *, layers: int = LAYERS, width: int = WIDTH, kv_heads: int = HEADS, tokenizer: Any = None
 ) -> tuple[Any, Any]:
     """A fresh model (in evaluation mode, float32, on the CPU) and its tokenizer: by characters unless given."""
     transformers = extra("transformers")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from groupwise.language.engine import Engine, Sampled, SamplingParams, beginnings
-from groupwise.language.engine.beginnings import Beginnings, find_beginnings
+from groupwise.language.engine.beginnings import SMALL, Beginnings, find_beginnings, scores_of
 from groupwise.language.engine.cache import Cache
 from groupwise.language.engine.network import Piece
 from groupwise.language.engine.one_thread import OneThread
@@ -86,3 +86,15 @@ def test_answers_are_those_of_an_engine_that_shares_nothing(
     for one, other in zip(shared, alone, strict=True):
         np.testing.assert_allclose(one.logp, other.logp, atol=1e-4)
         np.testing.assert_array_equal(one.ids, other.ids)
+
+
+@pytest.mark.parametrize(("heads", "n", "first"), [(1, 4, 0), (2, 2, 37), (4, 1, 5)])
+def test_long_spans_are_multiplied_in_parts_that_make_the_whole(heads: int, n: int, first: int) -> None:
+    size, rng = 32, np.random.default_rng(n)
+    span = 2 * SMALL // (n * size) + 11
+    q = rng.normal(size=(3, heads, n, size)).astype(np.float32)
+    keys = rng.normal(size=(3, heads, span + 7, size)).astype(np.float32)[:, :, :span]
+    out = np.full((3, heads, n, span), np.nan, np.float32)
+    assert scores_of(q, keys, out, first) is out
+    assert np.isnan(out[..., :first]).all(), "what lies before is somebody else's"
+    np.testing.assert_allclose(out[..., first:], (q @ keys.swapaxes(2, 3))[..., first:], rtol=1e-4, atol=1e-4)

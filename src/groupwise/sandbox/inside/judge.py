@@ -8,7 +8,7 @@ import resource
 import time
 
 from groupwise.sandbox.inside.frames import HASHED, JOBS, REPORTS, read_frame, write_frame
-from groupwise.sandbox.inside.program import SHARED, words_of
+from groupwise.sandbox.inside.program import SHARED, line_in, words_of
 from groupwise.sandbox.inside.remote import Code, Ended, Remote
 from groupwise.sandbox.wire import WireError, dumps, loads
 
@@ -93,17 +93,8 @@ def told(error: BaseException) -> tuple[str, str]:
     if hasattr(error, "of_code"):
         return error.of_code[0], error.of_code[1]
     message = f"{type(error).__name__}: {words_of(error)}"
-    line = tests_line(error)
+    line = line_in("<tests>", error)
     place = f" (line {line} of the tests)" if line else ""
     if isinstance(error, AssertionError):
         return "wrong", (f"{message}{place}" if words_of(error) else f"a test does not hold{place}")
     return "wrong", f"a test cannot use what came back: {message}{place}"
-
-
-def tests_line(error: BaseException) -> int:
-    line, trace = 0, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == "<tests>":
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return line

@@ -181,7 +181,7 @@ def definitions(space: dict[str, Any]) -> dict[str, Any]:
 def ending_of(error: BaseException) -> tuple[str, str, str]:
     """An exception of the code: an outcome, its name, and a sentence."""
     name, words = type(error).__name__, words_of(error)
-    line = error.lineno if isinstance(error, SyntaxError) else code_line(error)
+    line = error.lineno if isinstance(error, SyntaxError) else line_in("<code>", error)
     message = (f"{name}: {words}" if words else name) + (f" (line {line})" if line else "")
     if isinstance(error, MemoryError):
         return "memory", name, message
@@ -190,10 +190,11 @@ def ending_of(error: BaseException) -> tuple[str, str, str]:
     return ("wrong" if isinstance(error, AssertionError) else "raised"), name, message
 
 
-def code_line(error: BaseException) -> int:
+def line_in(file: str, error: BaseException) -> int:
+    """The innermost line of that file on the way to the error; 0 if it is not on it."""
     line, trace = 0, error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == "<code>":
+        if trace.tb_frame.f_code.co_filename == file:
             line = trace.tb_lineno
         trace = trace.tb_next
     return line

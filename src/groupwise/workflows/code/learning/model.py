@@ -17,7 +17,7 @@ from groupwise.training.folder import find_run, read_config
 from groupwise.workflows.code.learning.options import code_options
 from groupwise.workflows.code.learning.writing import code_tokenizer
 
-LAYERS, WIDTH, KV_HEADS = 2, 128, 4
+LAYERS, WIDTH = 2, 128
 TINY = "tiny"
 
 
@@ -25,9 +25,7 @@ def load_writer(cfg: TrainingConfig) -> LanguageModel:
     """The model that the settings name. `tiny` is half a million weights with a token for every operator."""
     name, settings = cfg.policy.model_name or TINY, cfg.language
     if name == TINY:
-        made, tokenizer = tiny_model(
-            cfg.run.seed, layers=LAYERS, width=WIDTH, kv_heads=KV_HEADS, tokenizer=code_tokenizer()
-        )
+        made, tokenizer = tiny_model(cfg.run.seed, layers=LAYERS, width=WIDTH, tokenizer=code_tokenizer())
         return LanguageModel(made.to(cfg.policy.device), tokenizer, TINY)
     lora = Lora(settings.lora_rank, settings.lora_alpha or 2.0 * settings.lora_rank) if settings.lora_rank else None
     return load_model(
