@@ -51,7 +51,7 @@ from groupwise.workflows.code.learning.product import build
 from groupwise.workflows.code.learning.rollout import prompt_ids
 from groupwise.workflows.code.learning.together import together
 from groupwise.workflows.code.learning.writing import whole_text
-from groupwise.workflows.code.problem import CodeProblem
+from groupwise.workflows.code.problem import CodeProblem, Split
 from groupwise.workflows.code.problems import FAMILIES
 from groupwise.workflows.search.exploring import explore
 from groupwise.workflows.search.priors import Prior, Uniform
@@ -66,9 +66,9 @@ Found = list[int | None]
 """Problem by problem, at which evaluation it was solved."""
 
 
-def problems_of(seed: int, count: int) -> list[CodeProblem]:
+def problems_of(seed: int, count: int, split: Split = "test") -> list[CodeProblem]:
     """The held-out problems that a seed is judged on: as many of every family and level."""
-    return held_out(tuple(FAMILIES), LEVELS, count * LEVELS * len(FAMILIES), 10_000 * (seed + 1), "test")
+    return held_out(tuple(FAMILIES), LEVELS, count * LEVELS * len(FAMILIES), 10_000 * (seed + 1), split)
 
 
 def by_chance(problem: CodeProblem, budget: int, seed: int) -> int | None:
@@ -217,6 +217,34 @@ def judged(arm: str, folder: str, seed: int, find: Callable[[int], Found]) -> Fo
     return found
 
 
+TRIED: dict[str, list[str]] = {
+    "as it is": [],
+    "slower": ["optim.learning_rate=1e-4"],
+    "faster": ["optim.learning_rate=1e-3"],
+    "more problems": ["rollout.tasks_per_step=64", "rollout.num_generations=4"],
+    "larger groups": ["rollout.tasks_per_step=16", "rollout.num_generations=16"],
+    "small steps": ["rollout.tasks_per_step=8"],
+    "entropy": ["loss.entropy_coef=0.01"],
+    "reference": ["loss.beta=0.02", "policy.use_reference_model=true"],
+    "partial credit": ["task.options.partial_credit=0.3"],
+}
+TUNING, TUNING_EVALUATIONS = (100, 101), 41_500
+
+
+def tried(name: str, folder: str, count: int, warm: int) -> list[float]:
+    """The share of validation problems that GRPO alone solves within 16 draws, seed by seed, with settings to try."""
+
+    def make(seed: int) -> dict[str, Any]:
+        changes = [*warmed(seed, folder, warm), *TRIED[name]]
+        changes += [*grpo_steps(changes, TUNING_EVALUATIONS), "run.eval_steps=0"]
+        place = Path(folder, name.replace(" ", "-"))
+        run = Path(trained("grpo", seed, place, changes)["run"])
+        found = by_policy(run, problems_of(seed, count, "valid"), 16, seed)
+        return {"share": float(np.mean([at is not None for at in found]))}
+
+    return [float(kept(folder, f"tried-{name}-{seed}", partial(make, seed))["share"]) for seed in TUNING]
+
+
 JOBS = (unlearned, learned)
 
 
@@ -320,11 +348,16 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--short", action="store_true", help="everything, in a few minutes, proving nothing")
     parser.add_argument("--set", dest="changes", nargs="*", default=[], help="settings to change")
+    parser.add_argument("--tune", action="store_true", help="try settings of GRPO alone on the validation split")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     changes = [*(SHORT if asked.short else []), *asked.changes]
     count = 2 if asked.short else asked.problems
     Path(asked.folder).mkdir(parents=True, exist_ok=True)
+    if asked.tune:
+        found = {name: tried(name, asked.folder, count, WARM) for name in TRIED}
+        print_result("code_workflows_tuning", {"solved_at_16": found}, seeds=TUNING)
+        return
     results = run_all(asked.seeds, asked.jobs, asked.folder, count, SHORT_WARM if asked.short else WARM, changes)
     claims, intervals, raw = summary(results)
     if asked.json:

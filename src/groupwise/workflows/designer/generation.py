@@ -192,7 +192,8 @@ class Generations:
     def _ruled(self, most: int, count: int) -> list[Candidate]:
         """By the next rules of thumb, at most so many of `count` candidates and never all; out of the gradient."""
         problem, found = self.prepared.problem, list[Candidate]()
-        while len(found) < min(most, count - 1) and (rules := self.thumb.next(most)):
+        most = min(most, count - 1)
+        while len(found) < most and (rules := self.thumb.next(most - len(found))):
             keys = np.array([rule_keys(problem, one) for one in rules])
             for candidate, rule in zip(self._made(plans_of(problem, keys, self.record), "rule"), rules, strict=True):
                 if candidate.key in self.scores:
@@ -200,7 +201,7 @@ class Generations:
                 elif candidate.key not in self.proposed and candidate.key not in self.ruled:
                     self.ruled[candidate.key] = rule
                     found.append(candidate)
-        return found[: count - 1]
+        return found
 
     def _sampled(self, count: int, attempt: int) -> list[Candidate]:
         """The likeliest design, a few samples, and the others with shares of chance: more where nothing new came."""
