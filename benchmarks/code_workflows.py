@@ -122,11 +122,13 @@ def trained(arm: str, seed: int, folder: Path, changes: Sequence[str]) -> dict[s
     return {"run": str(path.resolve()), "cpu_seconds": time.process_time() - began, **course(path)}
 
 
+GRPO_ALONE = ["task.options.search_every=0", "rollout.tasks_per_step=32", "optim.learning_rate=3e-4"]
 ARM_SETTINGS: dict[str, list[str]] = {
     "warm": ["task.options.search_every=0", "optim.lr_scheduler_type=constant", "run.eval_steps=0"],
     "loop": [],
     "placebo": ["task.options.placebo=true"],
-    "grpo": ["task.options.search_every=0", "rollout.tasks_per_step=32", "optim.learning_rate=3e-4"],
+    "grpo": [*GRPO_ALONE, "loss.beta=0.02", "policy.use_reference_model=true"],
+    "tried": GRPO_ALONE,
 }
 
 
@@ -218,7 +220,7 @@ def judged(arm: str, folder: str, seed: int, find: Callable[[int], Found]) -> Fo
 
 
 TRIED: dict[str, list[str]] = {
-    "as it is": [],
+    "plain": [],
     "slower": ["optim.learning_rate=1e-4"],
     "faster": ["optim.learning_rate=1e-3"],
     "more problems": ["rollout.tasks_per_step=64", "rollout.num_generations=4"],
@@ -227,6 +229,9 @@ TRIED: dict[str, list[str]] = {
     "entropy": ["loss.entropy_coef=0.01"],
     "reference": ["loss.beta=0.02", "policy.use_reference_model=true"],
     "partial credit": ["task.options.partial_credit=0.3"],
+    "near the reference": ["loss.beta=0.05", "policy.use_reference_model=true"],
+    "reference, entropy": ["loss.beta=0.02", "policy.use_reference_model=true", "loss.entropy_coef=0.01"],
+    "reference, faster": ["loss.beta=0.02", "policy.use_reference_model=true", "optim.learning_rate=5e-4"],
 }
 TUNING, TUNING_EVALUATIONS = (100, 101), 41_500
 
@@ -238,7 +243,7 @@ def tried(name: str, folder: str, count: int, warm: int) -> list[float]:
         changes = [*warmed(seed, folder, warm), *TRIED[name]]
         changes += [*grpo_steps(changes, TUNING_EVALUATIONS), "run.eval_steps=0"]
         place = Path(folder, name.replace(" ", "-"))
-        run = Path(trained("grpo", seed, place, changes)["run"])
+        run = Path(trained("tried", seed, place, changes)["run"])
         found = by_policy(run, problems_of(seed, count, "valid"), 16, seed)
         return {"share": float(np.mean([at is not None for at in found]))}
 

@@ -30,6 +30,8 @@ from groupwise.training.source import GroupSource
 from groupwise.training.tokens import rows_of_tokens
 from groupwise.types import Policy, Reward
 
+ROOM = 16_384  # sampled tokens of all answers that are made at once
+
 
 def check(cfg: TrainingConfig) -> None:
     find_problems(cfg.task)
@@ -52,7 +54,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
         reference=cfg.policy.use_reference_model,
         seed=cfg.run.seed,
     )
-    engine = Engine(language.model, language.tokenizer, slots=max(64, cfg.rollout.num_generations))
+    engine = Engine(language.model, language.tokenizer, slots=answers_at_once(cfg))
     check_listed(problems, language.tokenizer, engine.max_length)
     source = LanguageSource(
         cfg,
@@ -66,6 +68,12 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     source.engine = engine
     examination = greedy_evaluation(cfg, problems, engine, language.tokenizer, source.scorer, absolute(grade))
     return Parts(policy, source, examination, lambda: examination.shown)
+
+
+def answers_at_once(cfg: TrainingConfig) -> int:
+    """All of a step where they are short; each needs room for its keys and values."""
+    group, tasks = cfg.rollout.num_generations, cfg.rollout.tasks_per_step
+    return max(64, group, min(group * tasks, ROOM // cfg.sampling.max_new_tokens))
 
 
 def check_listed(problems: Problems, tokenizer: Any, limit: int) -> None:

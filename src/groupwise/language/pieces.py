@@ -27,3 +27,16 @@ def _learn(tokenizer: Any, known: dict[int, str], token: int) -> str:
         text = f" {text}"
     known[token] = text
     return text
+
+
+def is_special(tokenizer: Any, token: int) -> bool:
+    """Whether a token has no text of its own."""
+    known = _special(tokenizer)
+    if token not in known:
+        known[token] = not tokenizer.decode([token], skip_special_tokens=True)
+    return known[token]
+
+
+@lru_cache(maxsize=4)
+def _special(tokenizer: Any) -> dict[int, bool]:
+    return {}

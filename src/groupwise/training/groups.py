@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +42,10 @@ LATER_COLUMNS: dict[str, Any] = {
 
 
 def write_groups(path: Path, step: int, records: Sequence[GroupRecord]) -> None:
-    rows = [{"step": step, **asdict(r), "parts": list(r.parts.items())} for r in records]
+    columns = {name: [getattr(record, name) for record in records] for name in SCHEMA.names[1:]}
+    columns["parts"] = [list(parts.items()) for parts in columns["parts"]]
     buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), buffer)
+    pq.write_table(pa.table({"step": [step] * len(records), **columns}, SCHEMA), buffer)
     write_atomic(path, buffer.getvalue(), durable=False)
 
 

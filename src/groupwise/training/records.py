@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -73,9 +74,10 @@ def group_records(drawn: Drawn, attempts: Attempts, estimate: Estimate) -> tuple
     Failed attempts are there too, and those of groups that were put aside, which have the flag `resampled`.
     """
     acting = attempts.mask.sum(1).clamp(min=1)
-    means = (estimate.advantages * attempts.mask).sum(1) / acting if attempts.members else acting
-    advantage = {id(m): float(a) for m, a in zip(attempts.members, means, strict=True)}
-    row = {id(m): number for number, m in enumerate(attempts.members)}
+    worth = estimate.advantages * attempts.mask
+    means = worth.sum(1) / acting if attempts.members else acting
+    advantage = {id(m): a for m, a in zip(attempts.members, means.tolist(), strict=True)}
+    row = {id(m): values for m, values in zip(attempts.members, worth.tolist(), strict=True)}
     return tuple(
         GroupRecord(
             group_id=group.group.id,
@@ -93,7 +95,7 @@ def group_records(drawn: Drawn, attempts: Attempts, estimate: Estimate) -> tuple
             version=int(member.versions[member.mask].min()) if member.actions_taken else 0,
             text=words(member.meta.get("text", "")),
             prompt=words(member.meta.get("prompt", "")),
-            **_tokens(member, estimate.advantages[row[id(member)]] if id(member) in row else None),
+            **_tokens(member, row.get(id(member), ())),
         )
         for groups, mark in ((drawn.kept, ()), (drawn.aside, (RESAMPLED,)))
         for group in groups
@@ -101,17 +103,20 @@ def group_records(drawn: Drawn, attempts: Attempts, estimate: Estimate) -> tuple
     )
 
 
-def _tokens(member: Trajectory, advantages: Tensor | None) -> dict[str, tuple[Any, ...]]:
+def _tokens(member: Trajectory, advantages: Sequence[float]) -> dict[str, tuple[Any, ...]]:
     """The attempt token by token, the first of them where there are very many; nothing where it has no words."""
-    tokens = [words(token) for token in member.meta.get("tokens", ())[:MOST_TOKENS]]
+    tokens = tuple(map(_written, member.meta.get("tokens", ())[:MOST_TOKENS]))
     count = len(tokens)
-    worth = (
-        [0.0] * count if advantages is None else (advantages[:count] * torch.from_numpy(member.mask[:count])).tolist()
-    )
     return {
-        "tokens": tuple(tokens), "acted": tuple(member.mask[:count].tolist()), "token_advantages": tuple(worth),
+        "tokens": tokens, "acted": tuple(member.mask[:count].tolist()),
+        "token_advantages": tuple(advantages[:count]) or (0.0,) * count,
         "token_logps": tuple(member.behavior_logp[:count].tolist()),
     }  # fmt: skip
+
+
+@lru_cache(maxsize=65_536)
+def _written(token: str) -> str:
+    return words(token)
 
 
 def words(value: object, limit: int = LONGEST_TEXT) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from groupwise.language.engine import Sampled
-from groupwise.language.pieces import pieces
+from groupwise.language.pieces import is_special, pieces
 from groupwise.language.policy import LanguagePolicy
 from groupwise.training.estimate import Attempts, padded
 from groupwise.training.source import Rows
@@ -53,7 +53,7 @@ def token_attempt(
 def answer_text(tokenizer: Any, sampled: Sampled) -> str:
     """What is graded and shown: without the special token that ended it, but with every other, where none belongs."""
     ids = sampled.ids
-    if sampled.end == "stop" and not tokenizer.decode(ids[-1:], skip_special_tokens=True):
+    if sampled.end == "stop" and is_special(tokenizer, int(ids[-1])):
         ids = ids[:-1]
     return str(tokenizer.decode(ids, skip_special_tokens=False))
 
