@@ -127,7 +127,7 @@ ARM_SETTINGS: dict[str, list[str]] = {
     "warm": ["task.options.search_every=0", "optim.lr_scheduler_type=constant", "run.eval_steps=0"],
     "loop": [],
     "placebo": ["task.options.placebo=true"],
-    "grpo": [*GRPO_ALONE, "loss.beta=0.02", "policy.use_reference_model=true"],
+    "grpo": [*GRPO_ALONE, "loss.beta=0.02", "policy.use_reference_model=true", "optim.learning_rate=5e-4"],
     "tried": GRPO_ALONE,
 }
 
