@@ -14,7 +14,7 @@ from groupwise.errors import ContractError
 from groupwise.service.counting import Counting
 from groupwise.service.jobs import Jobs
 from groupwise.service.keys import LOCAL, Keys, Who
-from groupwise.service.live import Topics
+from groupwise.service.live import Client, Topics
 from groupwise.service.runs import Runs
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.shapes import ChatRequest
@@ -31,7 +31,7 @@ class Parts:
     def __init__(self, settings: ServiceSettings, counting: Counting) -> None:
         self.settings, self.counting = settings, counting
         self.began = time.time()
-        self.clients = 0
+        self.clients: set[Client] = set()
         self.glances: dict[str, tuple[float, bytes]] = {}
         self.tables = Tables(settings.url)
         self.keys = Keys(self.tables, settings.is_local)

@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, TimeoutError
 
 from groupwise.errors import ConfigError, StorageError
 from groupwise.training.storage import disk
@@ -104,8 +104,8 @@ class Tables:
             yield
         except IntegrityError:
             raise
-        except DBAPIError as error:
-            reason = str(error.orig).strip().split("\n")[0]
+        except (DBAPIError, TimeoutError) as error:  # it refuses, or so many wait for it that there is no link left
+            reason = str(getattr(error, "orig", error)).strip().split("\n")[0]
             hint = "Try again. Is the database running, the disk full, or another process writing for long?"
             raise DatabaseDown(f"the service's database cannot be used: {reason}", hint=hint) from error
 
