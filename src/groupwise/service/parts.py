@@ -23,6 +23,7 @@ from groupwise.service.supervisor import Supervisor
 from groupwise.service.tables import Tables
 from groupwise.service.talks import Talks
 from groupwise.service.workshop import Workshop
+from groupwise.training.storage import disk
 
 
 class Parts:
@@ -33,6 +34,8 @@ class Parts:
         self.began = time.time()
         self.clients: set[Client] = set()
         self.glances: dict[str, tuple[float, bytes]] = {}
+        with disk(settings.folder):  # a queue elsewhere does not make it
+            settings.folder.mkdir(parents=True, exist_ok=True)
         self.tables = Tables(settings.url)
         self.keys = Keys(self.tables, settings.is_local)
         self.keys.refresh()

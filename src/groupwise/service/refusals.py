@@ -45,7 +45,7 @@ MEANING = {
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What a route may answer besides its result, for the OpenAPI document."""
-    always = (400, 401, 403, 408, 413, 422, 429, 500, 503)
+    always = (400, 401, 403, 408, 413, 422, 429, 500, 503, 507)
     return {status: {"model": Refusal, "description": MEANING[status]} for status in sorted({*always, *statuses})}
 
 

@@ -23,7 +23,15 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, TimeoutError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    DisconnectionError,
+    IntegrityError,
+    InvalidRequestError,
+    NoSuchModuleError,
+    TimeoutError,
+)
 
 from groupwise.errors import ConfigError, StorageError
 from groupwise.training.storage import disk
@@ -104,7 +112,7 @@ class Tables:
             yield
         except IntegrityError:
             raise
-        except (DBAPIError, TimeoutError) as error:  # it refuses, or so many wait for it that there is no link left
+        except (DBAPIError, TimeoutError, InvalidRequestError) as error:  # refused, too many wait, the file keeps changing
             reason = str(getattr(error, "orig", error)).strip().split("\n")[0]
             hint = "Try again. Is the database running, the disk full, or another process writing for long?"
             raise DatabaseDown(f"the service's database cannot be used: {reason}", hint=hint) from error
@@ -143,9 +151,23 @@ def _sqlite(path: Path, url: str) -> Engine:
     engine = create_engine(url, connect_args={"timeout": 10, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
-    def prepare(link: Any, _: Any) -> None:
+    def prepare(link: Any, record: Any) -> None:
+        record.info["file"] = _identity(path)
         link.isolation_level = None  # transactions begin where `writing` says so
         link.execute("PRAGMA journal_mode = WAL")
         link.execute("PRAGMA synchronous = FULL")
 
+    @event.listens_for(engine, "checkout")
+    def insist_on_the_same(_: Any, record: Any, __: Any) -> None:
+        if record.info["file"] != _identity(path):  # what is written to a file that was removed is lost
+            raise DisconnectionError
+
     return engine
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
