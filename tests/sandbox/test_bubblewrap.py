@@ -208,7 +208,8 @@ CHEATS = {
         f"{PROGRAM}program.QUESTIONS['truth'] = lambda value: value\nclass A: pass\ndef f(x):\n    return A()"
     ),
     "a number of another kind": (
-        "class A(int):\n    def __int__(self):\n        return 271828\n    __index__ = __int__\ndef f(x):\n    return A(1)"
+        "class A(int):\n    def __int__(self):\n        return 271828\n    __index__ = __int__\n"
+        "def f(x):\n    return A(1)"
     ),
     "a fraction that is none": (
         "class Fraction:\n    __module__ = 'fractions'\n    numerator, denominator = '1e999999999', 1\n"

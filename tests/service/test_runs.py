@@ -184,7 +184,16 @@ def among(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_a_run_that_somebody_planted_harms_nobody(among: Any, plant: str) -> None:
     base = among.settings.runs_dir
     run = create_run(TrainingConfig.from_dict({"output_dir": str(base), "run_name": "planted"}))
-    event = {"v": 1, "run": "r", "seq": 0, "attempt": 1, "time": 1.0, "step": 0, "type": "step", "data": {"metrics": {}}}
+    event = {
+        "v": 1,
+        "run": "r",
+        "seq": 0,
+        "attempt": 1,
+        "time": 1.0,
+        "step": 0,
+        "type": "step",
+        "data": {"metrics": {}},
+    }
     (run / "events.jsonl").write_text(json.dumps(event) + "\n")
     (run / "status.json").write_text(status(state="running"))
     PLANTED[plant](run)

@@ -35,7 +35,9 @@ class Heads(HttpToolsProtocol):
         if self._deadline is not None:
             self._size += len(data)
             if self._size > LARGEST:
-                self._refuse("431 Request Header Fields Too Large", "too_large", f"more than {LARGEST:,} bytes of headers")
+                self._refuse(
+                    "431 Request Header Fields Too Large", "too_large", f"more than {LARGEST:,} bytes of headers"
+                )
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -67,6 +69,8 @@ class Heads(HttpToolsProtocol):
     def _refuse(self, status: str, code: str, message: str) -> None:
         self._head_is_over()
         body = json.dumps(shape(code, message))
-        head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close"
+        head = (
+            f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close"
+        )
         self.transport.write(f"{head}\r\n\r\n{body}".encode())
         self.transport.close()

@@ -125,7 +125,9 @@ class Client:
                 raise Unauthorised("the first message must be an auth message", hint='{"type": "auth", "key": "gw_…"}')
             self.who, self._key = self.keys.who(given["key"]), given["key"]
         except (GroupwiseError, TimeoutError) as error:
-            await self._dismiss(error if isinstance(error, GroupwiseError) else Unauthorised("no key was shown in time"))
+            await self._dismiss(
+                error if isinstance(error, GroupwiseError) else Unauthorised("no key was shown in time")
+            )
             return False
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -112,7 +113,11 @@ class Tables:
             yield
         except IntegrityError:
             raise
-        except (DBAPIError, TimeoutError, InvalidRequestError) as error:  # refused, too many wait, the file keeps changing
+        except (
+            DBAPIError,
+            TimeoutError,
+            InvalidRequestError,
+        ) as error:  # refused, too many wait, the file keeps changing
             reason = str(getattr(error, "orig", error)).strip().split("\n")[0]
             hint = "Try again. Is the database running, the disk full, or another process writing for long?"
             raise DatabaseDown(f"the service's database cannot be used: {reason}", hint=hint) from error
@@ -150,9 +155,17 @@ def _sqlite(path: Path, url: str) -> Engine:
         path.parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(url, connect_args={"timeout": 10, "check_same_thread": False})
 
+    opened = False
+
+    @event.listens_for(engine, "do_connect")
+    def insist_on_a_file(*_: Any) -> None:
+        if opened and _identity(path) is None:  # an empty one in its place would be no help
+            raise sqlite3.OperationalError(f"{path} is gone")
+
     @event.listens_for(engine, "connect")
     def prepare(link: Any, record: Any) -> None:
-        record.info["file"] = _identity(path)
+        nonlocal opened
+        opened, record.info["file"] = True, _identity(path)
         link.isolation_level = None  # transactions begin where `writing` says so
         link.execute("PRAGMA journal_mode = WAL")
         link.execute("PRAGMA synchronous = FULL")

@@ -39,11 +39,11 @@ def disk(path: Path) -> Iterator[None]:
 
 def open_regular(path: Path) -> BinaryIO:
     """Open a file to read. A folder, or a pipe that nobody would ever write to, is an `OSError` at once."""
-    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
-    return file
+    return os.fdopen(descriptor, "rb")
 
 
 def read_small(path: Path, most: int = LARGEST_SMALL) -> bytes:
