@@ -207,7 +207,8 @@ def test_bodies_are_bounded_in_size_and_time(serve: Callable[..., Any]) -> None:
     "/api/runs/..%2f..%2fetc", "/api/runs/%2e%2e", "/api/runs/.service", "/api/runs/cart%00", "/../../etc/passwd",
     "/assets/../../../app.py", "/%2e%2e/app.py", "/assets/..%2f..%2fapp.py", "/api/runs/cart/trajectories/../../../x",
     "/api/workflows/..%2f..%2f/download/json", "/api/conversations/..%2f..", "/page%00", "/assets/%00",
-    "/v1/models/%00", pytest.param("/" + "x" * 5000, id="long"), pytest.param("/v1/models/" + "x" * 5000, id="long model"),
+    "/v1/models/%00", pytest.param("/" + "x" * 5000, id="long"),
+    pytest.param("/v1/models/" + "x" * 5000, id="long model"),
 ])  # fmt: skip
 def test_paths_lead_nowhere_else(service: Any, path: str) -> None:
     with socket.create_connection(("127.0.0.1", service.port)) as link:

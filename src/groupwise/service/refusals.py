@@ -23,7 +23,8 @@ STATUS = {
     "conversation_over": 409, "conversation_exists": 409, "run_locked": 409,
     "invalid_request_error": 400, "unauthorised": 401,
     "forbidden": 403, "cross_site": 403, "too_large": 413, "too_slow": 408, "too_many": 429,
-    "internal": 500, "queue_full": 503, "database": 503, "generation_lost": 503, "busy": 503, "took_too_long": 504, "storage": 507,
+    "internal": 500,
+    "queue_full": 503, "database": 503, "generation_lost": 503, "busy": 503, "took_too_long": 504, "storage": 507,
 }  # fmt: skip
 MEANING = {
     400: "The request cannot be read.",

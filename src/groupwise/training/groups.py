@@ -51,7 +51,7 @@ def write_groups(path: Path, step: int, records: Sequence[GroupRecord]) -> None:
 
 
 def read_groups(path: Path) -> list[dict[str, Any]]:
-    """The rows as they were written; what files of older versions lack is empty. What is no such file is a `RunError`."""
+    """The rows as they were written; what files of older versions lack is empty. Another file is a `RunError`."""
     try:
         table = pq.read_table(path)
         kinds = {name: table.schema.field(name).type for name in table.column_names}
