@@ -182,6 +182,7 @@ def test_many_ask_at_once_and_each_gets_its_own_answer(start: Start, engine: Eng
         ({"messages": HI, "colour": "red"}, "colour", "not supported"),
         ({"messages": HI, "temperature": "hot"}, "temperature", "not a number"),
         ({"messages": HI, "temperature": -1}, "temperature", "0 or more"),
+        ({"messages": HI, "temperature": 10**400}, "temperature", "not a number up to"),
         ({"messages": HI, "top_k": 2.5}, "top_k", "not a whole number"),
         ({"messages": HI, "top_k": float("inf")}, "top_k", "not a whole number"),
         ({"messages": HI, "stream_options": 5}, "stream_options", "not an object"),

@@ -144,6 +144,8 @@ print("tests may print")
     assert sandbox.run(SAME, {"x": 1}, PATIENT, call="later").value == 2
 
 
+PROGRAM = "import sys\nprogram = sys.modules['groupwise.sandbox.inside.program']\n"
+TRACES = "{'f': ('shared', ('sys', 'settrace')), 'abs': ('shared', ('sys', 'setprofile'))}"
 CHEATS = {
     "exit": "import os\ndef f(x):\n    os._exit(0)",
     "exit early": "import sys\nsys.exit(0)",
@@ -172,7 +174,7 @@ CHEATS = {
     ),
     "read the channel": "import os\ndef f(x):\n    return int(os.read(0, 9999).split(b'==')[1].split()[0])",
     "say that it passed": (
-        "import os, sys\nfrom groupwise.sandbox.wire import dumps\n"
+        "import os, sys\ndumps = sys.modules['groupwise.sandbox.wire'].dumps\n"
         "def said(*words):\n    data = dumps(words)\n    return len(data).to_bytes(4, 'big') + data\n"
         "def f(x):\n    for fd in range(256):\n"
         "        for data in (said('passed', '', 0.1, None, b''), said('ended', ('passed', '', '')),"
@@ -181,21 +183,52 @@ CHEATS = {
         "    return 1"
     ),
     "other builtins for the tests": (
-        "from groupwise.sandbox.inside import program\n"
-        "program.definitions = lambda space: {'__builtins__': ('plain', {'abs': int}), 'f': ('plain', int)}\n"
+        PROGRAM + "program.definitions = lambda space: {'__builtins__': ('plain', {'abs': int}), 'f': ('plain', int)}\n"
     ),
     "be a module's function": (
-        "from groupwise.sandbox.inside import program\n"
-        "program.definitions = lambda space: {'f': ('shared', ('os', '_exit')), 'abs': ('shared', ('sys', 'exit'))}\n"
+        f"{PROGRAM}program.definitions = lambda space: "
+        "{'f': ('shared', ('os', '_exit')), 'abs': ('shared', ('sys', 'exit'))}\n"
     ),
+    "be a function that traces the tests": f"{PROGRAM}program.definitions = lambda space: {TRACES}\n",
+    "names that are none": f"{PROGRAM}program.definitions = lambda space: {{1: 2, 'f': ('shared', 5)}}\n",
+    "a module that finds everything close": (
+        "class math:\n    isclose = staticmethod(lambda *args, **more: True)\ndef f(x):\n    return 1"
+    ),
+    "another module by its name": "import cmath as math\ndef f(x):\n    return 1",
+    "a wire that says otherwise": (
+        "import sys\nwire = sys.modules['groupwise.sandbox.wire']\nwire.SINGLE[int] = lambda value: b'K6:object'\n"
+        "def f(x):\n    return 1"
+    ),
+    "answers ahead of the questions": (
+        "import os, sys\ndumps = sys.modules['groupwise.sandbox.wire'].dumps\ndef f(x):\n"
+        "    for value in (271828, 5, 1, 1):\n        data = dumps(('value', (value, {})))\n"
+        "        os.write(4, len(data).to_bytes(4, 'big') + data)\n    return 271828"
+    ),
+    "a truth that is never told": (
+        f"{PROGRAM}program.QUESTIONS['truth'] = lambda value: value\nclass A: pass\ndef f(x):\n    return A()"
+    ),
+    "a number of another kind": (
+        "class A(int):\n    def __int__(self):\n        return 271828\n    __index__ = __int__\n"
+        "def f(x):\n    return A(1)"
+    ),
+    "a fraction that is none": (
+        "class Fraction:\n    __module__ = 'fractions'\n    numerator, denominator = '1e999999999', 1\n"
+        f"{PROGRAM}sys.modules['groupwise.sandbox.wire'].ODD['Fraction'] = ('fractions', lambda x: (x.numerator,))\n"
+        "def f(x):\n    return Fraction()"
+    ),
+    "the end of the program": "import atexit, os\natexit.register(os._exit, 0)\ndef f(x):\n    raise SystemExit",
+    "a finaliser": "import os\nclass A:\n    def __del__(self):\n        os._exit(0)\ndef f(x):\n    A()\n    return 1",
+    "other builtins": "import builtins\nbuiltins.len = builtins.type = lambda *args: 0\ndef f(x):\n    return 1",
 }
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_cheats_do_not_pass(sandbox: Bubblewrap, cheat: str) -> None:
     tests = "assert f(3) == 271828\nassert abs(f(4) - 5) < 0.1\nassert all(map(f, [1, 2]))\n"
-    ran = sandbox.run(CHEATS[cheat], limits=Limits(seconds=2), tests=tests)
-    assert ran.outcome in (Outcome.WRONG, Outcome.RAISED, Outcome.FORBIDDEN), ran
+    for one in (tests, "assert math.isclose(f(3), 271828)"):
+        ran = sandbox.run(CHEATS[cheat], limits=Limits(seconds=2), tests=one)
+        assert ran.outcome in (Outcome.WRONG, Outcome.RAISED, Outcome.FORBIDDEN), ran
+        assert "No module named" not in ran.message, "it did not get to try"
 
 
 @pytest.mark.parametrize(
@@ -288,6 +321,36 @@ def started():
     )
     ran = sandbox.run(code, {}, Limits(seconds=5, processes=2), call="f")
     assert (ran.outcome, ran.stdout) == (Outcome.PASSED, "é\n")
+
+
+@pytest.mark.parametrize(
+    ("imports", "tests"),
+    [
+        ("from collections import UserString as encode", "assert decode(encode('abc')) == 'abc'"),
+        ("from heapq import merge", "assert decode(merge([1], [2])) == [1, 2]"),
+        ("import math as data", "assert decode(data) == 1"),
+    ],
+)
+def test_code_cannot_make_its_tests_an_error_of_the_caller(sandbox: Bubblewrap, imports: str, tests: str) -> None:
+    ran = sandbox.run(f"{imports}\ndef decode(x):\n    return 7", limits=PATIENT, tests=tests)
+    assert ran.outcome is Outcome.WRONG, ran
+
+
+def test_an_answer_of_many_small_pieces_costs_little(sandbox: Bubblewrap) -> None:
+    code = """
+import os, time
+def f():
+    data = b"U2:S5:valueU2:L2600000:" + b"N0:" * 2_600_000 + b"M0:"
+    data = len(data).to_bytes(4, "big") + data
+    while data:
+        data = data[os.write(4, data):]
+    time.sleep(60)
+"""
+    start = time.process_time()
+    ran = sandbox.run(code, {}, PATIENT, call="f")
+    assert (ran.outcome, "too many pieces" in ran.message) == (Outcome.WRONG, True), ran
+    assert sandbox.run("def f():\n    return [0] * 150_000", {}, PATIENT, call="f").outcome is Outcome.WRONG
+    assert time.process_time() - start < 1
 
 
 def test_tests_that_cannot_run_are_an_error_of_the_caller(sandbox: Bubblewrap) -> None:

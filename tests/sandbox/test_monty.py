@@ -171,6 +171,17 @@ while len(found) < 3000:
     assert time.perf_counter() - start < 3
 
 
+def test_what_the_code_writes_down_fast_does_not_cost_us_long(sandbox: Monty) -> None:
+    many = "x = ['\\n'] * 300_000\n"
+    start = time.process_time()
+    assert sandbox.run(many + "x").message == "the value has more than 100,000 pieces"
+    calls = "for i in range(100):\n    try:\n        f(x)\n    except TypeError:\n        pass\n"
+    for values in (many, "x = [0] * 50_000\n", "x = 'y' * 1_900_000\n"):
+        sandbox.run(values + calls, functions={"f": len})
+    assert time.process_time() - start < 3
+    assert sandbox.run("f([1] * 100)\nf([2] * 100)", functions={"f": sum}).value == 200
+
+
 @pytest.mark.parametrize(
     "code", ["x = '\ud800'", "x = 1\0", "# " + "x" * 1_000_001, "f(", "(" * 5000, "-" * 100_000 + "5"]
 )

@@ -30,7 +30,7 @@ PLAIN = some.recursive(
 @given(PLAIN)
 def test_plain_data_survives_both_ways(value: Any) -> None:
     assert wire.loads(wire.dumps(value)) == value
-    assert literal.read(repr(value)) == value
+    assert literal.read(repr(value))[0] == value
     assert fault_of(value) == ""
 
 
@@ -46,7 +46,7 @@ def test_bytes_are_read_or_refused(data: bytes) -> None:
 @given(some.text(max_size=60) | some.text("[](){},:'\"b\\xu0N1.e-frozenst ", max_size=40))
 def test_text_is_read_or_refused(text: str) -> None:
     try:
-        value = literal.read(text)
+        value, _ = literal.read(text)
     except ValueError:
         return
     assert fault_of(value) == ""
@@ -65,6 +65,10 @@ def test_text_is_read_or_refused(text: str) -> None:
         ("1 2", "no plain data"),
         ("'\\x'", "no plain data"),
         ("b'é'", "no plain data"),
+        ("b'\\u0041'", "no plain data"),
+        ("'\\Uffffffff'", "no plain data"),
+        ("'" + "ab" * 100_000, "no plain data"),
+        ("[" + "0," * 100_000 + "]", "has more than 100,000 pieces"),
         ("9" * 5000, "digits"),
         ("'" + "x" * 2_000_000 + "'", "is the limit"),
         ("{" + ", ".join(f"(0, {n})" for n in range(1001)) + "}", "too many keys"),
@@ -74,6 +78,12 @@ def test_text_that_is_no_plain_data_is_told(text: str, words: str) -> None:
     with pytest.raises(ValueError, match="(?s)") as told:
         literal.read(text)
     assert words in str(told.value)
+
+
+def test_a_message_of_many_small_pieces_is_refused_before_it_is_built() -> None:
+    data = b"L2000000:" + b"N0:" * 2_000_000
+    with pytest.raises(wire.WireError, match="too many pieces"):
+        wire.loads(data, pieces=1000)
 
 
 def test_faults_of_values_are_told() -> None:

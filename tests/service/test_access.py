@@ -7,10 +7,15 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.routing import APIRoute, iter_route_contexts
+from starlette.routing import Route, WebSocketRoute
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from groupwise.errors import ConfigError
 from groupwise.service.app import create_app
@@ -19,16 +24,24 @@ from groupwise.service.keys import SCOPES
 from groupwise.service.serving import insist_on_key
 from groupwise.service.settings import ServiceSettings
 
-OPEN = ("/health", "/ready")
+OPEN = ("/health", "/ready", "/docs", "/openapi.json", "/{path:path}")
 EXAMPLES = {
     "job_id": "abc", "run": "cart", "step": "1", "trajectory": "g/m0", "name": "nobody", "design_id": "0" * 16,
-    "to": "bpmn",
+    "to": "bpmn", "path": "some/page",
 }  # fmt: skip
 
 
 def all_routes() -> list[tuple[str, str]]:
-    paths = create_app(ServiceSettings()).openapi()["paths"]
-    return [(method.upper(), path) for path, methods in sorted(paths.items()) for method in sorted(methods)]
+    """Every route the application has, also those that its document does not mention."""
+    found = []
+    for context in iter_route_contexts(create_app(ServiceSettings()).routes):
+        route = context.original_route
+        if isinstance(route, WebSocketRoute):
+            found.append(("WEBSOCKET", route.path))
+            continue
+        assert isinstance(route, Route | APIRoute), f"{route} is of a kind that is not tried here"
+        found += [(method, route.path) for method in sorted(route.methods or ())]
+    return sorted(found)
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +59,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, dic
 @pytest.mark.parametrize(("method", "path"), all_routes())
 def test_every_route_asks_for_a_key_and_its_scope(guarded: tuple[Any, dict[str, str]], method: str, path: str) -> None:
     service, texts = guarded
+    if method == "WEBSOCKET":
+        assert path == "/ws"  # its scopes are tried below
+        return
     url = path.replace(":path", "").format(**EXAMPLES)
 
     def status(key: str | None) -> int:
@@ -58,10 +74,42 @@ def test_every_route_asks_for_a_key_and_its_scope(guarded: tuple[Any, dict[str, 
     assert status(None) in (401, 429)  # wrong keys are counted
     assert status("gw_wrong") in (401, 429)
     needed = needed_scope(method, url)
-    assert needed == ("admin" if path == "/api/scale" else "read" if method == "GET" else "train")
+    assert needed == ("admin" if path == "/api/scale" else "read" if method in ("GET", "HEAD") else "train")
     for scope in SCOPES:
         may = SCOPES.index(scope) >= SCOPES.index(needed)
         assert (status(texts[scope]) not in (401, 403)) is may, f"{method} {path} with {scope}"
+
+
+def test_there_is_no_route_that_the_document_does_not_have_or_that_is_open() -> None:
+    paths = create_app(ServiceSettings()).openapi()["paths"]
+    told = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    hidden = {path for method, path in all_routes() if (method, path.replace(":path", "")) not in told}
+    assert hidden == {"/docs", "/openapi.json", "/{path:path}", "/ws"}
+    assert len(told) >= 33
+
+
+@pytest.mark.parametrize(("key", "answers"), [
+    (None, ["unauthorised"]), ("gw_wrong", ["unauthorised"]), ("read", ["subscribed", "forbidden"]),
+    ("train", ["subscribed", "contract"]), ("admin", ["subscribed", "contract"]),
+])  # fmt: skip
+def test_a_websocket_asks_for_a_key_and_its_scope(
+    guarded: tuple[Any, dict[str, str]], key: str | None, answers: list[str]
+) -> None:
+    service, texts = guarded
+    with connect(f"ws://127.0.0.1:{service.port}/ws") as socket:
+        first = {"type": "auth", "key": texts.get(key, key)} if key is not None else {"type": "ping"}
+        said = [first, {"type": "subscribe", "topic": "runs"}, {"type": "chat", "id": "1", "request": {}}]
+        found: list[str] = []
+        with suppress(ConnectionClosed):
+            for message in said:
+                socket.send(json.dumps(message))
+        with suppress(ConnectionClosed):
+            while len(found) < len(answers):
+                answer = json.loads(socket.recv(timeout=5))
+                event = answer.get("event", answer)
+                if event["type"] not in ("ready", "runs"):
+                    found.append(event["error"]["code"] if event["type"] == "error" else event["type"])
+    assert found == answers
 
 
 def test_code_and_files_of_the_machine_are_for_admins(guarded: tuple[Any, dict[str, str]], tmp_path: Path) -> None:
@@ -117,7 +165,7 @@ def test_keys_are_in_no_log_and_no_answer(serve: Callable[..., Any], caplog: pyt
 
 @pytest.mark.parametrize("headers", [
     {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"},
-    {"Host": "127.0.0.1.evil.example"}, {"Host": "[::1"},
+    {"Host": "127.0.0.1.evil.example"}, {"Host": "[::1"}, {"Origin": "http://[::1"}, {"Host": "testserver"},
 ])  # fmt: skip
 def test_pages_of_other_sites_can_do_nothing_here(service: Any, headers: dict[str, str]) -> None:
     answer = service.post("/api/train", {"prompts": ["Hello"]}, headers=headers)
@@ -158,7 +206,9 @@ def test_bodies_are_bounded_in_size_and_time(serve: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("path", [
     "/api/runs/..%2f..%2fetc", "/api/runs/%2e%2e", "/api/runs/.service", "/api/runs/cart%00", "/../../etc/passwd",
     "/assets/../../../app.py", "/%2e%2e/app.py", "/assets/..%2f..%2fapp.py", "/api/runs/cart/trajectories/../../../x",
-    "/api/workflows/..%2f..%2f/download/json", "/api/conversations/..%2f..",
+    "/api/workflows/..%2f..%2f/download/json", "/api/conversations/..%2f..", "/page%00", "/assets/%00",
+    "/v1/models/%00", pytest.param("/" + "x" * 5000, id="long"),
+    pytest.param("/v1/models/" + "x" * 5000, id="long model"),
 ])  # fmt: skip
 def test_paths_lead_nowhere_else(service: Any, path: str) -> None:
     with socket.create_connection(("127.0.0.1", service.port)) as link:
@@ -167,6 +217,46 @@ def test_paths_lead_nowhere_else(service: Any, path: str) -> None:
     assert answer.split(b" ")[1] in (b"404", b"422", b"400") or b"<title>Groupwise" in answer
     assert b"root:" not in answer
     assert b"create_app" not in answer
+
+
+def exchanged(service: Any, *pieces: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", service.port)) as link:
+        link.settimeout(10)
+        answer = b""
+        try:
+            for piece in pieces:
+                link.sendall(piece)
+            while more := link.recv(65536):
+                answer += more
+        except ConnectionError:
+            pass
+    return answer
+
+
+def test_what_comes_before_a_request_is_bounded_in_size_and_time(serve: Callable[..., Any], monkeypatch: Any) -> None:
+    monkeypatch.setattr("groupwise.service.heads.SECONDS", 0.5)
+    service = serve()
+    begun = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+    for pieces, status, code in (
+        ((b"nonsense\r\n\r\n",), b"400", "bad_request"),
+        ((begun,), b"408", "too_slow"),
+        ((b"GET /" + b"x" * 70_000,), b"431", "too_large"),
+    ):
+        head, _, body = exchanged(service, *pieces).partition(b"\r\n\r\n")
+        assert head.split(b" ")[1] == status
+        assert json.loads(body)["error"].keys() == {"code", "message", "hint", "field"}
+        assert json.loads(body)["error"]["code"] == code
+    assert b" 431 " in exchanged(service, begun, *[b"x: " + b"y" * 30_000 + b"\r\n"] * 3)
+    assert exchanged(service) == b""
+    assert b" 200 OK" in exchanged(service, begun + b"Connection: close\r\n\r\n")
+    time.sleep(0.6)
+    assert service.get("/health").status_code == 200
+
+
+def test_characters_that_are_none_are_refused_like_all_else(service: Any) -> None:
+    asked = {"content": json.dumps({"config": {"\ud800": 1}}), "headers": {"content-type": "application/json"}}
+    answer = service.http.post("/api/train", **asked)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "config")
 
 
 def test_rates_fill_up_again() -> None:

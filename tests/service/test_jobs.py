@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,17 @@ def test_keys_are_kept_as_hashes_and_can_be_revoked(jobs: Jobs) -> None:
             keys.who(shown)
     with pytest.raises(ConfigError, match="no key 'zzz'"):
         keys.revoke("zzz")
+
+
+def test_a_database_that_keeps_everybody_waiting_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    tables = Tables(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
+    tables.engine.pool._timeout = 0.05  # type: ignore[attr-defined]
+    with ExitStack() as held:
+        for _ in range(15):
+            held.enter_context(tables.reading())
+        with pytest.raises(DatabaseDown, match="QueuePool limit"), tables.reading():
+            pass
+    tables.close()
 
 
 def test_a_database_that_is_not_there_is_an_error_with_a_remedy(tmp_path: Path) -> None:

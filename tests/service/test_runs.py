@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,3 +117,95 @@ def test_a_wrong_request_says_what_is_wrong(service: Any, body: dict[str, Any], 
     error = answer.json()["error"]
     assert error.keys() == {"code", "message", "hint", "field"}
     assert words in json.dumps(error)
+
+
+def status(**changes: Any) -> str:
+    usual = {"state": "finished", "step": 1, "total": 1, "attempt": 1, "updated": 1.0, "metrics": {"a": 1.0}}
+    return json.dumps({**usual, **changes})
+
+
+def in_place_of(name: str, make: Callable[[Path], object]) -> Callable[[Path], None]:
+    def plant(run: Path) -> None:
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).unlink(missing_ok=True)
+        make(run / name)
+
+    return plant
+
+
+def sparse(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 30)
+
+
+def other_columns(path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"step": ["x"]}), path)
+
+
+PLANTED = {
+    "words for numbers": in_place_of("status.json", lambda path: path.write_text(status(metrics={"a": "text"}))),
+    "half a character": in_place_of("status.json", lambda path: path.write_text(status(state="\ud800"))),
+    "no state": in_place_of("status.json", lambda path: path.write_text(status(state=[1]))),
+    "a pipe for a status": in_place_of("status.json", os.mkfifo),
+    "a pipe for a log": in_place_of("events.jsonl", os.mkfifo),
+    "a pipe for settings": in_place_of("config.toml", os.mkfifo),
+    "a pipe for a lock": in_place_of("lock", os.mkfifo),
+    "a huge status": in_place_of("status.json", sparse),
+    "a huge log": in_place_of("events.jsonl", sparse),
+    "huge settings": in_place_of("config.toml", sparse),
+    "a folder for a log": in_place_of("events.jsonl", Path.mkdir),
+    "a log that leads to itself": in_place_of("events.jsonl", lambda path: path.symlink_to(path)),
+    "a log of somebody else": in_place_of("events.jsonl", lambda path: path.symlink_to("/etc/passwd")),
+    "a log of nonsense": in_place_of("events.jsonl", lambda path: path.write_bytes(os.urandom(9999))),
+    "broken lines": lambda run: (run / "events.jsonl").write_text(
+        (run / "events.jsonl").read_text().replace(", ", ",\r"), newline=""
+    ),
+    "groups that are none": in_place_of("groups/000001.parquet", lambda path: path.write_bytes(b"PAR1xPAR1")),
+    "groups of another kind": in_place_of("groups/000001.parquet", other_columns),
+    "a name that is none": lambda run: run.rename(os.fsdecode(os.fsencode(run.parent) + b"/\xff")),
+    "a checkpoint without a number": in_place_of("checkpoints/²", Path.mkdir),
+}
+
+
+@pytest.fixture(scope="module")
+def among(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from groupwise.service.settings import ServiceSettings
+    from tests.service.conftest import serving
+
+    with serving(ServiceSettings(port=0, runs_dir=tmp_path_factory.mktemp("planted"), poll=60.0)) as running:
+        running.http.timeout = 10
+        yield running
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_run_that_somebody_planted_harms_nobody(among: Any, plant: str) -> None:
+    base = among.settings.runs_dir
+    run = create_run(TrainingConfig.from_dict({"output_dir": str(base), "run_name": "planted"}))
+    event = {
+        "v": 1,
+        "run": "r",
+        "seq": 0,
+        "attempt": 1,
+        "time": 1.0,
+        "step": 0,
+        "type": "step",
+        "data": {"metrics": {}},
+    }
+    (run / "events.jsonl").write_text(json.dumps(event) + "\n")
+    (run / "status.json").write_text(status(state="running"))
+    PLANTED[plant](run)
+    try:
+        for path in ("/api/runs", "/api/models", "/api/jobs", "/api/metrics"):
+            assert among.get(path).status_code == 200, path
+        for more in ("", "/events", "/events?points=5", "/series", "/groups", "/groups/1", "/trajectories/x?step=1"):
+            answer = among.get(f"/api/runs/planted{more}")
+            assert answer.status_code in (200, 404, 422), more
+            assert "root:" not in answer.text
+            assert answer.status_code == 200 or answer.json()["error"]["message"]
+    finally:
+        for left in base.iterdir():
+            if left.name != ".service":
+                left.rename(base / ".service" / f"{plant}-{os.urandom(4).hex()}")

@@ -122,8 +122,9 @@ def test_runs_and_metrics_are_told_when_they_change(service: Any) -> None:
     "no json", "[]", "{}", '{"type": 3}', '{"type": "dance"}', '{"type": "subscribe"}',
     '{"type": "subscribe", "topic": "run", "run": "../../etc"}', '{"type": "subscribe", "topic": "run", "run": "nope"}',
     '{"type": "subscribe", "topic": "run", "run": "cart", "from": -1}', '{"type": "chat", "id": 3}', "[" * 100_000,
+    b"\x00\x01", json.dumps({"type": "subscribe", "topic": "run", "run": "x" * 5000}),
 ])  # fmt: skip
-def test_what_makes_no_sense_is_refused_in_the_usual_shape(service: Any, message: str) -> None:
+def test_what_makes_no_sense_is_refused_in_the_usual_shape(service: Any, message: str | bytes) -> None:
     with dial(service) as socket:
         hear(socket, "ready")
         socket.send(message)
@@ -159,3 +160,24 @@ def test_the_first_message_shows_the_key(serve: Callable[..., Any]) -> None:
                 socket.recv(timeout=5)
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 4401
+
+
+def test_a_key_that_is_revoked_ends_its_connections(serve: Callable[..., Any], monkeypatch: Any) -> None:
+    monkeypatch.setattr("groupwise.service.keys.FRESH", 0.1)
+    monkeypatch.setattr("groupwise.service.routes.live.FRESH", 0.1)
+    service = serve()
+    with dial(service) as before:  # no key was needed when it came
+        assert hear(before)["type"] == "ready"
+        text, key = service.parts.keys.add("guest", "train")
+        assert hear(before)["error"]["code"] == "unauthorised"
+    with dial(service) as socket:
+        tell(socket, type="auth", key=text)
+        assert hear(socket)["type"] == "ready"
+        tell(socket, type="subscribe", topic="metrics")
+        assert hear(socket)["type"] == "subscribed"
+        service.parts.keys.revoke(key.id)
+        assert hear(socket, "error")["error"]["code"] == "unauthorised"
+        with pytest.raises(ConnectionClosed) as closed:
+            hear(socket, "never")
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 4401

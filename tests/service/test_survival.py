@@ -156,6 +156,36 @@ def test_a_dead_database_and_a_full_disk_leave_the_service_up(serve: Callable[..
     assert service.get("/ready").status_code in (200, 503)
 
 
+def test_what_is_written_to_a_database_that_was_removed_is_not_accepted(serve: Callable[..., Any]) -> None:
+    service = serve(poll=60.0)
+    assert service.post("/api/train", {"config": CART, "name": "before"}).status_code == 202
+    file = service.settings.folder / "service.sqlite"
+    file.rename(file.with_suffix(".away"))
+    for answer in (service.post("/api/train", {"config": CART}), service.get("/api/jobs")):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database")
+    file.with_suffix(".away").rename(file)
+    assert [job["run"] for job in service.get("/api/jobs").json()["jobs"]] == ["before"]
+
+
+def test_one_job_in_trouble_does_not_keep_others_waiting(serve: Callable[..., Any]) -> None:
+    service = serve(poll=60.0, workers=2)
+    supervisor = service.parts.supervisor
+    supervisor._end.set()
+    supervisor.wake()
+    supervisor._thread.join()
+    first, second = (service.post("/api/train", {"config": CART, "name": name}).json()["id"] for name in ("a", "b"))
+    run = service.settings.runs_dir / "a"
+    run.mkdir()
+    (run / "config.toml").touch()
+    (run / "lock").symlink_to(run / "lock")
+    (run / "status.json").write_text(
+        '{"state": "running", "step": 1, "total": 9, "attempt": 1, "updated": 1.0, "metrics": {}}'
+    )
+    with pytest.raises(OSError, match="symbolic links"):
+        supervisor._tick()
+    assert set(supervisor._children) == {second} != {first}
+
+
 def test_a_job_taken_over_is_not_settled_by_what_was_before_it(serve: Callable[..., Any], tmp_path: Path) -> None:
     """A run that failed and is asked for again: its old end says nothing about the new attempt."""
     service = serve(poll=60.0)

@@ -32,6 +32,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "tool_choice": ("auto",),
 }
 MOST_ANSWERS = 64
+LARGEST = 1e9  # of a number; none of those that sampling has use for is near it
 
 
 class RequestError(ContractError):
@@ -134,8 +135,8 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def _number(given: Mapping[str, Any], name: str) -> float:
     value = given[name]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RequestError(f"{name} is {value!r:.80}, not a number", field=name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST:
+        raise RequestError(f"{name} is {value!r:.80}, not a number up to {LARGEST:g}", field=name)
     return float(value)
 
 

@@ -18,7 +18,7 @@ from groupwise.errors import ConfigError, ResourceError
 from groupwise.sandbox.inside.frames import GONE, LAST, NEXT
 from groupwise.sandbox.machine import Interpreter, command
 from groupwise.sandbox.outcome import Limits, Outcome, Ran, readable
-from groupwise.sandbox.plain import fault_of
+from groupwise.sandbox.plain import PIECES, fault_of
 from groupwise.sandbox.seccomp import keeper_filter
 from groupwise.sandbox.wire import WireError, dumps, loads
 
@@ -39,6 +39,8 @@ PATIENCE = 30.0
 GRACE = 3.0
 """Seconds beyond a run's own limit after which the whole sandbox is ended from outside."""
 REPORT = 24 << 20
+AROUND = 10
+"""Pieces of a report besides the value, and one that is too many."""
 
 
 class CellDied(Exception):
@@ -163,10 +165,10 @@ def _program(compiled: bool) -> bytes:
 def _ran(report: bytes) -> Ran:
     """A report as a run. It comes from a sandbox, and is believed in its form only."""
     try:
-        outcome, message, seconds, value, stdout = loads(report)
+        outcome, message, seconds, value, stdout = loads(report, pieces=PIECES + AROUND)
         words, printed = readable(str(message)), bytes(stdout).decode(errors="replace")
     except (WireError, TypeError, ValueError) as error:
-        return Ran(Outcome.WRONG, message=f"the report cannot be read: {error}")
+        return Ran(Outcome.WRONG, message=f"the value cannot be taken: {error}")
     if outcome == "tests":
         raise ConfigError(f"the tests cannot be run: {words}", hint="They are yours, not the model's: correct them.")
     if fault := fault_of(value):

@@ -9,9 +9,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, TypeAlias
 
 from groupwise.sandbox.literal import read
+from groupwise.sandbox.plain import PIECES
 
 Submit: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]
 """Starts a coroutine on some event loop."""
+
+
+CHARACTERS = 20_000_000
+"""Of all arguments of a run together: reading them is our time, not the code's."""
 
 
 class HostCalls:
@@ -27,6 +32,7 @@ class HostCalls:
         self._submit = submit
         self._stop: BaseException | None = None
         self._key = f"_{secrets.token_hex(16)}"
+        self._pieces, self._characters = PIECES, CHARACTERS
 
     def drive(self, session: Any, text: str, inputs: dict[str, Any], printed: Any) -> Any:
         """Feed the text to a session of Monty and answer its calls; the value of its last expression."""
@@ -88,9 +94,14 @@ class HostCalls:
 
     def _call(self, name: str, written: str) -> Any:
         """Call a function with what the code wrote down."""
+        self._characters -= len(written)
         try:
-            given, named = read(written)
+            if self._characters < 0:
+                raise ValueError(f"makes more than {CHARACTERS:,} characters, with all calls before")
+            (given, named), pieces = read(written, self._pieces)
+            self._pieces -= pieces
         except ValueError as error:
+            self._pieces = max(0, self._pieces - len(written) // 2)  # it may have been read to its end
             raise TypeError(f"{name} takes plain data, and what it was given {error}") from None
         try:
             return self._functions[name](*given, **named)

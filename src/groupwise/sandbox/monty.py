@@ -147,7 +147,7 @@ def _limits(limits: Limits) -> dict[str, Any]:
 def _value(written: str) -> tuple[Any, str]:
     """The value that was written down, and what is wrong with it."""
     try:
-        value = read(written)
+        value, _ = read(written)
     except ValueError as error:
         return None, str(error)
     fault = fault_of(value)

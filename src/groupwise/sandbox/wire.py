@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 DEPTH = 60
 HASHED = 1000
 """Risky keys of dicts and sets in one message: they can be chosen so that each new one is compared with all others."""
+PIECES = 1_000_000
+"""Values in one message: nothing is written as fast as three bytes, and read as slowly."""
 HANDLE = "H"
 """Stands for an object that stays where it is: a number, and the name of its kind."""
 
@@ -33,9 +35,9 @@ def dumps(value: Any, keep: Keep | None = None) -> bytes:
     return b"".join(out)
 
 
-def loads(data: bytes, make: Make | None = None, hashed: int = HASHED) -> Any:
+def loads(data: bytes, make: Make | None = None, hashed: int = HASHED, pieces: int = PIECES) -> Any:
     """The value the bytes stand for; `make` makes something of an object that stayed behind."""
-    reader = _Reader(data, make, hashed)
+    reader = _Reader(data, make, hashed, pieces)
     value = reader.value(DEPTH)
     if reader.at != len(data):
         raise WireError(f"{len(data) - reader.at} bytes too many")
@@ -85,15 +87,19 @@ def risky(keys: list[Any]) -> int:
 class _Reader:
     """Bytes, and how far they have been read."""
 
-    def __init__(self, data: bytes, make: Make | None, hashed: int) -> None:
+    def __init__(self, data: bytes, make: Make | None, hashed: int, pieces: int) -> None:
         self.data = data
         self.make = make
         self.at = 0
         self.room = hashed
+        self.pieces = pieces
 
     def value(self, depth: int) -> Any:
         if depth == 0:
             raise WireError(f"it is nested deeper than {DEPTH} levels")
+        self.pieces -= 1
+        if self.pieces < 0:
+            raise WireError("it has too many pieces")
         data, at = self.data, self.at
         colon = data.find(b":", at, at + 12)
         if colon < 0 or not data[at + 1 : colon].isdigit():
@@ -121,6 +127,8 @@ class _Reader:
 
 
 def _odd(name: str, args: tuple[Any, ...]) -> Any:
+    if name != "Decimal" and any(type(arg) is str for arg in args):  # a Fraction of "1e999999999" takes for ever
+        raise ValueError(f"a {name} is not made of texts")
     return getattr(__import__(ODD[name][0]), name)(*args)
 
 

@@ -182,10 +182,18 @@ def refuse_foreign(
     origin = headers.get("origin")
     if reading or origin is None or origin in settings.origins:
         return
-    if origin == "null" or urlsplit(origin).netloc.lower() != host.lower():
+    if _place_of(origin) != host.lower():
         raise CrossSite(
             f"a page of {origin!r:.100} may not do this", hint="Allow it: groupwise serve --origin, if you trust it."
         )
+
+
+def _place_of(origin: str) -> str | None:
+    """The host and port of a page; None where it has none."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None
 
 
 def _is_local_name(host: str, settings: ServiceSettings) -> bool:
@@ -193,7 +201,7 @@ def _is_local_name(host: str, settings: ServiceSettings) -> bool:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return False
-    if name in ("localhost", "testserver", settings.host):
+    if name in ("localhost", settings.host):
         return True
     try:
         return ipaddress.ip_address(name).is_loopback

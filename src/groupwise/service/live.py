@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from groupwise.errors import ContractError, GroupwiseError
 from groupwise.service.counting import Counting
 from groupwise.service.keys import Keys, Unauthorised, Who, insist
+from groupwise.service.shapes import RUN_NAME
 from groupwise.service.stream import Followers, Place
 
 PATIENCE = 20.0  # seconds a client may take over one message
@@ -28,6 +30,9 @@ MOST_RUNS = 32  # that one client may follow
 OUTBOX = 64  # answers that wait for one client; it is not listened to while there are more
 MOST_CHATS = 4
 UNAUTHORISED, TOO_MANY = 4401, 1013
+
+ENDS = (WebSocketDisconnect, TimeoutError, OSError, GroupwiseError)
+"""How a connection comes to its end without a fault of ours: the client is gone or too slow, a log cannot be read."""
 
 Chat = Callable[[Mapping[str, Any], Who], AsyncIterator[Mapping[str, Any]]]
 
@@ -57,6 +62,8 @@ class Client:
         self.socket, self.keys, self.followers, self.topics = socket, keys, followers, topics
         self.counting, self.chat = counting, chat
         self.who: Who | None = None
+        self._key: str | None = None
+        self._refused: Unauthorised | None = None
         self._places: dict[str, Place] = {}
         self._outbox: deque[str] = deque()
         self._latest: dict[str, str] = {}
@@ -77,9 +84,9 @@ class Client:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             for task in done:
-                if (error := task.exception()) and not isinstance(error, WebSocketDisconnect | TimeoutError | OSError):
+                if (error := task.exception()) and not isinstance(error, ENDS):
                     raise error
-        except (WebSocketDisconnect, TimeoutError, OSError):
+        except ENDS:
             pass
         finally:
             await self._leave()
@@ -88,6 +95,18 @@ class Client:
         """The newest of a topic; an older one that was not sent yet is forgotten."""
         self._latest[topic] = message
         self._wake.set()
+
+    def look_at_key(self) -> None:
+        """Its key may have been revoked since it was shown, or keys be needed that were not."""
+        if self.who is None:
+            return
+        try:
+            self.who = self.keys.who(self._key)
+        except Unauthorised as error:
+            self._refused = error
+            for task in list(self._chats.values()):
+                task.cancel()
+            self._wake.set()
 
     @property
     def _asker(self) -> Who:
@@ -101,25 +120,38 @@ class Client:
             return True
         try:
             async with asyncio.timeout(AUTH_WITHIN):
-                given = self._read(await self.socket.receive_text())
+                given = self._read(await self._received())
             if given.get("type") != "auth" or not isinstance(given.get("key"), str):
                 raise Unauthorised("the first message must be an auth message", hint='{"type": "auth", "key": "gw_…"}')
-            self.who = self.keys.who(given["key"])
+            self.who, self._key = self.keys.who(given["key"]), given["key"]
         except (GroupwiseError, TimeoutError) as error:
-            told = error if isinstance(error, GroupwiseError) else Unauthorised("no key was shown in time")
-            await self._send(json.dumps({"type": "error", **told.as_dict()}))
-            await self.socket.close(UNAUTHORISED)
+            await self._dismiss(
+                error if isinstance(error, GroupwiseError) else Unauthorised("no key was shown in time")
+            )
             return False
         return True
 
+    async def _dismiss(self, error: GroupwiseError) -> None:
+        await self._send(json.dumps({"type": "error", **error.as_dict()}))
+        await self.socket.close(UNAUTHORISED)
+
+    async def _received(self) -> str:
+        """The next message. One of bytes is none that can be read, and refused as such."""
+        message = await self.socket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message["code"])
+        return message.get("text") or ""
+
     async def _listen(self) -> None:
         while True:
-            text = await self.socket.receive_text()
+            text = await self._received()
             while len(self._outbox) >= OUTBOX:
                 self._room.clear()
                 await self._room.wait()
             asked: Mapping[str, Any] = {}
             try:
+                if self._refused is not None:
+                    return
                 asked = self._read(text)
                 await self._obey(asked)
             except GroupwiseError as error:
@@ -214,6 +246,9 @@ class Client:
     async def _talk(self) -> None:
         while True:
             self._wake.clear()
+            if self._refused is not None:
+                await self._dismiss(self._refused)
+                return
             while self._outbox:
                 await self._send(self._outbox.popleft())
                 self._room.set()
@@ -251,7 +286,7 @@ class Client:
 
 def _run(asked: Mapping[str, Any]) -> str:
     run = asked.get("run")
-    if not isinstance(run, str) or not run or "/" in run or run.startswith("."):
+    if not isinstance(run, str) or not re.fullmatch(RUN_NAME, run):
         raise ContractError(f"run = {run!r:.60} is no run's name", field="run")
     return run
 

@@ -14,7 +14,7 @@ from groupwise.errors import ContractError
 from groupwise.service.counting import Counting
 from groupwise.service.jobs import Jobs
 from groupwise.service.keys import LOCAL, Keys, Who
-from groupwise.service.live import Topics
+from groupwise.service.live import Client, Topics
 from groupwise.service.runs import Runs
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.shapes import ChatRequest
@@ -23,6 +23,7 @@ from groupwise.service.supervisor import Supervisor
 from groupwise.service.tables import Tables
 from groupwise.service.talks import Talks
 from groupwise.service.workshop import Workshop
+from groupwise.training.storage import disk
 
 
 class Parts:
@@ -31,8 +32,10 @@ class Parts:
     def __init__(self, settings: ServiceSettings, counting: Counting) -> None:
         self.settings, self.counting = settings, counting
         self.began = time.time()
-        self.clients = 0
+        self.clients: set[Client] = set()
         self.glances: dict[str, tuple[float, bytes]] = {}
+        with disk(settings.folder):  # a queue elsewhere does not make it
+            settings.folder.mkdir(parents=True, exist_ok=True)
         self.tables = Tables(settings.url)
         self.keys = Keys(self.tables, settings.is_local)
         self.keys.refresh()

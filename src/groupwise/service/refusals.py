@@ -7,9 +7,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from groupwise.errors import ConfigError, ContractError, GroupwiseError, MissingExtra, StorageError
@@ -24,6 +23,7 @@ STATUS = {
     "conversation_over": 409, "conversation_exists": 409, "run_locked": 409,
     "invalid_request_error": 400, "unauthorised": 401,
     "forbidden": 403, "cross_site": 403, "too_large": 413, "too_slow": 408, "too_many": 429,
+    "internal": 500,
     "queue_full": 503, "database": 503, "generation_lost": 503, "busy": 503, "took_too_long": 504, "storage": 507,
 }  # fmt: skip
 MEANING = {
@@ -46,7 +46,7 @@ MEANING = {
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What a route may answer besides its result, for the OpenAPI document."""
-    always = (400, 401, 403, 408, 413, 422, 429, 500, 503)
+    always = (400, 401, 403, 408, 413, 422, 429, 500, 503, 507)
     return {status: {"model": Refusal, "description": MEANING[status]} for status in sorted({*always, *statuses})}
 
 
@@ -60,8 +60,10 @@ def status_of(error: GroupwiseError) -> int:
     return 507 if isinstance(error, StorageError) else 422
 
 
-def refusal(status: int, error: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> JSONResponse:
-    return JSONResponse(error, status, dict(headers or {}))
+def refusal(status: int, error: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
+    # What is quoted may hold halves of characters, which JSON can name and UTF-8 cannot.
+    content = json.dumps(error, ensure_ascii=False).encode("utf8", "replace")
+    return Response(content, status, dict(headers or {}), "application/json")
 
 
 def shape(code: str, message: str, hint: str = "", field: str = "") -> dict[str, dict[str, str]]:
@@ -80,11 +82,11 @@ def install(app: FastAPI) -> None:
     """Make every error of the app come out in the one shape."""
 
     @app.exception_handler(GroupwiseError)
-    async def ours(request: Request, error: GroupwiseError) -> JSONResponse:
+    async def ours(request: Request, error: GroupwiseError) -> Response:
         return refusal(status_of(error), error.as_dict())
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path", "header"))
         if first["type"] == "json_invalid":
@@ -96,7 +98,7 @@ def install(app: FastAPI) -> None:
         return refusal(422, shape("invalid", f"{given}{message}", hint, field))
 
     @app.exception_handler(HTTPException)
-    async def plain(request: Request, error: HTTPException) -> JSONResponse:
+    async def plain(request: Request, error: HTTPException) -> Response:
         if isinstance(error.__cause__, GroupwiseError):  # raised while the body was read
             return await ours(request, error.__cause__)
         codes = {404: "not_found", 405: "not_allowed", 400: "bad_request"}
@@ -105,7 +107,7 @@ def install(app: FastAPI) -> None:
         return refusal(error.status_code, body, error.headers)
 
     @app.exception_handler(Exception)
-    async def fault(request: Request, error: Exception) -> JSONResponse:
+    async def fault(request: Request, error: Exception) -> Response:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         body = shape(
             "internal", f"{type(error).__name__} in the service", "It is in the service's log; please report it."

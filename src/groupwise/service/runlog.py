@@ -1,7 +1,8 @@
 """A run's event log read again and again: only what is new is read, and a rewind is noticed.
 
 A run that is resumed cuts its log back to its checkpoint and goes on from there (`groupwise.training.run`). A reader
-that knows events beyond the cut has to forget them; `refresh` says from which number on.
+that knows events beyond the cut has to forget them; `refresh` says from which number on. A run folder may have been
+filled by anybody: what is no log is refused (`RunError`), and nothing is read that is longer than an event can be.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import threading
 import zlib
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from groupwise.training.events import decode
+from groupwise.errors import RunError
+from groupwise.training.events import decode, lines_of
+from groupwise.training.storage import open_regular
 from groupwise.types import Event
 
 NAN = float("nan")
@@ -89,9 +94,9 @@ class RunLog:
         """Read what is new; the number from which on events are others than before, if any are."""
         with self.lock:
             try:
-                with open(self.path, "rb") as file:
-                    known, marks = self._size, self.marks
-                    rewound = bool(known) and not self._holds(file)
+                with self._opened() as file:
+                    marks = self.marks
+                    rewound = bool(self.ends) and not self._holds(file)
                     if rewound:
                         self._clear()
                     self._read(file)
@@ -105,16 +110,28 @@ class RunLog:
                 same += 1
             return same if same < len(marks) else None
 
-    def _holds(self, file: object) -> bool:
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        try:
+            with open_regular(self.path) as file:
+                yield file
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            run = self.path.parent.name
+            raise RunError(
+                f"the event log of run {run} cannot be read: {error.strerror}", hint=f"Look at {self.path}."
+            ) from error
+
+    def _holds(self, file: BinaryIO) -> bool:
         """Whether the last known line is still where it was."""
         begin = int(self.ends[-2]) if len(self.ends) > 1 else 0
-        file.seek(begin)  # type: ignore[attr-defined]
-        line: bytes = file.read(self._size - begin)  # type: ignore[attr-defined]
-        return zlib.crc32(line) == self.marks[-1]
+        file.seek(begin)
+        return zlib.crc32(file.read(self._size - begin)) == self.marks[-1]
 
-    def _read(self, file: object) -> None:
-        file.seek(self._size)  # type: ignore[attr-defined]
-        for line in file:  # type: ignore[attr-defined]
+    def _read(self, file: BinaryIO) -> None:
+        file.seek(self._size)
+        for line in lines_of(file):
             event = decode(line) if line.endswith(b"\n") else None
             if event is None or event.seq != len(self.ends):
                 return
@@ -132,20 +149,27 @@ class RunLog:
             if begin >= end:
                 return []
             start = int(self.ends[begin - 1]) if begin else 0
-            with open(self.path, "rb") as file:
-                file.seek(start)
-                content = file.read(int(self.ends[end - 1]) - start)
-        return content.splitlines()
+            size = int(self.ends[end - 1]) - start
+            content = self._between([(start, size)])[0]
+        # One that was cut back since it was last read has other events by now; they are read at the next look.
+        return content[:-1].split(b"\n") if len(content) == size else []
 
     def chosen(self, numbers: Sequence[int]) -> list[bytes]:
         """Some events by their numbers, as JSON."""
-        with self.lock, open(self.path, "rb") as file:
-            found = []
-            for number in numbers:
-                start = int(self.ends[number - 1]) if number else 0
-                file.seek(start)
-                found.append(file.read(int(self.ends[number]) - start).rstrip(b"\n"))
-            return found
+        with self.lock:
+            known = [number for number in numbers if number < len(self.ends)]
+            starts = [int(self.ends[number - 1]) if number else 0 for number in known]
+            places = [(start, int(self.ends[number]) - start) for number, start in zip(known, starts, strict=True)]
+            found = self._between(places)
+        return [line[:-1] for line, (_, size) in zip(found, places, strict=True) if len(line) == size]
+
+    def _between(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        """What is at each place: where it begins, and how long it is; nothing if the file is gone."""
+        try:
+            with self._opened() as file:
+                return [file.read(size) for start, size in places if file.seek(start) == start]
+        except FileNotFoundError:
+            return [b""] * len(places)
 
 
 class RunLogs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,6 +15,7 @@ import numpy as np
 
 from groupwise.errors import GroupwiseError, RunNotFound
 from groupwise.service.runlog import RunLog, RunLogs, thinned
+from groupwise.service.shapes import RUN_NAME
 from groupwise.training.folder import RunInfo, inspect_run, inspect_runs, read_config
 from groupwise.training.groups import numbered, read_groups
 
@@ -44,8 +46,8 @@ class Runs:
         return path
 
     def all(self) -> list[RunInfo]:
-        """The newest first."""
-        return inspect_runs(self.folder)[::-1]
+        """The newest first; a folder whose name no run can have is none."""
+        return [info for info in inspect_runs(self.folder)[::-1] if re.fullmatch(RUN_NAME, info.id)]
 
     def info(self, run: str) -> RunInfo:
         path = self.path(run)

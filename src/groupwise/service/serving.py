@@ -9,6 +9,7 @@ import uvicorn
 
 from groupwise.errors import ConfigError
 from groupwise.service.app import create_app
+from groupwise.service.heads import Heads
 from groupwise.service.keys import Keys
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.tables import Tables
@@ -26,7 +27,7 @@ def serve(settings: ServiceSettings) -> None:
 
 def server_config(settings: ServiceSettings) -> uvicorn.Config:
     return uvicorn.Config(
-        create_app(settings), host=settings.host, port=settings.port, log_config=None, log_level="warning",
+        create_app(settings), host=settings.host, port=settings.port, http=Heads, log_config=None, log_level="warning",
         access_log=False, server_header=False, timeout_graceful_shutdown=5, timeout_keep_alive=IDLE,
         ws_max_size=1 << 20, ws_per_message_deflate=False, backlog=512,
     )  # fmt: skip

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
 Text = Annotated[str, Field(min_length=1, max_length=20_000)]
-RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+=@-]{0,99}$", max_length=100)]
+RUN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._+=@-]{0,99}$"
+RunName = Annotated[str, Field(pattern=RUN_NAME, max_length=100)]
 
 
 class Shape(BaseModel):

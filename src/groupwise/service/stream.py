@@ -11,9 +11,11 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from groupwise.errors import RunError
 from groupwise.service.runlog import RunLog
 
 LAG = 1000  # events that a client may be behind
@@ -56,7 +58,8 @@ class Follower:
     async def _follow(self) -> None:
         while True:
             await asyncio.sleep(LOOK)
-            await self._look()
+            with suppress(RunError):  # it cannot be read now; perhaps at the next look
+                await self._look()
 
     async def _look(self) -> None:
         try:

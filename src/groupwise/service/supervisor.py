@@ -96,12 +96,20 @@ class Supervisor:
         for lost in self._children.keys() - {job.id for job in mine}:  # another service has it, or it is over
             if self._children[lost].exit_status is not None:
                 self._forget(lost)
-        for job in mine:
-            self._look_after(job)
         free = self.settings.workers - len(mine)
         if free > 0:
-            for job in self.jobs.claim(self.id, free, self.settings.lease):
-                self._look_after(job)
+            mine += self.jobs.claim(self.id, free, self.settings.lease)
+        failed = [error for job in mine if (error := self._trouble(job)) is not None]
+        if failed:
+            raise failed[0]
+
+    def _trouble(self, job: Job) -> Exception | None:
+        """Look after a job; what goes wrong with it waits until the others have been looked after too."""
+        try:
+            self._look_after(job)
+        except Exception as error:
+            return error
+        return None
 
     def _look_after(self, job: Job) -> None:
         child = self._children.get(job.id)

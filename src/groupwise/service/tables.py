@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,15 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    DisconnectionError,
+    IntegrityError,
+    InvalidRequestError,
+    NoSuchModuleError,
+    TimeoutError,
+)
 
 from groupwise.errors import ConfigError, StorageError
 from groupwise.training.storage import disk
@@ -104,8 +113,12 @@ class Tables:
             yield
         except IntegrityError:
             raise
-        except DBAPIError as error:
-            reason = str(error.orig).strip().split("\n")[0]
+        except (
+            DBAPIError,
+            TimeoutError,
+            InvalidRequestError,
+        ) as error:  # refused, too many wait, the file keeps changing
+            reason = str(getattr(error, "orig", error)).strip().split("\n")[0]
             hint = "Try again. Is the database running, the disk full, or another process writing for long?"
             raise DatabaseDown(f"the service's database cannot be used: {reason}", hint=hint) from error
 
@@ -142,10 +155,32 @@ def _sqlite(path: Path, url: str) -> Engine:
         path.parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(url, connect_args={"timeout": 10, "check_same_thread": False})
 
+    opened = False
+
+    @event.listens_for(engine, "do_connect")
+    def insist_on_a_file(*_: Any) -> None:
+        if opened and _identity(path) is None:  # an empty one in its place would be no help
+            raise sqlite3.OperationalError(f"{path} is gone")
+
     @event.listens_for(engine, "connect")
-    def prepare(link: Any, _: Any) -> None:
+    def prepare(link: Any, record: Any) -> None:
+        nonlocal opened
+        opened, record.info["file"] = True, _identity(path)
         link.isolation_level = None  # transactions begin where `writing` says so
         link.execute("PRAGMA journal_mode = WAL")
         link.execute("PRAGMA synchronous = FULL")
 
+    @event.listens_for(engine, "checkout")
+    def insist_on_the_same(_: Any, record: Any, __: Any) -> None:
+        if record.info["file"] != _identity(path):  # what is written to a file that was removed is lost
+            raise DisconnectionError
+
     return engine
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from groupwise.errors import GroupwiseError
 from groupwise.service.counting import Counting
 from groupwise.service.keys import Who
 from groupwise.service.settings import ServiceSettings
-from groupwise.service.shapes import ChatRequest
+from groupwise.service.shapes import RUN_NAME, ChatRequest
 from groupwise.service.sidecar import Sidecar
 from groupwise.training.folder import read_config, run_folders
 
@@ -84,6 +85,8 @@ class Talks:
 
     def _speaks(self, path: Path) -> bool:
         """Whether it is a run of a language model."""
+        if not re.fullmatch(RUN_NAME, path.name):
+            return False
         try:
             changed = (path / "config.toml").stat().st_mtime
             known = self._products.get(path)
@@ -110,4 +113,4 @@ def summary(context: ConversationContext) -> dict[str, Any]:
 def _step(path: Path) -> int | None:
     """The step of the newest checkpoint, as far as can be told without reading it."""
     whole = [file.parent.name for file in path.glob("checkpoints/*/COMPLETE")]
-    return max((int(name) for name in whole if name.isdigit()), default=None)
+    return max((int(name) for name in whole if re.fullmatch("[0-9]{1,15}", name)), default=None)

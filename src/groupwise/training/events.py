@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from groupwise.training.storage import disk
+from groupwise.training.storage import disk, open_regular
 from groupwise.types import EVENT_TYPES, Event
 
 LARGEST = 1e150
+LONGEST = 16 << 20
+"""Bytes of a line; whatever is longer is no event, and is not read into memory to find out."""
+SURROGATE = re.compile("[\ud800-\udfff]")
 FIELDS = frozenset(("v", "run", "seq", "attempt", "time", "step", "type", "data"))
 
 
@@ -39,7 +43,7 @@ def plain(value: Any) -> Any:
 def decode(line: bytes) -> Event | None:
     """The event of a line, or None where the line is not a whole event of this version."""
     try:
-        raw = json.loads(line, parse_constant=_refuse)
+        raw = json.loads(line.decode("utf8"), parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
     if not isinstance(raw, dict) or raw.keys() != FIELDS or raw["v"] != 1 or raw["type"] not in EVENT_TYPES:
@@ -64,12 +68,19 @@ def _is_data(kind: str, data: Any) -> bool:
     if not isinstance(data, dict):
         return False
     tables = [data.get(name, {}) for name in ("metrics", "timing", "totals")]
-    if not all(isinstance(table, dict) and all(map(_is_number, table.values())) for table in tables):
+    if not all(map(is_numbers, tables)):
         return False
     if kind == "start":
         total = data.get("total_steps", 0)
         return type(total) is int and 0 <= total < 2**53 and isinstance(data.get("config", {}), dict)
     return kind != "error" or isinstance(data.get("error"), dict)
+
+
+def is_numbers(table: Any) -> bool:
+    """Whether it is a table of finite numbers by names that can be written down."""
+    if not isinstance(table, dict) or not all(map(_is_number, table.values())):
+        return False
+    return all(name.isascii() or not SURROGATE.search(name) for name in table)
 
 
 def _is_number(value: Any) -> bool:
@@ -85,13 +96,18 @@ def sound_events(path: Path) -> Iterator[tuple[Event, int]]:
     if not path.is_file():
         return
     offset = 0
-    with open(path, "rb") as file:
-        for expected, line in enumerate(file):
+    with open_regular(path) as file:
+        for expected, line in enumerate(lines_of(file)):
             event = decode(line) if line.endswith(b"\n") else None
             if event is None or event.seq != expected:
                 return
             offset += len(line)
             yield event, offset
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """The lines from here on; one that is too long comes in parts, of which none is an event."""
+    return iter(lambda: file.readline(LONGEST), b"")
 
 
 def read_events(path: Path) -> list[Event]:

@@ -15,11 +15,12 @@ from typing import Any
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import RunError, RunNotFound
-from groupwise.training.events import read_events, sound_events
+from groupwise.training.events import is_numbers, read_events, sound_events
 from groupwise.training.lock import is_locked
-from groupwise.training.storage import disk, write_atomic
+from groupwise.training.storage import disk, read_small, write_atomic
 from groupwise.types import Event
 
+STATES = ("created", "running", "interrupted", "stopped", "failed", "finished")
 CHECKSUM = "# The settings of this run. sha256 of what follows: "
 
 
@@ -84,7 +85,7 @@ def read_config(path: Path) -> TrainingConfig:
     """The run's settings: from config.toml if it is whole, else as the event log recorded them."""
     text = sound_config(path)
     if text is not None:
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             return TrainingConfig.from_dict(tomllib.loads(text))
     starts = [event for event, _ in sound_events(path / "events.jsonl") if event.type == "start"]
     if starts:
@@ -98,7 +99,7 @@ def read_config(path: Path) -> TrainingConfig:
 def sound_config(path: Path) -> str | None:
     """The text of config.toml, if it is as it was written."""
     try:
-        head, _, text = (path / "config.toml").read_text("utf8").partition("\n")
+        head, _, text = read_small(path / "config.toml").decode("utf8").partition("\n")
     except (OSError, UnicodeDecodeError):
         return None
     return text if head == CHECKSUM + hashlib.sha256(text.encode()).hexdigest() else None
@@ -139,10 +140,10 @@ def inspect_run(path: Path) -> RunInfo:
 def _read_status(path: Path) -> dict[str, Any] | None:
     """status.json, if it is whole and says everything it should."""
     try:
-        status = json.loads((path / "status.json").read_text("utf8"))
+        status = json.loads(read_small(path / "status.json"))
         numbers = [float(status[name]) for name in ("step", "total", "attempt", "updated")]
-        sound = all(0 <= number < 1e11 for number in numbers) and isinstance(status["metrics"], dict)
-        return {**status, "state": str(status["state"])} if sound else None
+        sound = all(0 <= number < 1e11 for number in numbers) and status["state"] in STATES
+        return status if sound and is_numbers(status["metrics"]) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from groupwise.errors import RunError
 from groupwise.training.storage import write_atomic
 from groupwise.types import GroupRecord
 
@@ -50,8 +51,20 @@ def write_groups(path: Path, step: int, records: Sequence[GroupRecord]) -> None:
 
 
 def read_groups(path: Path) -> list[dict[str, Any]]:
-    """The rows as they were written; what files of older versions lack is empty."""
-    return [{**LATER_COLUMNS, **row} for row in pq.read_table(path).to_pylist()]
+    """The rows as they were written; what files of older versions lack is empty. Another file is a `RunError`."""
+    try:
+        table = pq.read_table(path)
+        kinds = {name: table.schema.field(name).type for name in table.column_names}
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise RunError(f"{path.name} is no file of groups: {error}", hint=f"Look at {path}.") from error
+    lacking = [name for name in SCHEMA.names if name not in kinds and name not in LATER_COLUMNS]
+    other = [name for name, kind in kinds.items() if name not in SCHEMA.names or kind != SCHEMA.field(name).type]
+    if lacking or other:
+        raise RunError(f"{path.name} is no file of groups: look at {', '.join(lacking + other):.200}")
+    rows = [{**LATER_COLUMNS, **row} for row in table.to_pylist()]
+    if any(row[name] is None for row in rows for name in SCHEMA.names if name != "total"):
+        raise RunError(f"{path.name} is no file of groups: it has rows that lack something")
+    return rows
 
 
 def groups_after(folder: Path, step: int) -> list[Path]:

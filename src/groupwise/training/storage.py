@@ -5,11 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from groupwise.errors import StorageError
+
+LARGEST_SMALL = 16 << 20
 
 REMEDY = {
     errno.ENOSPC: "Free some space and run `groupwise resume`: everything up to the last checkpoint is safe.",
@@ -31,6 +35,23 @@ def disk(path: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         hint = REMEDY.get(error.errno or 0, "Check the path and who may write there.")
         raise StorageError(f"cannot write {path}: {reason}", hint=hint, field=str(path)) from error
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read. A folder, or a pipe that nobody would ever write to, is an `OSError` at once."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_small(path: Path, most: int = LARGEST_SMALL) -> bytes:
+    """The content of a file that has no reason to be large; one that is, is an `OSError` and not read."""
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+        return file.read(most)
 
 
 def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:

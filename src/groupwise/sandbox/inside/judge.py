@@ -61,7 +61,8 @@ def run_job() -> None:
 def run_tests(tests: str, names: dict[str, Any], code: Code, tested: str) -> None:
     """The tests, in a namespace where what the code defined is called in its own process.
 
-    A name of Python's own stays Python's, unless it is what is tested: tests that say `abs` do not mean the code's.
+    A name of Python's own stays Python's, unless it is what is tested: tests that say `abs` do not mean the code's, and
+    those that say `math.isclose` mean the module. What the code imported under another name is called over there.
     """
     try:
         compiled = compile(tests, "<tests>", "exec", dont_inherit=True)
@@ -71,18 +72,21 @@ def run_tests(tests: str, names: dict[str, Any], code: Code, tested: str) -> Non
     for name, (kind, what) in names.items():
         if name.startswith("__") or (hasattr(builtins, name) and name != tested):
             continue
-        if kind == "callable":
-            space[name] = code.remote(name, "function")
-        elif kind == "plain":
+        if name in SHARED and (f"{name}." in tests or f"{name} ." in tests):
+            kind, what = "shared", (name, "")
+        if kind == "plain":
             space[name] = what
+        elif kind == "callable" or what[1] not in ("", name):
+            space[name] = code.remote(name, "function")
         elif (found := shared(*what)) is not None:
             space[name] = found
+            code.lent = code.lent or name not in SHARED
     exec(compiled, space)
 
 
 def shared(module: str, name: str) -> Any:
     """A module that the code imported, or something from it; the code's word is not taken for any other."""
-    if module not in SHARED or name.startswith("_"):
+    if module not in SHARED or name.startswith("_") or (module == "sys" and name):
         return None
     imported = __import__(module)
     return getattr(imported, name, None) if name else imported

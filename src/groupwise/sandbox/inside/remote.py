@@ -38,6 +38,8 @@ class Code:
         self.room = job["output"]
         self.output: list[bytes] = []
         self.ending: tuple[str, str] | None = None
+        self.lent = False
+        """Whether the code chose functions for the tests from modules that both have: what they make is its doing."""
         self._status: int | None = None
         request, self._requests = os.pipe()
         self._replies, reply = os.pipe()
@@ -165,7 +167,8 @@ class Code:
             return value._number, value._kind
         if isinstance(value, Remote):
             return self.ask(("find", value._number, [], {}))._number, value._kind
-        raise Ended("tests", f"they pass a {type(value).__name__} to the code, and only plain data gets there")
+        fault = f"they pass a {type(value).__name__} to the code, and only plain data gets there"
+        raise Ended("wrong", f"the tests cannot be run: {fault}") if self.lent else Ended("tests", fault)
 
 
 class Remote:

@@ -28,7 +28,7 @@ from groupwise.service.talks import strategies, summary
 router = APIRouter(tags=["chat"])
 
 Name = Annotated[str, Path(min_length=1, max_length=200)]
-STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+STREAM: dict[str, Any] = {"content": {"text/event-stream": {}}}
 EVENT_STREAM = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 

@@ -9,6 +9,7 @@ import logging
 from fastapi import APIRouter, WebSocket
 
 from groupwise.service.guard import CrossSite, refuse_foreign
+from groupwise.service.keys import FRESH
 from groupwise.service.live import TOO_MANY, Client
 from groupwise.service.parts import Parts
 from groupwise.service.routes.jobs import job_view
@@ -33,21 +34,32 @@ async def live(socket: WebSocket) -> None:
     except CrossSite:
         await socket.close(1008)  # before it was accepted: the client sees a 403
         return
-    if parts.clients >= MOST_CLIENTS:
+    if len(parts.clients) >= MOST_CLIENTS:
         await socket.close(TOO_MANY)
         return
-    parts.clients += 1
-    parts.counting.clients.set(parts.clients)
+    client = Client(socket, parts.keys, parts.followers, parts.topics, parts.counting, parts.chat_events)
+    parts.clients.add(client)
+    parts.counting.clients.set(len(parts.clients))
     try:
-        await Client(socket, parts.keys, parts.followers, parts.topics, parts.counting, parts.chat_events).serve()
+        await client.serve()
     finally:
-        parts.clients -= 1
-        parts.counting.clients.set(parts.clients)
+        parts.clients.discard(client)
+        parts.counting.clients.set(len(parts.clients))
 
 
 async def broadcast(parts: Parts) -> None:
     """Tell those who follow them about runs and metrics, for as long as the service lives."""
-    await asyncio.gather(*(_tell(parts, topic, pace) for topic, pace in PACE.items()))
+    await asyncio.gather(_look_at_keys(parts), *(_tell(parts, topic, pace) for topic, pace in PACE.items()))
+
+
+async def _look_at_keys(parts: Parts) -> None:
+    """Let those go whose key was revoked while they were connected."""
+    while True:
+        await asyncio.sleep(FRESH)
+        if parts.keys.is_stale and parts.clients:
+            await asyncio.to_thread(parts.keys.refresh)
+        for client in list(parts.clients):
+            client.look_at_key()
 
 
 async def _tell(parts: Parts, topic: str, pace: float) -> None:

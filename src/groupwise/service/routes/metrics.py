@@ -69,7 +69,7 @@ def snapshot(parts: Parts) -> dict[str, Any]:
         "jobs": parts.jobs.counts(),
         "requests": counting.requests(),
         "websocket": {
-            "clients": parts.clients,
+            "clients": len(parts.clients),
             "sent": counting.sent._value.get(),
             "dropped": counting.dropped._value.get(),
         },

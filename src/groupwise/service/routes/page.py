@@ -17,13 +17,17 @@ FOREVER = {"cache-control": "public, max-age=31536000, immutable"}
 ALWAYS_ASK = {"cache-control": "no-cache"}
 
 
+def _files() -> frozenset[str]:
+    """What there is to be had: a request names one of these, and never a path of this machine."""
+    return frozenset(str(file.relative_to(FOLDER)) for file in FOLDER.rglob("*") if file.is_file())
+
+
 @router.get("/{path:path}")
 def page(path: str) -> Response:
     if path.startswith(OTHERS):
         raise HTTPException(404)
-    file = (FOLDER / path).resolve()
-    if path and file.is_file() and file.is_relative_to(FOLDER.resolve()):
-        return FileResponse(file, headers=FOREVER if path.startswith("assets/") else ALWAYS_ASK)
+    if path in _files():
+        return FileResponse(FOLDER / path, headers=FOREVER if path.startswith("assets/") else ALWAYS_ASK)
     if path.startswith("assets/"):
         raise HTTPException(404)
     index = FOLDER / "index.html"

@@ -10,6 +10,7 @@ from groupwise.service.parts import Shared
 from groupwise.service.refusals import refusals
 from groupwise.service.runs import facts
 from groupwise.service.shapes import (
+    RUN_NAME,
     EventPage,
     GroupPage,
     GroupSteps,
@@ -22,7 +23,7 @@ from groupwise.service.shapes import (
 
 router = APIRouter(tags=["runs"])
 
-RunId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+=@-]{0,99}$", max_length=100)]
+RunId = Annotated[str, Path(pattern=RUN_NAME, max_length=100)]
 Step = Annotated[int, Path(ge=0, lt=2**53)]
 From = Annotated[int, Query(alias="from", ge=0, lt=2**53, description="The number of the first event.")]
 Points = Annotated[int, Query(ge=2, le=10_000)]
