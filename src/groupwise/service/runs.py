@@ -14,7 +14,7 @@ import numpy as np
 
 from groupwise.errors import GroupwiseError, RunNotFound
 from groupwise.service.runlog import RunLog, RunLogs, thinned
-from groupwise.training.folder import RunInfo, inspect_run, inspect_runs, read_config
+from groupwise.training.folder import RunInfo, inspect_run, inspect_runs, read_config, state_after
 from groupwise.training.groups import numbered, read_groups
 
 SEARCHED = 100  # files of groups looked through for an attempt whose step is not given
@@ -45,14 +45,25 @@ class Runs:
 
     def all(self) -> list[RunInfo]:
         """The newest first."""
-        return inspect_runs(self.folder)[::-1]
+        return inspect_runs(self.folder, self._status)[::-1]
 
     def info(self, run: str) -> RunInfo:
         path = self.path(run)
         try:
-            return inspect_run(path)
+            return inspect_run(path, self._status)
         except (OSError, ValueError, KeyError, TypeError):
             return RunInfo(path.name, path, "damaged", 0, 0, 0, path.stat().st_mtime, {})
+
+    def _status(self, path: Path) -> dict[str, Any]:
+        """What status.json would say: from a log that is kept open, because this is asked for twice a second."""
+        log = self.logs.of(path)
+        log.refresh()
+        with log.lock:
+            last = log.last
+            return {
+                "state": state_after(last), "step": log.step, "total": log.total, "attempt": log.attempt,
+                "updated": last.time if last else path.stat().st_mtime, "metrics": dict(log.metrics),
+            }  # fmt: skip
 
     def config(self, run: str) -> dict[str, Any]:
         return read_config(self.path(run)).to_dict()
@@ -83,7 +94,7 @@ class Runs:
         """All events from number `begin` on but for steps and evaluations, of which `points` of each are left."""
         log = self.log(run)
         with log.lock:
-            numbers = [n for n in range(begin, len(log)) if log.kinds[n] not in ("step", "eval", "checkpoint")]
+            numbers = [number for number in log.rare if number >= begin]
             for kind in ("step", "eval"):
                 numbers += _thin(log, kind, begin, points)
         return log, log.chosen(sorted(numbers))

@@ -11,10 +11,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json
+
 from groupwise.training.storage import disk
 from groupwise.types import EVENT_TYPES, Event
 
 LARGEST = 1e150
+TABLES = ("metrics", "timing", "totals")
 FIELDS = frozenset(("v", "run", "seq", "attempt", "time", "step", "type", "data"))
 
 
@@ -39,8 +42,8 @@ def plain(value: Any) -> Any:
 def decode(line: bytes) -> Event | None:
     """The event of a line, or None where the line is not a whole event of this version."""
     try:
-        raw = json.loads(line, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        raw = from_json(line, allow_inf_nan=False)
+    except ValueError:
         return None
     if not isinstance(raw, dict) or raw.keys() != FIELDS or raw["v"] != 1 or raw["type"] not in EVENT_TYPES:
         return None
@@ -51,10 +54,6 @@ def decode(line: bytes) -> Event | None:
     return Event(**raw) if sound else None
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
-
-
 def _is_time(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value < 1e11
 
@@ -63,8 +62,7 @@ def _is_data(kind: str, data: Any) -> bool:
     """Whether the parts that readers rely on have the shape they rely on."""
     if not isinstance(data, dict):
         return False
-    tables = [data.get(name, {}) for name in ("metrics", "timing", "totals")]
-    if not all(isinstance(table, dict) and all(map(_is_number, table.values())) for table in tables):
+    if not all(_is_table(data[name]) for name in TABLES if name in data):
         return False
     if kind == "start":
         total = data.get("total_steps", 0)
@@ -72,8 +70,15 @@ def _is_data(kind: str, data: Any) -> bool:
     return kind != "error" or isinstance(data.get("error"), dict)
 
 
-def _is_number(value: Any) -> bool:
-    return value is None or (type(value) in (int, float) and abs(value) < LARGEST)
+def _is_table(table: Any) -> bool:
+    """Whether these are numbers by name; a long log has millions of them, so each is looked at once and briefly."""
+    if not isinstance(table, dict):
+        return False
+    for value in table.values():
+        kind = type(value)
+        if (kind is not float and kind is not int and value is not None) or (value and not -LARGEST < value < LARGEST):
+            return False
+    return True
 
 
 def sound_events(path: Path) -> Iterator[tuple[Event, int]]:
