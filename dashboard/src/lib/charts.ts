@@ -66,6 +66,12 @@ export function lineOptions(lines: Line[], share: boolean, range: [number, numbe
   };
 }
 
+/** What changes of `lineOptions` when a curve grows. */
+export const lineNumbers = (lines: Line[], range: [number, number]): Record<string, unknown> => ({
+  xAxis: { min: range[0], max: range[1] },
+  series: lines.map((line) => ({ data: line.points, showSymbol: line.points.length < 30 })),
+});
+
 export type Dot = { x: number; y: number; name: string; chosen: boolean };
 
 export function dotOptions(dots: Dot[], xName: string, yName: string): Record<string, unknown> {

@@ -73,8 +73,8 @@ class Runs:
         log.refresh()
         return log
 
-    def series(self, run: str, names: Sequence[str], points: int) -> dict[str, Any]:
-        """Curves of at most `points` points each; without names, those of all numbers there are."""
+    def series(self, run: str, names: Sequence[str], points: int, since: int = 0) -> dict[str, Any]:
+        """Curves from step `since` on, of at most `points` points; without names, those of all numbers there are."""
         log = self.log(run)
         with log.lock:
             known = [(name, kind) for kind in ("eval", "step") for name in log.numbers[kind].columns]
@@ -82,7 +82,8 @@ class Runs:
             found = {name: log.numbers[kind].column(name) for name, kind in wanted}
         curves = {}
         for name, (steps, values) in found.items():
-            chosen = thinned(values, points)
+            first = int(np.searchsorted(steps, since))
+            chosen = first + thinned(values[first:], points)
             curves[name] = {"steps": steps[chosen].astype(int).tolist(), "values": values[chosen].tolist()}
         return {"run": run, "next": len(log), "names": sorted({name for name, _ in known}), "series": curves}
 
