@@ -4,8 +4,9 @@
     python benchmarks/page_smooth.py --steps 10000 --seconds 5     # the short form
 
 Of opening the run: seconds until the first paint and until all curves in sight are drawn, and the processor seconds
-that the service takes for it. While it grows: the age of a step when the reward's curve is drawn with it, frames, and
-tasks of more than 50 ms, which a reader would feel. The run is written as training writes it, by `training.run.Run`.
+that the service takes for it. While it grows: the age of a step when the reward's curve is drawn with it, the share
+of a processor that the page takes, frames, and tasks of more than 50 ms, which a reader would feel. The run is written
+as training writes it, by `training.run.Run`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 from record import print_result
 from service_kills import Service
 
@@ -93,6 +94,12 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def page_seconds(browser: Browser) -> float:
+    """Processor seconds of the processes that run pages, which a busy machine does not make more of."""
+    told = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")
+    return sum(one["cpuTime"] for one in told["processInfo"] if one["type"] == "renderer")
+
+
 def opened(page: Page, service: Service) -> dict[str, float]:
     """Open the run, and wait until its curves stand."""
     before, began = processor_seconds(service.process.pid), time.monotonic()
@@ -108,11 +115,15 @@ def opened(page: Page, service: Service) -> dict[str, float]:
 def followed(page: Page, orders: Connection, rate: float, seconds: float, log: Path) -> dict[str, Any]:
     """What a reader sees while the run grows."""
     page.evaluate("Object.values(window.notes).forEach((notes) => notes.splice(0))")
+    browser = page.context.browser
+    assert browser is not None
+    before = page_seconds(browser)
     orders.send((rate, seconds))
     while not orders.poll():
         page.wait_for_timeout(100)
     orders.recv()
     page.wait_for_timeout(1500)
+    taken = page_seconds(browser) - before
     notes = page.evaluate("window.notes")
     events = read_events(log)[-int(rate * seconds) :]
     gaps = sorted(b - a for a, b in zip(notes["frames"], notes["frames"][1:], strict=False))
@@ -121,7 +132,8 @@ def followed(page: Page, orders: Connection, rate: float, seconds: float, log: P
         "per_second": rate, "steps": len(events), "drawn_steps": len(ages), "drawings": len(notes["drawn"]),
         "age_p50_ms": _at(ages, 0.5), "age_p99_ms": _at(ages, 0.99),
         "frame_p50_ms": _at(gaps, 0.5), "frame_p99_ms": _at(gaps, 0.99), "frame_max_ms": _at(gaps, 1),
-        "long_tasks": len(notes["long"]), "longest_task_ms": round(max((d for _, d in notes["long"]), default=0)),
+        "page_cpu_share": round(taken / seconds, 2), "long_tasks": len(notes["long"]),
+        "longest_task_ms": round(max((d for _, d in notes["long"]), default=0)),
     }  # fmt: skip
 
 
@@ -173,6 +185,7 @@ def main() -> None:
         **{name: opening[name] for name in ("first_paint_s", "curves_s", "service_cpu_s")},
         "age_p99_ms": max(one["age_p99_ms"] or math.inf for one in growing),
         "frame_p99_ms": max(one["frame_p99_ms"] for one in growing),
+        "page_cpu_share": max(one["page_cpu_share"] for one in growing),
         "long_tasks_per_second": round(statistics.fmean(one["long_tasks"] / asked.seconds for one in growing), 2),
     }
     print_result("page_smooth", claims, raw={"steps": asked.steps, "opening": opening, "growing": growing})
