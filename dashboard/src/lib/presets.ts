@@ -82,15 +82,15 @@ export const PRESETS: Preset[] = [
   {
     id: "code",
     title: "Write programs",
-    says: "Code: a small language model, made from scratch, learns to write programs: their form by copying for 80 steps, then what they must do by search and by trying.",
-    takes: "about two minutes",
+    says: "Code: a small language model, made from scratch, learns to write programs: first their form, by copying; then what they must do, by search and by trying.",
+    takes: "a minute or two",
     kind: "config",
-    steps: 180,
+    steps: 140,
     config: {
       task: {
         product: "code", environment: "programs",
         options: {
-          families: "word_problems,transformations,tables", warm_steps: 80, search_every: 20, search_problems: 60, search_budget: 16,
+          families: "word_problems,transformations,tables", warm_steps: 60, search_every: 20, search_problems: 40, search_budget: 16,
           first_search: 8,
         },
       },
@@ -101,7 +101,7 @@ export const PRESETS: Preset[] = [
         gradient_accumulation_steps: 1,
       },
       policy: { model_name: "tiny" },
-      run: { threads: 1, eval_steps: 30, eval_episodes: 60, save_steps: 60 },
+      run: { threads: 1, eval_steps: 20, eval_episodes: 60, save_steps: 70 },
     },
   },
   {

@@ -6,6 +6,12 @@ export type Curve = { steps: number[]; values: number[] };
 const POINTS = 500; // of a curve; twice as many at most before it is thinned again
 const PACE = 250; // milliseconds between two changes of what is shown
 
+/** What a hint says, also where it is an order that the run refused; null for other events. */
+const asHint = (event: RunEvent): RunEvent | null =>
+  event.type === "hint" ? event
+  : event.type === "control" && event.data.refused ? { ...event, data: { code: "order_refused", message: event.data.refused, remedy: event.data.remedy } }
+  : null;
+
 export class Watch {
   whole = $state.raw<RunWhole | null>(null);
   names = $state.raw<string[]>([]);
@@ -85,7 +91,7 @@ export class Watch {
       if (mine !== this.reading) return;
       this.whole = whole;
       this.names = series.names;
-      this.hints = events.events.filter((event) => event.type === "hint");
+      this.hints = events.events.map(asHint).filter((hint) => hint !== null);
       this.ending = events.events.findLast((event) => event.type === "end" || event.type === "error") ?? null;
       this.curves = new Map(Object.entries(series.series));
       [this.next, this.attempt] = [series.next, whole.attempt];
@@ -108,7 +114,8 @@ export class Watch {
     this.arrived?.push(event);
     if (event.seq < this.next) return;
     [this.next, this.attempt] = [event.seq + 1, event.attempt];
-    if (event.type === "hint" && !this.hints.some((hint) => hint.seq === event.seq)) this.hints = [...this.hints, event];
+    const hint = asHint(event);
+    if (hint && !this.hints.some((known) => known.seq === hint.seq)) this.hints = [...this.hints, hint];
     if (event.type === "start") this.ending = null;
     if (event.type === "end" || event.type === "error") this.ending = event;
     if (event.type !== "step" && event.type !== "eval") return;
