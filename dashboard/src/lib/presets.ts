@@ -83,7 +83,7 @@ export const PRESETS: Preset[] = [
     id: "code",
     title: "Write programs",
     says: "Code: a small language model, made from scratch, learns to write programs: first their form, by copying; then what they must do, by search and by trying.",
-    takes: "a minute or two",
+    takes: "about a minute",
     kind: "config",
     steps: 140,
     config: {
