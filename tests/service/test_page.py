@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import math
 import re
 import shutil
 import time
@@ -13,8 +13,13 @@ from typing import Any
 
 import pytest
 
+from groupwise.config import TrainingConfig
 from groupwise.service.keys import Keys
 from groupwise.service.routes.page import FOLDER
+from groupwise.training.events import EventLog
+from groupwise.training.folder import create_run
+from groupwise.types import Event
+from groupwise.workflows.code.learning.options import code_options
 from tests.service.conftest import with_cart
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +72,14 @@ def test_the_bundle_asks_nothing_of_other_machines() -> None:
     assert "<script>" not in index  # the policy for the page refuses scripts within it
     lock = (SOURCE / "package-lock.json").read_text()
     assert '"resolved"' not in lock
+
+
+# The longest of a second's frames, in milliseconds, while the page is scrolled.
+LONGEST_FRAME = """() => new Promise((tell) => {
+    const began = performance.now(); let last = began, longest = 0;
+    const frame = (now) => { longest = Math.max(longest, now - last); last = now; scrollBy(0, 8);
+        now - began < 1000 ? requestAnimationFrame(frame) : tell(longest); };
+    requestAnimationFrame(frame); })"""
 
 
 class Visit:
@@ -166,12 +179,32 @@ def test_a_run_is_started_watched_stopped_and_resumed(visit: Callable[..., Visit
     before = curve.screenshot()
     until_step(page, 5)
     assert curve.screenshot() != before  # the curve has moved
+    assert len(service.post("/api/scale", {"workers": 4}).json()["orders"]) == 1
+    page.get_by_role("link", name=re.compile("Hints")).click()
+    page.get_by_text("no workers to scale").wait_for()  # the page offers no such order, but says what became of it
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="Resume").wait_for()
     assert service.get("/api/runs/watched").json()["state"] == "stopped"
     page.get_by_role("button", name="Resume").click()
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="Resume").wait_for()
+
+
+def test_every_preset_is_taken_as_it_stands(visit: Callable[..., Visit], serve: Callable[..., Any]) -> None:
+    resting = serve()
+    resting.parts.supervisor._end.set()  # jobs wait
+    tab = visit(url=resting.url)
+    page = tab.open("/new")
+    titles = page.locator(".presets input").evaluate_all("(all) => all.map((one) => one.value)")
+    for title in titles[:-1]:  # the last one is one's own settings
+        page = tab.open("/new")
+        page.locator(f".presets input[value={title}]").check()
+        page.get_by_label("Name").fill(title)
+        page.get_by_role("button", name="Start").click()
+        page.get_by_role("heading", name=title, exact=True).wait_for()
+    jobs = {job["run"]: job for job in resting.get("/api/jobs").json()["jobs"]}
+    assert jobs.keys() == set(titles[:-1])
+    assert code_options(TrainingConfig.from_dict(jobs["code"]["request"]["config"])).search_every == 20
 
 
 def test_from_a_run_down_to_its_tokens(visit: Callable[..., Visit], sums: dict[str, Any]) -> None:
@@ -280,27 +313,40 @@ def test_a_key_is_asked_for_where_one_is_needed(visit: Callable[..., Visit], ser
     page.get_by_role("button", name="Open the page").click()
     page.get_by_text("No runs yet").wait_for()
     page.get_by_text("Live", exact=True).wait_for()
-    assert page.get_by_role("link", name="New run").count() == 0  # reading only
-    assert all("401" in told for told in tab.complaints)
+    assert page.get_by_role("link", name=re.compile("run$")).count() == 0  # reading only
+    page = tab.open("/workflows/check")
+    page.get_by_text("Your key may look only").locator("visible=true").wait_for()
+    page.get_by_text("Live", exact=True).wait_for()
+    page.wait_for_load_state("networkidle")
+    guarded.server.should_exit = True
+    page.get_by_text("The service does not answer").wait_for()
+    page.goto("about:blank")
+    ended = ("401", "500", "WebSocket", "ERR_CONNECTION")  # what was under way when the service was stopped
+    assert all(any(word in told for word in ended) for told in tab.complaints)
     tab.complaints.clear()
 
 
-def test_a_long_run_stays_smooth(visit: Callable[..., Visit], service: Any) -> None:
-    """The short form of benchmarks/service_page.py."""
-    folder = service.settings.runs_dir / "long"
-    shutil.copytree(service.settings.runs_dir / "cart", folder)
-    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
-    step = next(event for event in events if event["type"] == "step")
-    many = [{**step, "run": "long", "seq": n, "step": n, "attempt": 1} for n in range(1, 10_001)]
-    lines = [json.dumps(event) for event in ({**events[0], "run": "long"}, *many)]
-    (folder / "events.jsonl").write_text("\n".join(lines) + "\n")
+def test_a_long_run_stays_smooth_and_moves(visit: Callable[..., Visit], service: Any) -> None:
+    """The short form of benchmarks/page_smooth.py: 100 steps a second, as far as this machine goes."""
+    cfg = TrainingConfig.from_dict({"output_dir": str(service.settings.runs_dir), "run_name": "long"})
+    log = EventLog(create_run(cfg) / "events.jsonl")
+
+    def add(count: int) -> None:
+        for _ in range(count):
+            data = {"metrics": {"reward/mean": math.sin(log.count / 900), "policy/kl": 0.01}}
+            log.append(Event("long", log.count, 1, time.time(), log.count + 1, "step", data))
+
+    add(10_000)
     page = visit().open("/runs/long")
     page.get_by_role("img", name="KL by step").wait_for()
-    longest = page.evaluate(
-        """() => new Promise((tell) => {
-            const began = performance.now(); let last = began, longest = 0;
-            const frame = (now) => { longest = Math.max(longest, now - last); last = now; scrollBy(0, 8);
-                now - began < 1000 ? requestAnimationFrame(frame) : tell(longest); };
-            requestAnimationFrame(frame); })"""
-    )
-    assert longest < 1000
+    page.get_by_label("Steps shown").select_option("the last 1,000 steps")
+    curve = page.get_by_role("img", name="Reward by step")
+    curve.locator("canvas").wait_for()
+    before = curve.screenshot()
+    for _ in range(12):  # more than a curve may grow by before it is thinned again
+        add(50)
+        page.wait_for_timeout(50)
+    until_step(page, log.count)
+    page.wait_for_timeout(300)
+    assert curve.screenshot() != before
+    assert page.evaluate(LONGEST_FRAME) < 1000

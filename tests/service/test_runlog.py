@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
 from pathlib import Path
 
@@ -10,8 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from groupwise.config import TrainingConfig
 from groupwise.service.runlog import RunLog, thinned
+from groupwise.service.runs import Runs
+from groupwise.service.stream import Follower, Place
 from groupwise.training.events import EventLog, read_events
+from groupwise.training.folder import create_run, inspect_run
 from groupwise.types import Event
 
 
@@ -28,11 +34,11 @@ def path(tmp_path: Path) -> Path:
 
 def test_only_what_is_new_is_read_and_the_lines_are_the_events(path: Path) -> None:
     writer, log = EventLog(path), RunLog(path)
-    assert log.refresh() is None
+    log.refresh()
     assert len(log) == 0
     for count in (3, 4, 0, 1):
         add(writer, count)
-        assert log.refresh() is None
+        log.refresh()
     assert len(log) == 8
     assert b"\n".join(log.lines(0, 8)) + b"\n" == path.read_bytes()
     assert log.lines(6, 100) == log.chosen([6, 7])
@@ -49,8 +55,9 @@ def test_a_torn_end_waits_until_it_is_whole(path: Path) -> None:
     log.refresh()
     assert len(log) == 1
     path.write_bytes(whole)
-    assert log.refresh() is None
+    log.refresh()
     assert len(log) == 2
+    assert log.rewinds == []
 
 
 @pytest.mark.parametrize("again", [0, 2, 3, 9])
@@ -59,9 +66,10 @@ def test_a_rewind_is_noticed_however_long_the_log_is_by_then(path: Path, again: 
     log = RunLog(path)
     log.refresh()
     add(EventLog(path, keep=3), again, attempt=2)
-    assert log.refresh() == 3
+    log.refresh()
     assert len(log) == 3 + again == len(read_events(path))
-    assert log.refresh() is None
+    log.refresh()
+    assert log.rewinds == [3]
     assert log.known_until(1) == 3
     assert log.attempt == (2 if again else 1)
 
@@ -71,8 +79,41 @@ def test_a_log_that_is_gone_is_a_rewind_to_the_beginning(path: Path) -> None:
     log = RunLog(path)
     log.refresh()
     path.unlink()
-    assert log.refresh() == 0
+    log.refresh()
+    assert log.rewinds == [0]
     assert len(log) == 0
+
+
+def test_what_another_reader_saw_first_is_no_news_before_it_can_be_sent(path: Path) -> None:
+    """A client with news that it is not given asks for them again at once: the service would do nothing else."""
+
+    async def follow() -> None:
+        writer = EventLog(path)
+        add(writer, 2)
+        follower = Follower("r", RunLog(path))
+        await follower._look()
+        place = Place(follower, 2, 0)
+        add(writer, 1)
+        follower.log.refresh()
+        assert not place.has_news
+        await follower._look()
+        assert place.has_news
+        assert [json.loads(str(told))["event"]["seq"] async for _, told in place.news()] == [2]
+
+    asyncio.run(follow())
+
+
+def test_without_its_status_a_run_is_told_from_its_log(tmp_path: Path) -> None:
+    path = create_run(TrainingConfig.from_dict({"output_dir": str(tmp_path), "run_name": "r"}))
+    writer, runs = EventLog(path / "events.jsonl"), Runs(tmp_path)
+    assert runs.info("r") == inspect_run(path)
+    writer.append(Event("r", 0, 1, 1.0, 0, "start", {"total_steps": 9}))
+    add(writer, 5)
+    assert runs.all() == [inspect_run(path)]
+    assert (runs.info("r").step, runs.info("r").total, runs.info("r").state) == (5, 9, "interrupted")
+    writer.append(Event("r", 6, 2, 3.0, 5, "end", {}))
+    assert runs.info("r") == inspect_run(path)
+    assert runs.info("r").state == "finished"
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=400), st.integers(4, 60))

@@ -53,7 +53,7 @@ export function lineOptions(lines: Line[], share: boolean, range: [number, numbe
     shown.map((one) => `<span style="color:${one.color}">●</span> ${one.seriesName}&ensp;<b>${number(one.value[1], 4)}</b>`).join("<br>");
   return {
     animation: false,
-    grid: { left: 2, right: 12, top: 8, bottom: 0, containLabel: true },
+    grid: { left: 2, right: 12, top: 8, bottom: 3, containLabel: true },
     tooltip: { ...tooltip(colours), trigger: "axis", axisPointer: { lineStyle: { color: colours.faint } }, formatter: told },
     xAxis: { type: "value", min: range[0], max: range[1], minInterval: 1, ...axis(colours), splitLine: { show: false } },
     yAxis: { type: "value", scale: !share, splitNumber: 4, ...axis(colours), ...(share ? shares(colours) : {}) },
@@ -65,6 +65,12 @@ export function lineOptions(lines: Line[], share: boolean, range: [number, numbe
     })),
   };
 }
+
+/** What changes of `lineOptions` when a curve grows. */
+export const lineNumbers = (lines: Line[], range: [number, number]): Record<string, unknown> => ({
+  xAxis: { min: range[0], max: range[1] },
+  series: lines.map((line) => ({ data: line.points, showSymbol: line.points.length < 30 })),
+});
 
 export type Dot = { x: number; y: number; name: string; chosen: boolean };
 

@@ -1,5 +1,5 @@
 /** Drawing, once per frame at most, and never so much in one frame that the page stutters. */
-const BUDGET = 9; // milliseconds of a frame
+const BUDGET = 4; // milliseconds of a frame; painting what was drawn takes about as long again
 const waiting = new Map<object, () => void>();
 let asked = false;
 

@@ -80,6 +80,31 @@ export const PRESETS: Preset[] = [
     prompts: ["Hello", "How are you?", "Where is my parcel?", "I was charged twice.", "I want a refund."],
   },
   {
+    id: "code",
+    title: "Write programs",
+    says: "Code: a small language model, made from scratch, learns to write programs: first their form, by copying; then what they must do, by search and by trying.",
+    takes: "about a minute",
+    kind: "config",
+    steps: 140,
+    config: {
+      task: {
+        product: "code", environment: "programs",
+        options: {
+          families: "word_problems,transformations,tables", warm_steps: 60, search_every: 20, search_problems: 40, search_budget: 16,
+          first_search: 8,
+        },
+      },
+      rollout: { num_generations: 8, tasks_per_step: 4 },
+      sampling: { max_new_tokens: 48 },
+      optim: {
+        learning_rate: 0.001, adam_beta2: 0.99, lr_scheduler_type: "linear", warmup_ratio: 0, per_device_train_batch_size: 256,
+        gradient_accumulation_steps: 1,
+      },
+      policy: { model_name: "tiny" },
+      run: { threads: 1, eval_steps: 20, eval_episodes: 60, save_steps: 70 },
+    },
+  },
+  {
     id: "designer",
     title: "Design workflows",
     says: "Designer: a policy that draws workflow graphs, trained over made-up requirements.",

@@ -10,6 +10,8 @@ class Session {
   me = $state<Me | null>(null);
   fault = $state<Fault | null>(null);
   needsKey = $state(false);
+  /** Why the last key was not taken. */
+  refusal = $state.raw<Fault | null>(null);
   theme = $state<Theme>((localStorage.getItem(THEME) as Theme | null) ?? "system");
   systemDark = $state(dark.matches);
   isDark = $derived(this.theme === "system" ? this.systemDark : this.theme === "dark");
@@ -30,7 +32,8 @@ class Session {
       this.needsKey = false;
       live.connect();
     } catch (error) {
-      if (!this.needsKey) this.fault = asFault(error);
+      this.refusal = asFault(error);
+      if (!this.needsKey) this.fault = this.refusal;
     }
   }
 

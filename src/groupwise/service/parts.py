@@ -41,7 +41,7 @@ class Parts:
         self.keys.refresh()
         self.jobs = Jobs(self.tables, str(settings.runs_dir.resolve()), settings.largest_queue)
         self.runs = Runs(settings.runs_dir)
-        self.followers = Followers(self.runs.path)
+        self.followers = Followers(self.runs.log)
         self.topics = Topics()
         self.talks = Talks(settings, counting)
         self.workshop = Workshop(settings)

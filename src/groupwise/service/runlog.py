@@ -1,8 +1,9 @@
 """A run's event log read again and again: only what is new is read, and a rewind is noticed.
 
 A run that is resumed cuts its log back to its checkpoint and goes on from there (`groupwise.training.run`). A reader
-that knows events beyond the cut has to forget them; `refresh` says from which number on. A run folder may have been
-filled by anybody: what is no log is refused (`RunError`), and nothing is read that is longer than an event can be.
+that knows events beyond the cut has to forget them; `rewinds` says from which number on, each time. A run folder may
+have been filled by anybody: what is no log is refused (`RunError`), and nothing is read that is longer than an event
+can be.
 """
 
 from __future__ import annotations
@@ -42,14 +43,15 @@ class Series:
         before = len(self.seqs)
         self.seqs.append(event.seq)
         self.steps.append(event.step)
-        for name, value in event.data.get("metrics", {}).items():
+        metrics = event.data.get("metrics", {})
+        for name, value in metrics.items():
             column = self.columns.get(name)
             if column is None:
                 column = self.columns[name] = array("d", [NAN]) * before
             column.append(NAN if value is None else value)
-        for column in self.columns.values():
-            if len(column) == before:
-                column.append(NAN)
+        if len(metrics) < len(self.columns):
+            for name in self.columns.keys() - metrics.keys():
+                self.columns[name].append(NAN)
 
     def column(self, name: str) -> tuple[Floats, Floats]:
         """Steps and values where there is one."""
@@ -62,17 +64,20 @@ class Series:
 class RunLog:
     """The sound beginning of `events.jsonl`, as lines of bytes and as columns of numbers."""
 
-    def __init__(self, path: Path, numbers: bool = True) -> None:
-        """`numbers`: whether the columns are wanted too."""
-        self.path, self.with_numbers = path, numbers
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self.lock = threading.Lock()
+        self.rewinds: list[int] = []  # from which number on events became others, every time they did
         self._clear()
 
     def _clear(self) -> None:
         self.ends = array("Q")  # where the line of each event ends
         self.marks = array("Q")  # a checksum of each line
         self.attempts = array("q")
-        self.kinds: list[str] = []
+        self.rare: list[int] = []  # the numbers of events other than steps, evaluations and checkpoints
+        self.last: Event | None = None
+        self.step = self.total = 0  # the furthest step, and how many there are to be
+        self.metrics: dict[str, float | None] = {}  # the newest of each
         self.numbers = {"step": Series(), "eval": Series()}
 
     def __len__(self) -> int:
@@ -90,25 +95,37 @@ class RunLog:
     def _size(self) -> int:
         return int(self.ends[-1]) if self.ends else 0
 
-    def refresh(self) -> int | None:
-        """Read what is new; the number from which on events are others than before, if any are."""
+    def refresh(self) -> None:
+        """Read what is new."""
         with self.lock:
-            try:
-                with self._opened() as file:
-                    marks = self.marks
-                    rewound = bool(self.ends) and not self._holds(file)
-                    if rewound:
-                        self._clear()
-                    self._read(file)
-            except FileNotFoundError:
-                rewound, marks = bool(self.ends), self.marks
-                self._clear()
-            if not rewound:
-                return None
-            same = 0
-            while same < min(len(marks), len(self.marks)) and marks[same] == self.marks[same]:
-                same += 1
-            return same if same < len(marks) else None
+            self._refresh()
+
+    def news(self, count: int, rewinds: int, most: int) -> tuple[int, int, list[bytes]]:
+        """What somebody lacks who had `count` events when there had been `rewinds` rewinds: the newest `most` lines.
+
+        With them: how many rewinds there are now, and the number of the first line.
+        """
+        with self.lock:
+            self._refresh()
+            begin = max(min([count, *self.rewinds[rewinds:]]), len(self.ends) - most)
+            return len(self.rewinds), begin, self._lines(begin, len(self.ends))
+
+    def _refresh(self) -> None:
+        marks, rewound = self.marks, False
+        try:
+            with self._opened() as file:
+                rewound = bool(self.ends) and not self._holds(file)
+                if rewound:
+                    self._clear()
+                self._read(file)
+        except FileNotFoundError:
+            rewound = bool(self.ends)
+            self._clear()
+        if rewound:
+            pairs = zip(marks, self.marks, strict=False)
+            same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+            if same < len(marks):
+                self.rewinds.append(same)
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
@@ -130,27 +147,36 @@ class RunLog:
         return zlib.crc32(file.read(self._size - begin)) == self.marks[-1]
 
     def _read(self, file: BinaryIO) -> None:
-        file.seek(self._size)
+        size = self._size
+        file.seek(size)
         for line in lines_of(file):
             event = decode(line) if line.endswith(b"\n") else None
             if event is None or event.seq != len(self.ends):
                 return
-            self.ends.append(self._size + len(line))
+            size += len(line)
+            self.ends.append(size)
             self.marks.append(zlib.crc32(line))
-            self.kinds.append(event.type)
             self.attempts.append(event.attempt)
-            if self.with_numbers and event.type in self.numbers:
+            self.last, self.step = event, max(self.step, event.step)
+            if event.type in self.numbers:
                 self.numbers[event.type].add(event)
+                self.metrics.update(event.data.get("metrics", {}))
+            elif event.type != "checkpoint":
+                self.rare.append(event.seq)
+                self.total = event.data.get("total_steps", 0) if event.type == "start" else self.total
 
     def lines(self, begin: int, end: int) -> list[bytes]:
         """The events from number `begin` up to, not including, `end`, as JSON."""
         with self.lock:
-            begin, end = max(0, begin), min(end, len(self.ends))
-            if begin >= end:
-                return []
-            start = int(self.ends[begin - 1]) if begin else 0
-            size = int(self.ends[end - 1]) - start
-            content = self._between([(start, size)])[0]
+            return self._lines(begin, end)
+
+    def _lines(self, begin: int, end: int) -> list[bytes]:
+        begin, end = max(0, begin), min(end, len(self.ends))
+        if begin >= end:
+            return []
+        start = int(self.ends[begin - 1]) if begin else 0
+        size = int(self.ends[end - 1]) - start
+        content = self._between([(start, size)])[0]
         # One that was cut back since it was last read has other events by now; they are read at the next look.
         return content[:-1].split(b"\n") if len(content) == size else []
 

@@ -16,7 +16,7 @@ import numpy as np
 from groupwise.errors import GroupwiseError, RunNotFound
 from groupwise.service.runlog import RunLog, RunLogs, thinned
 from groupwise.service.shapes import RUN_NAME
-from groupwise.training.folder import RunInfo, inspect_run, inspect_runs, read_config
+from groupwise.training.folder import RunInfo, inspect_run, inspect_runs, read_config, state_after
 from groupwise.training.groups import numbered, read_groups
 
 SEARCHED = 100  # files of groups looked through for an attempt whose step is not given
@@ -47,14 +47,26 @@ class Runs:
 
     def all(self) -> list[RunInfo]:
         """The newest first; a folder whose name no run can have is none."""
-        return [info for info in inspect_runs(self.folder)[::-1] if re.fullmatch(RUN_NAME, info.id)]
+        found = inspect_runs(self.folder, self._status)[::-1]
+        return [info for info in found if re.fullmatch(RUN_NAME, info.id)]
 
     def info(self, run: str) -> RunInfo:
         path = self.path(run)
         try:
-            return inspect_run(path)
+            return inspect_run(path, self._status)
         except (OSError, ValueError, KeyError, TypeError):
             return RunInfo(path.name, path, "damaged", 0, 0, 0, path.stat().st_mtime, {})
+
+    def _status(self, path: Path) -> dict[str, Any]:
+        """What status.json would say: from a log that is kept open, because this is asked for twice a second."""
+        log = self.logs.of(path)
+        log.refresh()
+        with log.lock:
+            last = log.last
+            return {
+                "state": state_after(last), "step": log.step, "total": log.total, "attempt": log.attempt,
+                "updated": last.time if last else path.stat().st_mtime, "metrics": dict(log.metrics),
+            }  # fmt: skip
 
     def config(self, run: str) -> dict[str, Any]:
         return read_config(self.path(run)).to_dict()
@@ -64,8 +76,8 @@ class Runs:
         log.refresh()
         return log
 
-    def series(self, run: str, names: Sequence[str], points: int) -> dict[str, Any]:
-        """Curves of at most `points` points each; without names, those of all numbers there are."""
+    def series(self, run: str, names: Sequence[str], points: int, since: int = 0) -> dict[str, Any]:
+        """Curves from step `since` on, of at most `points` points; without names, those of all numbers there are."""
         log = self.log(run)
         with log.lock:
             known = [(name, kind) for kind in ("eval", "step") for name in log.numbers[kind].columns]
@@ -73,7 +85,8 @@ class Runs:
             found = {name: log.numbers[kind].column(name) for name, kind in wanted}
         curves = {}
         for name, (steps, values) in found.items():
-            chosen = thinned(values, points)
+            first = int(np.searchsorted(steps, since))
+            chosen = first + thinned(values[first:], points)
             curves[name] = {"steps": steps[chosen].astype(int).tolist(), "values": values[chosen].tolist()}
         return {"run": run, "next": len(log), "names": sorted({name for name, _ in known}), "series": curves}
 
@@ -85,7 +98,7 @@ class Runs:
         """All events from number `begin` on but for steps and evaluations, of which `points` of each are left."""
         log = self.log(run)
         with log.lock:
-            numbers = [n for n in range(begin, len(log)) if log.kinds[n] not in ("step", "eval", "checkpoint")]
+            numbers = [number for number in log.rare if number >= begin]
             for kind in ("step", "eval"):
                 numbers += _thin(log, kind, begin, points)
         return log, log.chosen(sorted(numbers))

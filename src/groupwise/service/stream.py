@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from groupwise.errors import RunError
 from groupwise.service.runlog import RunLog
@@ -26,9 +25,9 @@ LOOK = 0.05  # seconds between two looks at a log
 class Follower:
     """What is new in one run's log, for all who follow it."""
 
-    def __init__(self, run: str, path: Path) -> None:
-        self.run = run
-        self.log = RunLog(path / "events.jsonl", numbers=False)
+    def __init__(self, run: str, log: RunLog) -> None:
+        self.run, self.log = run, log
+        self.count = 0  # events that clients may be sent; the log, which others read too, may have more by now
         self.changed: set[asyncio.Event] = set()
         self.rewinds: list[int] = []
         self._recent: deque[tuple[int, str]] = deque(maxlen=LAG)
@@ -43,16 +42,12 @@ class Follower:
         if self._task is not None:
             self._task.cancel()
 
-    @property
-    def count(self) -> int:
-        return len(self.log)
-
     async def messages(self, begin: int) -> list[str]:
         """Up to `PAGE` events from number `begin` on, as messages to clients."""
         if self._recent and self._recent[0][0] <= begin:
             offset = begin - self._recent[0][0]
             return [self._recent[n][1] for n in range(offset, min(offset + PAGE, len(self._recent)))]
-        lines = await asyncio.to_thread(self.log.lines, begin, begin + PAGE)
+        lines = await asyncio.to_thread(self.log.lines, begin, min(begin + PAGE, self.count))
         return [self._message(line) for line in lines]
 
     async def _follow(self) -> None:
@@ -64,26 +59,23 @@ class Follower:
     async def _look(self) -> None:
         try:
             found = os.stat(self.log.path)
+            seen = (found.st_size, found.st_mtime_ns)
+            if seen == self._seen:
+                return
+            rewinds, begin, lines = await asyncio.to_thread(self.log.news, self.count, len(self.rewinds), LAG)
         except OSError:
             return
-        seen = (found.st_size, found.st_mtime_ns)
-        if seen == self._seen:
-            return
-        before = self.count
-        rewound = await asyncio.to_thread(self.log.refresh)
         self._seen = seen
-        if rewound is not None:
-            self.rewinds.append(rewound)
+        rewound = rewinds > len(self.rewinds)
+        if not lines and not rewound:
+            return
+        if rewound or not self._recent or self._recent[-1][0] != begin - 1:
             self._recent.clear()
-            before = max(rewound, self.count - LAG)
-        if self.count > before or rewound is not None:
-            begin = max(before, self.count - LAG)
-            lines = await asyncio.to_thread(self.log.lines, begin, self.count)
-            if not self._recent or self._recent[-1][0] != begin - 1:
-                self._recent.clear()
-            self._recent.extend((begin + n, self._message(line)) for n, line in enumerate(lines))
-            for event in self.changed:
-                event.set()
+        self.rewinds = self.log.rewinds[:rewinds]
+        self._recent.extend((begin + n, self._message(line)) for n, line in enumerate(lines))
+        self.count = begin + len(lines)
+        for event in self.changed:
+            event.set()
 
     def _message(self, line: bytes) -> str:
         return f'{{"type":"event","run":"{self.run}","event":{line.decode()}}}'
@@ -127,8 +119,8 @@ class Place:
 class Followers:
     """One follower for every run that somebody follows."""
 
-    def __init__(self, path_of: Callable[[str], Path]) -> None:
-        self.path_of = path_of
+    def __init__(self, log_of: Callable[[str], RunLog]) -> None:
+        self.log_of = log_of
         self._open: dict[str, tuple[Follower, int]] = {}
         self._lock = asyncio.Lock()
 
@@ -137,11 +129,11 @@ class Followers:
         async with self._lock:
             follower, users = self._open.get(run, (None, 0))
             if follower is None:
-                follower = Follower(run, await asyncio.to_thread(self.path_of, run))
+                follower = Follower(run, await asyncio.to_thread(self.log_of, run))
                 await follower.open()
             self._open[run] = (follower, users + 1)
         follower.changed.add(changed)
-        known = follower.count if attempt is None else follower.log.known_until(attempt)
+        known = follower.count if attempt is None else min(follower.count, follower.log.known_until(attempt))
         rewind = known if known < begin else None
         return Place(follower, min(begin, known), len(follower.rewinds)), rewind
 

@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,23 +105,23 @@ def sound_config(path: Path) -> str | None:
     return text if head == CHECKSUM + hashlib.sha256(text.encode()).hexdigest() else None
 
 
-def inspect_runs(base: Path) -> list[RunInfo]:
+def inspect_runs(base: Path, otherwise: Callable[[Path], dict[str, Any]] | None = None) -> list[RunInfo]:
     """All runs below `base`, oldest first; one that cannot be read is listed as damaged."""
     found = []
     for path in run_folders(base):
         try:
-            found.append(inspect_run(path))
+            found.append(inspect_run(path, otherwise))
         except (OSError, ValueError, KeyError, TypeError):
             found.append(RunInfo(path.name, path, "damaged", 0, 0, 0, path.stat().st_mtime, {}))
     return sorted(found, key=lambda run: run.updated)
 
 
-def inspect_run(path: Path) -> RunInfo:
+def inspect_run(path: Path, otherwise: Callable[[Path], dict[str, Any]] | None = None) -> RunInfo:
     """A run's state from outside. A run that says `running` but is held by nobody was interrupted.
 
-    It reads status.json, and the whole event log only where that is missing or damaged.
+    It reads status.json and, only where that is missing or damaged, the whole event log, or asks `otherwise`.
     """
-    status = _read_status(path) or _status_from_events(path)
+    status = _read_status(path) or (otherwise or _status_from_events)(path)
     state = str(status["state"])
     if state == "running" and not is_locked(path / "lock"):
         state = "interrupted"
@@ -150,16 +150,20 @@ def _read_status(path: Path) -> dict[str, Any] | None:
 
 def _status_from_events(path: Path) -> dict[str, Any]:
     events = read_events(path / "events.jsonl")
-    ends = {"end": "finished", "error": "failed"}
     total = next((e.data.get("total_steps", 0) for e in reversed(events) if e.type == "start"), 0)
     return {
-        "state": ends.get(events[-1].type, "interrupted") if events else "created",
+        "state": state_after(events[-1] if events else None),
         "step": max((e.step for e in events), default=0),
         "total": total or 0,
         "attempt": events[-1].attempt if events else 0,
         "updated": events[-1].time if events else path.stat().st_mtime,
         "metrics": latest_metrics(events),
     }
+
+
+def state_after(last: Event | None) -> str:
+    """The state of a run of which nothing but the log's last event is known."""
+    return {"end": "finished", "error": "failed"}.get(last.type, "interrupted") if last else "created"
 
 
 def latest_metrics(events: Iterable[Event]) -> dict[str, Any]:

@@ -25,6 +25,11 @@ from groupwise.training.stopping import EarlyStopping, StopFlag
 from groupwise.types import Batch, Event, Policy, Sample, Source
 
 SCORE = "eval/reward_mean"
+NO_WORKERS = {
+    "refused": "this run trains in one process and has no workers to scale",
+    "remedy": "For more attempts at a time, begin a run with more rollout.tasks_per_step; for several runs at a time, "
+    "groupwise serve --workers 4.",
+}
 Evaluate = Callable[[Policy], Mapping[str, float]]
 Samples = Callable[[], Sequence[Sample]]
 
@@ -193,7 +198,7 @@ def _obey(run: Run, here: Position, stop: StopFlag | None) -> Generator[Event, N
     wanted = False
     for command in run.commands():
         known = command.op in ("stop", "checkpoint")
-        note = {} if known else {"refused": f"this run has no workers to {command.op}"}
+        note = {} if known else NO_WORKERS
         yield run.emit("control", here.step, {"id": command.id, "op": command.op, "args": command.args, **note})
         wanted = wanted or known
         if command.op == "stop":

@@ -72,9 +72,10 @@ def series(
     parts: Shared,
     names: Annotated[list[str] | None, Query(max_length=200, description="Which numbers; all without.")] = None,
     points: Points = 1000,
+    since: Annotated[int, Query(ge=0, lt=2**53, description="The first step.")] = 0,
 ) -> SeriesPage:
     """Numbers of a run as curves, thinned out so that a page can draw them."""
-    return SeriesPage.model_validate(parts.runs.series(run, names or [], points))
+    return SeriesPage.model_validate(parts.runs.series(run, names or [], points, since))
 
 
 @router.get("/api/runs/{run}/groups", responses=refusals(404))
