@@ -195,6 +195,7 @@ def test_every_preset_is_taken_as_it_stands(visit: Callable[..., Visit], serve: 
     resting.parts.supervisor._end.set()  # jobs wait
     tab = visit(url=resting.url)
     page = tab.open("/new")
+    page.locator(".presets input").first.wait_for(state="attached")
     titles = page.locator(".presets input").evaluate_all("(all) => all.map((one) => one.value)")
     for title in titles[:-1]:  # the last one is one's own settings
         page = tab.open("/new")
