@@ -54,15 +54,17 @@ PATIENCE = 240.0
 class Service:
     """A service in a process of its own."""
 
-    def __init__(self, runs: Path, *words: str) -> None:
+    def __init__(self, runs: Path, *words: str, niceness: int = 0) -> None:
         with socket.socket() as link:
             link.bind(("127.0.0.1", 0))
             self.port = link.getsockname()[1]
         command = [sys.executable, "-m", "groupwise.cli", "serve", "--port", str(self.port), "--runs-dir", str(runs)]
         self.process = subprocess.Popen(
-            [*command, "--lease", "1", "--niceness", "0", *words], stderr=subprocess.DEVNULL
+            [*command, "--lease", "1", "--niceness", str(niceness), *words], stderr=subprocess.DEVNULL
         )
-        until(lambda: self.ask("/health") is not None)
+        until(lambda: self.ask("/health") is not None or self.process.poll() is not None)
+        if self.process.poll() is not None:
+            raise SystemExit(f"the service ended with code {self.process.returncode}: {' '.join(self.process.args)}")
 
     def ask(self, path: str, body: Any = None) -> Any:
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}")

@@ -103,7 +103,7 @@ def main() -> None:
     not_run = {} if shutil.which("wrk") else {"status": "no wrk here"}
     with tempfile.TemporaryDirectory() as folder:
         runs = Path(folder) / "runs"
-        service = Service(runs, "--niceness", "10")
+        service = Service(runs, niceness=10)
         try:
             config = {**SETTINGS, "num_episodes": 1_000_000, "save_steps": 1000, "eval_steps": 0, "group_log_steps": 0}
             job = service.ask("/api/train", {"config": config})
