@@ -59,12 +59,11 @@ class Service:
             link.bind(("127.0.0.1", 0))
             self.port = link.getsockname()[1]
         command = [sys.executable, "-m", "groupwise.cli", "serve", "--port", str(self.port), "--runs-dir", str(runs)]
-        self.process = subprocess.Popen(
-            [*command, "--lease", "1", "--niceness", str(niceness), *words], stderr=subprocess.DEVNULL
-        )
+        command += ["--lease", "1", "--niceness", str(niceness), *words]
+        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         until(lambda: self.ask("/health") is not None or self.process.poll() is not None)
         if self.process.poll() is not None:
-            raise SystemExit(f"the service ended with code {self.process.returncode}: {' '.join(self.process.args)}")
+            raise SystemExit(f"the service ended with code {self.process.returncode}: {' '.join(command)}")
 
     def ask(self, path: str, body: Any = None) -> Any:
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}")

@@ -80,7 +80,8 @@ def crowd(port: int, clients: int, seconds: float, results: Any) -> None:
 def live(service: Service, runs: Path, seconds: float) -> dict[str, Any]:
     (runs / "live").mkdir()
     EventLog(runs / "live" / "events.jsonl").close()
-    end, results = threading.Event(), multiprocessing.Queue()
+    end = threading.Event()
+    results: Any = multiprocessing.Queue()
     writer = threading.Thread(target=write_events, args=(runs / "live", end))
     writer.start()
     before = resident(service.process.pid)
