@@ -54,6 +54,7 @@ class Places:
 
     def __init__(self, folder: Path, niceness: int = 0) -> None:
         self.folder = folder
+        self._niceness = niceness
         self._politely = ("nice", "-n", str(niceness)) if niceness and shutil.which("nice") else ()
         with disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -92,6 +93,9 @@ class Places:
                 )  # fmt: skip
         finally:
             os.close(descriptor)
+        # A session of its own is a scheduling group of its own, and inside one niceness says nothing to the others.
+        with suppress(OSError):
+            Path(f"/proc/{process.pid}/autogroup").write_text(str(self._niceness))
         return Child(process, self.output(job_id))
 
     def last_error(self, job_id: str) -> dict[str, str] | None:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from groupwise.errors import ContractError
 from groupwise.service.counting import Counting
+from groupwise.service.glances import Glances
 from groupwise.service.jobs import Jobs
 from groupwise.service.keys import LOCAL, Keys, Who
 from groupwise.service.live import Client, Topics
@@ -33,7 +34,7 @@ class Parts:
         self.settings, self.counting = settings, counting
         self.began = time.time()
         self.clients: set[Client] = set()
-        self.glances: dict[str, tuple[float, bytes]] = {}
+        self.glances = Glances()
         with disk(settings.folder):  # a queue elsewhere does not make it
             settings.folder.mkdir(parents=True, exist_ok=True)
         self.tables = Tables(settings.url)

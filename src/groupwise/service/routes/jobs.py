@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Response
@@ -18,8 +17,6 @@ from groupwise.service.shapes import JobList, JobView, TrainRequest
 from groupwise.training.folder import RunInfo, inspect_run
 
 router = APIRouter(tags=["jobs"])
-
-GLANCE, MOST_GLANCES = 0.1, 10_000
 
 JobId = Annotated[str, Path(min_length=1, max_length=32, pattern=r"^[0-9a-z]+$")]
 Key = Annotated[
@@ -61,20 +58,19 @@ def list_jobs(
 @router.get("/api/jobs/{job_id}", response_model=JobView, responses=refusals(404))
 async def job_status(job_id: JobId, parts: Shared) -> Response:
     """How a job stands, at most a tenth of a second ago: this is what many ask for often."""
-    known = parts.glances.get(job_id)
-    if known is None or time.monotonic() - known[0] > GLANCE:
-        view = await asyncio.to_thread(lambda: job_view(parts, parts.jobs.get(job_id)))
-        known = parts.glances[job_id] = (time.monotonic(), view.model_dump_json().encode())
-        while len(parts.glances) > MOST_GLANCES:
-            parts.glances.pop(next(iter(parts.glances)))
-    return Response(known[1], media_type="application/json")
+    look = partial(_told, parts, job_id)
+    return Response(await parts.glances.of(job_id, look), media_type="application/json")
+
+
+def _told(parts: Parts, job_id: str) -> bytes:
+    return job_view(parts, parts.jobs.get(job_id)).model_dump_json().encode()
 
 
 @router.post("/api/jobs/{job_id}/cancel", responses=refusals(404, 409))
 def cancel(job_id: JobId, parts: Shared) -> JobView:
     """Cancel a job: one that runs finishes its step and saves, so that it can be resumed."""
     job = parts.jobs.cancel(job_id)
-    parts.glances.pop(job_id, None)
+    parts.glances.forget(job_id)
     parts.supervisor.wake()
     return job_view(parts, job)
 
@@ -84,7 +80,7 @@ def resume(job_id: JobId, parts: Shared) -> JobView:
     """Go on with a job that was cancelled or failed, from its last checkpoint."""
     info = run_info(parts, parts.jobs.get(job_id))
     job = parts.jobs.resume(job_id, info.attempt if info else 0)
-    parts.glances.pop(job_id, None)
+    parts.glances.forget(job_id)
     parts.supervisor.wake()
     return job_view(parts, job)
 
