@@ -100,6 +100,7 @@ def live(service: Service, runs: Path, seconds: float) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--live", type=float, help="seconds of live events; 600 unless told")
     asked = parser.parse_args()
     not_run = {} if shutil.which("wrk") else {"status": "no wrk here"}
     with tempfile.TemporaryDirectory() as folder:
@@ -111,7 +112,7 @@ def main() -> None:
             until(lambda: steps(runs / job["run"]) >= 5)
             url = f"http://127.0.0.1:{service.port}/api/jobs/{job['id']}"
             loads = [] if not_run else [wrk(url, 3 if asked.short else 10) for _ in range(3)]
-            events = live(service, runs, 20.0 if asked.short else 600.0)
+            events = live(service, runs, asked.live or (20.0 if asked.short else 600.0))
             service.ask(f"/api/jobs/{job['id']}/cancel", {})
             until(lambda: service.state(job["id"]) == "cancelled")
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 
@@ -22,7 +23,11 @@ def serve(settings: ServiceSettings) -> None:
     insist_on_key(settings)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     print(f"Groupwise is at http://{settings.host}:{settings.port} (Ctrl-C ends it)", file=sys.stderr, flush=True)
-    uvicorn.Server(server_config(settings)).run()
+    server = uvicorn.Server(server_config(settings))
+    # What is loaded stays to the end. Looking through it for garbage, again and again, held up every answer.
+    gc.collect()
+    gc.freeze()
+    server.run()
 
 
 def server_config(settings: ServiceSettings) -> uvicorn.Config:
