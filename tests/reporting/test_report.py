@@ -235,9 +235,9 @@ def test_reports_need_neither_torch_nor_matplotlib_until_they_draw() -> None:
     assert answer.stdout.strip() == "set()"
 
 
-def test_half_characters_in_a_damaged_log_do_no_harm(tmp_path: Path, make_run: MakeRun) -> None:
+def test_half_characters_end_a_damaged_log_and_do_no_other_harm(tmp_path: Path, make_run: MakeRun) -> None:
     def part(step: int, data: dict[str, Any]) -> None:
-        data["metrics"] |= {"reward/part/HALF": 1.0, "reward/part/b": 2.0}
+        data["metrics"] |= {"reward/part/a": 1.0, "reward/part/b": 2.0}
 
     folder = make_run(tmp_path / "run", change=part, extra=(("hint", {"message": "HALF", "remedy": "HALF"}),))
     log = folder / "events.jsonl"

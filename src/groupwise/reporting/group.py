@@ -9,6 +9,7 @@ from heapq import nlargest
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from groupwise.errors import RunError
 from groupwise.reporting.figures import draw_group
 from groupwise.reporting.pictures import Picture, csv_text
 from groupwise.training.groups import read_groups
@@ -45,7 +46,7 @@ def _most_telling(path: Path) -> list[Row]:
     """Of the groups in a file the one with the widest spread; nothing where it cannot be read."""
     try:
         rows = read_groups(path)
-    except (OSError, ValueError):
+    except (OSError, RunError, ValueError):
         return []
     groups: dict[str, list[Row]] = {}
     for row in rows:
