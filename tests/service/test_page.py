@@ -178,6 +178,9 @@ def test_a_run_is_started_watched_stopped_and_resumed(visit: Callable[..., Visit
     until_step(page, 2)
     before = curve.screenshot()
     until_step(page, 5)
+    looks = iter(range(50))
+    while curve.screenshot() == before and next(looks, None) is not None:
+        page.wait_for_timeout(200)
     assert curve.screenshot() != before  # the curve has moved
     assert len(service.post("/api/scale", {"workers": 4}).json()["orders"]) == 1
     page.get_by_role("link", name=re.compile("Hints")).click()
