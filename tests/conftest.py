@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -39,6 +40,14 @@ SMALL = {
     "eval_episodes": 4,
     "save_steps": 2,
 }
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Two tests of one name are refused: run in parallel, only one of them would be run."""
+    twice = sorted(name for name, times in Counter(item.nodeid for item in items).items() if times > 1)
+    if twice:
+        raise pytest.UsageError(f"tests that share a name: {', '.join(twice)}")
 
 
 @pytest.fixture
