@@ -185,7 +185,7 @@ def claims_of(campaign: Campaign, training_evaluations: str | None) -> tuple[dic
     intervals: dict[str, Any] = {}
 
     def claim(name: str, arm: str, names: Sequence[str], measure: str = "gaps") -> None:
-        if names:
+        if names and set(campaign.arms) - set(TRAINED):
             rival, found = campaign.fewer(arm, names, measure)
             claims[name] = found.value
             claims[f"{name}_best_rival"] = rival

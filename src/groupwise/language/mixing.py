@@ -42,16 +42,16 @@ class Mixing:
         self.bias_of_prompts = _bias(among, dtype)
         self.bias = _bias(torch.cat((across, own.expand(len(across), -1, -1)), 2), dtype)
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
-        """The attention of all tokens, or of the rests' alone if q has no others.
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The attention of all tokens, or of the rests' alone if q has no others; scores are plain products.
 
         From [tokens, heads, head_dim] to [tokens, heads · head_dim]; several heads of q may share one of k and v.
         """
         if self.bias.shape[3] <= SHORT * self.head_dim:
-            mixed: Tensor = _ShortAttention.apply(q, k, v, self, scaling)  # type: ignore[no-untyped-call]
+            mixed: Tensor = _ShortAttention.apply(q, k, v, self)  # type: ignore[no-untyped-call]
             return mixed
         parts = [
-            F.scaled_dot_product_attention(*qkv, bias, scale=scaling, enable_gqa=q.shape[1] != k.shape[1])
+            F.scaled_dot_product_attention(*qkv, bias, scale=1.0, enable_gqa=q.shape[1] != k.shape[1])
             for qkv, bias in self.parts(q, k, v)
         ]
         return torch.cat([part.transpose(1, 2).reshape(-1, q.shape[1] * self.head_dim) for part in parts])
@@ -86,17 +86,17 @@ def _bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class _ShortAttention(torch.autograd.Function):
-    """softmax(scaling q kᵀ + bias) v of prompts and rests, with the probabilities kept."""
+    """softmax(q kᵀ + bias) v of prompts and rests, with the probabilities kept."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mixing: Mixing, scaling: float) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mixing: Mixing) -> Tensor:
         mixed, kept = torch.empty_like(q, memory_format=torch.contiguous_format), list[Tensor]()
-        for (qkv, bias), out in zip(mixing.parts(q * scaling, k, v), mixing.cut(mixed), strict=True):
+        for (qkv, bias), out in zip(mixing.parts(q, k, v), mixing.cut(mixed), strict=True):
             found, *more = _attend(*qkv, bias)
             out.copy_(found)
             kept += more
         ctx.save_for_backward(*kept)
-        ctx.mixing, ctx.scaling = mixing, scaling
+        ctx.mixing = mixing
         return mixed.view(len(q), -1)
 
     @staticmethod
@@ -119,7 +119,7 @@ class _ShortAttention(torch.autograd.Function):
             dq_prompts[0][...], *both = _attend_backward(g_prompts[0], *of_prompts[0])
             for whole, found in zip((dk, dv), both, strict=True):
                 mixing.cut(whole)[0].add_(found)
-        return dq.mul_(ctx.scaling), dk, dv, None, None
+        return dq, dk, dv, None
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> tuple[Tensor, ...]:

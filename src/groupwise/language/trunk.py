@@ -2,6 +2,8 @@
 
 - All tokens of a micro-batch, shared prompts and the rests of rows, are one matrix [tokens, width].
 - A norm's weight is multiplied into the matrices behind it, and gets its gradient from theirs.
+- Dimensions that are turned together stand side by side, so that turning is one complex product. Scores do not change:
+  queries and keys are reordered alike.
 - Of the last layer, prompts need keys and values only.
 
 Adapters and biases are called as the modules they are. Whether hidden states are the model's own is tried, not
@@ -52,15 +54,13 @@ class Trunk:
         assert a.rotary is not None
         x: Tensor = a.embedding(torch.cat((rows.prompts.reshape(-1), rows.rests.reshape(-1))))
         mixing = Mixing(rows, a.head_dim, x.dtype)
-        cos, sin = (table[0].unsqueeze(1) for table in a.rotary(x, mixing.positions[None]))
-        sin = torch.cat((-sin[..., : a.head_dim // 2], sin[..., a.head_dim // 2 :]), -1)
+        cos, sin = (table[0, :, None, : a.head_dim // 2] for table in a.rotary(x, mixing.positions[None]))
+        angles = torch.complex(cos.contiguous(), sin.contiguous())
         for layer in a.layers:
             assert layer.mlp_norm is not None
             wanted = x if layer is not a.layers[-1] else x[rows.prompts.numel() :]
-            q, k, v = (t.view(len(t), -1, a.head_dim) for t in _qkv(x, wanted, layer))
-            if layer.q_norm is not None and layer.k_norm is not None:
-                q, k = layer.q_norm(q), layer.k_norm(k)
-            mixed = mixing(_turn(q, cos[-len(q) :], sin[-len(q) :]), _turn(k, cos, sin), v, layer.scaling)
+            q, k, v = _qkv(x, wanted, layer, a.head_dim)
+            mixed = mixing(_turn(q, angles[-len(q) :] * layer.scaling), _turn(k, angles), v)
             x = _add(wanted, mixed, layer.attention_out)
             gate, up = _project(x, layer.mlp_norm, layer.mlp_in)
             x = _add(x, layer.activation(gate) * up, layer.mlp_out)
@@ -68,23 +68,41 @@ class Trunk:
         return states.view(*rows.rests.shape, -1)
 
 
-def _qkv(x: Tensor, wanted: Tensor, layer: Layer) -> Sequence[Tensor]:
-    """Queries of what is wanted; keys and values of all."""
+def _qkv(x: Tensor, wanted: Tensor, layer: Layer, head_dim: int) -> Sequence[Tensor]:
+    """Queries of what is wanted, keys and values of all, [tokens, heads, head_dim] each; the first two in pairs."""
+    norm, modules = layer.attention_norm, list[Any](layer.qkv)
+    plain = layer.q_norm is None and all(map(_is_matrix, modules))
+    parts = [*(_paired(m.weight, head_dim) for m in modules[:2]), modules[2].weight] if plain else modules
     if wanted is x:
-        return _project(x, layer.attention_norm, layer.qkv)
-    return *_project(wanted, layer.attention_norm, layer.qkv[:1]), *_project(x, layer.attention_norm, layer.qkv[1:])
+        made = _project(x, norm, parts)
+    else:
+        made = *_project(wanted, norm, parts[:1]), *_project(x, norm, parts[1:])
+    q, k, v = (t.view(len(t), -1, head_dim) for t in made)
+    if plain:
+        return q, k, v
+    if layer.q_norm is not None and layer.k_norm is not None:
+        q, k = layer.q_norm(q), layer.k_norm(k)
+    return _paired(q.mT, head_dim).mT, _paired(k.mT, head_dim).mT, v
 
 
-def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of [tokens, heads, head_dim]; `sin` has rotate-half's sign."""
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+def _paired(x: Tensor, head_dim: int) -> Tensor:
+    """Rows [..., heads · head_dim, n] such that the two halves of a head alternate."""
+    halves: Tensor = x.unflatten(-2, (-1, 2, head_dim // 2))
+    return halves.transpose(-3, -2).reshape(x.shape)
 
 
-def _project(x: Tensor, norm: Any, modules: Sequence[nn.Module]) -> Sequence[Tensor]:
-    """What linear modules make of the normalised x."""
-    if all(_is_matrix(module) for module in modules):
+def _turn(x: Tensor, angles: Tensor) -> Tensor:
+    """Rotary embedding of [tokens, heads, head_dim] in pairs."""
+    turned: Tensor = _Turn.apply(x, angles)  # type: ignore[no-untyped-call]
+    return turned
+
+
+def _project(x: Tensor, norm: Any, modules: Sequence[Any]) -> Sequence[Tensor]:
+    """What linear modules, or matrices, make of the normalised x."""
+    matrices = [m if isinstance(m, Tensor) else m.weight for m in modules if isinstance(m, Tensor) or _is_matrix(m)]
+    if len(matrices) == len(modules):
         made: Sequence[Tensor] = _NormedProducts.apply(  # type: ignore[no-untyped-call]
-            x, norm.weight, norm.variance_epsilon, *(module.weight for module in modules)
+            x, norm.weight, norm.variance_epsilon, *matrices
         )
         return made
     normalised = norm(x)
@@ -149,3 +167,22 @@ class _AddedProduct(torch.autograd.Function):
         change, matrix = ctx.saved_tensors
         d_matrix = gradient.t() @ change if ctx.needs_input_grad[2] else None
         return gradient, product(gradient, matrix), d_matrix
+
+
+class _Turn(torch.autograd.Function):
+    """Each pair of neighbours as a complex number, times that of its place."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, angles: Tensor) -> Tensor:
+        ctx.angles = angles
+        return _multiplied(x, angles)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return _multiplied(gradient, ctx.angles.conj()), None
+
+
+def _multiplied(x: Tensor, angles: Tensor) -> Tensor:
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+    return torch.view_as_real(pairs * angles).flatten(-2)

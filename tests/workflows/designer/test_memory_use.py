@@ -121,7 +121,7 @@ def test_what_is_recalled_claims_no_log_probability_and_teaches_the_policy_nothi
             metrics = call.generation()
     assert metrics.origins["memory"] >= 1
     assert metrics.updates[0].attempts == metrics.origins["sample"]
-    assert metrics.updates[0].left_out == metrics.origins["memory"] + metrics.origins["rule"] + 1
+    assert metrics.updates[0].left_out == metrics.origins["memory"] + 1
     recalled = [result.candidate for result in metrics.results if result.candidate.origin == "memory"]
     assert all(candidate.logp == 0 for candidate in recalled)
 

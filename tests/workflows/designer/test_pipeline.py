@@ -53,7 +53,7 @@ def test_a_call_goes_through_the_six_stages_and_ends_with_a_sound_design_that_ke
     assert outcome.stages["policy update"] == outcome.stages["memory integration"] == 0
     assert check_design(outcome.best.design).sound
     assert not broken_rules(outcome.best.design, requirements)
-    assert outcome.generations[0].origins == {"likeliest": 1, "sample": 28, "rule": 3}
+    assert outcome.generations[0].origins == {"likeliest": 1, "sample": 31}
     assert outcome.pareto
 
 
@@ -163,7 +163,7 @@ def test_learning_makes_the_better_of_what_was_drawn_likelier(requirements: Requ
     before = improvement.policy.evaluate(batch.inputs).logp.detach()
     update = updater(call).update([result.candidate for result in metrics.results], metrics)
     after = improvement.policy.evaluate(batch.inputs).logp.detach()
-    assert update.attempts == 4
+    assert update.attempts == 7, "all but the likeliest, which was not drawn"
     assert update.version == improvement.policy.version == 1
     assert float(((after - before) * batch.advantages * batch.mask).sum()) > 0
 

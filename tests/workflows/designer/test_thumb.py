@@ -10,10 +10,13 @@ from groupwise.workflows.designer.generation import RULED, Generations
 from groupwise.workflows.designer.judging import judge
 from groupwise.workflows.designer.keys import Construction
 from groupwise.workflows.designer.policy import GraphPolicy
+from groupwise.workflows.designer.problem import Problem
+from groupwise.workflows.designer.range import far_outside
 from groupwise.workflows.designer.shipped import load_policy
 from groupwise.workflows.designer.tasks import Prepared
 from groupwise.workflows.designer.thumb import FIRST, PORTFOLIO, RULES, Thumb, neighbours, rule_keys
 from groupwise.workflows.designer.worlds import random_requirements
+from groupwise.workflows.requirements import Demand
 
 
 def test_the_portfolio_comes_first_and_then_what_resembles_the_best() -> None:
@@ -44,9 +47,21 @@ def test_every_rule_decodes_to_a_design_of_its_own_keys() -> None:
     assert len(construction.decode(keys)) == len(keys)
 
 
+def test_rules_are_left_to_requirements_far_from_training() -> None:
+    near, far = random_requirements(11, 12), random_requirements(11, 12)
+    far = far.model_copy(update={"demand": Demand(arrivals_per_second=None)})
+    assert not far_outside(Problem(near))
+    assert far_outside(Problem(far))
+    origins = [
+        {one.origin for one in Generations(load_policy(), Prepared.of(one), seed=1).propose(8)} for one in (near, far)
+    ]
+    assert origins == [{"likeliest", "sample"}, {"likeliest", "sample", "rule"}]
+
+
 def test_rules_go_on_only_while_they_beat_what_the_policy_draws() -> None:
     """An untrained policy loses to rules of thumb, so they go on; where a sample is better, they stop."""
-    prepared = Prepared.of(random_requirements(11, 12))
+    requirements = random_requirements(11, 12).model_copy(update={"demand": Demand(arrivals_per_second=None)})
+    prepared = Prepared.of(requirements)
 
     def origins(policy: GraphPolicy, drawn: float) -> list[str]:
         generations = Generations(policy, prepared, seed=1)

@@ -32,12 +32,14 @@ class Beginnings:
     taking: [groups, kv_heads, members], which of all rows' heads, row · kv_heads + head, stands there. A group that is
       smaller than the largest repeats a row.
     giving: [rows, kv_heads], where among these each head is found.
+    in_turn: whether groups are equally large and lie one after the other, as they are when they have just begun.
     """
 
     keys: tuple[bytes, ...]
     store: Floats
     taking: NDArray[np.int64]
     giving: NDArray[np.int64]
+    in_turn: bool
 
     @property
     def length(self) -> int:
@@ -46,24 +48,28 @@ class Beginnings:
     def scores(self, layer: int, q: Floats, keys: Floats) -> Floats:
         """Queries [rows, kv_heads, n, head_dim] by the cache's keys [rows, kv_heads, span, head_dim]."""
         out = np.empty((*q.shape[:3], keys.shape[2]), np.float32)
-        out[..., : self.length] = self._of_rows(self._of_groups(q) @ self.store[layer, 0].swapaxes(2, 3), q.shape[2])
+        self._by_group(q, self.store[layer, 0].swapaxes(2, 3), out[..., : self.length])
         return scores_of(q, keys, out, first=self.length)
 
     def mixed(self, layer: int, weights: Floats, values: Floats) -> Floats:
         """Weights [rows, kv_heads, n, span] by the cache's values [rows, kv_heads, span, head_dim]."""
-        out: Floats = weights[..., self.length :] @ values[:, :, self.length :]
-        shared = self._of_groups(weights[..., : self.length]) @ self.store[layer, 1]
-        out += self._of_rows(shared, weights.shape[2])
-        return out
+        shared: Floats = np.empty((*weights.shape[:3], values.shape[3]), np.float32)
+        self._by_group(weights[..., : self.length], self.store[layer, 1], shared)
+        shared += weights[..., self.length :] @ values[:, :, self.length :]
+        return shared
 
-    def _of_groups(self, rows: Floats) -> Floats:
-        """From [rows, kv_heads, n, m] to [groups, kv_heads, members · n, m]."""
-        taken = rows.reshape(-1, *rows.shape[2:])[self.taking]
-        return taken.reshape(*self.taking.shape[:2], -1, rows.shape[3])
-
-    def _of_rows(self, groups: Floats, n: int) -> Floats:
-        """The way back."""
-        return groups.reshape(-1, n, groups.shape[3])[self.giving]
+    def _by_group(self, rows: Floats, matrices: Floats, out: Floats) -> None:
+        """[rows, kv_heads, n, k] by its group's [groups, kv_heads, k, m], a group as one matrix, to `out`."""
+        groups, heads, members = self.taking.shape
+        n = rows.shape[2]
+        if self.in_turn:
+            taken, to = (t.reshape(groups, members, *t.shape[1:]).swapaxes(1, 2) for t in (rows, out))
+            made = taken.reshape(groups, heads, members * n, -1) @ matrices
+            to[...] = made.reshape(to.shape)
+        else:
+            taken = rows.reshape(-1, n, rows.shape[3])[self.taking]
+            made = taken.reshape(groups, heads, members * n, -1) @ matrices
+            out[...] = made.reshape(-1, n, made.shape[3])[self.giving]
 
 
 def scores_of(q: Floats, keys: Floats, out: Floats | None = None, first: int = 0) -> Floats:
@@ -84,20 +90,22 @@ def find_beginnings(prompts: Sequence[bytes], cache: Tensor, known: Beginnings |
     groups: dict[bytes, list[int]] = {}
     for row, prompt in enumerate(prompts):
         groups.setdefault(prompt, []).append(row)
-    keys = tuple(sorted(groups))
+    same = known is not None and groups.keys() == set(known.keys)
+    keys = known.keys if known is not None and same else tuple(groups)
     length = min(len(key) for key in keys) // BYTES
     members = max(len(rows) for rows in groups.values())
     _, _, _, heads, _, size = cache.shape
     spared = (len(prompts) - len(keys)) * length * heads * size * 2 * cache.element_size()
     if spared < LEAST_BYTES or members * len(keys) > MOST_PADDING * len(prompts):
         return None
-    if known is None or known.keys != keys:
+    if known is not None and same:
+        store = known.store
+    else:
         first = torch.tensor([groups[key][0] for key in keys])
         store = cache[:, :, first, :, :length].numpy()
-    else:
-        store = known.store
     rows = np.array([[*groups[key], *[groups[key][0]] * (members - len(groups[key]))] for key in keys])
     taking = rows[:, None] * heads + np.arange(heads)[:, None]
     giving = np.empty(len(prompts) * heads, np.int64)
     giving[taking.reshape(-1)] = np.arange(taking.size)
-    return Beginnings(keys, store, taking, giving.reshape(-1, heads))
+    in_turn = np.array_equal(rows.reshape(-1), np.arange(len(prompts)))
+    return Beginnings(keys, store, taking, giving.reshape(-1, heads), in_turn)

@@ -1,10 +1,10 @@
-"""Generations of designs: drawn from the policy, bred from the best, recalled from memory, by rules of thumb.
+"""Generations of designs: drawn from the policy, bred from the best, recalled from memory.
 
     for candidate in search(policy, requirements, evaluations=64, seed=1): ...
 
-The first generation is the policy's likeliest design, samples, and rules of thumb, which help most where the policy was
-not trained. Later ones edit winners of tournaments: some decisions are taken again, by the policy or by chance. Elites
-are never lost, so the best score never falls.
+The first generation is the policy's likeliest design and samples. Later ones edit winners of tournaments: some
+decisions are taken again, by the policy or by chance. Elites are never lost, so the best score never falls. Where
+requirements are far from all that the policy was trained on, a few rules of thumb are tried too.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from groupwise.workflows.designer.luck import Luck
 from groupwise.workflows.designer.plans import Plans
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.problem import Bools, Floats, Ints
+from groupwise.workflows.designer.range import far_outside
 from groupwise.workflows.designer.sampling import Parents, PolicyChooser, Retake, Views
 from groupwise.workflows.designer.selection import elites, tournament
 from groupwise.workflows.designer.tasks import Prepared
@@ -100,7 +101,7 @@ class Generations:
         self._views: Views | None = None
         self.rng = np.random.default_rng(seed)
         self.number = 0
-        self.thumb = Thumb()
+        self.thumb = Thumb() if far_outside(prepared.problem) else None
         self.ruled: dict[int, Rule] = {}
         """The rules that were followed, by the design they led to."""
         self.drawn = float("-inf")
@@ -162,7 +163,7 @@ class Generations:
         self.number += 1
         self.luck.learn(judged)
         for candidate in judged:
-            if candidate.origin == "rule":
+            if self.thumb is not None and candidate.origin == "rule":
                 self.thumb.learn(self.ruled[candidate.key], candidate.total)
             elif candidate.origin in ("likeliest", "sample"):
                 self.drawn = max(self.drawn, candidate.total)
@@ -185,19 +186,18 @@ class Generations:
         return max(self.parents, key=lambda candidate: candidate.total)
 
     def _first(self, count: int, attempt: int) -> list[Candidate]:
-        """The likeliest design, samples, and a few rules of thumb."""
-        ruled = self._ruled(RULED, count) if attempt == 0 else []
+        """The likeliest design, samples, and rules of thumb where there are any."""
+        ruled = self._ruled(self.thumb, min(RULED, count - 1)) if attempt == 0 and self.thumb else []
         return self._sampled(count - len(ruled), attempt) + ruled
 
-    def _ruled(self, most: int, count: int) -> list[Candidate]:
-        """By the next rules of thumb, at most so many of `count` candidates and never all; out of the gradient."""
+    def _ruled(self, thumb: Thumb, most: int) -> list[Candidate]:
+        """By the next rules of thumb, at most so many; out of the gradient."""
         problem, found = self.prepared.problem, list[Candidate]()
-        most = min(most, count - 1)
-        while len(found) < most and (rules := self.thumb.next(most - len(found))):
+        while len(found) < most and (rules := thumb.next(most - len(found))):
             keys = np.array([rule_keys(problem, one) for one in rules])
             for candidate, rule in zip(self._made(plans_of(problem, keys, self.record), "rule"), rules, strict=True):
                 if candidate.key in self.scores:
-                    self.thumb.learn(rule, self.scores[candidate.key].total)
+                    thumb.learn(rule, self.scores[candidate.key].total)
                 elif candidate.key not in self.proposed and candidate.key not in self.ruled:
                     self.ruled[candidate.key] = rule
                     found.append(candidate)
@@ -213,7 +213,8 @@ class Generations:
 
     def _later(self, count: int, attempt: int) -> list[Candidate]:
         """Edits of parents, those of high rank oftener, and some drawn anew; more by chance where nothing new came."""
-        found = self._ruled(RULED_LATER, count) if attempt == 0 and self.thumb.total >= self.drawn else []
+        ruled = attempt == 0 and self.thumb is not None and self.thumb.total >= self.drawn
+        found = self._ruled(self.thumb, min(RULED_LATER, count - 1)) if ruled and self.thumb else []
         count -= len(found)
         fresh = round(count * FRESH)
         found += self._drawn(fresh, self._epsilon(fresh), np.zeros(fresh, np.bool_)) if fresh else []

@@ -37,7 +37,7 @@ SPANS = (
     Span("load", (0.04, 0.75), (0.005, 0.95), "share of all capacity that the work needs:"),
     Span("failure", (0.0, 0.14), (0.0, 0.35), "mean probability that a try fails:"),
     Span("cases", (0.5, 52.0), (0.05, 1000.0), "cases in progress, were there no waiting:"),
-    Span("branches", (0.0, 0.14), (0.0, 0.4), "branches per activity:"),
+    Span("branches", (0.0, 0.55), (0.0, 1.0), "branches per activity:"),
 )
 
 
