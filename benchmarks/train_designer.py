@@ -4,7 +4,7 @@
 
 The settings are `designer.toml` beside the weights; at most 30 minutes on two cores. `--placebo` hands the scores of
 every group to its members at random, so that nothing can be learned from them. What was interrupted goes on if the same
-`--folder` is given again.
+`--folder` is given again. `--range` only writes down what the requirements of training look like (a minute).
 """
 
 from __future__ import annotations
@@ -23,18 +23,26 @@ from groupwise.config import TrainingConfig, load_config
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute
 from groupwise.workflows.designer.policy import GraphPolicy
+from groupwise.workflows.designer.problem import Problem
 from groupwise.workflows.designer.product import build
+from groupwise.workflows.designer.range import Familiar
 from groupwise.workflows.designer.shipped import save_policy
+from groupwise.workflows.designer.worlds import training_requirements
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", required=True, help="the safetensors file to write")
+    parser.add_argument("--range", action="store_true", help="of what was trained on, instead of a policy")
     parser.add_argument("--folder", default="runs", help="where the run is kept")
     parser.add_argument("--placebo", action="store_true")
     parser.add_argument("--set", nargs="*", default=[], help="settings of designer.toml to change")
     parser.add_argument("--json", action="store_true", help="accepted for uniformity: JSON is printed always")
     options = parser.parse_args()
+    if options.range:
+        problems = [Problem(training_requirements(number)) for number in range(4000)]
+        Familiar.of(problems[:3000], problems[3000:]).save(Path(options.output))
+        return
     settings = Path(str(resources.files("groupwise.workflows.designer") / "designer.toml"))
     name = "designer-placebo" if options.placebo else "designer"
     cfg = load_config(settings, [f"run.output_dir={options.folder}", f"run.run_name={name}", *options.set])

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
 
 from groupwise.config.sections import GenerationSettings
-from groupwise.workflows.designer.features import WHOLE, whole_of
-from groupwise.workflows.designer.problem import Problem
+from groupwise.workflows.designer.features import ACTIVITY, POOL, SCHEMA_HASH, WHOLE, features_of, whole_of
+from groupwise.workflows.designer.problem import Floats, Problem
 from groupwise.workflows.designer.worlds import SIZES
+from groupwise.workflows.weights import load_weights, save_weights
 
-WARY = GenerationSettings(batch_size=8, epsilon_greedy=0.2, exploration_epsilon=0.5, exploration_share=0.5)
-"""Small generations and more chance: the policy's first ideas are tried, and search soon goes on from them."""
+WARY = GenerationSettings(batch_size=8)
+"""Small generations: the policy's first ideas are tried beside rules of thumb, and search soon goes on from them."""
+PORTRAIT = (
+    *WHOLE,
+    *(f"{name} of {things}" for things, names in (("activities", ACTIVITY), ("pools", POOL)) for name in names),
+    *(
+        f"spread of {name} of {things}"
+        for things, names in (("activities", ACTIVITY), ("pools", POOL))
+        for name in names
+    ),
+)
+FLOOR = 0.02  # of a number's standard deviation in training, so that what never varied may vary a little
+SHRINKAGE = 0.05
+TRAINED = Path(__file__).with_name("range.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +54,7 @@ SPANS = (
     Span("load", (0.04, 0.75), (0.005, 0.95), "share of all capacity that the work needs:"),
     Span("failure", (0.0, 0.14), (0.0, 0.35), "mean probability that a try fails:"),
     Span("cases", (0.5, 52.0), (0.05, 1000.0), "cases in progress, were there no waiting:"),
-    Span("branches", (0.0, 0.55), (0.0, 1.0), "branches per activity:"),
+    Span("branches", (0.0, 0.14), (0.0, 0.4), "branches per activity:"),
 )
 
 
@@ -54,6 +71,56 @@ def numbers_of(problem: Problem) -> dict[str, float]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Familiar:
+    """What requirements of training look like: mean and scale of every number of a portrait, how they go together
+    (the inverse of their correlations), and the Mahalanobis distance that 99 in 100 of others like them keep."""
+
+    mean: Floats
+    scale: Floats
+    precision: Floats
+    limit: float
+
+    @classmethod
+    def of(cls, seen: Sequence[Problem], others: Sequence[Problem]) -> Familiar:
+        table = np.array([portrait(problem) for problem in seen])
+        mean, scale = table.mean(0), np.maximum(table.std(0), FLOOR)
+        correlations = np.cov((table - mean).T / scale[:, None]) + SHRINKAGE * np.eye(len(mean))
+        found = cls(mean, scale, np.linalg.inv(correlations).astype(np.float64), 0.0)
+        limit = float(np.quantile([found.shares(portrait(one)).sum() ** 0.5 for one in others], 0.99))
+        return replace(found, limit=limit)
+
+    def shares(self, seen: Floats) -> Floats:
+        """What each number adds to the square of the distance; some take away from it."""
+        off = (seen - self.mean) / self.scale
+        found: Floats = off * (self.precision @ off)
+        return found
+
+    def save(self, path: Path = TRAINED) -> None:
+        import torch
+
+        parts = {"mean": self.mean, "scale": self.scale, "precision": self.precision, "limit": np.array([self.limit])}
+        save_weights({name: torch.from_numpy(part).float() for name, part in parts.items()}, path, SCHEMA_HASH)
+
+
+@cache
+def familiar() -> Familiar:
+    """What was seen in training, as it ships."""
+    parts = {
+        name: part.numpy() for name, part in load_weights(TRAINED, SCHEMA_HASH, "benchmarks/train_designer.py").items()
+    }
+    return Familiar(parts["mean"], parts["scale"], parts["precision"], float(parts["limit"][0]))
+
+
+def portrait(problem: Problem) -> Floats:
+    """The whole as the policy sees it, and mean and spread of what it sees of activities and of pools."""
+    nodes, acts = features_of(problem).nodes, len(problem.names)
+    activities, pools = nodes[:acts, : len(ACTIVITY)], nodes[acts:-1, : len(POOL)]
+    pools = pools if len(pools) else np.zeros((1, len(POOL)), np.float32)
+    parts = nodes[-1, : len(WHOLE)], activities.mean(0), pools.mean(0), activities.std(0), pools.std(0)
+    return np.concatenate(parts).astype(np.float64)
+
+
 def far_outside(problem: Problem) -> tuple[str, ...]:
     """In words, how the requirements are unlike anything that was trained on; nothing where they are near enough."""
     return tuple(_far(problem))
@@ -66,7 +133,12 @@ def _far(problem: Problem) -> Iterator[str]:
     found = numbers_of(problem)
     spans = SPANS if problem.requirements.demand.arrivals_per_second is not None else SPANS[:1]
     yield from (span.told(found[span.name]) for span in spans if span.far(found[span.name]))
+    known = familiar()
+    shares = known.shares(portrait(problem))
+    if (distance := float(shares.sum()) ** 0.5) > known.limit:
+        most = ", ".join(PORTRAIT[number] for number in np.argsort(-shares)[:3])
+        yield f"unlike training as a whole: distance {distance:.0f} (99 in 100: below {known.limit:.0f}), most in {most}"
 
 
 def note(far: tuple[str, ...]) -> str:
-    return f"far from what the policy was trained on: {'; '.join(far)}. It searches with more chance instead."
+    return f"far from what the policy was trained on: {'; '.join(far)}. It tries rules of thumb too."

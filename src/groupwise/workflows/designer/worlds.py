@@ -1,11 +1,8 @@
 """Requirements made up for training: seeded, feasible, and as different from each other as real ones are.
 
-    random_requirements(seed, size)      work of people and machines, in chains, layers or hardly any order
-    pipeline_requirements(seed, size)    stages of like programs on machines that differ in speed and price
-    procedure_requirements(seed, size)   work of roles, one thing after the other, much of it not for every case
+    random_requirements(seed, size)      the same seed and size give the same requirements for ever
 
-The same seed and size give the same requirements for ever. `load` is the share of the pools' full capacity that the
-work needs at its leanest; trained is what `LOADS` spans.
+`load` is the share of the pools' full capacity that the work needs at its leanest; trained is what `LOADS` spans.
 """
 
 from __future__ import annotations
@@ -38,9 +35,8 @@ SIZES = (5, 40)
 
 
 def training_requirements(seed: int) -> Requirements:
-    """Requirements to train on: half of them of any kind; a fifth have a deadline, which others are drawn without."""
-    kinds = (random_requirements, random_requirements, pipeline_requirements, procedure_requirements)
-    found = random.Random(f"kind/{seed}").choice(kinds)(seed)
+    """Requirements to train on: a fifth of them have a deadline, which the others are drawn without."""
+    found = random_requirements(seed)
     rng = random.Random(f"deadline/{seed}")
     if rng.random() > 0.2:
         return found
@@ -52,7 +48,7 @@ def training_requirements(seed: int) -> Requirements:
 def random_requirements(seed: int, size: int | None = None, load: float | None = None) -> Requirements:
     """Requirements of `size` activities (drawn from `SIZES` if not given)."""
     rng = random.Random(f"world/{seed}/{size}")
-    count = size or _size(rng)
+    count = size if size is not None else round(SIZES[0] * (SIZES[1] / SIZES[0]) ** rng.random())
     names = _names(rng, count)
     pools = _pools(rng, count)
     activities = {name: _activity(rng, list(pools)) for name in names}
@@ -76,168 +72,6 @@ def random_requirements(seed: int, size: int | None = None, load: float | None =
         "objective": _objective(rng),
     }
     return parse_requirements(value)
-
-
-def pipeline_requirements(seed: int, size: int | None = None, load: float | None = None) -> Requirements:
-    """Requirements of `size` activities as computations have them: no checks, no branches, wide stages, any machine."""
-    rng = random.Random(f"pipeline/{seed}/{size}")
-    count = size or _size(rng)
-    pools = _machines(rng)
-    stages = [
-        [f"run {rng.choice(OBJECTS)} {level}.{n + 1}" for n in range(width)] for level, width in _widths(rng, count)
-    ]
-    failure = rng.choice((0.0, rng.uniform(0.0, 0.1)))
-    described = rng.random() < 0.7
-    activities: dict[str, Any] = {}
-    for stage in stages:
-        programs = [_program(rng, list(pools)) for _ in range(rng.choice((1, 1, 2, 3)))]
-        for name in stage:
-            activities[name] = _task(rng, rng.choice(programs), failure, described)
-    share = load if load is not None else rng.uniform(*LOADS)
-    value = {
-        "name": f"pipeline {seed}",
-        "activities": activities,
-        "pools": {name: pool for name, pool in pools.items() if any(name in a["pools"] for a in activities.values())},
-        "rules": {"precedes": sorted(_links(rng, stages))},
-        "demand": {"arrivals_per_second": share * _capacity(activities, pools, [])},
-        "objective": _objective(rng),
-    }
-    return parse_requirements(value)
-
-
-def procedure_requirements(seed: int, size: int | None = None, load: float | None = None) -> Requirements:
-    """Requirements of `size` activities as offices have them: done by roles, and not all for every case."""
-    rng = random.Random(f"procedure/{seed}/{size}")
-    names = _names(rng, size or _size(rng))
-    pools = _roles(rng, len(names))
-    activities = {name: _duty(rng, list(pools)) for name in names}
-    branches = _cases(rng, names)
-    kept, near = rng.uniform(0.4, 1.0), rng.choice((1, 1, 2, 3))
-    pairs = {
-        (names[rng.randint(max(0, place - near), place - 1)], name)
-        for place, name in enumerate(names)
-        if place and rng.random() < kept
-    }
-    share = load if load is not None else rng.uniform(*LOADS)
-    value = {
-        "name": f"procedure {seed}",
-        "activities": activities,
-        "pools": {name: pool for name, pool in pools.items() if any(name in a["pools"] for a in activities.values())},
-        "rules": {"precedes": sorted(pairs)},
-        "branches": branches,
-        "demand": {"arrivals_per_second": share * _capacity(activities, pools, branches)},
-        "objective": _objective(rng),
-    }
-    return parse_requirements(value)
-
-
-def _size(rng: random.Random) -> int:
-    size: int = round(SIZES[0] * (SIZES[1] / SIZES[0]) ** rng.random())
-    return size
-
-
-def _roles(rng: random.Random, count: int) -> dict[str, Any]:
-    scale = 10 ** rng.uniform(-3, -1)
-    return {
-        f"role {number + 1}": {
-            "least": 1,
-            "most": rng.randint(2, 8),
-            "kind": "machine" if rng.random() < 0.1 else "person",
-            "wage": scale * rng.uniform(0.3, 2),
-            "speed": rng.uniform(0.7, 1.6),
-        }
-        for number in range(rng.randint(1, max(2, min(8, count // 3))))
-    }
-
-
-def _duty(rng: random.Random, roles: list[str]) -> dict[str, Any]:
-    mean = 10 ** rng.uniform(2, 3.6)
-    kind, spread = rng.choice((("gamma", 0.5), ("gamma", 1.2), ("exponential", None), ("lognormal", 1.0)))
-    found: dict[str, Any] = {
-        "duration": {"kind": kind, "mean": mean} | ({} if spread is None else {"std": mean * spread}),
-        "pools": rng.sample(roles, min(len(roles), rng.choice((1, 1, 2)))),
-        "failure": rng.uniform(0.0, 0.06),
-    }
-    if rng.random() < 0.2:
-        found["knock_out"] = rng.uniform(0.03, 0.3)
-    if rng.random() < 0.5:
-        found["documentation"] = "Does what its name says."
-    return found
-
-
-def _cases(rng: random.Random, names: list[str]) -> list[dict[str, Any]]:
-    """Up to nine in ten activities are for some cases only: alone, or one of two or three ways."""
-    rest = rng.sample(names, round(len(names) * rng.uniform(0.0, 0.9)))
-    found: list[dict[str, Any]] = []
-    while rest:
-        options = [rest.pop() for _ in range(min(len(rest), rng.choice((1, 1, 1, 2, 3))))]
-        whole = rng.choice((1.0, 0.5, 0.25, rng.uniform(0.05, 0.95)))
-        if len(options) > 1 or whole < 1:
-            shares = dict.fromkeys(options, whole / len(options))
-            found.append({"name": f"case {len(found) + 1}", "options": shares})
-    return found
-
-
-def _widths(rng: random.Random, count: int) -> list[tuple[int, int]]:
-    """Stages with their number, and how wide each is: some of one task, some of many."""
-    stages = rng.randint(1, min(8, count))
-    weights = [rng.choice((0.1, 1.0, 3.0, 10.0)) for _ in range(stages)]
-    spare, total = count - stages, sum(weights)
-    widths = [1 + int(spare * weight / total) for weight in weights]
-    widths[rng.randrange(stages)] += count - sum(widths)
-    return list(enumerate(widths))
-
-
-def _links(rng: random.Random, stages: list[list[str]]) -> set[tuple[str, str]]:
-    """A stage comes after all of the one before, task by task, or after any of those before."""
-    pairs: set[tuple[str, str]] = set()
-    for level, stage in enumerate(stages[1:], 1):
-        before, way = stages[level - 1], rng.choice(("all", "each", "any"))
-        earlier = [name for one in stages[:level] for name in one] if rng.random() < 0.3 else before
-        for number, name in enumerate(stage):
-            if way == "all":
-                pairs |= {(parent, name) for parent in before}
-            elif way == "each":
-                pairs.add((before[number % len(before)], name))
-            else:
-                pairs |= {(rng.choice(earlier), name) for _ in range(rng.randint(0, 3))}
-    return pairs
-
-
-def _machines(rng: random.Random) -> dict[str, Any]:
-    scale = 10 ** rng.uniform(-5, -2)
-    return {
-        f"pool {number + 1}": {
-            "least": 1,
-            "most": rng.randint(2, 12),
-            "kind": "machine" if rng.random() < 0.9 else "person",
-            "wage": scale * 10 ** rng.uniform(-0.5, 0.5),
-            "speed": 1.0 if number == 0 else rng.uniform(0.5, 2.5),
-        }
-        for number in range(rng.randint(1, 4))
-    }
-
-
-def _program(rng: random.Random, pools: list[str]) -> dict[str, Any]:
-    """What the tasks of one program have in common: about how long they take, and where they may run."""
-    return {
-        "mean": 10 ** rng.uniform(-1, 3.5),
-        "spread": rng.choice((0.0, 0.2, 1.0)),
-        "kind": rng.choice(("fixed", "exponential", "exponential", "exponential")),
-        "pools": [pools[0], *(pool for pool in pools[1:] if rng.random() < 0.5)],
-    }
-
-
-def _task(rng: random.Random, program: dict[str, Any], failure: float, described: bool) -> dict[str, Any]:
-    mean = program["mean"] * rng.lognormvariate(0, program["spread"])
-    found: dict[str, Any] = {
-        "duration": {"kind": program["kind"], "mean": mean},
-        "pools": program["pools"],
-        "failure": failure,
-        "cpu": float(rng.choice((1, 1, 1, 2, 4))),
-        "memory": 10 ** rng.uniform(6, 10),
-    }
-    return {**found, "documentation": "Does what its name says."} if described else found
 
 
 def _names(rng: random.Random, count: int) -> list[str]:
