@@ -11,7 +11,7 @@ from groupwise.workflows.designer.judging import judge
 from groupwise.workflows.designer.keys import Construction
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.problem import Problem
-from groupwise.workflows.designer.range import far_outside
+from groupwise.workflows.designer.range import unfamiliar
 from groupwise.workflows.designer.shipped import load_policy
 from groupwise.workflows.designer.tasks import Prepared
 from groupwise.workflows.designer.thumb import FIRST, PORTFOLIO, RULES, Thumb, neighbours, rule_keys
@@ -47,11 +47,11 @@ def test_every_rule_decodes_to_a_design_of_its_own_keys() -> None:
     assert len(construction.decode(keys)) == len(keys)
 
 
-def test_rules_are_left_to_requirements_far_from_training() -> None:
+def test_rules_are_left_to_requirements_unlike_training() -> None:
     near, far = random_requirements(11, 12), random_requirements(11, 12)
     far = far.model_copy(update={"demand": Demand(arrivals_per_second=None)})
-    assert not far_outside(Problem(near))
-    assert far_outside(Problem(far))
+    assert not unfamiliar(Problem(near))
+    assert unfamiliar(Problem(far))
     origins = [
         {one.origin for one in Generations(load_policy(), Prepared.of(one), seed=1).propose(8)} for one in (near, far)
     ]

@@ -19,7 +19,7 @@ from groupwise.workflows.designer.outcome import Generation, Outcome
 from groupwise.workflows.designer.pipeline import Designer
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.problem import Problem
-from groupwise.workflows.designer.range import WARY, far_outside, note
+from groupwise.workflows.designer.range import WARY, far_outside, notes
 from groupwise.workflows.designer.shipped import PRETRAINED, load_policy, save_policy
 from groupwise.workflows.designer.tasks import Prepared
 from groupwise.workflows.designer.telling import Account, Row, account, in_a_line, pareto_rows
@@ -107,8 +107,8 @@ def design_for(request: Request, watch: Watch, stop: Stop) -> Call:
     insist_feasible(requirements)
     start = beginning(requirements, request.requirements.parent)
     policy = load_policy(request.weights)
-    far = far_outside(Problem(requirements))
-    settings = WARY if far else GenerationSettings()
+    problem = Problem(requirements)
+    settings = WARY if far_outside(problem) else GenerationSettings()
     memory = open_memory(request.memory) if request.memory is not None else None
     with (
         memory or nullcontext(),
@@ -117,7 +117,7 @@ def design_for(request: Request, watch: Watch, stop: Stop) -> Call:
         call = designed(designer, requirements, start, request.evaluations, watch, stop, check=request.check)
         told = memory.notices if memory is not None else ()
     learned = keep(request, policy) if request.learn else None
-    return replace(call, notes=(*call.notes, *told, *([note(far)] if far else [])), learned=learned)
+    return replace(call, notes=(*call.notes, *told, *notes(problem)), learned=learned)
 
 
 def designed(
@@ -134,7 +134,9 @@ def designed(
     outcome = searched(designer, requirements, evaluations, watch, stop, check)
     before = judge(Prepared.of(outcome.requirements), start.design, designer.seed)
     told = account(start, before, outcome.best, requirements)
-    return Call(requirements, outcome, told, start.design, (*start.notes, *outcome.notes))
+    worse = f"the start is better than all that was found: --evaluations {4 * evaluations} searches longer"
+    notes = (*start.notes, *outcome.notes, *([worse] if before.total > outcome.best.total else ()))
+    return Call(requirements, outcome, told, start.design, notes)
 
 
 def searched(

@@ -4,7 +4,7 @@
 
 The first generation is the policy's likeliest design and samples. Later ones edit winners of tournaments: some
 decisions are taken again, by the policy or by chance. Elites are never lost, so the best score never falls. Where
-requirements are far from all that the policy was trained on, a few rules of thumb are tried too.
+requirements are unlike those that the policy was trained on, a few rules of thumb are tried too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from groupwise.workflows.designer.luck import Luck
 from groupwise.workflows.designer.plans import Plans
 from groupwise.workflows.designer.policy import GraphPolicy
 from groupwise.workflows.designer.problem import Bools, Floats, Ints
-from groupwise.workflows.designer.range import far_outside
+from groupwise.workflows.designer.range import unfamiliar
 from groupwise.workflows.designer.sampling import Parents, PolicyChooser, Retake, Views
 from groupwise.workflows.designer.selection import elites, tournament
 from groupwise.workflows.designer.tasks import Prepared
@@ -101,7 +101,7 @@ class Generations:
         self._views: Views | None = None
         self.rng = np.random.default_rng(seed)
         self.number = 0
-        self.thumb = Thumb() if far_outside(prepared.problem) else None
+        self.thumb = Thumb() if unfamiliar(prepared.problem) else None
         self.ruled: dict[int, Rule] = {}
         """The rules that were followed, by the design they led to."""
         self.drawn = float("-inf")

@@ -133,12 +133,23 @@ def _far(problem: Problem) -> Iterator[str]:
     found = numbers_of(problem)
     spans = SPANS if problem.requirements.demand.arrivals_per_second is not None else SPANS[:1]
     yield from (span.told(found[span.name]) for span in spans if span.far(found[span.name]))
+
+
+def unfamiliar(problem: Problem) -> str:
+    """In words, how the requirements differ from those of training taken together; nothing where they are like them."""
     known = familiar()
     shares = known.shares(portrait(problem))
-    if (distance := float(shares.sum()) ** 0.5) > known.limit:
-        most = ", ".join(PORTRAIT[number] for number in np.argsort(-shares)[:3])
-        yield f"unlike training as a whole: distance {distance:.0f} (99 in 100: below {known.limit:.0f}), most in {most}"
+    distance = float(shares.sum()) ** 0.5
+    if distance <= known.limit:
+        return ""
+    most = ", ".join(PORTRAIT[number] for number in np.argsort(-shares)[:3])
+    return f"distance {distance:.0f} (99 in 100 of training: below {known.limit:.0f}), most in {most}"
 
 
-def note(far: tuple[str, ...]) -> str:
-    return f"far from what the policy was trained on: {'; '.join(far)}. It tries rules of thumb too."
+def notes(problem: Problem) -> tuple[str, ...]:
+    """What is to be said of it to who asked for a design."""
+    if far := far_outside(problem):
+        return (f"far from what the policy was trained on: {'; '.join(far)}. It searches in small steps instead.",)
+    if words := unfamiliar(problem):
+        return (f"rules of thumb were tried beside the policy, which was trained on other requirements: {words}",)
+    return ()
