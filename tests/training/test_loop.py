@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from groupwise.config import TrainingConfig
 from groupwise.control.cartpole import CartPole
@@ -244,6 +245,18 @@ def test_library_code_leaves_signals_and_threads_as_they_were(small_config: Conf
     first.close(), second.close()
     assert signal.getsignal(signal.SIGINT) is before
     assert torch.get_num_threads() == threads
+
+
+def test_one_thread_is_one_thread_of_numpy_too(small_config: Configure) -> None:
+    def most() -> int:
+        return max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+
+    with threadpool_limits(2, "blas"):
+        events = execute(create_run(small_config(threads=1)), build)
+        next(events)
+        during = most()
+        events.close()
+        assert (during, most()) == (1, 2)
 
 
 def test_early_stopping_waits_its_patience_and_stops(small_config: Configure) -> None:

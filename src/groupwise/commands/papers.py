@@ -6,7 +6,6 @@ import shlex
 import sys
 from typing import Annotated
 
-import torch
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.console import Console
@@ -19,6 +18,7 @@ from groupwise.control.papers import PAPERS
 from groupwise.control.papers.finding import Finding
 from groupwise.errors import ConfigError
 from groupwise.reporting.bench import bench_result
+from groupwise.training.session import use_threads
 
 
 def paper(
@@ -32,7 +32,7 @@ def paper(
     if name not in PAPERS:
         raise ConfigError(f"{name!r} is not a paper we have an experiment for", hint=f"Known: {', '.join(PAPERS)}.")
     experiment, usual = PAPERS[name]
-    torch.set_num_threads(1)
+    use_threads(1)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     hidden = common.json or not console.is_terminal

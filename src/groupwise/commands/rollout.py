@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.console import Console
@@ -17,6 +16,7 @@ from groupwise.commands.products import builder, check_product
 from groupwise.config import load_config
 from groupwise.training.randomness import seed_everything
 from groupwise.training.rehearsal import Rehearsal, rehearse
+from groupwise.training.session import use_threads
 from groupwise.types import Score
 
 LONGEST = 1500
@@ -40,7 +40,7 @@ def rollout(
     cfg = load_config(config, set_)
     check_product(cfg)
     seed_everything(cfg.run.seed)
-    torch.set_num_threads(cfg.run.threads or torch.get_num_threads())
+    use_threads(cfg.run.threads)
     parts = builder(cfg.task.product)(cfg)
     try:
         with Console(stderr=True).status(f"{tasks} groups of {cfg.rollout.num_generations} attempts"):

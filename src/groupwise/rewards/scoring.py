@@ -14,10 +14,13 @@ import asyncio
 import contextvars
 import inspect
 import math
+import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from numbers import Real
+from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -143,9 +146,13 @@ async def _settled(function: Callable[..., Any], answer: Any) -> Any:
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Run it in a thread of its own, which the end of the program does not wait for."""
+    """Run it in a thread that nobody else uses meanwhile, and that the end of the program does not wait for."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
+    try:
+        orders = _idle.pop()
+    except IndexError:
+        orders = _new_thread()
 
     def settle(act: Callable[[Any], None], outcome: object) -> None:
         if not done.done():
@@ -156,11 +163,29 @@ async def _in_thread(work: Callable[[], T]) -> T:
             outcome: tuple[Callable[[Any], None], object] = (done.set_result, work())
         except BaseException as error:  # a wish to stop the program
             outcome = (done.set_exception, error)
+        _idle.append(orders)
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, *outcome)
 
-    threading.Thread(target=contextvars.copy_context().run, args=(run,), name="reward", daemon=True).start()
+    orders.put(partial(contextvars.copy_context().run, run))
     return await done
+
+
+Orders: TypeAlias = "SimpleQueue[Callable[[], None]]"
+_idle: list[Orders] = []
+"""Threads without work: starting one takes longer than most rewards do."""
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+def _new_thread() -> Orders:
+    orders: Orders = SimpleQueue()
+
+    def serve() -> None:
+        while True:
+            orders.get()()
+
+    threading.Thread(target=serve, name="reward", daemon=True).start()
+    return orders
 
 
 def is_async(reward: object) -> bool:

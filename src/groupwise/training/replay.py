@@ -64,8 +64,7 @@ class Replay:
         self.version = max([self.version, *versions])
 
     def add(self, fresh: Sequence[ScoredGroup]) -> None:
-        if self.cfg.replay_size:
-            self.kept.extend(essence(group) for group in fresh)
+        self.kept.extend(essence(group) for group in fresh)
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -58,14 +58,14 @@ def execute(
     process: runs share the global random generators and the number of threads.
     """
     run = Run(path, by_hand)
-    threads = torch.get_num_threads()
     parts: Parts | None = None
+    free_threads = use_threads(None)
     try:
         cfg = cfg or read_config(path)
         run.set_status("running", run.checkpoint.step if run.checkpoint else 0, cfg.training.num_episodes)
         check_device(cfg.policy.device)
         seed_everything(cfg.run.seed)
-        torch.set_num_threads(cfg.run.threads or threads)
+        free_threads = use_threads(cfg.run.threads)
         keep_freed_memory()
         parts = build(cfg)
         run.warnings += parts.notes
@@ -84,10 +84,26 @@ def execute(
         yield from _failed(run, GroupwiseError(f"{type(error).__name__}: {error}"))
         raise
     finally:
-        torch.set_num_threads(threads)
+        free_threads()
         if parts is not None:
             parts.source.close()
         run.close()
+
+
+def use_threads(count: int | None) -> Callable[[], None]:
+    """Use so many threads, in PyTorch and in NumPy's BLAS (None: as they come); call what is returned to end that."""
+    if count is None:
+        return lambda: None
+    from threadpoolctl import threadpool_limits
+
+    threads, limits = torch.get_num_threads(), threadpool_limits(count, "blas")
+    torch.set_num_threads(count)
+
+    def end() -> None:
+        torch.set_num_threads(threads)
+        limits.restore_original_limits()
+
+    return end
 
 
 def check_device(name: str) -> None:

@@ -149,6 +149,8 @@ class GroupSource:
 
     def _replay(self, drawn: Drawn) -> Replayed:
         """Past groups to learn from once more; those of this step can be among them from the next step on."""
+        if not self.cfg.rollout.replay_size:
+            return Replayed()
         self.replay.see(drawn.all)
         replayed = self.replay.draw()
         self.replay.add([group for group in drawn.kept if can_teach(group, self.cfg.advantage)])
