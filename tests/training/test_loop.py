@@ -242,7 +242,7 @@ def test_library_code_leaves_signals_and_threads_as_they_were(small_config: Conf
     before, threads = signal.getsignal(signal.SIGINT), torch.get_num_threads()
     first, second = (execute(create_run(small_config(threads=1)), build) for _ in range(2))
     next(first), next(second)
-    first.close(), second.close()
+    second.close(), first.close()
     assert signal.getsignal(signal.SIGINT) is before
     assert torch.get_num_threads() == threads
 
