@@ -292,7 +292,7 @@ def _draw_arm(axes: Any, arm: str, gaps: Table, colour: str) -> None:
     axes.plot(
         BUDGETS,
         gaps[0],
-        dash,
+        linestyle=dash,
         color=colour,
         linewidth=2.6 if strong else 1.3,
         label=NAMES[arm],
