@@ -21,8 +21,9 @@ from groupwise.errors import ConfigError
 from groupwise.service.app import create_app
 from groupwise.service.guard import Rates, needed_scope
 from groupwise.service.keys import SCOPES
-from groupwise.service.serving import insist_on_key
+from groupwise.service.serving import check
 from groupwise.service.settings import ServiceSettings
+from groupwise.service.tables import DatabaseDown
 
 OPEN = ("/health", "/ready", "/docs", "/openapi.json", "/{path:path}")
 EXAMPLES = {
@@ -184,8 +185,16 @@ def test_other_sites_get_no_permission_to_read_unless_they_are_named(service: An
 
 def test_a_service_for_others_needs_a_key_first(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no key"):
-        insist_on_key(ServiceSettings(host="0.0.0.0", runs_dir=tmp_path))
-    insist_on_key(ServiceSettings(host="::1", runs_dir=tmp_path))
+        check(ServiceSettings(host="0.0.0.0", runs_dir=tmp_path))
+    check(ServiceSettings(host="::1", runs_dir=tmp_path))
+
+
+def test_a_database_that_is_none_is_told_before_anything_is_served(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.sqlite"
+    broken.write_text("nothing of the kind\n" * 100)
+    with pytest.raises(DatabaseDown, match="not a database"):
+        check(ServiceSettings(runs_dir=tmp_path, database=f"sqlite:///{broken}"))
+    assert broken.read_text().startswith("nothing"), "and left as it was"
 
 
 def test_bodies_are_bounded_in_size_and_time(serve: Callable[..., Any]) -> None:

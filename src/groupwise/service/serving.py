@@ -20,7 +20,7 @@ IDLE = 15  # seconds an unused connection stays open
 
 def serve(settings: ServiceSettings) -> None:
     """Serve until Ctrl-C or SIGTERM; jobs under way save first."""
-    insist_on_key(settings)
+    check(settings)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     print(f"Groupwise is at http://{settings.host}:{settings.port} (Ctrl-C ends it)", file=sys.stderr, flush=True)
     server = uvicorn.Server(server_config(settings))
@@ -38,18 +38,16 @@ def server_config(settings: ServiceSettings) -> uvicorn.Config:
     )  # fmt: skip
 
 
-def insist_on_key(settings: ServiceSettings) -> None:
-    """Others may reach the service only once there is a key they must show."""
-    if settings.is_local:
-        return
+def check(settings: ServiceSettings) -> None:
+    """The database answers, and others may reach the service only once there is a key they must show."""
     tables = Tables(settings.url)
     try:
-        if any(key.revoked is None for key in Keys(tables).all()):
-            return
+        open_to_others = not settings.is_local and all(key.revoked is not None for key in Keys(tables).all())
     finally:
         tables.close()
-    raise ConfigError(
-        f"host = {settings.host!r} lets other machines in, and there is no key to ask them for",
-        hint="Make one first: groupwise keys add NAME --scope admin.",
-        field="host",
-    )
+    if open_to_others:
+        raise ConfigError(
+            f"host = {settings.host!r} lets other machines in, and there is no key to ask them for",
+            hint="Make one first: groupwise keys add NAME --scope admin.",
+            field="host",
+        )
