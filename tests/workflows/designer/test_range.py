@@ -50,7 +50,7 @@ def test_what_differs_as_a_whole_is_told_though_no_number_is_far() -> None:
     alike = {name: one.model_copy(update={"failure": 0.02, "cpu": 4.0}) for name, one in world.activities.items()}
     problem = Problem(world.model_copy(update={"activities": alike}))
     assert not far_outside(problem)
-    assert "cpu of activities" in unfamiliar(problem)
+    assert "cpu (activities)" in unfamiliar(problem)
     assert notes(problem)[0].startswith("rules of thumb were tried")
 
 

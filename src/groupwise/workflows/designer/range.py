@@ -17,15 +17,8 @@ from groupwise.workflows.weights import load_weights, save_weights
 
 WARY = GenerationSettings(batch_size=8)
 """Small generations: the policy's first ideas are tried beside rules of thumb, and search soon goes on from them."""
-PORTRAIT = (
-    *WHOLE,
-    *(f"{name} of {things}" for things, names in (("activities", ACTIVITY), ("pools", POOL)) for name in names),
-    *(
-        f"spread of {name} of {things}"
-        for things, names in (("activities", ACTIVITY), ("pools", POOL))
-        for name in names
-    ),
-)
+SEEN = tuple(f"{name} ({things})" for things, names in (("activities", ACTIVITY), ("pools", POOL)) for name in names)
+PORTRAIT = (*WHOLE, *SEEN, *(f"differences in {name}" for name in SEEN))
 FLOOR = 0.02  # of a number's standard deviation in training, so that what never varied may vary a little
 SHRINKAGE = 0.05
 TRAINED = Path(__file__).with_name("range.safetensors")
@@ -143,7 +136,7 @@ def unfamiliar(problem: Problem) -> str:
     if distance <= known.limit:
         return ""
     most = ", ".join(PORTRAIT[number] for number in np.argsort(-shares)[:3])
-    return f"distance {distance:.0f} (99 in 100 of training: below {known.limit:.0f}), most in {most}"
+    return f"most in {most} (distance {distance:.0f}; of training 99 in 100 are below {known.limit:.0f})"
 
 
 def notes(problem: Problem) -> tuple[str, ...]:
@@ -151,5 +144,5 @@ def notes(problem: Problem) -> tuple[str, ...]:
     if far := far_outside(problem):
         return (f"far from what the policy was trained on: {'; '.join(far)}. It searches in small steps instead.",)
     if words := unfamiliar(problem):
-        return (f"rules of thumb were tried beside the policy, which was trained on other requirements: {words}",)
+        return (f"rules of thumb were tried too, because the policy was trained on other requirements: {words}",)
     return ()
