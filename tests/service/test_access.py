@@ -19,8 +19,9 @@ from websockets.sync.client import connect
 
 from groupwise.errors import ConfigError
 from groupwise.service.app import create_app
-from groupwise.service.guard import Rates, needed_scope
+from groupwise.service.guard import needed_scope
 from groupwise.service.keys import SCOPES
+from groupwise.service.rates import Rates
 from groupwise.service.serving import check
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.tables import DatabaseDown

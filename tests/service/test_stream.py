@@ -162,6 +162,22 @@ def test_the_first_message_shows_the_key(serve: Callable[..., Any]) -> None:
             assert closed.value.rcvd.code == 4401
 
 
+def test_guessing_keys_is_slowed_down_here_too(serve: Callable[..., Any]) -> None:
+    service = serve()
+    text, _ = service.parts.keys.add("reader", "read")
+    service.parts.keys.refresh()
+    seen = []
+    for _ in range(30):
+        with dial(service) as socket:
+            tell(socket, type="auth", key="gw_wrong")
+            seen.append(hear(socket)["error"]["code"])
+    assert seen[0] == "unauthorised"
+    assert "too_many" in seen
+    with dial(service) as socket:
+        tell(socket, type="auth", key=text)
+        assert hear(socket)["type"] == "ready", "a right key is still a right key"
+
+
 def test_a_key_that_is_revoked_ends_its_connections(serve: Callable[..., Any], monkeypatch: Any) -> None:
     monkeypatch.setattr("groupwise.service.keys.FRESH", 0.1)
     monkeypatch.setattr("groupwise.service.routes.live.FRESH", 0.1)

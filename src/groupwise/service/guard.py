@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -21,14 +20,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from groupwise.errors import GroupwiseError
 from groupwise.service.counting import Counting
 from groupwise.service.keys import Keys, Unauthorised, Who, insist
+from groupwise.service.rates import Rates, TooMany
 from groupwise.service.refusals import refusal, status_of
 from groupwise.service.settings import ServiceSettings
 
 GUARDED = ("/api/", "/v1/", "/metrics")
 ADMIN = ("/api/scale",)
 READING = ("GET", "HEAD", "OPTIONS")
-FAILURES_PER_SECOND = 5.0  # wrong keys from one address
-CALLERS = 10_000  # whose rates are remembered
 PAGE_POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; connect-src 'self' ws: wss:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
@@ -40,10 +38,6 @@ class CrossSite(GroupwiseError):
     code = "cross_site"
 
 
-class TooMany(GroupwiseError):
-    code = "too_many"
-
-
 class TooLarge(GroupwiseError):
     code = "too_large"
 
@@ -52,39 +46,20 @@ class TooSlow(GroupwiseError):
     code = "too_slow"
 
 
-class Rates:
-    """A bucket of tokens for every caller: `rate` a second flow in, up to twice that."""
-
-    def __init__(self, rate: float) -> None:
-        self.rate = rate
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def take(self, caller: str, now: float | None = None) -> float:
-        """Take a token; how many seconds to wait if there is none."""
-        now = time.monotonic() if now is None else now
-        tokens, before = self._buckets.get(caller, (2 * self.rate, now))
-        tokens = min(2 * self.rate, tokens + (now - before) * self.rate)
-        self._buckets[caller] = (max(0.0, tokens - 1) if tokens >= 1 else tokens, now)
-        self._buckets.move_to_end(caller)
-        if len(self._buckets) > CALLERS:
-            self._buckets.popitem(last=False)
-        return 0.0 if tokens >= 1 else (1 - tokens) / self.rate
-
-
 class Guard:
     """The outermost layer of the application."""
 
     def __init__(self, app: ASGIApp, settings: ServiceSettings, counting: Counting) -> None:
         self.app, self.settings, self.counting = app, settings, counting
         self.reads, self.writes = Rates(settings.reads_per_second), Rates(settings.writes_per_second)
-        self.failures = Rates(FAILURES_PER_SECOND)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         began, status = time.perf_counter(), 500
-        keys: Keys = scope["app"].state.parts.keys
+        parts = scope["app"].state.parts
+        keys: Keys = parts.keys
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -96,7 +71,7 @@ class Guard:
         try:
             if keys.is_stale:
                 await asyncio.to_thread(keys.refresh)
-            scope.setdefault("state", {})["who"] = self._admitted(scope, keys)
+            scope.setdefault("state", {})["who"] = self._admitted(scope, keys, parts.failures)
             limited = Limited(receive, self.settings.largest_body, self.settings.body_timeout)
             limited.refuse_announced(Headers(scope=scope))
             await self.app(scope, limited, sending)
@@ -108,7 +83,7 @@ class Guard:
         finally:
             self.counting.request(scope, status, time.perf_counter() - began)
 
-    def _admitted(self, scope: Scope, keys: Keys) -> Who | None:
+    def _admitted(self, scope: Scope, keys: Keys, failures: Rates) -> Who | None:
         headers, path, method = Headers(scope=scope), scope["path"], scope["method"]
         refuse_foreign(headers, self.settings, guarded_by_key=keys.required, reading=method in READING)
         if not path.startswith(GUARDED):
@@ -117,15 +92,11 @@ class Guard:
         try:
             who = keys.who(bearer(headers.get("authorization")))
         except Unauthorised:
-            self._count(self.failures, address)
+            failures.count(address)
             raise
-        self._count(self.reads if method in READING else self.writes, f"{who.id} {address}")
+        (self.reads if method in READING else self.writes).count(f"{who.id} {address}")
         insist(who, needed_scope(method, path))
         return who
-
-    def _count(self, rates: Rates, caller: str) -> None:
-        if wait := rates.take(caller):
-            raise TooMany(f"more than {rates.rate:g} requests a second", hint=f"Ask again in {max(1.0, wait):.0f} s.")
 
 
 class Limited:

@@ -20,6 +20,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from groupwise.errors import ContractError, GroupwiseError
 from groupwise.service.counting import Counting
 from groupwise.service.keys import Keys, Unauthorised, Who, insist
+from groupwise.service.rates import Rates, TooMany
 from groupwise.service.shapes import RUN_NAME
 from groupwise.service.stream import Followers, Place
 
@@ -57,9 +58,16 @@ class Client:
     """One connection, from its first message to its last."""
 
     def __init__(
-        self, socket: WebSocket, keys: Keys, followers: Followers, topics: Topics, counting: Counting, chat: Chat
+        self,
+        socket: WebSocket,
+        keys: Keys,
+        failures: Rates,
+        followers: Followers,
+        topics: Topics,
+        counting: Counting,
+        chat: Chat,
     ) -> None:
-        self.socket, self.keys, self.followers, self.topics = socket, keys, followers, topics
+        self.socket, self.keys, self.failures, self.followers, self.topics = socket, keys, failures, followers, topics
         self.counting, self.chat = counting, chat
         self.who: Who | None = None
         self._key: str | None = None
@@ -123,7 +131,7 @@ class Client:
                 given = self._read(await self._received())
             if given.get("type") != "auth" or not isinstance(given.get("key"), str):
                 raise Unauthorised("the first message must be an auth message", hint='{"type": "auth", "key": "gw_…"}')
-            self.who, self._key = self.keys.who(given["key"]), given["key"]
+            self.who, self._key = self._owner(given["key"]), given["key"]
         except (GroupwiseError, TimeoutError) as error:
             await self._dismiss(
                 error if isinstance(error, GroupwiseError) else Unauthorised("no key was shown in time")
@@ -131,9 +139,17 @@ class Client:
             return False
         return True
 
+    def _owner(self, key: str) -> Who:
+        """Whose key it is; those that are wrong are counted by address, together with those of requests."""
+        try:
+            return self.keys.who(key)
+        except Unauthorised:
+            self.failures.count(self.socket.client.host if self.socket.client else "")
+            raise
+
     async def _dismiss(self, error: GroupwiseError) -> None:
         await self._send(json.dumps({"type": "error", **error.as_dict()}))
-        await self.socket.close(UNAUTHORISED)
+        await self.socket.close(TOO_MANY if isinstance(error, TooMany) else UNAUTHORISED)
 
     async def _received(self) -> str:
         """The next message. One of bytes is none that can be read, and refused as such."""

@@ -16,6 +16,7 @@ from groupwise.service.glances import Glances
 from groupwise.service.jobs import Jobs
 from groupwise.service.keys import LOCAL, Keys, Who
 from groupwise.service.live import Client, Topics
+from groupwise.service.rates import FAILURES_PER_SECOND, Rates
 from groupwise.service.runs import Runs
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.shapes import ChatRequest
@@ -35,6 +36,8 @@ class Parts:
         self.began = time.time()
         self.clients: set[Client] = set()
         self.glances = Glances()
+        self.failures = Rates(FAILURES_PER_SECOND)
+        """Of keys that were wrong, by address."""
         with disk(settings.folder):  # a queue elsewhere does not make it
             settings.folder.mkdir(parents=True, exist_ok=True)
         self.tables = Tables(settings.url)

@@ -37,7 +37,9 @@ async def live(socket: WebSocket) -> None:
     if len(parts.clients) >= MOST_CLIENTS:
         await socket.close(TOO_MANY)
         return
-    client = Client(socket, parts.keys, parts.followers, parts.topics, parts.counting, parts.chat_events)
+    client = Client(
+        socket, parts.keys, parts.failures, parts.followers, parts.topics, parts.counting, parts.chat_events
+    )
     parts.clients.add(client)
     parts.counting.clients.set(len(parts.clients))
     try:
