@@ -53,7 +53,7 @@ class Player:
         for source, target in self.glides:
             if f"at {source}" in marking:
                 yield "", _after(marking, [f"at {source}"], set(), [f"at {target}"])
-        for task in {task for token in marking for task in self.concerns.get(token, ())}:
+        for task in sorted({task for token in marking for task in self.concerns.get(token, ())}):
             if task != without:
                 for taken in self._beginnings(task, marking, patient):
                     yield "", _after(marking, taken, set(), [f"in {task}"])
