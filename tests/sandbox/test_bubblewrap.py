@@ -338,9 +338,10 @@ def test_code_cannot_make_its_tests_an_error_of_the_caller(sandbox: Bubblewrap, 
 
 def test_an_answer_of_many_small_pieces_costs_little(sandbox: Bubblewrap) -> None:
     code = """
-import os, time
+import os, sys, time
 def f():
-    data = b"U2:S5:valueU2:L2600000:" + b"N0:" * 2_600_000 + b"M0:"
+    asked = bytes(sys.modules["groupwise.sandbox.inside.program"].ASKED)
+    data = asked + b"U2:S5:valueU2:L2600000:" + b"N0:" * 2_600_000 + b"M0:"
     data = len(data).to_bytes(4, "big") + data
     while data:
         data = data[os.write(4, data):]

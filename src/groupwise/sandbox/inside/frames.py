@@ -13,6 +13,10 @@ GONE = -1.0
 FRAME = 8 << 20
 HASHED = 100_000
 """Risky keys in one message: in here, time is the code's own or the tests'."""
+MARK = 8
+"""Bytes before a question, drawn anew for each and repeated before its answer: none can be given ahead."""
+UNASKED = bytes(MARK)
+"""Before what the code says first."""
 WORDS = 400
 """Characters of a message for the reader."""
 

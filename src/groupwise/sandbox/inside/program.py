@@ -8,9 +8,11 @@ import os
 import resource
 import sys
 
-from groupwise.sandbox.inside.frames import HASHED, WORDS, read_frame, write_frame
+from groupwise.sandbox.inside.frames import HASHED, MARK, UNASKED, WORDS, read_frame, write_frame
 from groupwise.sandbox.wire import WireError, dumps, loads
 
+ASKED = bytearray(UNASKED)
+"""The mark of the question that is being answered."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
@@ -102,6 +104,7 @@ def serve(job: dict[str, Any]) -> None:
             data = read_frame(3)
         except EOFError:
             os._exit(0)
+        ASKED[:], data = data[:MARK], data[MARK:]
         try:
             reply("value", answer(data, space, kept, keep))
         except BaseException as error:
@@ -212,4 +215,4 @@ def send(message: tuple[str, Any], keep: Any) -> None:
         data = dumps(message, keep)
     except BaseException as error:
         data = dumps(("ended", ("wrong", "", f"the value cannot be sent: {words_of(error)}")))
-    write_frame(4, data)
+    write_frame(4, bytes(ASKED) + data)

@@ -8,7 +8,7 @@ import os
 import select
 import time
 
-from groupwise.sandbox.inside.frames import FRAME, HASHED, WORDS, write_frame
+from groupwise.sandbox.inside.frames import FRAME, HASHED, MARK, UNASKED, WORDS, write_frame
 from groupwise.sandbox.inside.program import become_code
 from groupwise.sandbox.wire import dumps, loads
 
@@ -41,6 +41,7 @@ class Code:
         self.lent = False
         """Whether the code chose functions for the tests from modules that both have: what they make is its doing."""
         self._status: int | None = None
+        self._mark = UNASKED
         request, self._requests = os.pipe()
         self._replies, reply = os.pipe()
         self._out, out = os.pipe()
@@ -63,7 +64,8 @@ class Code:
         """What the code answers to a call; changes it made to lists, dicts and sets are made here too."""
         if self.ending:
             raise Ended(*self.ending)
-        write_frame(self._requests, dumps(request, self._known))
+        self._mark = os.urandom(MARK)
+        write_frame(self._requests, self._mark + dumps(request, self._known))
         answer = self.answer()
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict):
             raise self.end("raised", "the code answers nonsense")
@@ -75,8 +77,10 @@ class Code:
     def answer(self) -> Any:
         """The next reply of the code, while its output is drained; errors of the code are raised here."""
         data = self._received()
+        if data[:MARK] != self._mark:
+            raise self.end("wrong", "the code answers what it was not asked")
         try:
-            kind, value = loads(data, self.remote, HASHED)
+            kind, value = loads(data[MARK:], self.remote, HASHED)
         except (TypeError, ValueError) as error:
             raise self.end("wrong", f"the value cannot be taken: {error}") from None
         if kind == "value":
