@@ -4,7 +4,7 @@
 
 The settings are `designer.toml` beside the weights; at most 30 minutes on two cores. `--placebo` hands the scores of
 every group to its members at random, so that nothing can be learned from them. What was interrupted goes on if the same
-`--folder` is given again. `--range` only writes down what the requirements of training look like (a minute).
+`--folder` is given again. `--range` only writes down what the requirements of training look like (ten seconds).
 """
 
 from __future__ import annotations

@@ -90,19 +90,17 @@ def find_beginnings(prompts: Sequence[bytes], cache: Tensor, known: Beginnings |
     groups: dict[bytes, list[int]] = {}
     for row, prompt in enumerate(prompts):
         groups.setdefault(prompt, []).append(row)
-    same = known is not None and groups.keys() == set(known.keys)
-    keys = known.keys if known is not None and same else tuple(groups)
+    if known is not None and groups.keys() != set(known.keys):
+        known = None
+    keys = tuple(groups) if known is None else known.keys
     length = min(len(key) for key in keys) // BYTES
     members = max(len(rows) for rows in groups.values())
     _, _, _, heads, _, size = cache.shape
     spared = (len(prompts) - len(keys)) * length * heads * size * 2 * cache.element_size()
     if spared < LEAST_BYTES or members * len(keys) > MOST_PADDING * len(prompts):
         return None
-    if known is not None and same:
-        store = known.store
-    else:
-        first = torch.tensor([groups[key][0] for key in keys])
-        store = cache[:, :, first, :, :length].numpy()
+    first = torch.tensor([groups[key][0] for key in keys])
+    store = cache[:, :, first, :, :length].numpy() if known is None else known.store
     rows = np.array([[*groups[key], *[groups[key][0]] * (members - len(groups[key]))] for key in keys])
     taking = rows[:, None] * heads + np.arange(heads)[:, None]
     giving = np.empty(len(prompts) * heads, np.int64)

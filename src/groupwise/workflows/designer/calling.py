@@ -134,9 +134,9 @@ def designed(
     outcome = searched(designer, requirements, evaluations, watch, stop, check)
     before = judge(Prepared.of(outcome.requirements), start.design, designer.seed)
     told = account(start, before, outcome.best, requirements)
-    worse = f"the start is better than all that was found: --evaluations {4 * evaluations} searches longer"
-    notes = (*start.notes, *outcome.notes, *([worse] if before.total > outcome.best.total else ()))
-    return Call(requirements, outcome, told, start.design, notes)
+    worse = f"the start is better than all that was found; {4 * evaluations} evaluations may find more"
+    said = (*start.notes, *outcome.notes, *([worse] if before.total > outcome.best.total else ()))
+    return Call(requirements, outcome, told, start.design, said)
 
 
 def searched(

@@ -213,8 +213,8 @@ class Generations:
 
     def _later(self, count: int, attempt: int) -> list[Candidate]:
         """Edits of parents, those of high rank oftener, and some drawn anew; more by chance where nothing new came."""
-        ruled = attempt == 0 and self.thumb is not None and self.thumb.total >= self.drawn
-        found = self._ruled(self.thumb, min(RULED_LATER, count - 1)) if ruled and self.thumb else []
+        thumb = self.thumb if attempt == 0 else None
+        found = self._ruled(thumb, min(RULED_LATER, count - 1)) if thumb and thumb.total >= self.drawn else []
         count -= len(found)
         fresh = round(count * FRESH)
         found += self._drawn(fresh, self._epsilon(fresh), np.zeros(fresh, np.bool_)) if fresh else []
