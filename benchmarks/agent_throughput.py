@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from record import print_result
 
-from groupwise.agents.conversations import Conversations, Limits
-from groupwise.agents.environment import Observation, Reply, Transition
-from groupwise.agents.frame import Frame
-from groupwise.agents.toolbox import Toolbox
-from groupwise.agents.tools import tool
+from groupwise.agents.conversation.frame import Frame
+from groupwise.agents.conversation.rollouts import ConversationLimits, Conversations
+from groupwise.agents.environments.contract import Observation, Reply, Transition
+from groupwise.agents.tools.function_tool import tool
+from groupwise.agents.tools.toolbox import Toolbox
 from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.tiny import tiny_model
 from groupwise.types import End, Task
@@ -64,7 +64,7 @@ def measure(options: argparse.Namespace, longest: float) -> dict[str, float]:
     with Engine(model, tokenizer, slots=options.slots, eos=()) as engine:
         talk = Conversations(
             engine, Frame(tokenizer), lambda: Desk(options.turns, longest), params,
-            group_size=1, seed=0, limits=Limits(turns=options.turns + 1, in_flight=options.in_flight),
+            group_size=1, seed=0, limits=ConversationLimits(turns=options.turns + 1, in_flight=options.in_flight),
         )  # fmt: skip
         talk.collect(tasks[: options.slots])
         read, wall, cpu = engine.tokens_read, time.perf_counter(), time.process_time()

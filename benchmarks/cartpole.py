@@ -25,10 +25,10 @@ from rich.progress import track
 
 from groupwise.config import load_config
 from groupwise.control.product import build
-from groupwise.training.estimate import Attempts
+from groupwise.training.estimators import Attempts
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute
-from groupwise.training.source import Rows
+from groupwise.training.source import BatchRows
 
 SETTINGS = Path(__file__).parent.parent / "examples" / "cartpole.toml"
 
@@ -60,7 +60,7 @@ def placebo_build(cfg: Any) -> Parts:
     source: Any = parts.source
     collate, rng = source.collate, np.random.default_rng(cfg.run.seed)
 
-    def shuffled(attempts: Attempts) -> Rows:
+    def shuffled(attempts: Attempts) -> BatchRows:
         rows = collate(attempts)
         return replace(rows, pick=lambda table: rows.pick(shuffle(attempts, table)))
 

@@ -31,10 +31,10 @@ from groupwise.config import TrainingConfig
 from groupwise.control.product import build
 from groupwise.errors import CheckpointError
 from groupwise.training.checkpoint import load_checkpoint
-from groupwise.training.control import send_command
+from groupwise.training.control_file import send_command
 from groupwise.training.events import read_events
 from groupwise.training.folder import create_run
-from groupwise.training.groups import read_groups
+from groupwise.training.group_files import read_groups
 from groupwise.training.session import execute
 
 SETTINGS = {

@@ -39,23 +39,21 @@ from record import kept, print_result
 
 from groupwise.config import load_config
 from groupwise.language.engine import Engine, SamplingParams
+from groupwise.programs.language.evaluation import ProgramEvaluator
+from groupwise.programs.language.grammar import random_program
+from groupwise.programs.language.problem import CodeProblem, Split
+from groupwise.programs.learning.curriculum import held_out
+from groupwise.programs.learning.model import load_policy
+from groupwise.programs.learning.prior import SEARCH, LanguagePrior, together
+from groupwise.programs.learning.product import build
+from groupwise.programs.learning.prompts import whole_text
+from groupwise.programs.learning.rollout import prompt_ids
+from groupwise.programs.problems import FAMILIES
+from groupwise.programs.search.program_search import Prior, Uniform, explore
+from groupwise.programs.search.tree import SearchSettings
 from groupwise.training.folder import create_run, inspect_run, read_config
 from groupwise.training.session import execute
-from groupwise.training.tokens import answer_text, sampling_seed
-from groupwise.workflows.code.evaluation import Evaluator
-from groupwise.workflows.code.grammar import random_program
-from groupwise.workflows.code.learning.examination import held_out
-from groupwise.workflows.code.learning.model import load_policy
-from groupwise.workflows.code.learning.prior import SEARCH, LanguagePrior
-from groupwise.workflows.code.learning.product import build
-from groupwise.workflows.code.learning.rollout import prompt_ids
-from groupwise.workflows.code.learning.together import together
-from groupwise.workflows.code.learning.writing import whole_text
-from groupwise.workflows.code.problem import CodeProblem, Split
-from groupwise.workflows.code.problems import FAMILIES
-from groupwise.workflows.search.exploring import explore
-from groupwise.workflows.search.priors import Prior, Uniform
-from groupwise.workflows.search.settings import Settings
+from groupwise.training.token_attempts import answer_text, sampling_seed
 
 SETTINGS = Path(__file__).parent / "code_workflows.toml"
 MARKS = (1, 4, 16, 64, 256)
@@ -76,14 +74,16 @@ def by_chance(problem: CodeProblem, budget: int, seed: int) -> int | None:
     return first_solved(problem, (random_program(problem, rng) for _ in range(REDRAWN * budget)), budget)
 
 
-def by_search(problem: CodeProblem, budget: int, seed: int, prior: Prior, settings: Settings = SEARCH) -> int | None:
+def by_search(
+    problem: CodeProblem, budget: int, seed: int, prior: Prior, settings: SearchSettings = SEARCH
+) -> int | None:
     tree = explore(problem, prior, budget, settings=settings, seed=seed)
     return next((record.number for record in tree.records if record.judged.solved), None)
 
 
 def first_solved(problem: CodeProblem, programs: Iterator[str], budget: int) -> int | None:
     """At which evaluation a stream of programs solves a problem; a program that was seen before costs nothing."""
-    evaluate, seen = Evaluator(problem), set()
+    evaluate, seen = ProgramEvaluator(problem), set()
     for text in programs:
         found = evaluate(text)
         if (key := found.key or text) in seen:
@@ -188,7 +188,7 @@ def unlearned(seed: int, folder: str, count: int, warm: int, changes: Sequence[s
         return [by_chance(problem, budget, seed) for problem in problems]
 
     def uniform(budget: int) -> Found:
-        return [by_search(problem, budget, seed, Uniform(), Settings()) for problem in problems]
+        return [by_search(problem, budget, seed, Uniform(), SearchSettings()) for problem in problems]
 
     return {
         "random": judged("random", folder, seed, chance),

@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.workflows import Design, Requirements, Score, Scorer, evaluate
-from groupwise.workflows.designer.actions import ACTIONS, HEADS
-from groupwise.workflows.designer.keys import Construction
-from groupwise.workflows.designer.thumb import PORTFOLIO, RULES, Rule, by_rank, rule_keys
+from groupwise.designer.heuristics import HEURISTICS, PORTFOLIO, Heuristic, KeyDecoder, by_rank, heuristic_keys
+from groupwise.designer.problem import ACTIONS, HEADS
+from groupwise.workflows import Design, DesignScore, DesignScorer, Requirements, evaluate
 from groupwise.workflows.scoring.measures import MEASURES
 
 Keys = NDArray[np.float64]
@@ -46,8 +45,8 @@ class Meter:
 
     def __init__(self, requirements: Requirements, budget: int) -> None:
         self.requirements, self.budget = requirements, budget
-        self.construction = Construction(requirements)
-        self.scorer = Scorer(requirements)
+        self.construction = KeyDecoder(requirements)
+        self.scorer = DesignScorer(requirements)
         self.known: dict[Design, Judged] = {}
         self.seen: list[Judged] = []
         self.proposed = 0
@@ -71,7 +70,7 @@ class Meter:
             found.append(known or Judged(0.0, NOTHING))
         return found
 
-    def of_scored(self, scored: Iterable[tuple[Design, Score]]) -> None:
+    def of_scored(self, scored: Iterable[tuple[Design, DesignScore]]) -> None:
         """What a search scored itself, as it comes; every 64th is scored again, for all must be judged alike."""
         for design, score in scored:
             if self.spent:
@@ -89,7 +88,7 @@ class Meter:
         return judged(self.scorer(design, evaluate(design, self.requirements, "analytic")))
 
 
-def judged(score: Score) -> Judged:
+def judged(score: DesignScore) -> Judged:
     performance = score.performance
     if score.broken or performance is None or not math.isfinite(performance.cycle_time):
         return Judged(score.total, NOTHING)
@@ -115,7 +114,7 @@ def untrained_sampler(meter: Meter, seed: int) -> None:
         meter.of_keys(np.where(rng.random(fresh.shape) < rates, fresh, default))
 
 
-def _rates(construction: Construction) -> Keys:
+def _rates(construction: KeyDecoder) -> Keys:
     """The rate of the action that each gene decides."""
     rate = {action.name: action.rate for action in ACTIONS}
     problem = construction.problem
@@ -126,7 +125,7 @@ def _rates(construction: Construction) -> Keys:
     return np.array([*heads[: problem.rounds], *turns, *heads[problem.staffing :]])
 
 
-def default_keys(construction: Construction) -> Keys:
+def default_keys(construction: KeyDecoder) -> Keys:
     """One after the other as listed, each by the first of its pools, with the fewest servers that keep up."""
     keys = np.zeros(construction.genes)
     rounds, units = construction.problem.rounds, len(construction.problem.units)
@@ -141,12 +140,14 @@ def heuristics(meter: Meter, seed: int, first: Sequence[int]) -> None:
     """The tuned portfolio in its order, then the others in a random one, each once: there are no more."""
     order = _heuristic_order(seed, first)
     for start in range(0, len(order), BATCH):
-        meter.of_keys(np.array([rule_keys(meter.construction.problem, one) for one in order[start : start + BATCH]]))
+        meter.of_keys(
+            np.array([heuristic_keys(meter.construction.problem, one) for one in order[start : start + BATCH]])
+        )
 
 
-def _heuristic_order(seed: int, first: Sequence[int]) -> list[Rule]:
-    shuffled = np.random.default_rng(seed).permutation(len(RULES)).tolist()
-    return [RULES[n] for n in dict.fromkeys([*first, *shuffled])]
+def _heuristic_order(seed: int, first: Sequence[int]) -> list[Heuristic]:
+    shuffled = np.random.default_rng(seed).permutation(len(HEURISTICS)).tolist()
+    return [HEURISTICS[n] for n in dict.fromkeys([*first, *shuffled])]
 
 
 # Evolution (pymoo) and CMA-ES (cma).
@@ -184,7 +185,9 @@ def nsga2(
 
     extra: dict[str, Any] = _operators(operators)
     if first is not None:
-        rows = [rule_keys(meter.construction.problem, one) for one in _heuristic_order(seed, first)[: population // 2]]
+        rows = [
+            heuristic_keys(meter.construction.problem, one) for one in _heuristic_order(seed, first)[: population // 2]
+        ]
         fresh = np.random.default_rng(seed).random((population - len(rows), meter.construction.genes))
         extra["sampling"] = np.concatenate([rows, fresh])
 

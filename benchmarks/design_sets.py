@@ -24,8 +24,16 @@ import numpy as np
 from groupwise.workflows import contradictions, read_workflow
 from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Graph, Node
-from groupwise.workflows.orders import in_order, reduced
-from groupwise.workflows.requirements import Activity, Branch, Demand, Duration, Pool, Requirements, Rules
+from groupwise.workflows.partial_orders import in_order, reduced
+from groupwise.workflows.requirements import (
+    Demand,
+    Duration,
+    Pool,
+    RequiredActivity,
+    RequiredBranch,
+    RequiredRules,
+    Requirements,
+)
 from groupwise.workflows.rules import needs
 
 DATA = next(
@@ -66,7 +74,7 @@ def named_sets(
 
 def _drawn(kind: str, size: int, count: int, first: int, loads: Sequence[float | None]) -> list[Held]:
     """The first `count` from seed `first` on that can be met, the loads in turn."""
-    from groupwise.workflows.designer.worlds import random_requirements
+    from groupwise.designer.synthetic_requirements import random_requirements
 
     found: list[Held] = []
     for seed in itertools.count(first + 1000 * size):
@@ -148,7 +156,7 @@ def from_wfcommons(path: Path) -> Requirements:
     mean = sum(seconds.values()) / len(seconds)
     name = path.stem
     activities = {
-        batch: Activity(
+        batch: RequiredActivity(
             duration=Duration(kind="exponential", mean=seconds[batch]),
             pools=_machines(name, _category(tasks[members[0]]), seconds[batch] <= mean),
             cpu=max(float(runs[task].get("coreCount") or 1) for task in members),
@@ -169,7 +177,7 @@ def from_wfcommons(path: Path) -> Requirements:
             name=name,
             activities=activities,
             pools={pool: pools[pool] for pool in pools if pool in used},
-            rules=Rules(precedes=_fewest(list(activities), pairs)),
+            rules=RequiredRules(precedes=_fewest(list(activities), pairs)),
         )
     )
 
@@ -364,7 +372,7 @@ def _requirements(name: str, steps: Steps) -> Requirements:
         other = roles[int(draw.integers(len(roles)))]
         mean = 60 * float(np.exp(draw.uniform(np.log(2), np.log(60))))
         check, rejects, fails, helped = draw.random(4)
-        activities[task] = Activity(
+        activities[task] = RequiredActivity(
             duration=Duration(kind="gamma", mean=mean, std=mean / 2),
             pools=tuple(dict.fromkeys([own, *([other] if helped < 0.5 else [])])),
             failure=0.04 * float(fails),
@@ -378,7 +386,7 @@ def _requirements(name: str, steps: Steps) -> Requirements:
             name=name,
             activities=activities,
             pools={pool: _pool(name, pool) for pool in used},
-            rules=Rules(precedes=_fewest(list(activities), kept)),
+            rules=RequiredRules(precedes=_fewest(list(activities), kept)),
             branches=tuple(_branches(steps)),
         )
     )
@@ -391,10 +399,10 @@ def _pool(name: str, pool: str) -> Pool:
     return Pool(least=1, most=int(draw.integers(2, 7)), wage=wage, speed=speed)
 
 
-def _branches(steps: Steps) -> Iterator[Branch]:
+def _branches(steps: Steps) -> Iterator[RequiredBranch]:
     grouped = {name for group in steps.alternatives for name in group}
     for group in steps.alternatives:
-        yield Branch(name=f"which of {', '.join(group)}", options={name: steps.shares[name] for name in group})
+        yield RequiredBranch(name=f"which of {', '.join(group)}", options={name: steps.shares[name] for name in group})
     for name, share in steps.shares.items():
         if share < 1 and name not in grouped:
-            yield Branch(name=f"whether {name}", options={name: share})
+            yield RequiredBranch(name=f"whether {name}", options={name: share})

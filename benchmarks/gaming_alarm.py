@@ -1,4 +1,4 @@
-"""How often the alarm of rewards/gaming.py speaks: on courses without gaming, and on courses with it.
+"""How often the alarm of rewards/statistics.py speaks: on courses without gaming, and on courses with it.
 
     python benchmarks/gaming_alarm.py --json
     python benchmarks/gaming_alarm.py --runs 10 --steps 100

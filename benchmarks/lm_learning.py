@@ -22,12 +22,13 @@ import numpy as np
 from placebo import Shuffled
 from record import print_result
 
-from groupwise.agents import product, warm_start
+from groupwise.agents import language_product as product
+from groupwise.agents import warm_start
 from groupwise.commands.demo import SETTINGS
 from groupwise.config import TrainingConfig, load_config
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute
-from groupwise.training.stopping import StopFlag
+from groupwise.training.stop_conditions import StopFlag
 
 
 def placebo(cfg: TrainingConfig) -> Parts:

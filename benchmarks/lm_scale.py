@@ -22,9 +22,9 @@ import torch
 import transformers
 from record import print_result
 
-from groupwise.agents import product
+from groupwise.agents import language_product as product
 from groupwise.config import TrainingConfig
-from groupwise.language.tokenizer import character_tokenizer
+from groupwise.language.tiny import character_tokenizer
 from groupwise.rewards.scoring import per_attempt
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute

@@ -149,7 +149,7 @@ def summarise(raw: Mapping[str, Any], names: list[str]) -> tuple[dict[str, float
 
 def question(number: int, tokenizer: Any) -> Any:
     """A problem of as many random letters as make a prompt of 32 tokens with the chat template around them."""
-    from groupwise.agents.problems import Problem
+    from groupwise.agents.data.problems import Problem
 
     empty = [{"role": "user", "content": ""}]
     template = tokenizer.apply_chat_template(empty, add_generation_prompt=True, return_dict=True)
@@ -230,16 +230,16 @@ class Ours:
 
     def __init__(self, device: str) -> None:
         from groupwise.agents.completions import Completions
-        from groupwise.agents.product import LanguageSource, sampling
+        from groupwise.agents.language_product import LanguageSource, sampling
         from groupwise.config import TrainingConfig
         from groupwise.language.engine import Engine
         from groupwise.language.loading import load_model
         from groupwise.language.policy import LanguagePolicy
         from groupwise.rewards.scoring import per_attempt
-        from groupwise.training.allocator import keep_freed_memory
         from groupwise.training.learner import Learner
+        from groupwise.training.machine import keep_freed_memory
         from groupwise.training.source import NumberedTasks
-        from groupwise.training.tokens import rows_of_tokens
+        from groupwise.training.token_attempts import rows_of_tokens
         from groupwise.types import Task
 
         cfg = TrainingConfig(

@@ -30,13 +30,14 @@ import torch
 from record import print_result
 from repair_desk import FAULTS, LEARNED, SHORT, TESTED, Phrases, ask, grade, reply
 
-from groupwise.agents import product, warm_start
+from groupwise.agents import language_product as product
+from groupwise.agents import warm_start
 from groupwise.agents.completions import Completions
-from groupwise.agents.finding import find_problems
+from groupwise.agents.data.dataset import find_problems
 from groupwise.config import TrainingConfig
-from groupwise.rewards.neural import NeuralRewardFunction
-from groupwise.rewards.neural_trainer import NeuralRewardTrainer
-from groupwise.rewards.preferences import preference_of
+from groupwise.rewards.learned.neural import NeuralRewardFunction
+from groupwise.rewards.learned.preferences import preference_of
+from groupwise.rewards.learned.trainer import NeuralRewardTrainer
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute
 from groupwise.types import Policy, Score, Task, Trajectory

@@ -10,16 +10,16 @@ import random
 
 from record import print_result
 
-from groupwise.workflows.code.evaluation import Evaluator
-from groupwise.workflows.code.grammar import random_program
-from groupwise.workflows.code.problems import FAMILIES, LEVELS, CodeProblem, generate
+from groupwise.programs.language.evaluation import ProgramEvaluator
+from groupwise.programs.language.grammar import random_program
+from groupwise.programs.problems import FAMILIES, LEVELS, CodeProblem, generate
 
 BUDGETS = (1, 16, 64, 256)
 
 
 def first_solved(problem: CodeProblem, rng: random.Random) -> int:
     """How many random programs it took, or one more than the largest budget."""
-    evaluate = Evaluator(problem)
+    evaluate = ProgramEvaluator(problem)
     for number in range(1, BUDGETS[-1] + 1):
         if evaluate(random_program(problem, rng)).solved:
             return number

@@ -28,11 +28,11 @@ from typing import Any
 
 from record import print_result
 
-from groupwise.sandbox import Bubblewrap, Limits, Monty, Ran, available
+from groupwise.sandbox import Bubblewrap, Monty, SandboxLimits, SandboxResult, available
 from groupwise.sandbox.machine import as_nobody, found_interpreter
 
-PATIENT = Limits(seconds=30.0, memory_mb=512)
-BRIEF = Limits(seconds=3.0, memory_mb=512)
+PATIENT = SandboxLimits(seconds=30.0, memory_mb=512)
+BRIEF = SandboxLimits(seconds=3.0, memory_mb=512)
 LARGEST = 1 << 30
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
@@ -101,7 +101,7 @@ def mutant(job: Job) -> Job | None:
     return replace(job, code=ast.unparse(tree))
 
 
-def in_one_process(job: Job, limits: Limits) -> bool:
+def in_one_process(job: Job, limits: SandboxLimits) -> bool:
     """Whether plain CPython lets the tests pass: code and tests in one file, as usual."""
 
     def bounded() -> None:
@@ -122,7 +122,7 @@ def in_one_process(job: Job, limits: Limits) -> bool:
     return ran.returncode == 0
 
 
-def compared(jobs: Sequence[Job], limits: Limits, sandbox: Bubblewrap, workers: int) -> dict[str, Any]:
+def compared(jobs: Sequence[Job], limits: SandboxLimits, sandbox: Bubblewrap, workers: int) -> dict[str, Any]:
     """What plain CPython and the sandbox say of the jobs, each in a sandbox of its own.
 
     Where they differ, both are asked again, alone and with five times the time: a busy machine decides nothing.
@@ -150,7 +150,7 @@ def compared(jobs: Sequence[Job], limits: Limits, sandbox: Bubblewrap, workers: 
     }
 
 
-def in_a_sandbox(job: Job, limits: Limits, sandbox: Bubblewrap) -> Ran:
+def in_a_sandbox(job: Job, limits: SandboxLimits, sandbox: Bubblewrap) -> SandboxResult:
     return sandbox.run(job.code, limits=limits, tests=job.tests, call=job.tested)
 
 

@@ -17,12 +17,12 @@ from typing import Any
 
 from record import print_result
 
-from groupwise.agents import product
+from groupwise.agents import language_product as product
 from groupwise.config import load_config
-from groupwise.service.intents import write_settings
-from groupwise.service.shapes import TrainRequest
+from groupwise.service.job_settings import write_settings
+from groupwise.service.schemas import TrainRequest
 from groupwise.training.folder import create_run
-from groupwise.training.groups import read_groups
+from groupwise.training.group_files import read_groups
 from groupwise.training.session import execute
 
 REQUEST = {

@@ -20,14 +20,13 @@ from placebo import Shuffled
 from record import print_result
 
 from groupwise.config import TrainingConfig, load_config
+from groupwise.designer.familiarity import TrainingProfile
+from groupwise.designer.policy import GraphPolicy, save_policy
+from groupwise.designer.problem import DesignProblem
+from groupwise.designer.product import build
+from groupwise.designer.synthetic_requirements import training_requirements
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute
-from groupwise.workflows.designer.policy import GraphPolicy
-from groupwise.workflows.designer.problem import Problem
-from groupwise.workflows.designer.product import build
-from groupwise.workflows.designer.range import Familiar
-from groupwise.workflows.designer.shipped import save_policy
-from groupwise.workflows.designer.worlds import training_requirements
 
 
 def main() -> None:
@@ -40,10 +39,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="accepted for uniformity: JSON is printed always")
     options = parser.parse_args()
     if options.range:
-        problems = [Problem(training_requirements(number)) for number in range(4000)]
-        Familiar.of(problems[:3000], problems[3000:]).save(Path(options.output))
+        problems = [DesignProblem(training_requirements(number)) for number in range(4000)]
+        TrainingProfile.of(problems[:3000], problems[3000:]).save(Path(options.output))
         return
-    settings = Path(str(resources.files("groupwise.workflows.designer") / "designer.toml"))
+    settings = Path(str(resources.files("groupwise.designer") / "designer.toml"))
     name = "designer-placebo" if options.placebo else "designer"
     cfg = load_config(settings, [f"run.output_dir={options.folder}", f"run.run_name={name}", *options.set])
     made, curve, attempts, seconds = train(cfg, options.placebo)

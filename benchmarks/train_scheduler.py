@@ -20,7 +20,7 @@ from record import print_result
 from groupwise.config import TrainingConfig, load_config
 from groupwise.training.session import Parts, execute
 from groupwise.types import Reward
-from groupwise.workflows.evaluation.schedule import Work
+from groupwise.workflows.evaluation.schedule import TaskGraph
 from groupwise.workflows.scheduling.policy import RankPolicy
 from groupwise.workflows.scheduling.product import build
 from groupwise.workflows.scheduling.shipped import save_policy
@@ -34,7 +34,7 @@ def settings(changes: Sequence[str] = ()) -> TrainingConfig:
 
 
 def train(
-    cfg: TrainingConfig, works: Sequence[Work] | None = None, reward: Reward | None = None
+    cfg: TrainingConfig, works: Sequence[TaskGraph] | None = None, reward: Reward | None = None
 ) -> tuple[RankPolicy, Curve]:
     """The trained policy, and by steps what its mean and its best of 16 were worth on held-out work."""
     made: list[Parts] = []

@@ -44,10 +44,10 @@ from design_statistics import BUDGETS, Table, band, break_even, fewer_evaluation
 from record import kept, print_result
 from rich.progress import track
 
+from groupwise.designer.heuristics import HEURISTICS, heuristic_keys
+from groupwise.designer.policy import PRETRAINED, facts_of, load_policy
 from groupwise.errors import ConfigError
 from groupwise.reporting.statistics import Interval
-from groupwise.workflows.designer.shipped import PRETRAINED, facts_of, load_policy
-from groupwise.workflows.designer.thumb import RULES, rule_keys
 
 TUNING_SEED = 800_000
 TRAINED = ("policy", "placebo")
@@ -98,7 +98,7 @@ def measure(job: Job) -> dict[str, Any]:
 
 def searched(job: Job) -> Any:
     """The designs of a trained policy in the order it evaluates them, with their scores."""
-    from groupwise.workflows.designer.generation import search
+    from groupwise.designer.generations import search
 
     return search(policy_of(job.policy), job.held.requirements, evaluations=BUDGETS[-1], seed=job.seed)
 
@@ -242,8 +242,8 @@ def portfolio(held: Sequence[Held], most: int = 8) -> list[int]:
 
 def _heuristic_scores(held: Held) -> Table:
     """The score of every heuristic, relative to the best of them."""
-    meter = Meter(held.requirements, len(RULES))
-    rows = np.array([rule_keys(meter.construction.problem, one) for one in RULES])
+    meter = Meter(held.requirements, len(HEURISTICS))
+    rows = np.array([heuristic_keys(meter.construction.problem, one) for one in HEURISTICS])
     scores = np.array([one.score for one in meter.of_keys(rows)])
     return scores / scores.max()
 

@@ -24,17 +24,15 @@ import torch
 from record import print_result
 
 from groupwise.config.sections import GenerationSettings, MemorySettings, TrainingSettings
+from groupwise.designer.features import features_of
+from groupwise.designer.memory import open_memory, situation
+from groupwise.designer.outcome import STAGES, DesignOutcome, generations_to
+from groupwise.designer.pipeline import Designer
+from groupwise.designer.policy import GraphPolicy, load_policy
+from groupwise.designer.sampling import preference_of_plan
+from groupwise.designer.synthetic_requirements import random_requirements
 from groupwise.errors import ConfigError
 from groupwise.memory import Experience, MemorySystem
-from groupwise.workflows.designer.convergence import generations_to
-from groupwise.workflows.designer.features import features_of
-from groupwise.workflows.designer.habits import habit_of
-from groupwise.workflows.designer.memories import open_memory, situation
-from groupwise.workflows.designer.outcome import STAGES, Outcome
-from groupwise.workflows.designer.pipeline import Designer
-from groupwise.workflows.designer.policy import GraphPolicy
-from groupwise.workflows.designer.shipped import load_policy
-from groupwise.workflows.designer.worlds import random_requirements
 
 Found = tuple[dict[str, Any], dict[str, Any]]
 WORLDS = 2_000_000_000
@@ -64,7 +62,7 @@ def full_memory(path: Path, experiences: int) -> MemorySystem:
         draft = call.generations.drafts[0]
         seen = situation(features_of(problem))
         made += [
-            (seen, habit_of(draft.plans, row), one.choices.tolist(), one.unit_order.tolist())
+            (seen, preference_of_plan(draft.plans, row), one.choices.tolist(), one.unit_order.tolist())
             for row, one in enumerate(candidates)
         ]
     with memory.generation(1):
@@ -85,7 +83,7 @@ def full_memory(path: Path, experiences: int) -> MemorySystem:
     return memory
 
 
-def timed(designer: Designer, number: int, size: int, **limits: Any) -> tuple[Outcome, float, float]:
+def timed(designer: Designer, number: int, size: int, **limits: Any) -> tuple[DesignOutcome, float, float]:
     """A call, its seconds by the wall clock and of the processor; making up the requirements is not counted."""
     requirements = random_requirements(WORLDS + number, size)
     before = time.perf_counter(), time.process_time()

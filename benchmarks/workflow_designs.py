@@ -18,16 +18,16 @@ from record import print_result
 from rich.progress import track
 from workflow_files import TRIALS
 
-from groupwise.workflows.designer.diversity import FAMILIES, NOVELTY, TARGETS, diversity_of
-from groupwise.workflows.designer.generation import Candidate, Generations
-from groupwise.workflows.designer.shipped import PRETRAINED, load_policy
-from groupwise.workflows.designer.tasks import Prepared
-from groupwise.workflows.designer.worlds import random_requirements
+from groupwise.designer.generations import Candidate, Generations
+from groupwise.designer.policy import PRETRAINED, load_policy
+from groupwise.designer.population import FAMILIES, NOVELTY, TARGETS, diversity_of
+from groupwise.designer.synthetic_requirements import random_requirements
+from groupwise.designer.tasks import PreparedRequirements
+from groupwise.workflows.block_form import lift
 from groupwise.workflows.document import document_of
 from groupwise.workflows.files.formats import formats
-from groupwise.workflows.lifting import lift
 from groupwise.workflows.rules import broken_rules
-from groupwise.workflows.soundness import check_design
+from groupwise.workflows.soundness.check import check_design
 
 FIRST = 4_000_000_000
 SIZES = (10, 30, 60)
@@ -45,14 +45,14 @@ def main() -> None:
     found: list[dict[str, Any]] = []
     generations: list[dict[str, Any]] = []
     for number in track(range(-(-options.designs // 32)), "generations", disable=options.json):
-        prepared = Prepared.of(random_requirements(FIRST + number, SIZES[number % len(SIZES)]))
+        prepared = PreparedRequirements.of(random_requirements(FIRST + number, SIZES[number % len(SIZES)]))
         made = Generations(policy, prepared, seed=number).propose(min(32, options.designs - len(found)))
         found += [looked_at(candidate, prepared, known) for candidate in made]
         generations.append(spread(made, prepared))
     print_result("workflow_designs", claims_of(found, generations), seeds=[FIRST], raw={"generations": generations})
 
 
-def looked_at(candidate: Candidate, prepared: Prepared, known: dict[str, Any]) -> dict[str, Any]:
+def looked_at(candidate: Candidate, prepared: PreparedRequirements, known: dict[str, Any]) -> dict[str, Any]:
     """Whether a design is sound and keeps its rules, and by format whether its file is valid and comes back."""
     requirements = prepared.problem.requirements
     document = document_of(candidate.design, requirements)
@@ -67,7 +67,7 @@ def looked_at(candidate: Candidate, prepared: Prepared, known: dict[str, Any]) -
     return result
 
 
-def spread(made: list[Candidate], prepared: Prepared) -> dict[str, Any]:
+def spread(made: list[Candidate], prepared: PreparedRequirements) -> dict[str, Any]:
     """How different the designs of one generation are. None was proposed before, so all of them are new."""
     found = diversity_of(prepared.problem, np.stack([candidate.choices for candidate in made]))
     return {

@@ -27,15 +27,15 @@ import yaml
 from record import print_result
 from rich.progress import track
 
+from groupwise.workflows.block_form import lift
 from groupwise.workflows.blocks import Activity, Block, Design, Handling, Retry, rewritten
 from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.files import CannotExpress, pnml, read_workflow
 from groupwise.workflows.files.formats import Format, formats
 from groupwise.workflows.files.json_file import schema as own_schema
 from groupwise.workflows.files.xml_tree import parse
-from groupwise.workflows.lifting import lift
 from groupwise.workflows.requirements import parse_requirements
-from groupwise.workflows.soundness import check_graph
+from groupwise.workflows.soundness.check import check_graph
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))

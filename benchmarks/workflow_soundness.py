@@ -100,7 +100,7 @@ class Peer:
         self.version = self._answer()["version"]
 
     def judge(self, net: Any) -> dict[str, Any]:
-        from groupwise.workflows.orders import bits
+        from groupwise.workflows.partial_orders import bits
 
         steps = [[bits(step.takes), bits(step.puts)] for step in net.transitions]
         given = {"places": len(net.places), "transitions": steps, "source": net.source, "sink": net.sink}
@@ -131,11 +131,10 @@ class Sample:
 
 def samples(designs: int, count: int) -> Iterator[Sample]:
     from groupwise.workflows.blocks import Design
-    from groupwise.workflows.graph_net import graph_net
-    from groupwise.workflows.net import compile_net
-    from groupwise.workflows.unfolding import to_graph
-    from tests.workflows.defects import cases
+    from groupwise.workflows.document import to_graph
+    from groupwise.workflows.soundness.net import compile_net, graph_net
     from tests.workflows.designs import random_block
+    from tests.workflows.soundness.defects import cases
 
     for size, times in ((6, 4), (10, 1), (20, 1), (30, 1)):
         for seed in range(designs * times):
@@ -149,7 +148,7 @@ def samples(designs: int, count: int) -> Iterator[Sample]:
 
 
 def compare(peer: Peer, limit: float, designs: int, count: int) -> list[dict[str, Any]]:
-    from groupwise.workflows.soundness import check_soundness
+    from groupwise.workflows.soundness.check import check_soundness
 
     rows = []
     for sample in samples(designs, count):
@@ -169,7 +168,7 @@ def compare(peer: Peer, limit: float, designs: int, count: int) -> list[dict[str
 
 def opinion(graph: Any, limit: int = 5_000) -> list[str] | None:
     """The defects that brute force finds; None where there are too many markings."""
-    from tests.workflows.oracle import TooManyMarkings, defects
+    from tests.workflows.soundness.oracle import TooManyMarkings, defects
 
     try:
         return sorted(defects(graph, limit))
@@ -179,8 +178,8 @@ def opinion(graph: Any, limit: int = 5_000) -> list[str] | None:
 
 def defects_found(count: int, markings: int) -> dict[str, Any]:
     """Verdicts on every seeded defect and every original, and what the second opinion says of them."""
-    from groupwise.workflows.soundness import check_graph
-    from tests.workflows.defects import cases
+    from groupwise.workflows.soundness.check import check_graph
+    from tests.workflows.soundness.defects import cases
 
     found = cases(count)
     missed = [case.name for case in found if check_graph(case.graph).verdict != "unsound"]

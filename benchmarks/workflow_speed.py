@@ -28,8 +28,8 @@ from groupwise.workflows.evaluation import evaluate
 from groupwise.workflows.evaluation.encoding import encode
 from groupwise.workflows.evaluation.simulation import simulate
 from groupwise.workflows.requirements import Requirements, parse_requirements
-from groupwise.workflows.scoring import Scorer
-from groupwise.workflows.soundness import check_design
+from groupwise.workflows.scoring import DesignScorer
+from groupwise.workflows.soundness.check import check_design
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.workflows.designs import random_block
@@ -61,7 +61,7 @@ def world(size: int, pools: int = 4) -> Requirements:
 
 def judge(designs: list[Design], requirements: Requirements) -> float:
     """Processor seconds for judging all, one by one."""
-    scorer = Scorer(requirements)
+    scorer = DesignScorer(requirements)
     started = time.process_time()
     for design in designs:
         if not check_design(design).sound:

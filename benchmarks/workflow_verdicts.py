@@ -18,8 +18,7 @@ from pathlib import Path
 from groupwise.errors import ConfigError
 from groupwise.workflows.files import read_workflow
 from groupwise.workflows.graph import Graph
-from groupwise.workflows.markings import Soundness
-from groupwise.workflows.soundness import check_document
+from groupwise.workflows.soundness.check import Soundness, check_document
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -28,7 +27,7 @@ BEGIN, END = "<!-- verdicts -->", "<!-- end of verdicts -->"
 
 
 def second_opinion(graph: Graph, found: Soundness) -> str:
-    from tests.workflows.oracle import TooManyMarkings, defects
+    from tests.workflows.soundness.oracle import TooManyMarkings, defects
 
     if found.rule == "structure":
         return "—"

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import torch
 
+from groupwise.designer.generation_metrics import GenerationMetrics
+from groupwise.designer.pipeline import Designer
+from groupwise.designer.policy import GraphPolicy, load_policy
 from groupwise.errors import ConfigError
 from groupwise.workflows import read_requirements
-from groupwise.workflows.designer.monitoring import GenerationMetrics
-from groupwise.workflows.designer.pipeline import Designer
-from groupwise.workflows.designer.policy import GraphPolicy
-from groupwise.workflows.designer.shipped import load_policy
 
 LOAN = Path(__file__).parent / "workflows" / "loan.yaml"
 logger = logging.getLogger("designer")

@@ -65,7 +65,7 @@ def small_config(tmp_path: Path) -> Callable[..., Any]:
 def numbers() -> Callable[[Path], dict[str, Any]]:
     """All that two equal runs must agree on: weights, and every step and evaluation without its timings."""
     from groupwise.training.events import read_events
-    from groupwise.training.groups import read_groups
+    from groupwise.training.group_files import read_groups
 
     def read(path: Path) -> dict[str, Any]:
         events = read_events(path / "events.jsonl")
@@ -97,11 +97,11 @@ def tiny_language() -> ModuleType:
 @pytest.fixture(scope="session")
 def finished_analyzer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A `GRPOvsPPOAnalyzer` that has compared courses which lay there as workers leave them: nothing is trained."""
+    from groupwise.compat.comparison import GRPOvsPPOAnalyzer, default_algorithms
     from groupwise.config import TrainingConfig
-    from groupwise.control.analysis import GRPOvsPPOAnalyzer, default_algorithms
-    from groupwise.control.campaign import Entry, job_of, settle
-    from groupwise.control.course import write_json
-    from groupwise.reporting.courses import Course
+    from groupwise.control.comparison.campaign import Entry, job_of, settle
+    from groupwise.control.comparison.worker import write_json
+    from groupwise.reporting.comparison import Course
 
     folder = tmp_path_factory.mktemp("comparison")
     algorithms = {name: cfg for name, cfg in default_algorithms().items() if name != "PPO"}

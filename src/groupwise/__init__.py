@@ -26,51 +26,51 @@ _HOMES = {
     "compute_grpo_loss": "groupwise.core",
     "policy_loss": "groupwise.core",
     "loss_denominator": "groupwise.core",
-    "ValueFunction": "groupwise.language.value",
-    "ValueHead": "groupwise.language.value",
-    "create_value_function": "groupwise.language.value",
-    "TrajectoryDataset": "groupwise.language.dataset",
+    "ValueFunction": "groupwise.language.value_head",
+    "ValueHead": "groupwise.language.value_head",
+    "create_value_function": "groupwise.language.value_head",
+    "TrajectoryDataset": "groupwise.compat.trajectory_dataset",
     "Experience": "groupwise.memory.experiences",
     "MemorySystem": "groupwise.memory.system",
-    "GenerationMetrics": "groupwise.workflows.designer.monitoring",
-    "WorkflowResult": "groupwise.workflows.designer.monitoring",
-    "PolicyUpdateResult": "groupwise.workflows.designer.monitoring",
+    "GenerationMetrics": "groupwise.designer.generation_metrics",
+    "WorkflowResult": "groupwise.designer.generation_metrics",
+    "PolicyUpdateResult": "groupwise.designer.generation_metrics",
     "AgentConfig": "groupwise.agents.settings",
-    "NeuralRewardFunction": "groupwise.rewards.neural",
-    "create_neural_reward_function": "groupwise.rewards.neural",
-    "NeuralRewardTrainer": "groupwise.rewards.neural_trainer",
+    "NeuralRewardFunction": "groupwise.rewards.learned.neural",
+    "create_neural_reward_function": "groupwise.rewards.learned.neural",
+    "NeuralRewardTrainer": "groupwise.rewards.learned.trainer",
     "Agent": "groupwise.agents.agent",
-    "MultiTurnAgent": "groupwise.agents.multiturn",
+    "MultiTurnAgent": "groupwise.agents.conversation.multiturn_agent",
     "ConversationEnvironment": "groupwise.agents.environments.conversation",
     "TaskEnvironment": "groupwise.agents.environments.task",
-    "GRPOTrainer": "groupwise.agents.trainer",
-    "MultiTurnGRPOTrainer": "groupwise.agents.trainer",
-    "train": "groupwise.agents.trainer",
-    "train_with_trl_grpo": "groupwise.agents.trl_bridge",
+    "GRPOTrainer": "groupwise.compat.trainer",
+    "MultiTurnGRPOTrainer": "groupwise.compat.trainer",
+    "train": "groupwise.compat.trainer",
+    "train_with_trl_grpo": "groupwise.compat.trl_bridge",
     "RewardFunction": "groupwise.rewards.function",
-    "LengthRewardComponent": "groupwise.rewards.components",
-    "KeywordRewardComponent": "groupwise.rewards.components",
-    "MultiObjectiveRewardFunction": "groupwise.rewards.combining",
-    "create_customer_service_reward": "groupwise.rewards.presets",
-    "create_technical_support_reward": "groupwise.rewards.presets",
-    "create_sales_reward": "groupwise.rewards.presets",
-    "create_educational_reward": "groupwise.rewards.presets",
-    "create_creative_reward": "groupwise.rewards.presets",
-    "RulerRewardFunction": "groupwise.rewards.judge",
-    "create_customer_service_ruler": "groupwise.rewards.judge",
-    "create_technical_support_ruler": "groupwise.rewards.judge",
-    "create_sales_ruler": "groupwise.rewards.judge",
-    "create_educational_ruler": "groupwise.rewards.judge",
-    "create_creative_ruler": "groupwise.rewards.judge",
+    "LengthRewardComponent": "groupwise.rewards.rules.components",
+    "KeywordRewardComponent": "groupwise.rewards.rules.components",
+    "MultiObjectiveRewardFunction": "groupwise.rewards.combination",
+    "create_customer_service_reward": "groupwise.rewards.combination",
+    "create_technical_support_reward": "groupwise.rewards.combination",
+    "create_sales_reward": "groupwise.rewards.combination",
+    "create_educational_reward": "groupwise.rewards.combination",
+    "create_creative_reward": "groupwise.rewards.combination",
+    "RulerRewardFunction": "groupwise.rewards.judge.ruler",
+    "create_customer_service_ruler": "groupwise.rewards.judge.ruler",
+    "create_technical_support_ruler": "groupwise.rewards.judge.ruler",
+    "create_sales_ruler": "groupwise.rewards.judge.ruler",
+    "create_educational_ruler": "groupwise.rewards.judge.ruler",
+    "create_creative_ruler": "groupwise.rewards.judge.ruler",
     "ControlModel": "groupwise.control.model",
     "evaluate_policy": "groupwise.control.model",
-    "GRPO": "groupwise.control.grpo",
-    "GroupingStrategy": "groupwise.control.grpo",
-    "GroupAdvantageNormalizer": "groupwise.control.grpo",
-    "GroupWeightCalculator": "groupwise.control.grpo",
-    "AdaptiveGrouper": "groupwise.control.grpo",
-    "compute_group_advantages_vectorized": "groupwise.core.vectorized",
-    "GRPOvsPPOAnalyzer": "groupwise.control.analysis",
+    "GRPO": "groupwise.compat.control",
+    "GroupingStrategy": "groupwise.compat.control",
+    "GroupAdvantageNormalizer": "groupwise.compat.control",
+    "GroupWeightCalculator": "groupwise.compat.control",
+    "AdaptiveGrouper": "groupwise.compat.control",
+    "compute_group_advantages_vectorized": "groupwise.compat.jax_advantages",
+    "GRPOvsPPOAnalyzer": "groupwise.compat.comparison",
     "Learner": "groupwise.training.learner",
     "GroupSource": "groupwise.training.source",
     "create_run": "groupwise.training.folder",
@@ -81,21 +81,23 @@ __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
     from groupwise.agents.agent import Agent
+    from groupwise.agents.conversation.multiturn_agent import MultiTurnAgent
     from groupwise.agents.environments.conversation import ConversationEnvironment
     from groupwise.agents.environments.task import TaskEnvironment
-    from groupwise.agents.multiturn import MultiTurnAgent
     from groupwise.agents.settings import AgentConfig
-    from groupwise.agents.trainer import GRPOTrainer, MultiTurnGRPOTrainer, train
-    from groupwise.agents.trl_bridge import train_with_trl_grpo
-    from groupwise.config import TrainingConfig, TrainingProfile, load_config
-    from groupwise.control.analysis import GRPOvsPPOAnalyzer
-    from groupwise.control.grpo import (
+    from groupwise.compat.comparison import GRPOvsPPOAnalyzer
+    from groupwise.compat.control import (
         GRPO,
         AdaptiveGrouper,
         GroupAdvantageNormalizer,
         GroupingStrategy,
         GroupWeightCalculator,
     )
+    from groupwise.compat.jax_advantages import compute_group_advantages_vectorized
+    from groupwise.compat.trainer import GRPOTrainer, MultiTurnGRPOTrainer, train
+    from groupwise.compat.trajectory_dataset import TrajectoryDataset
+    from groupwise.compat.trl_bridge import train_with_trl_grpo
+    from groupwise.config import TrainingConfig, TrainingProfile, load_config
     from groupwise.control.model import ControlModel, evaluate_policy
     from groupwise.core import (
         compute_grpo_advantages,
@@ -104,16 +106,21 @@ if TYPE_CHECKING:
         loss_denominator,
         policy_loss,
     )
-    from groupwise.core.vectorized import compute_group_advantages_vectorized
+    from groupwise.designer.generation_metrics import GenerationMetrics, PolicyUpdateResult, WorkflowResult
     from groupwise.errors import GroupwiseError
-    from groupwise.language.dataset import TrajectoryDataset
-    from groupwise.language.value import ValueFunction, ValueHead, create_value_function
+    from groupwise.language.value_head import ValueFunction, ValueHead, create_value_function
     from groupwise.memory.experiences import Experience
     from groupwise.memory.system import MemorySystem
-    from groupwise.rewards.combining import MultiObjectiveRewardFunction
-    from groupwise.rewards.components import KeywordRewardComponent, LengthRewardComponent
+    from groupwise.rewards.combination import (
+        MultiObjectiveRewardFunction,
+        create_creative_reward,
+        create_customer_service_reward,
+        create_educational_reward,
+        create_sales_reward,
+        create_technical_support_reward,
+    )
     from groupwise.rewards.function import RewardFunction
-    from groupwise.rewards.judge import (
+    from groupwise.rewards.judge.ruler import (
         RulerRewardFunction,
         create_creative_ruler,
         create_customer_service_ruler,
@@ -121,21 +128,14 @@ if TYPE_CHECKING:
         create_sales_ruler,
         create_technical_support_ruler,
     )
-    from groupwise.rewards.neural import NeuralRewardFunction, create_neural_reward_function
-    from groupwise.rewards.neural_trainer import NeuralRewardTrainer
-    from groupwise.rewards.presets import (
-        create_creative_reward,
-        create_customer_service_reward,
-        create_educational_reward,
-        create_sales_reward,
-        create_technical_support_reward,
-    )
+    from groupwise.rewards.learned.neural import NeuralRewardFunction, create_neural_reward_function
+    from groupwise.rewards.learned.trainer import NeuralRewardTrainer
+    from groupwise.rewards.rules.components import KeywordRewardComponent, LengthRewardComponent
     from groupwise.training.folder import create_run
     from groupwise.training.learner import Learner
     from groupwise.training.session import execute
     from groupwise.training.source import GroupSource
     from groupwise.types import Batch, Failed, Group, Score, Task, Trajectory
-    from groupwise.workflows.designer.monitoring import GenerationMetrics, PolicyUpdateResult, WorkflowResult
 
 
 def __getattr__(name: str) -> Any:

@@ -43,20 +43,20 @@ COMMANDS = {
     ),
     "chat": ("groupwise.commands.chat:chat", "Talk to a run's language model."),
     "export": ("groupwise.commands.export:export", "Write a run's language model as a Hugging Face folder."),
-    "check": ("groupwise.commands.workflow_check:check", "Check whether a workflow is sound and keeps its rules."),
-    "simulate": ("groupwise.commands.workflow_simulate:simulate", "Tell how a workflow performs."),
-    "score": ("groupwise.commands.workflow_score:score_file", "Score a workflow, and explain the score."),
-    "feedback": ("groupwise.commands.workflow_feedback:feedback", "Tell how a design really did, for the next one."),
+    "check": ("groupwise.commands.workflow_analysis:check", "Check whether a workflow is sound and keeps its rules."),
+    "simulate": ("groupwise.commands.workflow_analysis:simulate", "Tell how a workflow performs."),
+    "score": ("groupwise.commands.workflow_analysis:score_file", "Score a workflow, and explain the score."),
+    "feedback": ("groupwise.commands.design:feedback", "Tell how a design really did, for the next one."),
     "convert": ("groupwise.commands.workflow_files:convert", "Write a workflow in another format."),
     "diff": ("groupwise.commands.workflow_files:diff", "Tell what differs between two workflows."),
-    "design": ("groupwise.commands.workflow_design:design", "Design a workflow for requirements."),
+    "design": ("groupwise.commands.design:design", "Design a workflow for requirements."),
     "requirements": (
         "groupwise.commands.workflow_files:requirements",
         "Make requirements from an event log or a text, or check that they can be met.",
     ),
-    "solve": ("groupwise.commands.code_solve:solve", "Search a program that solves a problem, and show the tree."),
-    "search": ("groupwise.commands.code_search:search", "Search programs for many problems, resumably."),
-    "serve": ("groupwise.commands.serve:serve", "Serve everything over HTTP, with a live page."),
+    "solve": ("groupwise.commands.programs:solve", "Search a program that solves a problem, and show the tree."),
+    "search": ("groupwise.commands.programs:search", "Search programs for many problems, resumably."),
+    "serve": ("groupwise.commands.service:serve", "Serve everything over HTTP, with a live page."),
     "doctor": (
         "groupwise.commands.doctor:doctor",
         "Check this machine, and a settings file before a run.",
@@ -68,9 +68,9 @@ CONFIG_COMMANDS = {
     "check": ("groupwise.commands.settings:check", "Check a settings file and name every mistake."),
 }
 KEYS_COMMANDS = {
-    "add": ("groupwise.commands.keys:add", "Make a key and show it, once."),
-    "list": ("groupwise.commands.keys:listed", "List the keys."),
-    "revoke": ("groupwise.commands.keys:revoke", "Make a key worthless."),
+    "add": ("groupwise.commands.service:add", "Make a key and show it, once."),
+    "list": ("groupwise.commands.service:listed", "List the keys."),
+    "revoke": ("groupwise.commands.service:revoke", "Make a key worthless."),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from groupwise.agents import agent_product
-from groupwise.agents.environment import Observation, Reply, Transition
+from groupwise.agents.environments.contract import Observation, Reply, Transition
 from groupwise.agents.environments.conversation import ConversationEnvironment
 from groupwise.agents.environments.orders import Orders
 from groupwise.agents.environments.task import TaskEnvironment
@@ -21,7 +21,7 @@ from groupwise.training.session import execute
 from groupwise.types import End, Event, Task
 
 FILE = """
-from groupwise.agents.environment import Observation, Transition
+from groupwise.agents.environments.contract import Observation, Transition
 from groupwise.types import End
 
 class Polite:

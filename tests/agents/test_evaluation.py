@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.agents import product, warm_start
+from groupwise.agents import language_product as product
+from groupwise.agents import warm_start
 from groupwise.agents.completions import prompt_ids
-from groupwise.agents.evaluation import Examination, pass_at_k, powers_of_two
-from groupwise.agents.problems import Problem
-from groupwise.agents.tasks import TASKS
+from groupwise.agents.data.problems import TASKS, Problem
+from groupwise.agents.evaluation import AnswerEvaluation, pass_at_k, powers_of_two
 from groupwise.cli import main
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.language.loading import load_model
-from groupwise.language.tokenizer import character_tokenizer
+from groupwise.language.tiny import character_tokenizer
 from groupwise.reporting.report import write_report
-from groupwise.rewards.scoring import Scorer
+from groupwise.rewards.scoring import RewardScorer
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute
-from groupwise.training.tokens import answer_text
+from groupwise.training.token_attempts import answer_text
 from groupwise.types import Score
 
 
@@ -56,8 +56,8 @@ def engine(language: Any) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def scorer() -> Iterator[Scorer]:
-    with Scorer(timeout=0.2) as scorer:
+def scorer() -> Iterator[RewardScorer]:
+    with RewardScorer(timeout=0.2) as scorer:
         yield scorer
 
 
@@ -81,9 +81,9 @@ class Lengths:
         raise ConfigError("none")
 
 
-def test_pass_at_k_counts_the_correct_ones_of_the_samples(engine: Engine, scorer: Scorer, language: Any) -> None:
+def test_pass_at_k_counts_the_correct_ones_of_the_samples(engine: Engine, scorer: RewardScorer, language: Any) -> None:
     problems = Lengths()
-    exam = Examination(
+    exam = AnswerEvaluation(
         problems, problems.held_out(0, 6), engine, language.tokenizer, scorer,
         drawn=SamplingParams(max_new_tokens=8), samples=5,
     )  # fmt: skip
@@ -95,18 +95,20 @@ def test_pass_at_k_counts_the_correct_ones_of_the_samples(engine: Engine, scorer
     assert "eval/pass@8" not in metrics
 
 
-def test_an_answer_that_cannot_be_graded_is_counted_and_left_out(engine: Engine, scorer: Scorer, language: Any) -> None:
+def test_an_answer_that_cannot_be_graded_is_counted_and_left_out(
+    engine: Engine, scorer: RewardScorer, language: Any
+) -> None:
     problems = Lengths()
     held_out = [*problems.held_out(0, 3), Problem("say it", "", {"broken": True}, place="page 9")]
     drawn = SamplingParams(max_new_tokens=4)
-    exam = Examination(problems, held_out, engine, language.tokenizer, scorer, drawn=drawn, samples=2)
+    exam = AnswerEvaluation(problems, held_out, engine, language.tokenizer, scorer, drawn=drawn, samples=2)
     metrics = exam(None)  # type: ignore[arg-type]
     assert metrics["eval/failed_share"] == 0.25
-    sound = Examination(problems, held_out[:3], engine, language.tokenizer, scorer, drawn=drawn, samples=2)
+    sound = AnswerEvaluation(problems, held_out[:3], engine, language.tokenizer, scorer, drawn=drawn, samples=2)
     assert metrics["eval/pass@2"] == sound(None)["eval/pass@2"] > 0  # type: ignore[arg-type]
     assert [sample.prompt for sample in exam.shown] == ["say 0", "say 1", "say 2"]
     with pytest.raises(ContractError, match="page 9 cannot be graded"):
-        Examination(problems, held_out[3:], engine, language.tokenizer, scorer, drawn=drawn)(None)  # type: ignore[arg-type]
+        AnswerEvaluation(problems, held_out[3:], engine, language.tokenizer, scorer, drawn=drawn)(None)  # type: ignore[arg-type]
 
 
 class Graded(Lengths):
@@ -119,16 +121,16 @@ class Graded(Lengths):
         return self.own(problem.place, text)
 
 
-def test_a_grade_that_hangs_is_given_up_and_counted(engine: Engine, scorer: Scorer, language: Any) -> None:
+def test_a_grade_that_hangs_is_given_up_and_counted(engine: Engine, scorer: RewardScorer, language: Any) -> None:
     over = threading.Event()
     problems = Graded(lambda place, text: Score(float(place == "page 1" and over.wait(60))))
     drawn = SamplingParams(max_new_tokens=4)
-    exam = Examination(problems, problems.held_out(0, 4), engine, language.tokenizer, scorer, drawn=drawn)
+    exam = AnswerEvaluation(problems, problems.held_out(0, 4), engine, language.tokenizer, scorer, drawn=drawn)
     start = time.perf_counter()
     metrics = exam(None)  # type: ignore[arg-type]
     assert time.perf_counter() - start < 5
     assert metrics["eval/failed_share"] == 0.25
-    alone = Examination(problems, problems.held_out(0, 2)[1:], engine, language.tokenizer, scorer, drawn=drawn)
+    alone = AnswerEvaluation(problems, problems.held_out(0, 2)[1:], engine, language.tokenizer, scorer, drawn=drawn)
     with pytest.raises(ContractError, match="the grade of 'lengths' took longer than 0.2 s over 1 attempt"):
         alone(None)  # type: ignore[arg-type]
     over.set()
@@ -145,11 +147,13 @@ def test_a_grade_that_hangs_is_given_up_and_counted(engine: Engine, scorer: Scor
     ],
 )
 def test_only_scores_that_tell_right_from_wrong_make_an_accuracy(
-    engine: Engine, scorer: Scorer, language: Any, score: Score, accuracy: float | None
+    engine: Engine, scorer: RewardScorer, language: Any, score: Score, accuracy: float | None
 ) -> None:
     problems = Graded(lambda place, text: score)
     drawn = SamplingParams(max_new_tokens=4)
-    exam = Examination(problems, problems.held_out(0, 3), engine, language.tokenizer, scorer, drawn=drawn, samples=2)
+    exam = AnswerEvaluation(
+        problems, problems.held_out(0, 3), engine, language.tokenizer, scorer, drawn=drawn, samples=2
+    )
     metrics = exam(None)  # type: ignore[arg-type]
     assert (metrics.get("eval/accuracy"), metrics.get("eval/pass@1")) == (accuracy, accuracy)
     assert [shown.correct for shown in exam.shown] == [None if accuracy is None else accuracy == 1.0] * 3

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.agents import product, warm_start
+from groupwise.agents import language_product as product
+from groupwise.agents import warm_start
 from groupwise.config import TrainingConfig
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute

@@ -10,13 +10,14 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from groupwise.agents import product, warm_start
-from groupwise.agents.chat import Conversation
+from groupwise.agents import language_product as product
+from groupwise.agents import warm_start
+from groupwise.agents.conversation.chat import ChatSession
 from groupwise.agents.settings import AgentConfig
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.language.loading import load_model
-from groupwise.language.tokenizer import character_tokenizer
+from groupwise.language.tiny import character_tokenizer
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute
 
@@ -56,7 +57,7 @@ def test_an_odd_model_trains(folder: Folder, tmp_path: Path, odd: dict[str, Any]
 def test_an_odd_model_converses(folder: Folder, odd: dict[str, Any]) -> None:
     """A row without a word can be sampled: it is then a token without text."""
     language = load_model(str(folder(**odd)))
-    with Conversation(language, AgentConfig(max_new_tokens=60, stop=("~~",))) as conversation:
+    with ChatSession(language, AgentConfig(max_new_tokens=60, stop=("~~",))) as conversation:
         assert "".join(conversation.reply("hi")) == conversation.answers[0].text
         assert [*conversation.reply("more")]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from groupwise.agents import product
-from groupwise.agents.problems import Problem
-from groupwise.agents.program_reward import ProgramReward, code_in, task_tests
+from groupwise.agents import language_product as product
+from groupwise.agents.data.problems import Problem
+from groupwise.agents.rewards import ProgramTestReward, code_in, task_tests
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, ContractError
 from groupwise.rewards.function import attempt_of
@@ -53,7 +53,7 @@ def test_a_group_of_programs_is_scored_with_parts_and_flags() -> None:
         "Just double it.",
         "```python\nimport os\nos._exit(0)\n```",
     )
-    [scored] = score_groups(ProgramReward(seconds=0.5), [Group("g", task, answered(*texts))])
+    [scored] = score_groups(ProgramTestReward(seconds=0.5), [Group("g", task, answered(*texts))])
     scores = [score for score in scored.scores if isinstance(score, Score)]
     assert [score.total for score in scores] == [1.0, 0.0, 0.0, 0.0, 0.0]
     assert [score.parts["format"] for score in scores] == [1.0, 1.0, 1.0, 0.0, 1.0]
@@ -64,7 +64,7 @@ def test_a_group_of_programs_is_scored_with_parts_and_flags() -> None:
 
 def test_without_tests_an_attempt_has_failed() -> None:
     with pytest.raises(ContractError, match="program has no tests"):
-        asyncio.run(ProgramReward().score_group(Task("t", {}), answered("def f(x): return x")))
+        asyncio.run(ProgramTestReward().score_group(Task("t", {}), answered("def f(x): return x")))
 
 
 def test_settings_name_it(tmp_path: Path) -> None:

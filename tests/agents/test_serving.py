@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 
-from groupwise.agents.answering import Served
-from groupwise.agents.completion_requests import read_request
-from groupwise.agents.environment import Reply, ToolCall
-from groupwise.agents.frame import Frame
-from groupwise.agents.serving import ModelServer
+from groupwise.agents.conversation.frame import Frame
+from groupwise.agents.environments.contract import Reply, ToolCall
+from groupwise.agents.openai.requests import Served, read_request
+from groupwise.agents.openai.server import ModelServer
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.language.tiny import tiny_model
 

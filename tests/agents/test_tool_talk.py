@@ -16,15 +16,14 @@ from typing import Any
 import pytest
 import torch
 
-from groupwise.agents.calls import read_reply
-from groupwise.agents.chat import Conversation
-from groupwise.agents.conversations import Conversations, Limits
-from groupwise.agents.environment import Observation, Reply, Transition
-from groupwise.agents.frame import Frame
+from groupwise.agents.conversation.call_formats import read_reply
+from groupwise.agents.conversation.chat import ChatSession
+from groupwise.agents.conversation.frame import Frame
+from groupwise.agents.conversation.rollouts import ConversationLimits, Conversations
+from groupwise.agents.environments.contract import Observation, Reply, Transition
 from groupwise.agents.settings import AgentConfig
-from groupwise.agents.tool_files import find_tools
-from groupwise.agents.toolbox import Toolbox, ToolResult, WithTools
-from groupwise.agents.tools import ToolError, tool
+from groupwise.agents.tools.function_tool import ToolError, tool
+from groupwise.agents.tools.toolbox import Toolbox, ToolResult, WithTools, find_tools
 from groupwise.cli import run
 from groupwise.commands.chat import talk as talk_to
 from groupwise.errors import ConfigError
@@ -36,7 +35,7 @@ from groupwise.types import End, Task
 TOOLS = '''
 from __future__ import annotations
 import threading
-from groupwise.agents.tools import tool
+from groupwise.agents.tools.function_tool import tool
 
 woken = threading.Event()
 
@@ -109,18 +108,18 @@ def language(folder: Path) -> LanguageModel:
     return load_model(str(folder / "model"))
 
 
-Talk = Callable[..., Conversation]
+Talk = Callable[..., ChatSession]
 
 
 @pytest.fixture
 def talk(folder: Path, language: LanguageModel) -> Iterator[Talk]:
-    made: list[Conversation] = []
+    made: list[ChatSession] = []
 
-    def start(**options: Any) -> Conversation:
+    def start(**options: Any) -> ChatSession:
         config = AgentConfig(temperature=0.0, max_new_tokens=60)
         box = Toolbox(find_tools(str(folder / "tools.py")))
         sys.modules["user_code_tools"].woken.clear()
-        made.append(Conversation(language, config, toolbox=box, **options))
+        made.append(ChatSession(language, config, toolbox=box, **options))
         return made[-1]
 
     yield start
@@ -181,7 +180,7 @@ def test_a_person_sees_calls_and_results_and_can_stop_a_tool(
 
 
 def test_a_conversation_without_tools_finds_no_calls(language: LanguageModel) -> None:
-    with Conversation(language, AgentConfig(temperature=0.0, max_new_tokens=30)) as plain:
+    with ChatSession(language, AgentConfig(temperature=0.0, max_new_tokens=30)) as plain:
         assert all(isinstance(event, str) for event in plain.events("add"))
         assert "tool_calls" not in plain.messages[-1]
 
@@ -227,7 +226,7 @@ def test_conversations_with_tools_are_rolled_out_with_named_ends_and_counts(
     with Engine(language.model, language.tokenizer, slots=4) as engine:
         talk = Conversations(
             engine, Frame(language.tokenizer), lambda: WithTools(Asks(), box), SamplingParams(60, temperature=0.0),
-            group_size=1, seed=0, limits=Limits(turns=3),
+            group_size=1, seed=0, limits=ConversationLimits(turns=3),
         )  # fmt: skip
         groups = talk.collect([Task(f"ask/{n}", asked, n) for n, asked in enumerate(wanted)])
         talk.make = lambda: WithTools(Asks(), Toolbox([out_of_order, box.tools["nap"]]), max_failures=1)
@@ -250,7 +249,11 @@ MISTAKES = [
     ("empty.py", "x = 1", "there are no tools in 'empty.py'"),
     ("wrong.py", "x = (", "wrong.py cannot be imported: SyntaxError"),
     ("raises.py", "1 / 0", "raises.py cannot be imported: ZeroDivisionError: division by zero"),
-    ("untyped.py", "from groupwise.agents.tools import tool\n@tool\ndef f(x): ...", "'x' of the tool f has no type"),
+    (
+        "untyped.py",
+        "from groupwise.agents.tools.function_tool import tool\n@tool\ndef f(x): ...",
+        "'x' of the tool f has no type",
+    ),
     ("no_such_module:x", "", "cannot be imported: ModuleNotFoundError"),
     ("json:nothing", "", "the module json has no 'nothing'"),
     ("json:__name__", "", "is 'json', and no tools"),
@@ -288,7 +291,7 @@ def test_a_model_that_cannot_call_tools_is_said(folder: Path, language: Language
     tokenizer = load_model("tiny").tokenizer
     tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     with pytest.raises(ConfigError, match="no format for tools"):
-        Conversation(
+        ChatSession(
             LanguageModel(language.model, tokenizer, "x"),
             AgentConfig(),
             toolbox=Toolbox(find_tools(str(folder / "tools.py"))),

@@ -17,7 +17,7 @@ import pytest
 from groupwise.cli import COMMANDS, run
 from groupwise.commands.doctor import EXTRAS
 from groupwise.config import TrainingConfig
-from groupwise.control.cartpole import CartPole
+from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.environments import OWN
 from groupwise.types import Array
 

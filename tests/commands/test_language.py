@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM
 
-from groupwise.agents.chat import Conversation
+from groupwise.agents.conversation.chat import ChatSession
 from groupwise.agents.settings import AgentConfig
 from groupwise.cli import run
 from groupwise.commands.chat import talk
@@ -218,7 +218,7 @@ def test_a_conversation_with_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", person)
     monkeypatch.setattr("builtins.input", type_line)
     config = AgentConfig(temperature=0, max_new_tokens=1000)
-    with Conversation(load_model("tiny@17"), config) as conversation:
+    with ChatSession(load_model("tiny@17"), config) as conversation:
         talk(conversation, "tiny@17")
         assert len(conversation.answers) == 1, "the first was reset"
         assert conversation.answers[0].tokens == 1000
@@ -233,7 +233,7 @@ def test_a_full_context_is_told_and_the_conversation_goes_on(
 ) -> None:
     lines = iter(["x" * 1990, "x" * 90, "x" * 3000, "hi", "/exit"])
     monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
-    with Conversation(load_model("tiny@17"), AgentConfig(max_new_tokens=5)) as conversation:
+    with ChatSession(load_model("tiny@17"), AgentConfig(max_new_tokens=5)) as conversation:
         talk(conversation, "tiny@17")
         assert len(conversation.answers) == 3
     told = capsys.readouterr()

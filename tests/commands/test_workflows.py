@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from groupwise.cli import run
-from groupwise.commands.workflow_options import patiently
+from groupwise.commands.options import patiently
 from groupwise.workflows.blocks import Activity, Design, Parallel, Sequence
 from groupwise.workflows.document import Document
 from groupwise.workflows.files import write_workflow

@@ -4,13 +4,7 @@ import math
 
 import pytest
 
-from groupwise.config import (
-    Finding,
-    LossSettings,
-    OptimSettings,
-    TrainingConfig,
-    check_settings,
-)
+from groupwise.config import Finding, LossSettings, OptimSettings, TrainingConfig, check_settings
 from groupwise.errors import ConfigError
 
 

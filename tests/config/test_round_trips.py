@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from groupwise.config import TrainingConfig, check_settings, load_config
+from groupwise.config.fields import Setting
 from groupwise.config.sections import SECTIONS, SETTINGS
-from groupwise.config.setting import Setting
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)

@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 
 from groupwise.config import LossSettings, OptimSettings, TrainingConfig, TrainingProfile, load_config
-from groupwise.config.profiles import PROFILES
-from groupwise.config.reading import read
+from groupwise.config.fields import read, settings_of
 from groupwise.config.rules import RULES, broken_rules, settings_of_rule
 from groupwise.config.sections import SECTIONS, SETTINGS
-from groupwise.config.setting import settings_of
+from groupwise.config.training_config import PROFILES
 from groupwise.errors import ConfigError, MissingExtra
 
 

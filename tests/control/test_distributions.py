@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from groupwise.control.distributions import normal
-from groupwise.control.policy import MLPPolicy
+from groupwise.control.policy import MLPPolicy, normal
 from groupwise.errors import ContractError
 from groupwise.types import Box, Discrete, MultiDiscrete
 

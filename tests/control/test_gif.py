@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from groupwise.cli import run
-from groupwise.control.cartpole import CartPole
+from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.environments import OWN, make
 from groupwise.control.gif import write_gif
 from groupwise.control.policy import MLPPolicy

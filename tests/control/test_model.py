@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from groupwise.config.sections import SECTIONS, SETTINGS
-from groupwise.control.cartpole import CartPole
+from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.model import ControlModel, evaluate_policy, tuned_settings
 from groupwise.errors import CheckpointError, ConfigError, RunError
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.control.cartpole import CartPole
-from groupwise.control.mountain_car import MountainCar
-from groupwise.control.multitask import SUITES, Curriculum, MultiTask, Part, make_suite
-from groupwise.control.pendulum import Pendulum
+from groupwise.control.classic.cartpole import CartPole
+from groupwise.control.classic.mountain_car import MountainCar
+from groupwise.control.classic.pendulums import Pendulum
+from groupwise.control.multitask import SUITES, MultiTask, SuiteTask, TaskCurriculum, make_suite
 from groupwise.control.policy import MLPPolicy
 from groupwise.control.product import BEYOND_EVALUATION, build, make_tasks
 from groupwise.errors import ContractError
@@ -67,7 +67,7 @@ def test_tasks_of_unlike_sizes_share_a_policy_and_do_only_what_they_can():
 
 def test_tasks_whose_actions_do_not_go_together_are_refused():
     with pytest.raises(ContractError, match="Discrete.count=2., Box"):
-        MultiTask("odd", [Part("a", CartPole()), Part("b", Pendulum())])
+        MultiTask("odd", [SuiteTask("a", CartPole()), SuiteTask("b", Pendulum())])
 
 
 @pytest.mark.parametrize("name", [name for name in SUITES if name != "curriculum"])
@@ -94,9 +94,11 @@ def test_weaker_agents_are_weaker():
 
 def curriculum_of(levels=3, goal=5.0, window=2):
     suite = MultiTask(
-        "curriculum", [Part(f"level-{n}", MountainCar(max_steps=3), goal=goal) for n in range(levels)], tell_task=False
+        "curriculum",
+        [SuiteTask(f"level-{n}", MountainCar(max_steps=3), goal=goal) for n in range(levels)],
+        tell_task=False,
     )
-    return Curriculum(suite, lambda number, kind: Task(f"level-{kind}/{number}", seed=kind), seed=0, window=window)
+    return TaskCurriculum(suite, lambda number, kind: Task(f"level-{kind}/{number}", seed=kind), seed=0, window=window)
 
 
 class Always:

@@ -11,12 +11,11 @@ import pytest
 import torch
 
 from groupwise.config import TrainingConfig, load_config
-from groupwise.control.cartpole import CartPole
+from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.policy import MLPPolicy
 from groupwise.control.ppo import build, check
 from groupwise.errors import ConfigError, ContractError
-from groupwise.rollout.copies import Separate
-from groupwise.rollout.segments import Copies
+from groupwise.rollout.segments import EnvironmentCopies, SeparateEnvironments
 from groupwise.training.folder import create_run
 from groupwise.training.learner import Learner
 from groupwise.training.session import execute
@@ -35,8 +34,8 @@ def ppo_config(small_config: Configure) -> Configure:
     return lambda **changes: small_config(**{**PPO, **changes})
 
 
-def copies_of(environment: Any, count: int = 4) -> Copies:
-    return Copies(environment, count, lambda number, copy: Task(f"CartPole-v1/{number}", None, number), 0)
+def copies_of(environment: Any, count: int = 4) -> EnvironmentCopies:
+    return EnvironmentCopies(environment, count, lambda number, copy: Task(f"CartPole-v1/{number}", None, number), 0)
 
 
 def metrics_of(cfg: TrainingConfig) -> list[dict[str, Any]]:
@@ -69,7 +68,7 @@ def test_every_row_is_a_step_of_the_environment_and_none_a_reset() -> None:
 
 def test_an_environment_per_copy_gives_the_same_segments_as_one_for_all() -> None:
     together = copies_of(CartPole(max_steps=30))
-    apart = copies_of(Separate(lambda: CartPole(max_steps=30)))
+    apart = copies_of(SeparateEnvironments(lambda: CartPole(max_steps=30)))
     for _ in range(3):
         one, other = together.play(MLPPolicy(4, 2), 25), apart.play(MLPPolicy(4, 2), 25)
         assert one.episodes == other.episodes

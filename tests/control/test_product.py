@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from groupwise.config import TrainingConfig
-from groupwise.control.cartpole import CartPole
+from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.product import BEYOND_EVALUATION, build, check, make_tasks
 from groupwise.core import LOSSES
 from groupwise.errors import ConfigError

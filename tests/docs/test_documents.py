@@ -13,14 +13,14 @@ import jsonschema
 import pytest
 import yaml
 
-from groupwise.agents import rewarding  # noqa: F401  adds the rewards of agents
+from groupwise.agents import rewards as rewarding  # noqa: F401  adds the rewards of agents
 from groupwise.agents.strategies import registry
 from groupwise.cli import COMMANDS, CONFIG_COMMANDS, KEYS_COMMANDS
 from groupwise.config import TrainingConfig
-from groupwise.rewards.finding import ADDED, KNOWN
+from groupwise.designer.problem import ACTIONS
+from groupwise.programs.problems.user_problems import problem_of
+from groupwise.rewards.registry import ADDED, KNOWN
 from groupwise.sandbox import available
-from groupwise.workflows.code.problems.own import problem_of
-from groupwise.workflows.designer.actions import ACTIONS
 from groupwise.workflows.requirements import schema
 from groupwise.workflows.scoring.measures import GROUPS
 

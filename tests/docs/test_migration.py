@@ -17,10 +17,10 @@ import pytest
 import torch
 
 import groupwise
-from groupwise.agents.dialogues import DialogueDatabase
+from groupwise.agents.conversation.dialogues import DialogueDatabase
 from groupwise.config import TrainingConfig, load_config
 from groupwise.errors import MissingExtra
-from groupwise.language.tokenizer import character_tokenizer
+from groupwise.language.tiny import character_tokenizer
 
 PAGE = Path(__file__).parents[2] / "docs" / "migration.md"
 

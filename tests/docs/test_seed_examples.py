@@ -29,7 +29,7 @@ from groupwise import (
     create_neural_reward_function,
     train,
 )
-from groupwise.agents.dialogues import DialogueDatabase
+from groupwise.agents.conversation.dialogues import DialogueDatabase
 from groupwise.agents.strategies import DOMAINS
 from groupwise.rewards.function import as_reward, attempt_of
 from groupwise.rewards.scoring import score_groups

@@ -26,11 +26,12 @@ from transformers import (
 )
 
 from groupwise.errors import ConfigError, MissingExtra
-from groupwise.language import extras, places
+from groupwise.language import model_lookup as extras
+from groupwise.language import model_lookup as places
 from groupwise.language.adapters import Lora
 from groupwise.language.loading import LanguageModel, load_model, save_model
 from groupwise.language.policy import LanguagePolicy
-from groupwise.language.tokenizer import character_tokenizer
+from groupwise.language.tiny import character_tokenizer
 
 TOKENIZER = character_tokenizer()
 SHAPE = {
@@ -247,7 +248,7 @@ def test_quantised_loading_says_what_it_needs(monkeypatch: pytest.MonkeyPatch, s
 
 def test_without_the_extra_the_command_that_installs_it_is_named() -> None:
     with pytest.raises(MissingExtra) as caught:
-        extras.extra("no_such_library")
+        extras.import_extra("no_such_library")
     assert caught.value.hint == "pip install 'groupwise[language]'"
 
 

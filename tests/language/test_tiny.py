@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from groupwise.language.tiny import tiny_model
-from groupwise.language.tokenizer import CHARACTERS, character_tokenizer
+from groupwise.language.tiny import CHARACTERS, character_tokenizer, tiny_model
 
 TOKENIZER = character_tokenizer()
 TURNS = [

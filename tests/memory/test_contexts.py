@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from groupwise.memory import ContextualMemory, Experience, MemorySystem, Store
-from groupwise.memory.directions import direction
-from groupwise.memory.schema import Schema
+from groupwise.memory.store import Schema
+from groupwise.memory.vectors import direction
 
 
 def test_attempts_are_counted_under_their_key_and_the_last_performance_stays(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.memory import Experience, MemorySystem
-from groupwise.memory.decay import Decay
+from groupwise.memory.vectors import Decay
 
 
 def test_a_weight_fades_by_the_factor_per_unit_without_use() -> None:

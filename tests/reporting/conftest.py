@@ -8,7 +8,7 @@ import pytest
 
 from groupwise.config import TrainingConfig
 from groupwise.training.events import encode
-from groupwise.training.groups import write_groups
+from groupwise.training.group_files import write_groups
 from groupwise.types import Event, GroupRecord
 
 

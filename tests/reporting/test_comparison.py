@@ -14,14 +14,12 @@ import pytest
 from rich.console import Console
 
 from groupwise.errors import RunError
+from groupwise.reporting.advantage_figures import Moment
 from groupwise.reporting.canvas import render
-from groupwise.reporting.cautions import cautions
-from groupwise.reporting.comparison import Comparison
+from groupwise.reporting.comparison import Comparison, Course, FailedCourse
+from groupwise.reporting.comparison_figures import draw_intervals, draw_overall, draw_tasks
 from groupwise.reporting.comparison_page import Extras, chapters_of, page, write_comparison
-from groupwise.reporting.comparison_table import comparison_view
-from groupwise.reporting.contrasts import draw_intervals, draw_overall, draw_tasks
-from groupwise.reporting.courses import Course, FailedCourse
-from groupwise.reporting.lessons import Moment
+from groupwise.reporting.comparison_table import cautions, comparison_view
 
 EVIL = "<script>alert(1)</script>"
 

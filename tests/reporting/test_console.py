@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from groupwise.reporting.console import watch
+from groupwise.reporting.console import live_view, watch
 from groupwise.reporting.history import History
-from groupwise.reporting.live import live_view
 from groupwise.reporting.summary import Summary
 from groupwise.training.events import encode
 from groupwise.types import Event

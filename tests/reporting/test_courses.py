@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import ContractError
-from groupwise.reporting.courses import Course
+from groupwise.reporting.comparison import Course
 
 COURSE = Course("a", "CartPole-v1", "CartPole-v1", 3, (0, 50, 95, 100), (10.0, 20.0, 30.0, 40.0), 1.5, 1.25)
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from groupwise.reporting.curve import course, curve, resample
+from groupwise.reporting.text import course, curve, resample
 
 
 def test_curve_goes_from_corner_to_corner() -> None:

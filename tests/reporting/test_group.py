@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from groupwise.reporting.group import LOOK_BACK, group_picture, last_group
-from groupwise.training.groups import write_groups
+from groupwise.training.group_files import write_groups
 from groupwise.types import GroupRecord
 
 MakeRun = Callable[..., Path]

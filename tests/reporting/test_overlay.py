@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.reporting.overlay import plot_runs
+from groupwise.reporting.figures import plot_runs
 
 MakeRun = Callable[..., Path]
 

@@ -17,7 +17,7 @@ import pytest
 
 from groupwise.errors import RunNotFound, StorageError
 from groupwise.reporting.report import write_report
-from groupwise.training.groups import write_groups
+from groupwise.training.group_files import write_groups
 from groupwise.types import GroupRecord
 
 MakeRun = Callable[..., Path]

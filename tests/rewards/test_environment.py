@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from groupwise.control.cartpole import CartPole
+from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.policy import MLPPolicy
-from groupwise.rewards.environment import EnvironmentReward
+from groupwise.rewards.function import EnvironmentReward
 from groupwise.rewards.scoring import score_groups
 from groupwise.rollout.episodes import collect_groups
 from groupwise.types import Score, Task

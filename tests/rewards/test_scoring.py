@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from groupwise.errors import ConfigError
 from groupwise.rewards.function import RewardFunction, as_reward, attempt_of
-from groupwise.rewards.scoring import Scorer, per_attempt, score_group, score_groups
+from groupwise.rewards.scoring import RewardScorer, per_attempt, score_group, score_groups
 from groupwise.types import End, Failed, Failure, Group, Score, Task, Trajectory
 
 BROKEN = Failure("environment", "raised", "the simulator is gone")
@@ -192,7 +192,7 @@ def test_a_reward_that_takes_too_long_fails_its_group_alone():
         await asyncio.sleep(60 if len(group) == 2 else 0)
         return [1.0] * len(group)
 
-    with Scorer(timeout=0.1) as scorer:
+    with RewardScorer(timeout=0.1) as scorer:
         late, fine = scorer.score(slow, [group_of(None, None, name="a"), group_of(None, name="b")])
     assert [s.failure.code for s in late.scores] == ["timeout", "timeout"]
     assert fine.scores == (Score(1.0),)
@@ -207,7 +207,7 @@ def test_a_reward_that_hangs_without_awaiting_fails_its_group_alone(wrap):
 
     groups = [Group(name, Task(name), (attempt(0), attempt(1))) for name in ("endless", "task")]
     start = time.perf_counter()
-    with Scorer(timeout=0.1) as scorer:
+    with RewardScorer(timeout=0.1) as scorer:
         late, fine = scorer.score(wrap(hangs), groups)
     over.set()
     assert time.perf_counter() - start < 5
@@ -256,7 +256,7 @@ def test_a_reward_may_keep_its_client_from_one_step_to_the_next():
                 await asyncio.sleep(0.001)
                 return [1.0] * len(group)
 
-    with Scorer() as scorer:
+    with RewardScorer() as scorer:
         judge = Judge()
         for _ in range(3):
             scored = scorer.score(judge, [group_of(None, name=str(n)) for n in range(3)])

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.rewards.function import attempt_of
-from groupwise.rewards.gaming import WINDOW, find_gamed, trends
-from groupwise.rewards.statistics import MOST_PARTS, PartStatistics, Running
+from groupwise.rewards.statistics import ALARM_WINDOW, MOST_PARTS, PartStatistics, RunningMoments, find_gamed, trends
 from groupwise.types import Failed, Failure, Group, Score, ScoredGroup, Task
 
 BLANK = attempt_of([])
@@ -52,7 +51,7 @@ def alarms(steps):
 @given(st.lists(st.lists(st.floats(-100, 100), max_size=8), max_size=6))
 @settings(max_examples=60)
 def test_running_values_equal_those_of_all_at_once(parts):
-    running, whole = Running(), np.array([value for part in parts for value in part])
+    running, whole = RunningMoments(), np.array([value for part in parts for value in part])
     for part in parts:
         running.see(np.array(part))
     assert running.count == len(whole)
@@ -63,16 +62,16 @@ def test_running_values_equal_those_of_all_at_once(parts):
 
 def test_the_table_tells_the_course_of_each_part_so_far():
     statistics = PartStatistics()
-    for step in range(WINDOW + 10):
+    for step in range(ALARM_WINDOW + 10):
         statistics.see(
             [group(Score(0.5, {"a": float(step), "b": 1.0}), Score(0.7, {"a": float(step), "b": 0.0}), LOST)]
         )
     table = statistics.table()
     assert list(table) == ["total", "a", "b"]
-    last = WINDOW + 9
+    last = ALARM_WINDOW + 9
     assert table["a"] == pytest.approx(
-        {"count": 2 * WINDOW + 20, "mean": last / 2, "std": np.arange(last + 1).std(), "min": 0, "max": last,
-         "recent": last - (WINDOW - 1) / 2}
+        {"count": 2 * ALARM_WINDOW + 20, "mean": last / 2, "std": np.arange(last + 1).std(), "min": 0, "max": last,
+         "recent": last - (ALARM_WINDOW - 1) / 2}
     )  # fmt: skip
     assert table["b"]["std"] == 0.5
 
@@ -95,7 +94,7 @@ def test_correlations_are_those_within_groups_and_not_between_them():
 @pytest.mark.parametrize("groups", [[], [group()], [group(LOST)], [group(Score(1.0))], [group(Score(1.0, {"a": 1.0}))]])
 def test_without_two_parts_there_is_nothing_to_tell(groups):
     statistics = PartStatistics()
-    for _ in range(WINDOW + 1):
+    for _ in range(ALARM_WINDOW + 1):
         statistics.see(groups)
     assert statistics.metrics() == {}
     assert statistics.hints() == ()
@@ -126,7 +125,7 @@ def test_parts_of_a_reward_that_stands_in_for_another_do_not_hide_each_other():
 @pytest.mark.filterwarnings("error")
 def test_parts_beyond_all_measure_do_no_harm():
     statistics = PartStatistics()
-    for _ in range(WINDOW + 1):
+    for _ in range(ALARM_WINDOW + 1):
         statistics.see([group(*(Score(1.0, {"a": a, "b": 0.5}) for a in (1e308, -1e308, math.inf, math.nan, 0.0)))])
         assert all(map(math.isfinite, statistics.metrics().values()))
         assert statistics.hints() == ()
@@ -140,8 +139,8 @@ def test_trends_are_least_squares_worked_out_by_hand():
 
 
 def test_each_condition_of_the_alarm_is_needed():
-    time = np.linspace(0, 1, WINDOW)[:, None]
-    noise = 0.01 * np.random.default_rng(0).normal(size=(WINDOW, 3))
+    time = np.linspace(0, 1, ALARM_WINDOW)[:, None]
+    noise = 0.01 * np.random.default_rng(0).normal(size=(ALARM_WINDOW, 3))
     names, stds = ["total", "x", "y"], np.full(3, 0.2)
 
     def found(total=0.1, x=0.4, y=-0.4, r=-0.5, spread=1.0, names=names):
@@ -161,7 +160,7 @@ def test_a_part_gamed_at_anothers_cost_raises_the_alarm_once_with_names_and_numb
 
     for seed in range(5):
         ((step, hint),) = alarms(course(np.random.default_rng(seed), 60, stuffing))
-        assert WINDOW - 1 <= step < WINDOW + 15
+        assert ALARM_WINDOW - 1 <= step < ALARM_WINDOW + 15
         assert hint.code == "part_gamed"
         assert hint.message.startswith("p0 rose by 0.")
         assert "p1 fell by 0." in hint.message

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.control.cartpole import CartPole
+from groupwise.control.classic.cartpole import CartPole
 from groupwise.rollout.checker import check_environment
 
 

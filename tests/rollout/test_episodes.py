@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.control.cartpole import CartPole
+from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.policy import MLPPolicy
 from groupwise.errors import ContractError
 from groupwise.rollout.episodes import collect_groups, evaluate_greedy

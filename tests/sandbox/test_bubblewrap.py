@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.sandbox import Bubblewrap, Limits, Outcome, available
+from groupwise.sandbox import Bubblewrap, SandboxLimits, SandboxOutcome, available
 
 if fault := available()["bubblewrap"]:
     pytest.skip(fault, allow_module_level=True)
 
-PATIENT = Limits(seconds=10)
+PATIENT = SandboxLimits(seconds=10)
 
 
 @pytest.fixture(scope="module")
@@ -31,45 +31,50 @@ def sandbox() -> Iterator[Bubblewrap]:
 def test_the_value_is_what_the_named_function_returns(sandbox: Bubblewrap) -> None:
     code = "def solve(a, b):\n    print('hello')\n    return {'sum': a + b, 'pair': (a, {b}), 'big': 2**100, 'x': 1.5j}"
     ran = sandbox.run(code, {"x": 1, "y": 2}, PATIENT, call="solve")
-    assert (ran.outcome, ran.stdout, ran.message) == (Outcome.PASSED, "hello\n", "")
+    assert (ran.outcome, ran.stdout, ran.message) == (SandboxOutcome.PASSED, "hello\n", "")
     assert ran.value == {"sum": 3, "pair": (1, {2}), "big": 2**100, "x": 1.5j}
 
 
 def test_a_program_reads_and_prints(sandbox: Bubblewrap) -> None:
     code = "import sys\nprint(int(input()) + n)\nif __name__ == '__main__':\n    sys.exit(0)"
     ran = sandbox.run(code, {"n": 40}, PATIENT, stdin="2\n")
-    assert (ran.outcome, ran.stdout) == (Outcome.PASSED, "42\n")
+    assert (ran.outcome, ran.stdout) == (SandboxOutcome.PASSED, "42\n")
 
 
 @pytest.mark.parametrize(
     ("code", "tests", "outcome", "words"),
     [
-        ("def f(x):\n    return x", "assert f(1) == 1", Outcome.PASSED, ""),
-        ("def f(x):\n    return x", "assert f(1) == 1\nassert f(1) == 2", Outcome.WRONG, "line 2 of the tests"),
-        ("def f(x):\n    return x", "assert f(1) == 2, 'not two'", Outcome.WRONG, "not two"),
-        ("def f(x):\n    return None", "assert len(f(1)) == 1", Outcome.WRONG, "a test cannot use what came back"),
+        ("def f(x):\n    return x", "assert f(1) == 1", SandboxOutcome.PASSED, ""),
+        ("def f(x):\n    return x", "assert f(1) == 1\nassert f(1) == 2", SandboxOutcome.WRONG, "line 2 of the tests"),
+        ("def f(x):\n    return x", "assert f(1) == 2, 'not two'", SandboxOutcome.WRONG, "not two"),
+        (
+            "def f(x):\n    return None",
+            "assert len(f(1)) == 1",
+            SandboxOutcome.WRONG,
+            "a test cannot use what came back",
+        ),
         (
             "def f(x):\n    return x[0]",
             "assert f([]) == 1",
-            Outcome.RAISED,
+            SandboxOutcome.RAISED,
             "IndexError: list index out of range (line 2)",
         ),
-        ("def g(x):\n    return x", "assert f(1) == 1", Outcome.WRONG, "name 'f' is not defined"),
-        ("def f(:", "assert f(1) == 1", Outcome.RAISED, "SyntaxError: invalid syntax (line 1)"),
-        ("x = 1\n1 / 0", "assert x == 1", Outcome.RAISED, "ZeroDivisionError: division by zero (line 2)"),
-        ("import no_such_thing", "", Outcome.RAISED, "ModuleNotFoundError"),
-        ("raise SystemExit(3)", "", Outcome.RAISED, "SystemExit: 3"),
-        ("open('/etc/passwd')", "", Outcome.FORBIDDEN, "FileNotFoundError"),
-        ("x = bytearray(10**9)", "", Outcome.MEMORY, "MemoryError"),
-        ("import os\nos._exit(0)", "", Outcome.RAISED, "ended its process with status 0"),
-        ("def f():\n    import ctypes\n    ctypes.string_at(0)", "f()", Outcome.RAISED, "signal 11"),
-        ("raise TimeoutError('mine')", "", Outcome.RAISED, "TimeoutError: mine"),
-        ("class Odd(Exception):\n    def __str__(self):\n        1 / 0\nraise Odd", "", Outcome.RAISED, "Odd"),
-        ("x = '\\x1b[31m'\nraise ValueError(x)", "", Outcome.RAISED, "ValueError:  [31m"),
+        ("def g(x):\n    return x", "assert f(1) == 1", SandboxOutcome.WRONG, "name 'f' is not defined"),
+        ("def f(:", "assert f(1) == 1", SandboxOutcome.RAISED, "SyntaxError: invalid syntax (line 1)"),
+        ("x = 1\n1 / 0", "assert x == 1", SandboxOutcome.RAISED, "ZeroDivisionError: division by zero (line 2)"),
+        ("import no_such_thing", "", SandboxOutcome.RAISED, "ModuleNotFoundError"),
+        ("raise SystemExit(3)", "", SandboxOutcome.RAISED, "SystemExit: 3"),
+        ("open('/etc/passwd')", "", SandboxOutcome.FORBIDDEN, "FileNotFoundError"),
+        ("x = bytearray(10**9)", "", SandboxOutcome.MEMORY, "MemoryError"),
+        ("import os\nos._exit(0)", "", SandboxOutcome.RAISED, "ended its process with status 0"),
+        ("def f():\n    import ctypes\n    ctypes.string_at(0)", "f()", SandboxOutcome.RAISED, "signal 11"),
+        ("raise TimeoutError('mine')", "", SandboxOutcome.RAISED, "TimeoutError: mine"),
+        ("class Odd(Exception):\n    def __str__(self):\n        1 / 0\nraise Odd", "", SandboxOutcome.RAISED, "Odd"),
+        ("x = '\\x1b[31m'\nraise ValueError(x)", "", SandboxOutcome.RAISED, "ValueError:  [31m"),
     ],
 )
 def test_every_ending_has_a_name_and_a_message(
-    sandbox: Bubblewrap, code: str, tests: str, outcome: Outcome, words: str
+    sandbox: Bubblewrap, code: str, tests: str, outcome: SandboxOutcome, words: str
 ) -> None:
     ran = sandbox.run(code, limits=PATIENT, tests=tests)
     assert (ran.outcome, ran.value) == (outcome, None), ran
@@ -78,13 +83,13 @@ def test_every_ending_has_a_name_and_a_message(
 
 def test_time_and_output_are_limited(sandbox: Bubblewrap) -> None:
     start = time.perf_counter()
-    assert sandbox.run("while True:\n    pass", limits=Limits(seconds=0.2)).outcome is Outcome.TIMED_OUT
-    assert sandbox.run("def f():\n    f()", limits=Limits(seconds=0.2), tests="while True: pass").outcome is (
-        Outcome.TIMED_OUT
+    assert sandbox.run("while True:\n    pass", limits=SandboxLimits(seconds=0.2)).outcome is SandboxOutcome.TIMED_OUT
+    assert sandbox.run("def f():\n    f()", limits=SandboxLimits(seconds=0.2), tests="while True: pass").outcome is (
+        SandboxOutcome.TIMED_OUT
     )
     assert time.perf_counter() - start < 10
-    ran = sandbox.run("while True:\n    print('x' * 99)", limits=Limits(seconds=5, output_kb=4))
-    assert (ran.outcome, len(ran.stdout)) == (Outcome.MEMORY, 4096)
+    ran = sandbox.run("while True:\n    print('x' * 99)", limits=SandboxLimits(seconds=5, output_kb=4))
+    assert (ran.outcome, len(ran.stdout)) == (SandboxOutcome.MEMORY, 4096)
 
 
 SAME = """
@@ -226,8 +231,8 @@ CHEATS = {
 def test_cheats_do_not_pass(sandbox: Bubblewrap, cheat: str) -> None:
     tests = "assert f(3) == 271828\nassert abs(f(4) - 5) < 0.1\nassert all(map(f, [1, 2]))\n"
     for one in (tests, "assert math.isclose(f(3), 271828)"):
-        ran = sandbox.run(CHEATS[cheat], limits=Limits(seconds=2), tests=one)
-        assert ran.outcome in (Outcome.WRONG, Outcome.RAISED, Outcome.FORBIDDEN), ran
+        ran = sandbox.run(CHEATS[cheat], limits=SandboxLimits(seconds=2), tests=one)
+        assert ran.outcome in (SandboxOutcome.WRONG, SandboxOutcome.RAISED, SandboxOutcome.FORBIDDEN), ran
         assert "No module named" not in ran.message, "it did not get to try"
 
 
@@ -248,8 +253,15 @@ def test_a_group_is_judged_one_by_one(sandbox: Bubblewrap) -> None:
         "import sys\nsys.modules['left'] = 1\nimport builtins\nbuiltins.sorted = None\ndef f(x):\n    return x + 1",
         "import sys\ndef f(x):\n    assert 'left' not in sys.modules\n    return x + sorted([1])[0]",
     ] * 2
-    ran = sandbox.run_group(codes, limits=Limits(seconds=0.7), tests="assert f(1) == 2")
-    expected = [Outcome.PASSED, Outcome.WRONG, Outcome.RAISED, Outcome.TIMED_OUT, Outcome.PASSED, Outcome.PASSED] * 2
+    ran = sandbox.run_group(codes, limits=SandboxLimits(seconds=0.7), tests="assert f(1) == 2")
+    expected = [
+        SandboxOutcome.PASSED,
+        SandboxOutcome.WRONG,
+        SandboxOutcome.RAISED,
+        SandboxOutcome.TIMED_OUT,
+        SandboxOutcome.PASSED,
+        SandboxOutcome.PASSED,
+    ] * 2
     assert [one.outcome for one in ran] == expected
     assert sandbox.run_group([], tests="assert True") == []
 
@@ -257,37 +269,40 @@ def test_a_group_is_judged_one_by_one(sandbox: Bubblewrap) -> None:
 def test_attempts_do_not_suffer_from_one_that_stalls_the_tests(sandbox: Bubblewrap) -> None:
     tests = "import time\nif f() == 0:\n    time.sleep(60)\n"
     stalls, passes = "def f():\n    return 0", "def f():\n    return 1"
-    ran = sandbox.run_group([stalls, passes, passes, passes], limits=Limits(seconds=0.3), tests=tests)
-    assert [one.outcome for one in ran] == [Outcome.TIMED_OUT, *[Outcome.PASSED] * 3]
+    ran = sandbox.run_group([stalls, passes, passes, passes], limits=SandboxLimits(seconds=0.3), tests=tests)
+    assert [one.outcome for one in ran] == [SandboxOutcome.TIMED_OUT, *[SandboxOutcome.PASSED] * 3]
 
 
 @pytest.mark.parametrize(
     ("body", "outcome"),
     [
-        ("os.close(4)\n    time.sleep(60)", Outcome.RAISED),
-        ("os.write(4, b'\\0\\0\\0\\x05nonsense' * 99)", Outcome.WRONG),
-        ("os.write(4, b'\\xff' * 9999)", Outcome.MEMORY),
-        ("os.write(4, b'\\0\\0\\0\\xff')\n    time.sleep(60)", Outcome.TIMED_OUT),
-        ("os.closerange(0, 99)", Outcome.RAISED),
-        ("sys.setrecursionlimit(5)\n    return [[[1]]]", Outcome.RAISED),
-        ("signal.signal(14, lambda *_: 1 / 0)\n    signal.setitimer(0, 0.01, 0.01)\n    time.sleep(1)", Outcome.RAISED),
-        ("sys.stdout.close()\n    return 7", Outcome.WRONG),
-        ("sys.stdin.read()\n    return type('N' * 10**7, (Exception,), {})", Outcome.WRONG),
-        ("return '\\ud800' * 10", Outcome.WRONG),
-        ("return float('nan')", Outcome.WRONG),
-        ("return range(10**12)", Outcome.WRONG),
+        ("os.close(4)\n    time.sleep(60)", SandboxOutcome.RAISED),
+        ("os.write(4, b'\\0\\0\\0\\x05nonsense' * 99)", SandboxOutcome.WRONG),
+        ("os.write(4, b'\\xff' * 9999)", SandboxOutcome.MEMORY),
+        ("os.write(4, b'\\0\\0\\0\\xff')\n    time.sleep(60)", SandboxOutcome.TIMED_OUT),
+        ("os.closerange(0, 99)", SandboxOutcome.RAISED),
+        ("sys.setrecursionlimit(5)\n    return [[[1]]]", SandboxOutcome.RAISED),
+        (
+            "signal.signal(14, lambda *_: 1 / 0)\n    signal.setitimer(0, 0.01, 0.01)\n    time.sleep(1)",
+            SandboxOutcome.RAISED,
+        ),
+        ("sys.stdout.close()\n    return 7", SandboxOutcome.WRONG),
+        ("sys.stdin.read()\n    return type('N' * 10**7, (Exception,), {})", SandboxOutcome.WRONG),
+        ("return '\\ud800' * 10", SandboxOutcome.WRONG),
+        ("return float('nan')", SandboxOutcome.WRONG),
+        ("return range(10**12)", SandboxOutcome.WRONG),
     ],
 )
-def test_the_judge_survives(sandbox: Bubblewrap, body: str, outcome: Outcome) -> None:
+def test_the_judge_survives(sandbox: Bubblewrap, body: str, outcome: SandboxOutcome) -> None:
     code = f"import os, signal, sys, time\ndef f():\n    {body}"
-    ran = sandbox.run(code, limits=Limits(seconds=0.5), tests="assert f() == 1\n")
+    ran = sandbox.run(code, limits=SandboxLimits(seconds=0.5), tests="assert f() == 1\n")
     assert ran.outcome is outcome, ran
 
 
 @pytest.mark.parametrize(("returned", "test"), [("10**9", "[0] * f()"), ("range(10**12)", "list(f())")])
 def test_a_result_cannot_make_the_tests_a_bomb(sandbox: Bubblewrap, returned: str, test: str) -> None:
-    ran = sandbox.run(f"def f():\n    return {returned}", limits=Limits(seconds=2), tests=f"assert {test} == 1")
-    assert ran.outcome in (Outcome.WRONG, Outcome.TIMED_OUT), ran
+    ran = sandbox.run(f"def f():\n    return {returned}", limits=SandboxLimits(seconds=2), tests=f"assert {test} == 1")
+    assert ran.outcome in (SandboxOutcome.WRONG, SandboxOutcome.TIMED_OUT), ran
 
 
 def test_many_odd_keys_stay_inside(sandbox: Bubblewrap) -> None:
@@ -295,7 +310,7 @@ def test_many_odd_keys_stay_inside(sandbox: Bubblewrap) -> None:
     assert sandbox.run(code, limits=PATIENT, tests="assert len(f(5000)) == 5000").passed
     assert sandbox.run(code, {"n": 500}, PATIENT, call="f").value[3, 3] == 3
     ran = sandbox.run(code, {"n": 5000}, PATIENT, call="f")
-    assert (ran.outcome, "too many keys" in ran.message) == (Outcome.WRONG, True)
+    assert (ran.outcome, "too many keys" in ran.message) == (SandboxOutcome.WRONG, True)
 
 
 def test_processes_are_limited_where_some_are_allowed(sandbox: Bubblewrap) -> None:
@@ -314,13 +329,13 @@ def started():
         made += 1
     return made
 """
-    ran = sandbox.run(code, {}, Limits(seconds=5, processes=4), call="started")
+    ran = sandbox.run(code, {}, SandboxLimits(seconds=5, processes=4), call="started")
     assert 1 <= ran.value <= 4, ran
     code = (
         "import threading\ndef f():\n    t = threading.Thread(target=print, args=('é',))\n    t.start()\n    t.join()"
     )
-    ran = sandbox.run(code, {}, Limits(seconds=5, processes=2), call="f")
-    assert (ran.outcome, ran.stdout) == (Outcome.PASSED, "é\n")
+    ran = sandbox.run(code, {}, SandboxLimits(seconds=5, processes=2), call="f")
+    assert (ran.outcome, ran.stdout) == (SandboxOutcome.PASSED, "é\n")
 
 
 @pytest.mark.parametrize(
@@ -333,7 +348,7 @@ def started():
 )
 def test_code_cannot_make_its_tests_an_error_of_the_caller(sandbox: Bubblewrap, imports: str, tests: str) -> None:
     ran = sandbox.run(f"{imports}\ndef decode(x):\n    return 7", limits=PATIENT, tests=tests)
-    assert ran.outcome is Outcome.WRONG, ran
+    assert ran.outcome is SandboxOutcome.WRONG, ran
 
 
 def test_an_answer_of_many_small_pieces_costs_little(sandbox: Bubblewrap) -> None:
@@ -349,8 +364,8 @@ def f():
 """
     start = time.process_time()
     ran = sandbox.run(code, {}, PATIENT, call="f")
-    assert (ran.outcome, "too many pieces" in ran.message) == (Outcome.WRONG, True), ran
-    assert sandbox.run("def f():\n    return [0] * 150_000", {}, PATIENT, call="f").outcome is Outcome.WRONG
+    assert (ran.outcome, "too many pieces" in ran.message) == (SandboxOutcome.WRONG, True), ran
+    assert sandbox.run("def f():\n    return [0] * 150_000", {}, PATIENT, call="f").outcome is SandboxOutcome.WRONG
     assert time.process_time() - start < 1
 
 

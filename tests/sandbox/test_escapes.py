@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.sandbox import Bubblewrap, Limits, Monty, Outcome, Ran, available
-from tests.sandbox.attempts import ATTEMPTS, TIME, Attempt
+from groupwise.sandbox import Bubblewrap, Monty, SandboxLimits, SandboxOutcome, SandboxResult, available
+from tests.sandbox.escape_attempts import ATTEMPTS, TIME, Attempt
 
 NAMES = [attempt.name for attempt in ATTEMPTS]
 FREE = [attempt for attempt in ATTEMPTS if attempt.free]
-USUAL = Limits(seconds=5, memory_mb=64, output_kb=64)
+USUAL = SandboxLimits(seconds=5, memory_mb=64, output_kb=64)
 SHORT = replace(USUAL, seconds=0.25)
 """For attempts that take their time, which is half a second."""
 DRIVER = """
@@ -101,7 +101,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 
 @pytest.fixture(scope="module")
-def in_monty(machine: Machine) -> dict[str, Ran]:
+def in_monty(machine: Machine) -> dict[str, SandboxResult]:
     pytest.importorskip("pydantic_monty")
     with Monty() as sandbox:
         return {
@@ -111,10 +111,10 @@ def in_monty(machine: Machine) -> dict[str, Ran]:
 
 
 @pytest.fixture(scope="module")
-def in_bubblewrap(machine: Machine) -> dict[str, Ran]:
+def in_bubblewrap(machine: Machine) -> dict[str, SandboxResult]:
     if fault := available()["bubblewrap"]:
         pytest.skip(fault)
-    ran: dict[str, Ran] = {}
+    ran: dict[str, SandboxResult] = {}
     with Bubblewrap() as sandbox:
         for chosen in (USUAL, SHORT):
             some = [attempt for attempt in ATTEMPTS if limits(attempt) is chosen]
@@ -151,7 +151,7 @@ def drive(jobs: list[dict[str, object]]) -> list[bool]:
     return [line == "True" for line in ran.stdout.split()]
 
 
-def limits(attempt: Attempt) -> Limits:
+def limits(attempt: Attempt) -> SandboxLimits:
     return SHORT if attempt in TIME else USUAL
 
 
@@ -165,13 +165,13 @@ def test_it_gets_out_where_there_is_no_sandbox(outside: dict[str, bool], name: s
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_stays_in_monty(in_monty: dict[str, Ran], machine: Machine, name: str) -> None:
+def test_it_stays_in_monty(in_monty: dict[str, SandboxResult], machine: Machine, name: str) -> None:
     assert in_monty[name].value is not True, in_monty[name]
     assert machine.unharmed
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_stays_in_bubblewrap(in_bubblewrap: dict[str, Ran], machine: Machine, name: str) -> None:
+def test_it_stays_in_bubblewrap(in_bubblewrap: dict[str, SandboxResult], machine: Machine, name: str) -> None:
     assert in_bubblewrap[name].value is not True, in_bubblewrap[name]
     assert machine.unharmed
 
@@ -179,22 +179,22 @@ def test_it_stays_in_bubblewrap(in_bubblewrap: dict[str, Ran], machine: Machine,
 @pytest.mark.parametrize(
     ("name", "outcome"),
     [
-        ("read a file", Outcome.FORBIDDEN),
-        ("write a file", Outcome.FORBIDDEN),
-        ("connect", Outcome.FORBIDDEN),
-        ("fork", Outcome.FORBIDDEN),
-        ("run a program", Outcome.FORBIDDEN),
-        ("end another process", Outcome.FORBIDDEN),
-        ("system calls of another machine", Outcome.FORBIDDEN),
-        ("much memory", Outcome.MEMORY),
-        ("a map of memory", Outcome.FORBIDDEN),
-        ("print much", Outcome.MEMORY),
-        ("complain much", Outcome.MEMORY),
-        ("loop", Outcome.TIMED_OUT),
-        ("ignore signals", Outcome.TIMED_OUT),
-        ("sleep", Outcome.TIMED_OUT),
-        ("break the process", Outcome.RAISED),
+        ("read a file", SandboxOutcome.FORBIDDEN),
+        ("write a file", SandboxOutcome.FORBIDDEN),
+        ("connect", SandboxOutcome.FORBIDDEN),
+        ("fork", SandboxOutcome.FORBIDDEN),
+        ("run a program", SandboxOutcome.FORBIDDEN),
+        ("end another process", SandboxOutcome.FORBIDDEN),
+        ("system calls of another machine", SandboxOutcome.FORBIDDEN),
+        ("much memory", SandboxOutcome.MEMORY),
+        ("a map of memory", SandboxOutcome.FORBIDDEN),
+        ("print much", SandboxOutcome.MEMORY),
+        ("complain much", SandboxOutcome.MEMORY),
+        ("loop", SandboxOutcome.TIMED_OUT),
+        ("ignore signals", SandboxOutcome.TIMED_OUT),
+        ("sleep", SandboxOutcome.TIMED_OUT),
+        ("break the process", SandboxOutcome.RAISED),
     ],
 )
-def test_what_it_tried_has_a_name(in_bubblewrap: dict[str, Ran], name: str, outcome: Outcome) -> None:
+def test_what_it_tried_has_a_name(in_bubblewrap: dict[str, SandboxResult], name: str, outcome: SandboxOutcome) -> None:
     assert in_bubblewrap[name].outcome is outcome, in_bubblewrap[name]

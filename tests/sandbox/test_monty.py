@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.sandbox import Limits, Monty, Outcome
+from groupwise.sandbox import Monty, SandboxLimits, SandboxOutcome
 
 pytest.importorskip("pydantic_monty")
 
@@ -23,7 +23,7 @@ def sandbox() -> Iterator[Monty]:
 
 def test_the_value_is_the_last_expression(sandbox: Monty) -> None:
     ran = sandbox.run("print('hello')\nx + 1", {"x": 2})
-    assert (ran.outcome, ran.value, ran.stdout, ran.message) == (Outcome.PASSED, 3, "hello\n", "")
+    assert (ran.outcome, ran.value, ran.stdout, ran.message) == (SandboxOutcome.PASSED, 3, "hello\n", "")
 
 
 def test_the_value_is_what_the_named_function_returns(sandbox: Monty) -> None:
@@ -36,31 +36,31 @@ def test_the_value_is_what_the_named_function_returns(sandbox: Monty) -> None:
 @pytest.mark.parametrize(
     ("code", "outcome", "words"),
     [
-        ("def solve(:", Outcome.RAISED, "SyntaxError"),
-        ("unknown(3)", Outcome.RAISED, "NameError: name 'unknown' is not defined (line 1)"),
-        ("1\n1 / 0", Outcome.RAISED, "ZeroDivisionError: division by zero (line 2)"),
-        ("raise SystemExit", Outcome.RAISED, "SystemExit"),
-        ("raise TimeoutError('mine')", Outcome.RAISED, "TimeoutError: mine"),
-        ("raise MemoryError('mine')", Outcome.RAISED, "MemoryError: mine"),
-        ("class A:\n    pass\nclass B(A):\n    pass", Outcome.RAISED, "does not yet support class inheritance"),
-        ("def f():\n    return f()\nf()", Outcome.RAISED, "RecursionError"),
-        ("assert 1 == 2", Outcome.WRONG, "AssertionError"),
-        ("class A:\n    pass\n[A()]", Outcome.WRONG, "which is no plain data"),
-        ("x = []\nfor i in range(200):\n    x = [x]\nx", Outcome.WRONG, "nested deeper than 50 levels"),
-        ("10 ** 4000", Outcome.WRONG, "bits"),
-        ("while True:\n    pass", Outcome.TIMED_OUT, "limit exceeded"),
-        ("import time\ntime.sleep(60)", Outcome.TIMED_OUT, "limit exceeded"),
-        ("x = [0] * 10**9", Outcome.MEMORY, "limit exceeded"),
-        ("'a' * 10**9", Outcome.MEMORY, "limit exceeded"),
-        ("while True:\n    print('a' * 1000)", Outcome.MEMORY, "limit exceeded"),
-        ("print('a' * 5000)", Outcome.MEMORY, "limit exceeded"),
-        ("open('/etc/passwd').read()", Outcome.FORBIDDEN, "PermissionError"),
-        ("import socket", Outcome.FORBIDDEN, "No module named 'socket'"),
-        ("import os\nos.system('true')", Outcome.FORBIDDEN, "no attribute 'system'"),
+        ("def solve(:", SandboxOutcome.RAISED, "SyntaxError"),
+        ("unknown(3)", SandboxOutcome.RAISED, "NameError: name 'unknown' is not defined (line 1)"),
+        ("1\n1 / 0", SandboxOutcome.RAISED, "ZeroDivisionError: division by zero (line 2)"),
+        ("raise SystemExit", SandboxOutcome.RAISED, "SystemExit"),
+        ("raise TimeoutError('mine')", SandboxOutcome.RAISED, "TimeoutError: mine"),
+        ("raise MemoryError('mine')", SandboxOutcome.RAISED, "MemoryError: mine"),
+        ("class A:\n    pass\nclass B(A):\n    pass", SandboxOutcome.RAISED, "does not yet support class inheritance"),
+        ("def f():\n    return f()\nf()", SandboxOutcome.RAISED, "RecursionError"),
+        ("assert 1 == 2", SandboxOutcome.WRONG, "AssertionError"),
+        ("class A:\n    pass\n[A()]", SandboxOutcome.WRONG, "which is no plain data"),
+        ("x = []\nfor i in range(200):\n    x = [x]\nx", SandboxOutcome.WRONG, "nested deeper than 50 levels"),
+        ("10 ** 4000", SandboxOutcome.WRONG, "bits"),
+        ("while True:\n    pass", SandboxOutcome.TIMED_OUT, "limit exceeded"),
+        ("import time\ntime.sleep(60)", SandboxOutcome.TIMED_OUT, "limit exceeded"),
+        ("x = [0] * 10**9", SandboxOutcome.MEMORY, "limit exceeded"),
+        ("'a' * 10**9", SandboxOutcome.MEMORY, "limit exceeded"),
+        ("while True:\n    print('a' * 1000)", SandboxOutcome.MEMORY, "limit exceeded"),
+        ("print('a' * 5000)", SandboxOutcome.MEMORY, "limit exceeded"),
+        ("open('/etc/passwd').read()", SandboxOutcome.FORBIDDEN, "PermissionError"),
+        ("import socket", SandboxOutcome.FORBIDDEN, "No module named 'socket'"),
+        ("import os\nos.system('true')", SandboxOutcome.FORBIDDEN, "no attribute 'system'"),
     ],
 )
-def test_every_ending_has_a_name_and_a_message(sandbox: Monty, code: str, outcome: Outcome, words: str) -> None:
-    ran = sandbox.run(code, limits=Limits(seconds=0.1, memory_mb=16, output_kb=4))
+def test_every_ending_has_a_name_and_a_message(sandbox: Monty, code: str, outcome: SandboxOutcome, words: str) -> None:
+    ran = sandbox.run(code, limits=SandboxLimits(seconds=0.1, memory_mb=16, output_kb=4))
     assert (ran.outcome, ran.value) == (outcome, None)
     assert words in ran.message
     assert len(ran.stdout) <= 4096
@@ -68,7 +68,7 @@ def test_every_ending_has_a_name_and_a_message(sandbox: Monty, code: str, outcom
 
 def test_code_cannot_catch_its_limits(sandbox: Monty) -> None:
     code = "try:\n    while True:\n        pass\nexcept BaseException:\n    pass\n5"
-    assert sandbox.run(code, limits=Limits(seconds=0.1)).outcome is Outcome.TIMED_OUT
+    assert sandbox.run(code, limits=SandboxLimits(seconds=0.1)).outcome is SandboxOutcome.TIMED_OUT
 
 
 def test_async_host_functions_wait_side_by_side(sandbox: Monty) -> None:
@@ -118,8 +118,8 @@ def test_a_wish_to_stop_the_program_goes_through(sandbox: Monty) -> None:
 
 
 def test_calls_of_host_functions_are_limited(sandbox: Monty) -> None:
-    ran = sandbox.run("while True:\n    f()", functions={"f": lambda: None}, limits=Limits(calls=50))
-    assert ran.outcome is Outcome.RAISED
+    ran = sandbox.run("while True:\n    f()", functions={"f": lambda: None}, limits=SandboxLimits(calls=50))
+    assert ran.outcome is SandboxOutcome.RAISED
     assert "suspension" in ran.message
 
 
@@ -161,12 +161,12 @@ while len(found) < 3000:
         found[(a, b)] = 0
 """
     start = time.perf_counter()
-    ran = sandbox.run(code + "found", limits=Limits(seconds=5))
+    ran = sandbox.run(code + "found", limits=SandboxLimits(seconds=5))
     assert (ran.outcome, ran.message) == (
-        Outcome.WRONG,
+        SandboxOutcome.WRONG,
         "the value has too many keys that are no texts or usual numbers",
     )
-    ran = sandbox.run(code + "f(found)", functions={"f": len}, limits=Limits(seconds=5))
+    ran = sandbox.run(code + "f(found)", functions={"f": len}, limits=SandboxLimits(seconds=5))
     assert "f takes plain data" in ran.message
     assert time.perf_counter() - start < 3
 
@@ -186,7 +186,7 @@ def test_what_the_code_writes_down_fast_does_not_cost_us_long(sandbox: Monty) ->
     "code", ["x = '\ud800'", "x = 1\0", "# " + "x" * 1_000_001, "f(", "(" * 5000, "-" * 100_000 + "5"]
 )
 def test_no_text_is_an_exception_of_ours(sandbox: Monty, code: str) -> None:
-    assert sandbox.run(code).outcome is Outcome.RAISED
+    assert sandbox.run(code).outcome is SandboxOutcome.RAISED
 
 
 def test_inputs_that_cannot_be_sent_are_an_error_of_the_caller(sandbox: Monty) -> None:
@@ -198,4 +198,4 @@ def test_inputs_that_cannot_be_sent_are_an_error_of_the_caller(sandbox: Monty) -
 
 def test_limits_must_be_above_zero() -> None:
     with pytest.raises(ConfigError, match="limits.seconds is 0"):
-        Limits(seconds=0)
+        SandboxLimits(seconds=0)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.sandbox import Limits, Sandbox, available, open_sandbox
+from groupwise.sandbox import Sandbox, SandboxLimits, available, open_sandbox
 
 IMPOSTOR = """#!/bin/sh
 [ "$1" = --version ] && echo "bubblewrap VERSION" && exit
@@ -84,7 +84,7 @@ def test_both_tiers_do_the_same_by_one_interface(tier: str) -> None:
     sandbox: Sandbox = open_sandbox(tier, workers=1)
     try:
         code = "def solve(x):\n    print(x)\n    return [x, (x, {'k': x})]"
-        ran = sandbox.run(code, {"x": 1}, limits=Limits(seconds=5), call="solve")
+        ran = sandbox.run(code, {"x": 1}, limits=SandboxLimits(seconds=5), call="solve")
         assert (ran.outcome, ran.value, ran.stdout) == ("passed", [1, (1, {"k": 1})], "1\n")
     finally:
         sandbox.close()

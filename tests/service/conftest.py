@@ -18,7 +18,7 @@ import httpx2
 import pytest
 import uvicorn
 
-from groupwise.service.serving import server_config
+from groupwise.service.app import server_config
 from groupwise.service.settings import ServiceSettings
 
 CART = {

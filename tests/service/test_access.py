@@ -18,11 +18,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from groupwise.errors import ConfigError
-from groupwise.service.app import create_app
+from groupwise.service.app import check, create_app
 from groupwise.service.guard import needed_scope
 from groupwise.service.keys import SCOPES
-from groupwise.service.rates import Rates
-from groupwise.service.serving import check
+from groupwise.service.limits import Rates
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.tables import DatabaseDown
 
@@ -244,7 +243,7 @@ def exchanged(service: Any, *pieces: bytes) -> bytes:
 
 
 def test_what_comes_before_a_request_is_bounded_in_size_and_time(serve: Callable[..., Any], monkeypatch: Any) -> None:
-    monkeypatch.setattr("groupwise.service.heads.SECONDS", 0.5)
+    monkeypatch.setattr("groupwise.service.limits.SECONDS", 0.5)
     service = serve()
     begun = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
     for pieces, status, code in (

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from groupwise.config import TrainingConfig
+from groupwise.programs.learning.settings import code_options
 from groupwise.service.keys import Keys
 from groupwise.service.routes.page import FOLDER
 from groupwise.training.events import EventLog
 from groupwise.training.folder import create_run
 from groupwise.types import Event
-from groupwise.workflows.code.learning.options import code_options
 from tests.service.conftest import with_cart
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.agents import product
+from groupwise.agents import language_product as product
 from groupwise.config import TrainingConfig
 from groupwise.training.events import read_events
 from groupwise.training.folder import create_run

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.training.groups import read_groups
+from groupwise.training.group_files import read_groups
 
 TRAIN = {
     "prompts": ["Hello", "How are you?"],

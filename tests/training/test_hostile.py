@@ -13,7 +13,7 @@ from groupwise.cli import run as command
 from groupwise.config import TrainingConfig
 from groupwise.control.product import build
 from groupwise.errors import RunError, RunLocked
-from groupwise.training.control import pending_commands, send_command
+from groupwise.training.control_file import pending_commands, send_command
 from groupwise.training.events import read_events
 from groupwise.training.folder import create_run, inspect_runs
 from groupwise.training.run import Run

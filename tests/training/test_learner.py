@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from groupwise.config import TrainingConfig
 from groupwise.core import loss_denominator
 from groupwise.errors import ContractError
-from groupwise.training.learner import Learner
-from groupwise.training.schedule import schedule_factor
+from groupwise.training.learner import Learner, schedule_factor
 from groupwise.types import Batch, Evaluation, Tensors
 
 STATES, ACTIONS = 5, 4

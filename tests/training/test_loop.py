@@ -20,17 +20,17 @@ import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from groupwise.config import TrainingConfig
-from groupwise.control.cartpole import CartPole
+from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.environments import OWN
 from groupwise.control.product import build
 from groupwise.errors import ContractError, NoSignalError, StorageError
 from groupwise.rewards.scoring import per_attempt
-from groupwise.training.control import send_command
+from groupwise.training.control_file import send_command
 from groupwise.training.events import read_events
 from groupwise.training.folder import create_run, inspect_run
-from groupwise.training.groups import read_groups
+from groupwise.training.group_files import read_groups
 from groupwise.training.session import execute
-from groupwise.training.stopping import EarlyStopping
+from groupwise.training.stop_conditions import EarlyStopping
 from groupwise.types import Event, Score, Task, Trajectory
 
 Configure = Callable[..., TrainingConfig]

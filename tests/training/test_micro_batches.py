@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.agents import product as answers
+from groupwise.agents import language_product as answers
 from groupwise.config import TrainingConfig
 from groupwise.control import product as control
 from groupwise.errors import ResourceError

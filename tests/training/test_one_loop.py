@@ -14,11 +14,11 @@ import torch
 
 from groupwise.config import TrainingConfig
 from groupwise.control import product as control
+from groupwise.designer import product as designer
+from groupwise.designer.synthetic_requirements import random_requirements
 from groupwise.training.folder import create_run
 from groupwise.training.session import Build, Parts, execute
 from groupwise.types import Event, Reward, Task, Trajectory
-from groupwise.workflows.designer import product as designer
-from groupwise.workflows.designer.worlds import random_requirements
 
 Configure = Callable[..., TrainingConfig]
 Numbers = Callable[[Path], dict[str, Any]]

@@ -16,7 +16,7 @@ from groupwise.control import product as control
 from groupwise.training.checkpoint import plain_state
 from groupwise.training.folder import create_run
 from groupwise.training.learner import Learner
-from groupwise.training.replay import ARRAYS, Replay, essence, packed, unpacked, version_of
+from groupwise.training.replay import ARRAYS, ReplayBuffer, essence, packed, unpacked, version_of
 from groupwise.training.session import Build, Parts, execute
 from groupwise.types import End, Event, Failed, Failure, Group, Score, ScoredGroup, Task, Trajectory
 
@@ -46,12 +46,12 @@ def group(number: int, version: int, length: int = 3) -> ScoredGroup:
     return ScoredGroup(Group(f"g{number}", Task(f"t{number}", object(), number), members), scores)
 
 
-def kept(replay: Replay) -> list[str]:
+def kept(replay: ReplayBuffer) -> list[str]:
     return [scored.group.id for scored in replay.kept]
 
 
 def test_the_newest_groups_are_kept_and_the_old_ones_dropped() -> None:
-    replay = Replay(RolloutSettings(replay_size=3, replay_groups=2, replay_max_age=2), seed=0)
+    replay = ReplayBuffer(RolloutSettings(replay_size=3, replay_groups=2, replay_max_age=2), seed=0)
     replay.add([group(n, version=n) for n in range(5)])
     assert kept(replay) == ["g2", "g3", "g4"]
     replay.see([group(9, version=5)])
@@ -64,7 +64,7 @@ def test_the_newest_groups_are_kept_and_the_old_ones_dropped() -> None:
 
 
 def test_a_group_is_drawn_at_most_once_a_step_and_every_group_has_its_turn() -> None:
-    replay = Replay(RolloutSettings(replay_size=8, replay_groups=3), seed=0)
+    replay = ReplayBuffer(RolloutSettings(replay_size=8, replay_groups=3), seed=0)
     replay.add([group(n, version=0) for n in range(8)])
     draws = [[g.group.id for g in replay.draw().groups] for _ in range(30)]
     assert all(len(set(draw)) == 3 for draw in draws)

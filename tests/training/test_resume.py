@@ -20,7 +20,7 @@ from groupwise.config import TrainingConfig
 from groupwise.control.product import build
 from groupwise.errors import CheckpointError, ContractError, RunError, RunLocked, StorageError
 from groupwise.training.checkpoint import load_checkpoint, save_checkpoint
-from groupwise.training.control import send_command
+from groupwise.training.control_file import send_command
 from groupwise.training.events import read_events
 from groupwise.training.folder import create_run, inspect_run, read_config
 from groupwise.training.learner import Learner

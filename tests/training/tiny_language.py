@@ -21,11 +21,11 @@ from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausa
 from groupwise.config import TrainingConfig
 from groupwise.control.product import frozen_reference
 from groupwise.core import token_entropy, token_logp
-from groupwise.language.value import ValueHead
+from groupwise.language.value_head import ValueHead
 from groupwise.rewards.scoring import per_attempt
-from groupwise.training.estimate import Attempts, padded
+from groupwise.training.estimators import Attempts, padded
 from groupwise.training.session import Parts
-from groupwise.training.source import GroupSource, Rows
+from groupwise.training.source import BatchRows, GroupSource
 from groupwise.types import Array, End, Evaluation, Group, Reward, Task, Tensors, Trajectory
 
 VOCABULARY, WIDTH, ANSWER = 32, 32, 5
@@ -191,10 +191,10 @@ def token_table(members: Sequence[Trajectory]) -> tuple[Tensor, Tensor]:
     return padded(rows, np.int64), padded([np.ones(len(row)) for row in rows], np.bool_)
 
 
-def rows_of_answers(attempts: Attempts) -> Rows:
+def rows_of_answers(attempts: Attempts) -> BatchRows:
     """Every attempt its own row [B, T], padded behind."""
     ids, attention = token_table(attempts.members)
-    return Rows(
+    return BatchRows(
         inputs={"input_ids": ids, "attention_mask": attention},
         mask=attempts.mask,
         behavior_logp=padded([m.behavior_logp for m in attempts.members], np.float32),

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+from groupwise.compat.trajectory_dataset import TrajectoryDataset
 from groupwise.core import compute_grpo_advantages, compute_grpo_loss
-from groupwise.language.dataset import TrajectoryDataset
 from groupwise.language.policy import LanguagePolicy
 from groupwise.language.tiny import tiny_model
-from groupwise.workflows.code.learning.finds import trajectories_of
-from groupwise.workflows.code.learning.writing import code_tokenizer, whole_text
-from groupwise.workflows.code.problems import generate
-from groupwise.workflows.search.exploring import explore
-from groupwise.workflows.search.priors import Uniform
+from groupwise.programs.learning.found_programs import trajectories_of
+from groupwise.programs.learning.prompts import code_tokenizer, whole_text
+from groupwise.programs.problems import generate
+from groupwise.programs.search.program_search import Uniform, explore
 
 PROBLEM = generate("word_problems", 3, "train", 1)
 GOOD, BAD = "\n    a = div(x, y)\n    return a", "\n    a = add(x, y)\n    return a"

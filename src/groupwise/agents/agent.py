@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from groupwise.agents.compression import ContextFull
-from groupwise.agents.frame import Frame
+from groupwise.agents.conversation.compression import ContextFull
+from groupwise.agents.conversation.frame import Frame
+from groupwise.agents.model_start import load_start
 from groupwise.agents.settings import SAMPLING, AgentConfig
-from groupwise.agents.starting import load_start
 from groupwise.config import TrainingConfig
 from groupwise.errors import ContractError
 from groupwise.language.engine import Engine, SamplingParams

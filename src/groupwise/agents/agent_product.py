@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from groupwise.agents.completions import prefix_values
-from groupwise.agents.conversations import Conversations, Limits, conversation_tasks
-from groupwise.agents.environment import Scenarios
-from groupwise.agents.environment_checker import check_conversation_environment
+from groupwise.agents.conversation.custom_rollout import RolloutScenarios, who_holds
+from groupwise.agents.conversation.frame import Frame
+from groupwise.agents.conversation.rollouts import ConversationLimits, Conversations, conversation_tasks
+from groupwise.agents.data.problems import is_correct
+from groupwise.agents.environments.checker import check_conversation_environment
+from groupwise.agents.environments.contract import Scenarios
+from groupwise.agents.environments.registry import find_scenarios
 from groupwise.agents.evaluation import summary
-from groupwise.agents.frame import Frame
-from groupwise.agents.own_rollout import RolloutScenarios, who_holds
-from groupwise.agents.problems import is_correct
-from groupwise.agents.product import LanguageSource, load_language, sampling
-from groupwise.agents.rewarding import find_reward
-from groupwise.agents.scenarios import find_scenarios
+from groupwise.agents.language_product import LanguageSource, load_language, sampling
+from groupwise.agents.rewards import find_reward
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
 from groupwise.errors import ContractError
@@ -22,10 +22,10 @@ from groupwise.event_loop import EventLoop
 from groupwise.language.engine import Engine
 from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
-from groupwise.rewards.combining import absolute
-from groupwise.rewards.components import known
-from groupwise.rewards.environment import EnvironmentReward
-from groupwise.rewards.scoring import Scorer
+from groupwise.rewards.combination import absolute
+from groupwise.rewards.function import EnvironmentReward
+from groupwise.rewards.rules.components import known
+from groupwise.rewards.scoring import RewardScorer
 from groupwise.training.session import Parts
 from groupwise.training.source import NumberedTasks
 from groupwise.types import Failure, Policy, Reward, Sample, Score, ScoredGroup, Task
@@ -77,7 +77,7 @@ def build(
         reference=policy.reference_logp if cfg.policy.use_reference_model else None,
     )
     source.engine = engine
-    examination = AgentExamination(cfg, scenarios, engine, frame, absolute(reward), source.scorer, talk.loop)
+    examination = ConversationEvaluation(cfg, scenarios, engine, frame, absolute(reward), source.scorer, talk.loop)
     return Parts(
         policy, source, examination, lambda: examination.shown,
         inspect=lambda: inspected(scenarios, frame), notes=notes(cfg, scenarios),
@@ -99,9 +99,9 @@ def inspected(scenarios: Scenarios, frame: Frame) -> list[Failure]:
     return check_conversation_environment(scenarios.make, tasks, frame=frame)
 
 
-def limits(cfg: TrainingConfig) -> Limits:
+def limits(cfg: TrainingConfig) -> ConversationLimits:
     rollout = cfg.rollout
-    return Limits(rollout.max_conversation_turns, rollout.conversations_in_flight, rollout.turn_timeout)
+    return ConversationLimits(rollout.max_conversation_turns, rollout.conversations_in_flight, rollout.turn_timeout)
 
 
 class AgentSource(LanguageSource):
@@ -114,14 +114,14 @@ class AgentSource(LanguageSource):
         super().close()
 
 
-class AgentExamination:
+class ConversationEvaluation:
     """A fixed set of held-out scenarios, every conversation held once and greedily with the weights of now.
 
     One that fails is left out and counted in `eval/failed_share`.
     """
 
     def __init__(
-        self, cfg: TrainingConfig, scenarios: Scenarios, engine: Engine, frame: Frame, reward: Reward, scorer: Scorer,
+        self, cfg: TrainingConfig, scenarios: Scenarios, engine: Engine, frame: Frame, reward: Reward, scorer: RewardScorer,
         loop: EventLoop,
     ) -> None:  # fmt: skip
         held_out = scenarios.held_out(cfg.run.eval_seed, cfg.run.eval_episodes)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from groupwise.agents.frame import special_tokens
-from groupwise.agents.problems import Problem, Problems
+from groupwise.agents.conversation.frame import special_tokens
+from groupwise.agents.data.problems import Problem, Problems
 from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.language.policy import LanguagePolicy
-from groupwise.training.estimate import padded
+from groupwise.training.estimators import padded
 from groupwise.training.source import NumberedTasks
-from groupwise.training.tokens import sampling_seed, token_attempt
+from groupwise.training.token_attempts import sampling_seed, token_attempt
 from groupwise.types import Array, End, Group, Score, Task, Trajectory
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from groupwise.agents.completions import as_groups, grader, prompt_ids
-from groupwise.agents.problems import Problem, Problems, is_correct
+from groupwise.agents.data.problems import Problem, Problems, is_correct
 from groupwise.config import TrainingConfig
 from groupwise.errors import ContractError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
-from groupwise.rewards.scoring import Scorer, per_attempt
-from groupwise.training.tokens import sampling_seed
+from groupwise.rewards.scoring import RewardScorer, per_attempt
+from groupwise.training.token_attempts import sampling_seed
 from groupwise.types import Failed, Policy, Reward, Sample, Score, ScoredGroup, Task
 
 SHOWN, LONGEST = 8, 2000
@@ -25,18 +25,18 @@ def greedy_evaluation(
     problems: Problems,
     engine: Engine,
     tokenizer: Any,
-    scorer: Scorer,
+    scorer: RewardScorer,
     reward: Reward | None = None,
-) -> Examination:
+) -> AnswerEvaluation:
     """The evaluation of a run: its held-out problems, the engine that answers them, and who grades the answers."""
-    return Examination(
+    return AnswerEvaluation(
         problems, problems.held_out(cfg.run.eval_seed, cfg.run.eval_episodes), engine, tokenizer, scorer,
         drawn=SamplingParams(**dict(cfg.sampling.items())), samples=cfg.run.eval_samples, seed=cfg.run.eval_seed,
         reward=reward, by=cfg.run.eval_by,
     )  # fmt: skip
 
 
-class Examination:
+class AnswerEvaluation:
     """A fixed set of problems, put to the weights that the engine holds now.
 
     With `samples` above 1, every problem is also answered that often as in training, for pass@k. An answer that its
@@ -46,7 +46,7 @@ class Examination:
     """
 
     def __init__(
-        self, problems: Problems, held_out: Sequence[Problem], engine: Engine, tokenizer: Any, scorer: Scorer, *,
+        self, problems: Problems, held_out: Sequence[Problem], engine: Engine, tokenizer: Any, scorer: RewardScorer, *,
         drawn: SamplingParams, samples: int = 1, seed: int = 0, reward: Reward | None = None, by: str = "greedy",
     ) -> None:  # fmt: skip
         self.engine, self.tokenizer, self.scorer = engine, tokenizer, scorer

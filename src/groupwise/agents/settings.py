@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 from groupwise.config import Finding, TrainingConfig
-from groupwise.config.finding import quoted, raise_findings
-from groupwise.config.reading import read
+from groupwise.config.fields import quoted, raise_findings, read, setting, settings_of
 from groupwise.config.sections import SETTINGS
-from groupwise.config.setting import setting, settings_of
 from groupwise.language.engine import SamplingParams
 
 SAMPLING = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")

@@ -1,4 +1,5 @@
-"""The supervised warm start, on the one loop: a demonstration is an attempt whose every token has advantage 1.
+"""The warm-start product: supervised training on the one loop. A demonstration is an attempt whose every token has
+advantage 1.
 
 With the present policy's own log-probabilities as the behaviour's, the ratio is 1 and the gradient of the policy loss
 is that of the negative log-likelihood per token. So supervised runs have the same checkpoints, resume and reports;
@@ -12,27 +13,64 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.agents.agent_product import AgentExamination
+from groupwise.agents.agent_product import ConversationEvaluation
 from groupwise.agents.completions import insist_on_plain_text, insist_on_room, prompt_ids
-from groupwise.agents.data import DataProblems
-from groupwise.agents.demonstrations import demonstration_of, demonstration_row
-from groupwise.agents.environment import Scenarios
+from groupwise.agents.conversation.frame import Frame, special_tokens
+from groupwise.agents.data.dataset import DataProblems, find_problems
+from groupwise.agents.data.problems import Problem, Problems
+from groupwise.agents.environments.contract import Observation, Scenarios
+from groupwise.agents.environments.registry import find_scenarios, names_scenarios
 from groupwise.agents.evaluation import greedy_evaluation
-from groupwise.agents.finding import find_problems
-from groupwise.agents.frame import Frame, special_tokens
-from groupwise.agents.problems import Problem, Problems
-from groupwise.agents.product import check_listed, load_language
-from groupwise.agents.scenarios import find_scenarios, names_scenarios
+from groupwise.agents.language_product import check_listed, load_language
 from groupwise.config import TrainingConfig
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, ContractError
 from groupwise.event_loop import EventLoop
 from groupwise.language.engine import Engine
 from groupwise.language.policy import LanguagePolicy
-from groupwise.rewards.environment import EnvironmentReward
-from groupwise.rewards.scoring import Scorer
+from groupwise.rewards.function import EnvironmentReward
+from groupwise.rewards.scoring import RewardScorer
 from groupwise.training.session import Parts
-from groupwise.training.tokens import Row, imitation
-from groupwise.types import Batch, Policy, Task
+from groupwise.training.token_attempts import Row, imitation
+from groupwise.types import Array, Batch, Message, Policy, Task
+
+
+def demonstration_row(frame: Frame, observation: Observation, said: Sequence[Message]) -> tuple[Array, Array]:
+    """The tokens of a whole conversation, and which of them are the model's.
+
+    `said` is what follows the opening, from the model's first turn to its last.
+    """
+    if not said or any(said[place]["role"] != "assistant" for place in (0, -1)):
+        roles = ", ".join(str(message["role"]) for message in said) or "nothing"
+        raise ContractError(f"a demonstration begins and ends with a turn of the assistant; this one is {roles}")
+    ids = frame.opening(observation.messages, observation.tools)
+    own = [False] * len(ids)
+    heard: list[Message] = []
+    for message in said:
+        if message["role"] != "assistant":
+            heard.append(message)
+            continue
+        if any(own):
+            _extend(ids, own, frame.following(heard, ended=True), False)
+        heard = []
+        _extend(ids, own, frame.own_turn(message), True)
+    return np.array(ids), np.array(own)
+
+
+def _extend(ids: list[int], own: list[bool], new: Sequence[int], spoken: bool) -> None:
+    ids += new
+    own += [spoken] * len(new)
+
+
+def demonstration_of(scenarios: Any, scenario: Any) -> Sequence[Message]:
+    """The scenario's demonstration, or a refusal that says there is none."""
+    if not hasattr(scenarios, "demonstration"):
+        raise ConfigError(
+            f"{scenarios.name!r} has no demonstrations to imitate",
+            hint="Give its scenarios a method demonstration(scenario) that returns messages, or train without.",
+            field="task.environment",
+        )
+    messages: Sequence[Message] = scenarios.demonstration(scenario)
+    return messages
 
 
 def check(cfg: TrainingConfig) -> None:
@@ -63,7 +101,7 @@ def build(cfg: TrainingConfig) -> Parts:
 def _of_problems(cfg: TrainingConfig, tokenizer: Any, policy: LanguagePolicy, engine: Engine) -> tuple[Any, Any]:
     problems = find_problems(cfg.task)
     check_listed(problems, tokenizer, engine.max_length)
-    answers = Answers(problems, tokenizer, engine.max_length)
+    answers = DemonstratedAnswers(problems, tokenizer, engine.max_length)
     answers.check()
     source = Demonstrations(cfg, lambda n: answers.row(problems.training(cfg.run.seed, n)), policy, engine)
     return source, greedy_evaluation(cfg, problems, engine, tokenizer, source.scorer)
@@ -71,11 +109,11 @@ def _of_problems(cfg: TrainingConfig, tokenizer: Any, policy: LanguagePolicy, en
 
 def _of_scenarios(cfg: TrainingConfig, tokenizer: Any, policy: LanguagePolicy, engine: Engine) -> tuple[Any, Any]:
     scenarios, frame = find_scenarios(cfg.task), Frame(tokenizer)
-    talks = Talks(scenarios, frame, engine.max_length)
+    talks = DemonstratedConversations(scenarios, frame, engine.max_length)
     source = Demonstrations(
         cfg, lambda n: talks.row(scenarios.training(cfg.run.seed, n), n), policy, engine, close=talks.loop.close
     )
-    return source, AgentExamination(cfg, scenarios, engine, frame, EnvironmentReward(), source.scorer, talks.loop)
+    return source, ConversationEvaluation(cfg, scenarios, engine, frame, EnvironmentReward(), source.scorer, talks.loop)
 
 
 def _listed(problems: Problems) -> Sequence[Problem]:
@@ -83,7 +121,7 @@ def _listed(problems: Problems) -> Sequence[Problem]:
     return problems.train if isinstance(problems, DataProblems) else []
 
 
-class Answers:
+class DemonstratedAnswers:
     """Problems with their right answers, as tokens and which of them are the answer's."""
 
     def __init__(self, problems: Problems, tokenizer: Any, limit: int) -> None:
@@ -107,7 +145,7 @@ class Answers:
                 self.row(problem)
 
 
-class Talks:
+class DemonstratedConversations:
     """Scenarios with conversations that show how it is done, as tokens and which of them are the model's."""
 
     def __init__(self, scenarios: Scenarios, frame: Frame, limit: int) -> None:
@@ -143,7 +181,7 @@ class Demonstrations:
         close: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.cfg, self.row, self.policy, self.engine, self.also_close = cfg, row, policy, engine, close
-        self.scorer = Scorer(timeout=cfg.rollout.reward_timeout)
+        self.scorer = RewardScorer(timeout=cfg.rollout.reward_timeout)
         self.cursor = 0
 
     def next(self) -> Batch:

@@ -13,15 +13,14 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from groupwise.agents.chat import Conversation
-from groupwise.agents.environment import BrokenCall, Reply, ToolCall
-from groupwise.agents.frame import NotPlainText
-from groupwise.agents.partner import find_partner
+from groupwise.agents.conversation.chat import ChatSession
+from groupwise.agents.conversation.frame import NotPlainText
+from groupwise.agents.conversation.turn import Response
+from groupwise.agents.environments.contract import BrokenCall, Reply, ToolCall
+from groupwise.agents.model_start import find_chat_model
 from groupwise.agents.settings import AgentConfig
 from groupwise.agents.strategies import find_strategy
-from groupwise.agents.tool_files import find_tools
-from groupwise.agents.toolbox import Toolbox, ToolResult
-from groupwise.agents.turn import Response
+from groupwise.agents.tools.toolbox import Toolbox, ToolResult, find_tools
 from groupwise.commands.options import RUNS, Common, RunsDir, answer
 from groupwise.errors import ConfigError, ContractError
 from groupwise.reporting.text import printable
@@ -76,11 +75,11 @@ def chat(
     if max_rounds < 1:
         raise ConfigError(f"--max-rounds {max_rounds} leaves no round for tools", hint="Give 1 or more.")
     toolbox = Toolbox(find_tools(tools)) if tools else None
-    language, own = find_partner(run, str(runs_dir))
+    language, own = find_chat_model(run, str(runs_dir))
     config = AgentConfig(**{**own, **given})
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # bytes that are not text do not end a conversation
-    with Conversation(
+    with ChatSession(
         language, config, seed, toolbox, max_rounds, strategy=strategy, store=store, conversation_id=conversation
     ) as held:
         if common.json or not sys.stdin.isatty():
@@ -91,7 +90,7 @@ def chat(
             print(f"conversation {held.context.conversation_id} is kept in {store}", file=sys.stderr)
 
 
-def answer_lines(conversation: Conversation, *, json: bool) -> None:
+def answer_lines(conversation: ChatSession, *, json: bool) -> None:
     """One answer for every line of the input that is not empty; an empty one for a line that is refused."""
     for line in messages(sys.stdin):
         if line == "/reset":
@@ -125,7 +124,7 @@ def messages(lines: Iterator[str] | Any) -> Iterator[str]:
             yield text
 
 
-def talk(conversation: Conversation, name: str) -> None:
+def talk(conversation: ChatSession, name: str) -> None:
     """A conversation with a person, until they leave it."""
     with suppress(ImportError):
         import readline  # noqa: F401  # the arrow keys, where Python was built with it
@@ -141,7 +140,7 @@ def talk(conversation: Conversation, name: str) -> None:
             return
 
 
-def turn(conversation: Conversation, line: str) -> None:
+def turn(conversation: ChatSession, line: str) -> None:
     """What a person said, carried out or answered."""
     if line == "/reset":
         conversation.reset()
@@ -154,7 +153,7 @@ def turn(conversation: Conversation, line: str) -> None:
         show_answer(conversation, line)
 
 
-def show_answer(conversation: Conversation, message: str) -> None:
+def show_answer(conversation: ChatSession, message: str) -> None:
     """The answer as it is made. Ctrl-C ends it; a second one, before it has ended, is passed on."""
     answered = len(conversation.answers)
     events = conversation.events(message)

@@ -13,15 +13,15 @@ from cyclopts.validators import Number
 from rich.console import Console
 
 from groupwise.commands.options import Common, Overrides, answer
-from groupwise.commands.products import PRODUCTS, check_product
+from groupwise.compat.comparison import PRODUCTS as CONTROL_PRODUCTS
+from groupwise.compat.comparison import compare as run_entries
+from groupwise.compat.comparison import extras_of
 from groupwise.config import TrainingConfig, load_config
-from groupwise.config.overrides import apply_overrides
-from groupwise.control.ablation import ABLATIONS
-from groupwise.control.analysis import PRODUCTS as CONTROL_PRODUCTS
-from groupwise.control.analysis import compare as run_entries
-from groupwise.control.analysis import extras_of
-from groupwise.control.campaign import Entry, available
+from groupwise.config.files import apply_overrides
+from groupwise.control.comparison.ablation import ABLATIONS
+from groupwise.control.comparison.campaign import Entry, available
 from groupwise.errors import ConfigError
+from groupwise.products import PRODUCTS, check_product
 from groupwise.reporting.comparison import Comparison
 from groupwise.reporting.comparison_page import as_json, write_comparison
 from groupwise.reporting.comparison_table import comparison_view, progress_bar

@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.agents.starting import pinned
+from groupwise.agents.model_start import pinned
 from groupwise.commands.options import RUNS, Common, RunsDir, answer
 from groupwise.commands.training import follow_events
 from groupwise.config import load_config
-from groupwise.reporting.curve import course, curve
 from groupwise.reporting.history import History
 from groupwise.reporting.report import write_report
+from groupwise.reporting.text import course, curve
 from groupwise.training.folder import create_run
 from groupwise.types import Sample
 

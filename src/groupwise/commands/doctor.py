@@ -21,11 +21,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.commands.options import RUNS, Common, Overrides, RunsDir, answer
-from groupwise.commands.products import builder
 from groupwise.config import load_config
 from groupwise.errors import GroupwiseError, StorageError
+from groupwise.files import write_atomic
+from groupwise.products import builder
 from groupwise.sandbox import available
-from groupwise.training.storage import write_atomic
 
 EXTRAS = {
     "control": ("gymnasium", "pygame"),
@@ -42,7 +42,7 @@ MARKS = {"ok": "[green]ok[/green]", "note": "[yellow]note[/yellow]", "fault": "[
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """One thing looked at: how it stands (`ok`, `note` or `fault`), and what to do if anything."""
 
     name: str
@@ -77,24 +77,24 @@ def doctor(
     return 0 if healthy else 1
 
 
-def machine(runs_dir: Path) -> Iterator[Finding]:
+def machine(runs_dir: Path) -> Iterator[DoctorFinding]:
     """What Groupwise needs of the machine itself."""
-    yield Finding("python", "ok", sys.version.split()[0])
+    yield DoctorFinding("python", "ok", sys.version.split()[0])
     device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU only"
-    yield Finding("torch", "ok", f"{torch.__version__}, {device}")
+    yield DoctorFinding("torch", "ok", f"{torch.__version__}, {device}")
     threads, cores = torch.get_num_threads(), os.cpu_count() or 1
     remedy = "" if threads == 1 else "Small networks run faster, and repeat exactly, with OMP_NUM_THREADS=1."
-    yield Finding("threads", "ok" if threads == 1 else "note", f"{threads} of {cores} cores", remedy)
+    yield DoctorFinding("threads", "ok" if threads == 1 else "note", f"{threads} of {cores} cores", remedy)
     for extra, modules in EXTRAS.items():
         missing = [name for name in modules if find_spec(name) is None]
         detail = f"missing: {', '.join(missing)}" if missing else "installed"
         remedy = f"pip install 'groupwise[{extra}]'" if missing else ""
-        yield Finding(f"extra {extra}", "note" if missing else "ok", detail, remedy)
+        yield DoctorFinding(f"extra {extra}", "note" if missing else "ok", detail, remedy)
     yield disk_finding(runs_dir)
     yield sandbox_finding()
 
 
-def disk_finding(runs_dir: Path) -> Finding:
+def disk_finding(runs_dir: Path) -> DoctorFinding:
     """Whether a run could be written here, and how long a safe write takes."""
     place = runs_dir if runs_dir.is_dir() else Path()
     free = shutil.disk_usage(place).free / 1e9
@@ -104,43 +104,45 @@ def disk_finding(runs_dir: Path) -> Finding:
             write_atomic(Path(folder) / "probe", b"x" * 4096)
             took = (time.perf_counter() - clock) * 1000
     except (StorageError, OSError) as error:
-        return Finding("disk", "fault", str(error), "Choose another folder: --set run.output_dir=…")
+        return DoctorFinding("disk", "fault", str(error), "Choose another folder: --set run.output_dir=…")
     state = "ok" if free > 1 else "note"
-    return Finding("disk", state, f"{free:.1f} GB free, {took:.1f} ms for a safe write")
+    return DoctorFinding("disk", state, f"{free:.1f} GB free, {took:.1f} ms for a safe write")
 
 
-def sandbox_finding() -> Finding:
+def sandbox_finding() -> DoctorFinding:
     """Whether code that a model wrote can be run here, and in which tier."""
     faults = available()
     there = [tier for tier, fault in faults.items() if not fault]
     missing = [f"{tier}: {fault.splitlines()[0]}" for tier, fault in faults.items() if fault]
     remedies = [fault.splitlines()[-1] for fault in faults.values() if fault]
     detail = "; ".join([*([f"{' and '.join(there)}, tried just now"] if there else []), *missing])
-    return Finding("sandbox", "note" if missing else "ok", detail, " ".join(remedies))
+    return DoctorFinding("sandbox", "note" if missing else "ok", detail, " ".join(remedies))
 
 
-def preflight(config: Path, overrides: tuple[str, ...], steps: int) -> Iterator[Finding]:
+def preflight(config: Path, overrides: tuple[str, ...], steps: int) -> Iterator[DoctorFinding]:
     """A few dry steps: would these groups teach anything, and how fast do they come?"""
     try:
         cfg = load_config(config, overrides)
         parts = builder(cfg.task.product)(cfg)
         source = parts.source
-        yield Finding("settings", "ok", str(config))
+        yield DoctorFinding("settings", "ok", str(config))
         if parts.inspect is not None:
-            broken = [Finding("environment", "fault", failure.message, failure.hint) for failure in parts.inspect()]
-            yield from broken or [Finding("environment", "ok", f"{cfg.task.environment} keeps its contract")]
+            broken = [
+                DoctorFinding("environment", "fault", failure.message, failure.hint) for failure in parts.inspect()
+            ]
+            yield from broken or [DoctorFinding("environment", "ok", f"{cfg.task.environment} keeps its contract")]
         clock = time.perf_counter()
         batches = [source.next() for _ in range(steps)]
         seconds = time.perf_counter() - clock
     except GroupwiseError as error:
-        yield Finding("settings" if error.code == "config" else "rollout", "fault", error.message, error.hint)
+        yield DoctorFinding("settings" if error.code == "config" else "rollout", "fault", error.message, error.hint)
         return
     samples = sum(batch.samples for batch in batches)
-    yield Finding("sampling", "ok", f"{samples / seconds:,.0f} samples/s over {steps} steps of groups")
+    yield DoctorFinding("sampling", "ok", f"{samples / seconds:,.0f} samples/s over {steps} steps of groups")
     yield from judge_groups([dict(batch.metrics) for batch in batches])
 
 
-def judge_groups(metrics: list[dict[str, float | None]]) -> Iterator[Finding]:
+def judge_groups(metrics: list[dict[str, float | None]]) -> Iterator[DoctorFinding]:
     """The faults that waste whole runs, seen before the run."""
 
     def mean(name: str) -> float:
@@ -157,11 +159,11 @@ def judge_groups(metrics: list[dict[str, float | None]]) -> Iterator[Finding]:
     for name, words, note, fault, remedy in rules:
         share = mean(name)
         state = "fault" if share >= fault else "note" if share > note else "ok"
-        yield Finding(words, state, f"{share:.0%}", remedy if state != "ok" else "")
-    yield Finding("reward", "ok", f"{mean('reward/mean'):.4g} ± {mean('reward/std'):.4g} before training")
+        yield DoctorFinding(words, state, f"{share:.0%}", remedy if state != "ok" else "")
+    yield DoctorFinding("reward", "ok", f"{mean('reward/mean'):.4g} ± {mean('reward/std'):.4g} before training")
 
 
-def show(findings: list[Finding]) -> None:
+def show(findings: list[DoctorFinding]) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("", "what", "found", "what to do"):
         table.add_column(column, overflow="fold")

@@ -10,12 +10,12 @@ from cyclopts.validators import Number
 from rich.console import Console
 from rich.table import Table
 
-from groupwise.agents.starting import own_start
+from groupwise.agents.model_start import own_start
 from groupwise.commands.options import RUNS, Common, RunName, RunsDir, answer
-from groupwise.commands.products import builder
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
-from groupwise.training.choosing import choose_checkpoint
+from groupwise.products import builder
+from groupwise.training.checkpoint import choose_checkpoint
 from groupwise.training.folder import find_run, read_config
 from groupwise.training.session import Parts
 

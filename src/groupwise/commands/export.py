@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from groupwise.agents.exporting import export_run
+from groupwise.agents.export import export_run
 from groupwise.commands.options import RUNS, Common, RunName, RunsDir, answer
 from groupwise.training.folder import find_run
 

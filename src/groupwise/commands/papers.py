@@ -15,7 +15,7 @@ from rich.text import Text
 
 from groupwise.commands.options import Common, answer
 from groupwise.control.papers import PAPERS
-from groupwise.control.papers.finding import Finding
+from groupwise.control.papers.finding import PaperFinding
 from groupwise.errors import ConfigError
 from groupwise.reporting.bench import bench_result
 from groupwise.training.session import use_threads
@@ -48,7 +48,7 @@ def paper(
     show(found)
 
 
-def as_json(found: Finding) -> dict[str, object]:
+def as_json(found: PaperFinding) -> dict[str, object]:
     """The shape of every benchmark, with the claim in words."""
     claims = {"appeared": found.appeared, **{name: effect.value for name, effect in found.effects.items()}}
     intervals = {name: effect.as_list()[1:] for name, effect in found.effects.items()}
@@ -59,7 +59,7 @@ def as_json(found: Finding) -> dict[str, object]:
     return {**result, "sentence": found.sentence, "lesson": found.lesson}
 
 
-def show(found: Finding) -> None:
+def show(found: PaperFinding) -> None:
     """The table, the sentence, and what to make of it."""
     console = Console()
     table = Table(box=None, pad_edge=False, header_style="dim")

@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from groupwise.commands.options import Common, Overrides, answer
-from groupwise.commands.products import builder, check_product
 from groupwise.config import load_config
-from groupwise.training.randomness import seed_everything
-from groupwise.training.rehearsal import Rehearsal, rehearse
+from groupwise.products import builder, check_product
+from groupwise.training.dry_run import DryRun, dry_run
+from groupwise.training.random_state import seed_everything
 from groupwise.training.session import use_threads
 from groupwise.types import Score
 
@@ -44,7 +44,7 @@ def rollout(
     parts = builder(cfg.task.product)(cfg)
     try:
         with Console(stderr=True).status(f"{tasks} groups of {cfg.rollout.num_generations} attempts"):
-            found = rehearse(parts.source, parts.policy, tasks)
+            found = dry_run(parts.source, parts.policy, tasks)
     finally:
         parts.source.close()
     if common.json:
@@ -53,7 +53,7 @@ def rollout(
         _print(Console(), found, show)
 
 
-def _print(console: Console, found: Rehearsal, show: int) -> None:
+def _print(console: Console, found: DryRun, show: int) -> None:
     told = found.as_dict()
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row("groups", f"{told['groups']} of {told['attempts'] // told['groups']} attempts")
@@ -78,7 +78,7 @@ def _print(console: Console, found: Rehearsal, show: int) -> None:
         console.print(Text(f"! {caution}", style="yellow"))
 
 
-def _attempts(found: Rehearsal, show: int) -> list[Text]:
+def _attempts(found: DryRun, show: int) -> list[Text]:
     """The best and the worst of the first groups that have words to show."""
     texts: list[Text] = []
     for group in found.groups:

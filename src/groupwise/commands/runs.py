@@ -11,14 +11,13 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from groupwise.commands.options import RUNS, Common, RunName, RunsDir, answer
-from groupwise.commands.products import added_to_report
 from groupwise.errors import RunError
-from groupwise.reporting.curve import course, curve
+from groupwise.products import added_to_report
+from groupwise.reporting.figures import plot_runs
 from groupwise.reporting.history import History
-from groupwise.reporting.overlay import plot_runs
 from groupwise.reporting.report import write_report
-from groupwise.reporting.tables import runs_table, summary_table
-from groupwise.reporting.text import printable
+from groupwise.reporting.summary import runs_table, summary_table
+from groupwise.reporting.text import course, curve, printable
 from groupwise.training.events import read_events
 from groupwise.training.folder import RunInfo, find_run, inspect_run, inspect_runs
 

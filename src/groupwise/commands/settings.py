@@ -9,10 +9,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from groupwise.commands.options import Common, Overrides, answer
-from groupwise.commands.products import check_product
 from groupwise.config import Finding, TrainingConfig, check_config, config_schema, load_config
-from groupwise.config.overrides import apply_overrides
+from groupwise.config.files import apply_overrides
 from groupwise.errors import ConfigError
+from groupwise.products import check_product
 
 
 def show(

@@ -8,20 +8,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from groupwise.agents.starting import LANGUAGE_PRODUCTS, keeping_start, pinned
+from groupwise.agents.model_start import LANGUAGE_PRODUCTS, keeping_start, pinned
 from groupwise.commands.options import RUNS, Common, Overrides, Quiet, RunName, RunsDir, answer
-from groupwise.commands.products import added_to_report, builder, check_product
 from groupwise.config import TrainingConfig, apply_overrides, load_config
 from groupwise.config.sections import AdvantageSettings, LossSettings
 from groupwise.errors import RunError
+from groupwise.products import added_to_report, builder, check_product
 from groupwise.reporting.console import watch
-from groupwise.reporting.export import exporters
 from groupwise.reporting.report import write_report
-from groupwise.training.control import send_command
+from groupwise.reporting.trackers import exporters
+from groupwise.training.control_file import send_command
 from groupwise.training.events import read_events
 from groupwise.training.folder import create_run, find_run, inspect_run, read_config
 from groupwise.training.session import execute
-from groupwise.training.stopping import graceful_stop
+from groupwise.training.stop_conditions import graceful_stop
 from groupwise.types import Event
 
 

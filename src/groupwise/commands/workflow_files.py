@@ -10,15 +10,14 @@ from typing import Annotated
 import yaml
 from cyclopts import Parameter
 
-from groupwise.commands.options import Common, answer
-from groupwise.commands.workflow_options import RequirementsFile, WorkflowFile, say
+from groupwise.commands.options import Common, RequirementsFile, WorkflowFile, answer, say
+from groupwise.designer.text_requirements import requirements_from_text
 from groupwise.errors import ConfigError, StorageError
 from groupwise.workflows.differences import compare_workflows
 from groupwise.workflows.feasibility import best_cycle_time, contradictions
 from groupwise.workflows.files import write_workflow
-from groupwise.workflows.from_text import requirements_from_text
-from groupwise.workflows.logs import SUPPORT, requirements_from_log
-from groupwise.workflows.opening import is_requirements, open_workflow
+from groupwise.workflows.inspection import is_requirements, open_workflow
+from groupwise.workflows.process_mining import SUPPORT, requirements_from_log
 from groupwise.workflows.requirements import Requirements, read_requirements
 
 Words = tuple[str, ...]

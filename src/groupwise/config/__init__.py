@@ -6,12 +6,9 @@ files.py ← formats.py, overrides.py      loading a file
 schema.py, reference.py                  what editors and people read
 """
 
-from groupwise.config.files import check_config, load_config
-from groupwise.config.finding import Finding
-from groupwise.config.overrides import apply_overrides
-from groupwise.config.profiles import TrainingProfile
-from groupwise.config.reference import reference_page
-from groupwise.config.schema import config_schema
+from groupwise.config.fields import Finding
+from groupwise.config.files import apply_overrides, check_config, load_config
+from groupwise.config.reference import config_schema, reference_page
 from groupwise.config.sections import (
     AdvantageSettings,
     GenerationSettings,
@@ -29,7 +26,7 @@ from groupwise.config.sections import (
     TaskSettings,
     TrainingSettings,
 )
-from groupwise.config.training_config import TrainingConfig, check_settings
+from groupwise.config.training_config import TrainingConfig, TrainingProfile, check_settings
 
 __all__ = [
     "AdvantageSettings",

@@ -1,16 +1,270 @@
-"""Loading a configuration file. Whatever is wrong with it is one clear sentence, or one list of them."""
+"""Settings files: TOML, YAML, JSON and XML, with `name=value` overrides from the command line on top."""
 
+import json
 import os
+import re
 import stat
-from collections.abc import Collection, Iterable, Sequence
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from groupwise.config.finding import Finding, quoted, raise_findings
-from groupwise.config.formats import PARSERS, line_of, parse_text
-from groupwise.config.overrides import apply_overrides
-from groupwise.config.training_config import TrainingConfig, check_settings
-from groupwise.errors import ConfigError
+from groupwise.config.fields import Finding, quoted, raise_findings
+from groupwise.config.sections import SECTIONS, SETTINGS, Section, setting_in
+from groupwise.config.training_config import TrainingConfig, check_settings, collect
+from groupwise.errors import ConfigError, MissingExtra
+
+
+def apply_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """The settings with each `name=value` put in, whichever form (flat or nested) the name had before."""
+    result = {key: _open(value) for key, value in settings.items()}
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        path = [part.strip() for part in name.split(".")]
+        if not equals or not all(path):
+            raise ConfigError(f"override {override!r} must have the form name=value", hint="for example loss.beta=0.1")
+        _assign(result, path, text.strip())
+    return result
+
+
+def parse_value(text: str) -> Any:
+    """The text as a TOML value; `null` is None; what is no TOML is a plain text."""
+    if text == "null":
+        return None
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return parsed["value"] if len(parsed) == 1 else text
+
+
+def _open(value: Any) -> Any:
+    """Sections and free tables as dictionaries of our own, so that the caller's stay as they are."""
+    if isinstance(value, Mapping | Section):
+        return {key: _open(item) for key, item in value.items()}
+    return value
+
+
+def _assign(result: dict[str, Any], path: Sequence[str], text: str) -> None:
+    if path[0] in SETTINGS:
+        path = [SETTINGS[path[0]].section, SETTINGS[path[0]].name, *path[1:]]
+    value = parse_value(text)
+    section = path[0]
+    if section not in SECTIONS or (len(path) == 1 and not isinstance(value, Mapping)):
+        result[".".join(path)] = value
+    elif len(path) == 1:
+        for name, item in value.items():
+            _set(result, section, name, item)
+    elif len(path) == 2:
+        _set(result, section, path[1], _unless_text(section, path[1], value, text))
+    else:
+        _set_option(result, section, path[1], ".".join(path[2:]), value)
+
+
+def _unless_text(section: str, name: str, value: Any, text: str) -> Any:
+    """A setting that is a text keeps what was typed: `run_name=12` is the name "12"."""
+    declared = setting_in(section, name)
+    is_text = declared is not None and declared.kind is str and not declared.many
+    return text if is_text and value is not None and not isinstance(value, str) else value
+
+
+def _set(result: dict[str, Any], section: str, name: str, value: Any) -> None:
+    _take(result, section, name)
+    held = result.get(section) or {}
+    if isinstance(held, dict):
+        result[section] = {**held, name: value}
+    else:
+        result[f"{section}.{name}"] = value  # what stands in the section's place is reported with the rest
+
+
+def _set_option(result: dict[str, Any], section: str, name: str, key: str, value: Any) -> None:
+    before = _take(result, section, name)
+    _set(result, section, name, {**(before if isinstance(before, dict) else {}), key: value})
+
+
+def _take(result: dict[str, Any], section: str, name: str) -> Any:
+    """Remove a setting in whatever form it was given, and return what it was."""
+    declared = setting_in(section, name)
+    held = result.get(section)
+    if declared is not None:
+        for form in (declared.flat, f"{section}.{declared.flat}", f"{section}.{declared.name}"):
+            if form in result:
+                return result.pop(form)
+        if isinstance(held, dict) and declared.flat in held:
+            return held.pop(declared.flat)
+    return held.pop(name, None) if isinstance(held, dict) else None
+
+
+# Such a name takes the TOML parser quadratic time and memory.
+ENDLESS_NAME = re.compile(r"(?:\.[^.\n=]{1,20}){100}")
+MOST_YAML_VALUES = 10_000
+
+# `<learning>` gathers settings of several sections, two of them under other names.
+XML_LEARNING = "learning"
+XML_RENAMED: Mapping[str, str] = {"clip_range": "clip_ratio", "epochs": "num_episodes"}
+
+
+def parse_text(text: str, suffix: str) -> Any:
+    """What the text says, or a `ConfigError` that names the line."""
+    try:
+        return PARSERS[suffix](text)
+    except RecursionError:
+        raise ConfigError("values are nested too deeply to be a configuration") from None
+
+
+def parse_toml(text: str) -> Any:
+    endless = ENDLESS_NAME.search(text)
+    if endless:
+        line = text.count("\n", 0, endless.start()) + 1
+        raise ConfigError(f"a name of more than 100 dotted parts (at line {line})")
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"not valid TOML: {error}") from None
+
+
+def parse_json(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        message = f"not valid JSON: {error.msg} (at line {error.lineno}, column {error.colno})"
+        raise ConfigError(message) from None
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"not valid JSON: {error}") from None
+
+
+def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in result:
+            raise ConfigError(f"{name!r} is given twice", hint="keep one", field=name)
+        result[name] = value
+    return result
+
+
+def parse_yaml(text: str) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise MissingExtra("reading YAML needs PyYAML", hint="pip install pyyaml, or use a TOML file") from None
+
+    class Loader(yaml.SafeLoader):
+        """Safe values only, each name once, no aliases: a few lines of them can stand for gigabytes."""
+
+        values = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            parser: Any = self
+            event = parser.peek_event()
+            if getattr(event, "anchor", None):
+                refuse("anchors and aliases (& and *) are not allowed", event.start_mark, "write the values out")
+            self.values += 1
+            if self.values > MOST_YAML_VALUES:
+                refuse(f"more than {MOST_YAML_VALUES} values", event.start_mark, "is this a configuration?")
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            names = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            seen: set[str] = set()
+            for key in names:
+                if key.value in seen:
+                    refuse(f"{key.value!r} is given twice", key.start_mark, "keep one")
+                seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    def refuse(what: str, mark: Any, hint: str = "") -> None:
+        raise ConfigError(f"{what} (at line {mark.line + 1}, column {mark.column + 1})", hint=hint)
+
+    try:
+        return yaml.load(text, Loader)  # a subclass of SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f" (at line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise ConfigError(f"not valid YAML: {error.problem}{place}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def parse_xml(text: str) -> Any:
+    try:
+        from defusedxml.common import DefusedXmlException
+        from defusedxml.ElementTree import ParseError, fromstring
+    except ImportError:
+        raise MissingExtra("reading XML needs defusedxml", hint="pip install defusedxml, or use a TOML file") from None
+    try:
+        root = fromstring(text, forbid_dtd=True, forbid_entities=True, forbid_external=True)
+    except DefusedXmlException:
+        raise ConfigError(
+            "a DTD, entity or external reference is not allowed in a configuration",
+            hint="remove the <!DOCTYPE …> and write the values out",
+        ) from None
+    except ParseError as error:
+        line, column = error.position
+        reason = str(error).partition(":")[0]
+        raise ConfigError(f"not valid XML: {reason} (at line {line}, column {column + 1})") from None
+    if root.tag != "grpo-config":
+        raise ConfigError(f"the root element is <{root.tag}> and must be <grpo-config>")
+    return _spread_learning(_children(root))
+
+
+def _children(element: Any) -> dict[str, Any]:
+    """Child elements by name, hyphens as underscores; the values stay texts, to be read by their settings."""
+    if any(text and text.strip() for text in (element.text, *(child.tail for child in element))):
+        raise ConfigError(f"<{element.tag}> must hold elements, not text")
+    return _unique((_name(child), _content(child)) for child in element)
+
+
+def _name(element: Any) -> str:
+    if element.attrib:
+        raise ConfigError(f"<{element.tag}> has attributes; a value is written between the tags")
+    return str(element.tag).replace("-", "_")
+
+
+def _content(element: Any) -> Any:
+    name = _name(element)
+    if name in ("options", "reward_options"):
+        # A free table knows no types, so its values are read as overrides are.
+        return {key: _option(item) for key, item in _children(element).items()}
+    if name in SECTIONS or name == XML_LEARNING or len(element):
+        return _children(element)
+    return (element.text or "").strip()
+
+
+def _option(value: Any) -> Any:
+    return parse_value(value) if isinstance(value, str) else value
+
+
+def _spread_learning(settings: dict[str, Any]) -> dict[str, Any]:
+    """`<learning>` spread over our sections. There, giving a threshold is what switches early stopping on."""
+    learning = settings.pop(XML_LEARNING, {})
+    for name, value in learning.items():
+        target = XML_RENAMED.get(name, name)
+        section = SETTINGS[target].section if target in SETTINGS else XML_LEARNING
+        settings[f"{section}.{target}"] = value
+    if "early_stopping_threshold" in learning and "early_stopping" not in collect(settings)[0]:
+        settings["training.early_stopping"] = True
+    return settings
+
+
+PARSERS: Mapping[str, Callable[[str], Any]] = {
+    ".toml": parse_toml,
+    ".yaml": parse_yaml,
+    ".yml": parse_yaml,
+    ".json": parse_json,
+    ".xml": parse_xml,
+}
+
+
+def line_of(text: str, name: str) -> int | None:
+    """The line that gives a setting, when exactly one line does."""
+    given = re.compile(rf"^\s*[\w.\"']*?<?\b{re.escape(name)}\b[\"']?\s*[=:>]")
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if given.match(line.replace("-", "_"))]
+    return lines[0] if len(lines) == 1 else None
+
 
 LARGEST_FILE = 1_000_000
 

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from groupwise.config.finding import Finding
+from groupwise.config.fields import Finding
 
 # Groupings that look at how an attempt went; `core.grouping` says the same of each, and a test compares the two.
 OUTCOME_STRATEGIES = ("difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet")

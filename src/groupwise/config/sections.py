@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from groupwise.config.finding import raise_findings
-from groupwise.config.reading import read
-from groupwise.config.setting import Option, Options, Setting, section_name, setting, settings_of
+from groupwise.config.fields import Option, Options, Setting, raise_findings, read, section_name, setting, settings_of
 
 SEED_LIMIT = 2**32 - 1
 

@@ -1,18 +1,346 @@
-"""Environments by name: our own vectorised ones first, the suites of several tasks, and every id Gymnasium knows."""
+"""Environments by name: our vectorised ones first, then suites of several tasks, then every id Gymnasium knows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import difflib
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from groupwise.control.acrobot import Acrobot
-from groupwise.control.cartpole import CartPole
-from groupwise.control.gymnasium_env import GymnasiumEnvironment
-from groupwise.control.mountain_car import MountainCar, MountainCarContinuous
+import numpy as np
+
+from groupwise.control.classic.cartpole import CartPole
+from groupwise.control.classic.mountain_car import MountainCar, MountainCarContinuous
+from groupwise.control.classic.pendulums import Acrobot, Pendulum
 from groupwise.control.multitask import SUITES, make_suite
-from groupwise.control.pendulum import Pendulum
-from groupwise.errors import ConfigError
-from groupwise.types import VectorEnvironment
+from groupwise.errors import ConfigError, ContractError, MissingExtra
+from groupwise.types import ActionSpace, Array, Box, Discrete, MultiDiscrete, VectorEnvironment
+
+if TYPE_CHECKING:
+    import gymnasium
+
+MASK = "action_mask"
+# Environments whose copies remember earlier episodes (Box2D's solver is never emptied): every reset makes them anew.
+REMEMBER = ("bipedal_walker",)
+# Which of our extras brings what the modules of Gymnasium's environments need.
+EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "classic_control": "control", "toy_text": "control", "ale_py": "atari"}
+
+
+class GymnasiumEnvironment:
+    """Copies of the Gymnasium environment `id`, made with `options`; more are made when a reset asks for more.
+
+    `max_steps` replaces the environment's own limit. Allowed actions are found in the observation or the info under
+    "action_mask", or by a method `action_masks` or `action_mask` of the environment.
+    """
+
+    def __init__(self, id: str, *, max_steps: int | None = None, **options: Any) -> None:
+        self.name = id
+        self._options = options
+        first = make_copy(id, options)
+        self._copies = [first]
+        self._remembers = any(part in type(first.unwrapped).__module__ for part in REMEMBER)
+        self.max_steps = max_steps or step_limit(first)
+        self._observation = _Observation(id, first.observation_space)
+        self._action = _Action(id, first.action_space)
+        self.action_space = self._action.space
+        self.action_count = self._action.count
+        self.observation_size = self._observation.size
+        self._mask_method = mask_method(first.unwrapped)
+        self._masks: Array | None = None
+        self._obs = np.empty((0, self.observation_size), np.float32)
+        self._ended = np.empty((2, 0), np.bool_)
+        self._elapsed = 0
+
+    def reset(self, seeds: Sequence[int]) -> Array:
+        if self._remembers:
+            self._copies = []
+        while len(self._copies) < len(seeds):
+            self._copies.append(make_copy(self.name, self._options))
+        self._elapsed = 0
+        self._obs = np.empty((len(seeds), self.observation_size), np.float32)
+        self._ended = np.zeros((2, len(seeds)), np.bool_)
+        self._masks = None
+        for number, seed in enumerate(seeds):
+            answer = self._copies[number].reset(seed=int(seed))
+            if not isinstance(answer, tuple) or len(answer) != 2:
+                raise self._broken("reset must return (observation, info)", answer)
+            self._see(number, *answer)
+        return self._obs.copy()
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
+        if len(actions) != len(self._obs):
+            raise ContractError(
+                f"{self.name} takes {len(self._obs)} actions, not {len(actions)}", hint="Give one action per copy."
+            )
+        self._elapsed += 1
+        rewards = np.zeros(len(actions))
+        over, cut = self._ended
+        running = np.flatnonzero(~(over | cut)).tolist()
+        chosen = self._action.given(actions)
+        for number in running:
+            answer = self._copies[number].step(chosen[number])
+            if not isinstance(answer, tuple) or len(answer) != 5:
+                raise self._broken("step must return (observation, reward, terminated, truncated, info)", answer)
+            obs, reward, terminated, truncated, info = answer
+            self._see(number, obs, info)
+            rewards[number] = self._number(reward)
+            # Most steps end nothing, and looking is cheaper than writing.
+            if terminated is not False or truncated is not False:
+                over[number], cut[number] = self._flag(terminated), self._flag(truncated)
+        if self._elapsed == self.max_steps:
+            cut[running] = True
+        return self._obs.copy(), rewards, over.copy(), cut.copy()
+
+    def action_mask(self) -> Array | None:
+        """Which actions are allowed now; None if the environment has never said. Copies that have ended may do all."""
+        if self._masks is None:
+            return None
+        ended: Array = np.logical_or(*self._ended)
+        allowed: Array = self._masks | ended[:, np.newaxis]
+        return allowed
+
+    def drawn(self) -> GymnasiumEnvironment:
+        """The same environment, whose first copy can `render`."""
+        return GymnasiumEnvironment(
+            self.name, max_steps=self.max_steps, **{**self._options, "render_mode": "rgb_array"}
+        )
+
+    def render(self) -> Any:
+        """A picture of the first copy; see `drawn`."""
+        return self._copies[0].render()
+
+    @property
+    def frames_per_second(self) -> float:
+        return float(self._copies[0].metadata.get("render_fps") or 30)
+
+    def close(self) -> None:
+        for copy in self._copies:
+            copy.close()
+
+    def _see(self, number: int, obs: Any, info: Any) -> None:
+        if not isinstance(info, dict):
+            raise self._broken("info must be a dictionary", info)
+        try:
+            mask = obs[MASK] if self._observation.masked else info.get(MASK)
+            self._obs[number] = self._observation.row(obs)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            rule = f"observations must be as its observation_space says, {self._observation.space}"
+            raise self._broken(rule, obs) from error
+        if mask is None and self._mask_method:
+            mask = getattr(self._copies[number].unwrapped, self._mask_method)()
+        if mask is not None:
+            self._allow(number, mask)
+
+    def _allow(self, number: int, mask: Any) -> None:
+        parts = mask if isinstance(mask, tuple | list) else [mask]
+        row = np.concatenate([np.asarray(part).ravel() for part in parts]).astype(np.bool_)
+        if row.shape != (self.action_count,):
+            raise self._broken(f"an action mask must have {self.action_count} entries", mask)
+        if self._masks is None:
+            self._masks = np.ones((len(self._obs), self.action_count), np.bool_)
+        self._masks[number] = row
+
+    def _number(self, reward: Any) -> float:
+        if type(reward) is float:
+            return reward
+        try:
+            return float(reward)
+        except (TypeError, ValueError):
+            raise self._broken("rewards must be numbers", reward) from None
+
+    def _flag(self, flag: Any) -> bool:
+        if isinstance(flag, bool | np.bool_):
+            return bool(flag)
+        raise self._broken("terminated and truncated must be booleans", flag)
+
+    def _broken(self, rule: str, value: Any) -> ContractError:
+        shown = f"an array of shape {value.shape}" if isinstance(value, np.ndarray) else f"{value!r:.100}"
+        hint = "gymnasium.utils.env_checker.check_env(env) checks an environment by hand."
+        return ContractError(f"{self.name} breaks Gymnasium's API: {rule}, not {shown}.", hint=hint)
+
+
+class _Observation:
+    """How an observation becomes a row of numbers."""
+
+    def __init__(self, id: str, space: gymnasium.Space[Any]) -> None:
+        from gymnasium import spaces
+
+        self.masked = isinstance(space, spaces.Dict) and MASK in space.spaces
+        if isinstance(space, spaces.Dict) and self.masked:
+            space = spaces.Dict({key: part for key, part in space.spaces.items() if key != MASK})
+        if not space.is_np_flattenable:
+            raise ConfigError(
+                f"{id} has observations of changing size, {space}, which no network here can take",
+                hint="Wrap it so that its observation space is a Box, Discrete, Dict or Tuple of fixed size.",
+                field="task.environment",
+            )
+        self.space = space
+        self.size = int(spaces.flatdim(space))
+        self.shape = space.shape
+        self.flatten = spaces.flatten
+        self.plain = isinstance(space, spaces.Box)
+        self.scale = 1.0 / 255.0 if self.plain and space.dtype == np.uint8 else 1.0
+
+    def row(self, obs: Any) -> Any:
+        if self.plain:
+            if type(obs) is not np.ndarray:
+                obs = np.asarray(obs)
+            if obs.shape != self.shape:
+                raise ValueError(obs.shape)
+            flat = obs if obs.ndim == 1 else obs.ravel()
+            return flat if self.scale == 1.0 else flat * self.scale
+        if self.masked:
+            obs = {key: value for key, value in obs.items() if key != MASK}
+        return self.flatten(self.space, obs)
+
+
+class _Action:
+    """What the policy chooses from, and how its choice is handed to a copy."""
+
+    def __init__(self, id: str, space: gymnasium.Space[Any]) -> None:
+        from gymnasium import spaces
+
+        self.theirs = space
+        self.space: ActionSpace
+        if isinstance(space, spaces.Discrete):
+            self.space = Discrete(int(space.n))
+            self.count = self.space.count
+        elif isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+            counts = space.nvec if isinstance(space, spaces.MultiDiscrete) else np.full(space.shape, 2)
+            self.space = MultiDiscrete(tuple(int(n) for n in np.ravel(counts)))
+            self.count = sum(self.space.counts)
+        elif isinstance(space, spaces.Box):
+            limits = (np.ravel(bound).astype(float).tolist() for bound in (space.low, space.high))
+            self.space = Box(*(tuple(limit) for limit in limits))
+            self.count = len(self.space.low)
+        else:
+            raise ConfigError(
+                f"{id} takes actions of the kind {space}, for which there is no policy",
+                hint="Wrap it so that its action space is Discrete, MultiDiscrete, MultiBinary or Box.",
+                field="task.environment",
+            )
+
+    def given(self, actions: Array) -> Sequence[Any]:
+        """The actions of all copies as Gymnasium takes them; numbers beyond a limit become the limit."""
+        space: Any = self.theirs
+        if isinstance(self.space, Discrete):
+            # NumPy's integers, not Python's: Gymnasium's check of them is the cheaper one.
+            return list((actions + space.start).astype(space.dtype))
+        if isinstance(self.space, Box):
+            inside = np.clip(actions, self.space.low, self.space.high)
+            return list(inside.astype(space.dtype).reshape(-1, *space.shape))
+        chosen = actions.reshape(-1, *space.shape) + getattr(space, "start", 0)
+        return list(chosen.astype(space.dtype))
+
+
+def make_copy(id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    """One copy, without a time limit or a checker around it; what is wrong with the id is said in one sentence."""
+    gym = import_gymnasium()
+    if id.startswith("ALE/"):
+        register_atari(gym)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            copy: gymnasium.Env[Any, Any] = gym.make(id, disable_env_checker=True, max_episode_steps=-1, **options)
+    except gym.error.DependencyNotInstalled as error:
+        raise missing(id, gym, error) from error
+    except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv, ImportError) as error:
+        raise unknown(id, gym, error) from error
+    except gym.error.Error as error:
+        raise ConfigError(f"{id} cannot be made: {error}", field="task.environment") from error
+    return copy
+
+
+def import_gymnasium() -> Any:
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise MissingExtra(
+            "Gymnasium's environments need gymnasium, which is not installed",
+            hint='Install it: pip install "groupwise[control]"',
+        ) from error
+    return gymnasium
+
+
+def register_atari(gym: Any) -> None:
+    try:
+        import ale_py
+    except ImportError as error:
+        raise MissingExtra(
+            "Atari games need ale-py, which is not installed", hint='Install it: pip install "groupwise[atari]"'
+        ) from error
+    gym.register_envs(ale_py)
+
+
+def step_limit(copy: Any) -> int:
+    """The limit its registration names: `make_copy` took the wrapper off, not the number."""
+    gym = import_gymnasium()
+    limit: int | None = gym.spec(copy.spec.id).max_episode_steps
+    if limit is None:
+        raise ConfigError(
+            f"{copy.spec.id} has no step limit of its own, so an attempt could go on for ever",
+            hint="Set one: task.max_episode_steps = 1000.",
+            field="task.max_episode_steps",
+        )
+    return limit
+
+
+def unknown(id: str, gym: Any, error: Exception) -> ConfigError:
+    """Why there is no such environment, and which one was probably meant."""
+    name, _, version = id.rpartition("-v")
+    newest = max(
+        (known for known in gym.registry if name and known.rpartition("-v")[0] == name), key=_version, default=id
+    )
+    if isinstance(error, ModuleNotFoundError) and ":" in id:
+        message, meant = f"{id} names a module that cannot be imported: {error}", ""
+    elif newest != id and _version(newest) > _version(id):
+        message, meant = f"{id} no longer exists", newest
+    elif newest != id:
+        message, meant = f"{id} does not exist: {name} has no version {version}", newest
+    elif isinstance(error, ImportError):
+        message, meant = f"{id} cannot be made: {error}", ""
+    else:
+        message, meant = f"{id} is not an environment we know", nearest(id, [*gym.registry, *SUITES])
+    hint = f"Did you mean {meant!r}?" if meant else "gymnasium.pprint_registry() lists the ids of Gymnasium."
+    return ConfigError(message, hint=hint, field="task.environment")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name most like this one, whatever its version and the case of its letters; "" if none is near."""
+    folded = {_bare(candidate): candidate for candidate in known}
+    found = difflib.get_close_matches(_bare(name), folded, 1, 0.65)
+    return folded[found[0]] if found else ""
+
+
+def missing(id: str, gym: Any, error: Exception) -> MissingExtra:
+    module = str(gym.spec(id).entry_point)
+    extra = next((extra for part, extra in EXTRAS.items() if part in module), None)
+    hint = f'Install it: pip install "groupwise[{extra}]"' if extra else str(error)
+    return MissingExtra(f"{id} needs a package that is not installed: {error}", hint=hint)
+
+
+def _bare(id: str) -> str:
+    name, mark, version = id.rpartition("-v")
+    return (name if mark and version.isdigit() else id).casefold()
+
+
+def _version(id: str) -> int:
+    tail = id.rpartition("-v")[2]
+    return int(tail) if tail.isdigit() else -1
+
+
+def mask_method(env: Any) -> str:
+    """The method by which an environment tells allowed actions, "" if it has none.
+
+    One that wants arguments means something else (Taxi's takes a state).
+    """
+    for name in ("action_masks", MASK):
+        method = getattr(env, name, None)
+        if callable(method) and not inspect.signature(method).parameters:
+            return name
+    return ""
+
 
 OWN: Mapping[str, Callable[..., VectorEnvironment]] = {
     "CartPole-v1": CartPole,

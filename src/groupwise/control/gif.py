@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from groupwise.control.environments import OWN, make
-from groupwise.control.gymnasium_env import GymnasiumEnvironment, import_gymnasium
+from groupwise.control.environments import OWN, GymnasiumEnvironment, import_gymnasium, make
 from groupwise.control.multitask import MultiTask
 from groupwise.errors import ConfigError, MissingExtra
 from groupwise.rollout.contract import action_mask_of

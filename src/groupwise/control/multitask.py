@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.control.acrobot import Acrobot
-from groupwise.control.cartpole import CartPole
-from groupwise.control.mountain_car import MountainCar
+from groupwise.control.classic.cartpole import CartPole
+from groupwise.control.classic.mountain_car import MountainCar
+from groupwise.control.classic.pendulums import Acrobot
 from groupwise.errors import ContractError
 from groupwise.rollout.contract import action_space_of
 from groupwise.types import ActionSpace, Array, Box, Discrete, Group, Task, VectorEnvironment
 
-__all__ = ["SUITES", "Curriculum", "MultiTask", "Part"]
+__all__ = ["SUITES", "MultiTask", "SuiteTask", "TaskCurriculum"]
 
 
 @dataclass(frozen=True)
-class Part:
+class SuiteTask:
     """One task of several.
 
     Its rewards are multiplied by `reward_scale`; at the return `goal` a curriculum goes on to the next.
@@ -44,7 +44,7 @@ class MultiTask:
     """
 
     def __init__(
-        self, name: str, parts: Sequence[Part], *, tell_task: bool = True, max_steps: int | None = None
+        self, name: str, parts: Sequence[SuiteTask], *, tell_task: bool = True, max_steps: int | None = None
     ) -> None:
         self.name = name
         self.parts = tuple(parts)
@@ -123,7 +123,7 @@ def common_actions(name: str, spaces: Sequence[ActionSpace]) -> ActionSpace:
     )
 
 
-class Curriculum:
+class TaskCurriculum:
     """An endless stream of tasks that opens level after level, as the newest is mastered: a `Tasks`.
 
     Half the tasks are of the newest level, the rest of those before it. A level is mastered when the mean return of its
@@ -166,48 +166,54 @@ class Curriculum:
         return self.level if self.level == 0 or rng.random() < 0.5 else int(rng.integers(self.level))
 
 
-def reward_scales() -> list[Part]:
+def reward_scales() -> list[SuiteTask]:
     """Three CartPoles whose rewards differ by a factor of 10,000; in the third, left and right are swapped."""
     return [
-        Part("cartpole", CartPole(), reward_scale=100.0),
-        Part("cartpole-long", CartPole(half_length=1.0), reward_scale=1.0),
-        Part("cartpole-short-reversed", CartPole(half_length=0.25, force=-10.0), reward_scale=0.01),
+        SuiteTask("cartpole", CartPole(), reward_scale=100.0),
+        SuiteTask("cartpole-long", CartPole(half_length=1.0), reward_scale=1.0),
+        SuiteTask("cartpole-short-reversed", CartPole(half_length=0.25, force=-10.0), reward_scale=0.01),
     ]
 
 
-def dynamics() -> list[Part]:
+def dynamics() -> list[SuiteTask]:
     """The same aim and rewards under different physics."""
     return [
-        Part("cartpole", CartPole()),
-        Part("cartpole-long", CartPole(half_length=2.0)),
-        Part("cartpole-short", CartPole(half_length=0.2)),
-        Part("cartpole-reversed", CartPole(force=-10.0)),
+        SuiteTask("cartpole", CartPole()),
+        SuiteTask("cartpole-long", CartPole(half_length=2.0)),
+        SuiteTask("cartpole-short", CartPole(half_length=0.2)),
+        SuiteTask("cartpole-reversed", CartPole(force=-10.0)),
     ]
 
 
-def lengths() -> list[Part]:
+def lengths() -> list[SuiteTask]:
     """The same task over horizons from 50 to 2,000 steps: the long ones fill a batch and drown the short."""
-    return [Part(f"cartpole-{steps}", CartPole(max_steps=steps)) for steps in (50, 500, 2000)]
+    return [SuiteTask(f"cartpole-{steps}", CartPole(max_steps=steps)) for steps in (50, 500, 2000)]
 
 
-def capability() -> list[Part]:
+def capability() -> list[SuiteTask]:
     """Agents of unlike strength: the weakest can push with a fifth of the usual force."""
     strength = {"strong": 10.0, "weak": 5.0, "weakest": 2.0}
-    return [Part(f"cartpole-{name}", CartPole(force=force)) for name, force in strength.items()]
+    return [SuiteTask(f"cartpole-{name}", CartPole(force=force)) for name, force in strength.items()]
 
 
-def classic() -> list[Part]:
+def classic() -> list[SuiteTask]:
     """Unlike tasks: what is seen and done differs in size and meaning."""
-    return [Part("cartpole", CartPole()), Part("acrobot", Acrobot()), Part("mountain-car", MountainCar())]
+    return [
+        SuiteTask("cartpole", CartPole()),
+        SuiteTask("acrobot", Acrobot()),
+        SuiteTask("mountain-car", MountainCar()),
+    ]
 
 
-def curriculum() -> list[Part]:
+def curriculum() -> list[SuiteTask]:
     """A mountain car that starts with speed and, level by level, with less, until it must rock itself out."""
     speeds = {"fast": 0.055, "slower": 0.045, "slow": 0.03, "at-rest": 0.0}
-    return [Part(f"mountain-car-{name}", MountainCar(start_speed=speed), goal=-150.0) for name, speed in speeds.items()]
+    return [
+        SuiteTask(f"mountain-car-{name}", MountainCar(start_speed=speed), goal=-150.0) for name, speed in speeds.items()
+    ]
 
 
-PARTS: Mapping[str, Callable[[], list[Part]]] = {
+PARTS: Mapping[str, Callable[[], list[SuiteTask]]] = {
     "reward-scales": reward_scales,
     "dynamics": dynamics,
     "lengths": lengths,

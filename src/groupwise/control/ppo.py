@@ -25,7 +25,7 @@ from torch import Tensor
 
 from groupwise.config import TrainingConfig
 from groupwise.control.multitask import MultiTask
-from groupwise.control.normalise import Normaliser
+from groupwise.control.normaliser import Normaliser
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.control.product import (
     chosen,
@@ -39,10 +39,9 @@ from groupwise.control.product import (
 from groupwise.core import gae, zscore
 from groupwise.errors import ConfigError
 from groupwise.rollout.checker import check_environment
-from groupwise.rollout.copies import restarting
-from groupwise.rollout.segments import Copies, Episode, MakeTask, Segment
-from groupwise.training.records import advantage_metrics
+from groupwise.rollout.segments import EnvironmentCopies, Episode, MakeTask, RolloutSegment, restarting
 from groupwise.training.session import Parts
+from groupwise.training.step_groups import advantage_metrics
 from groupwise.types import Array, Batch, Box, End, GroupRecord, Policy, Task
 
 IDLE_SETTINGS = ("num_generations", "tasks_per_step", "dynamic_sampling", "replay_groups", "baseline_type")
@@ -53,7 +52,7 @@ def build(cfg: TrainingConfig, network: Network | None = None) -> Parts:
     check(cfg)
     environment = restarting(lambda: make_environment(cfg.task))
     policy = make_policy(cfg, environment, network)
-    copies = Copies(environment, cfg.rollout.num_envs, make_starts(cfg), cfg.run.seed)
+    copies = EnvironmentCopies(environment, cfg.rollout.num_envs, make_starts(cfg), cfg.run.seed)
     return Parts(
         policy,
         SegmentSource(cfg, copies, policy),
@@ -106,7 +105,7 @@ def notes(cfg: TrainingConfig) -> tuple[str, ...]:
 class SegmentSource:
     """Segments → values → advantages → one row per step: a `Source`."""
 
-    def __init__(self, cfg: TrainingConfig, copies: Copies, policy: MLPPolicy) -> None:
+    def __init__(self, cfg: TrainingConfig, copies: EnvironmentCopies, policy: MLPPolicy) -> None:
         self.cfg = cfg
         self.copies = copies
         self.policy = policy
@@ -147,7 +146,7 @@ class SegmentSource:
             records=self._records(segment),
         )
 
-    def _values(self, segment: Segment) -> tuple[Tensor, Tensor]:
+    def _values(self, segment: RolloutSegment) -> tuple[Tensor, Tensor]:
         """V of every state [N, T], and of the state each step led to: where a limit cut it, the one cut off."""
         with torch.no_grad():
             values = self.policy.value(torch.from_numpy(segment.obs).float()).double()
@@ -156,20 +155,20 @@ class SegmentSource:
         following[torch.from_numpy(segment.truncated)] = beyond
         return values[:-1].T, following.T
 
-    def _rewards(self, segment: Segment) -> Array:
+    def _rewards(self, segment: RolloutSegment) -> Array:
         """What steps earned, in units of the spread of returns where that is asked for, and clipped where that is."""
         rewards = segment.rewards / self.normaliser.return_scale if self.scales else segment.rewards
         limit = self.cfg.advantage.reward_clip
         return rewards if limit is None else rewards.clip(-limit, limit)
 
-    def _see(self, segment: Segment, returns: Tensor) -> None:
+    def _see(self, segment: RolloutSegment, returns: Tensor) -> None:
         """Remember what was seen, for the next version of the policy."""
         if self.policy.normalise:
             self.normaliser.fresh["obs"].add(segment.obs[:-1].reshape(-1, segment.obs.shape[-1]))
         if self.scales:
             self.normaliser.fresh["returns"].add(returns.reshape(-1, 1).numpy() * self.normaliser.return_scale)
 
-    def _records(self, segment: Segment) -> tuple[GroupRecord, ...]:
+    def _records(self, segment: RolloutSegment) -> tuple[GroupRecord, ...]:
         return tuple(
             GroupRecord(
                 group_id=f"{self.rounds}", task_id=episode.task_id, trajectory_id=f"{self.rounds}/e{number}",

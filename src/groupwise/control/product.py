@@ -16,19 +16,19 @@ from groupwise.config import TaskSettings, TrainingConfig
 from groupwise.config.rules import OUTCOME_STRATEGIES, needs_critic
 from groupwise.control import environments
 from groupwise.control.gif import write_gif
-from groupwise.control.multitask import Curriculum, MultiTask
-from groupwise.control.normalise import Normaliser, ScaledReward
+from groupwise.control.multitask import MultiTask, TaskCurriculum
+from groupwise.control.normaliser import Normaliser, ScaledReward
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.core import loss_rule
 from groupwise.errors import ConfigError
-from groupwise.rewards.environment import EnvironmentReward
+from groupwise.rewards.function import EnvironmentReward
 from groupwise.rollout.checker import check_environment
 from groupwise.rollout.contract import action_space_of
 from groupwise.rollout.episodes import collect_groups, evaluate_greedy
-from groupwise.training.estimate import Attempts
+from groupwise.training.estimators import Attempts
 from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
-from groupwise.training.source import GroupSource, NumberedTasks, Rows, Tasks
+from groupwise.training.source import BatchRows, GroupSource, NumberedTasks, TaskStream
 from groupwise.types import Array, Box, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
 
 BEYOND_EVALUATION = 2**32
@@ -63,7 +63,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None, network: Network | 
     if chosen(cfg.advantage.normalize_returns, isinstance(policy.action_space, Box)):
         reward = ScaledReward(reward, normaliser, cfg.advantage.gamma)
     tasks = make_tasks(environment, cfg.task.environment, cfg.run.seed)
-    watch = tasks.see if isinstance(tasks, Curriculum) else None
+    watch = tasks.see if isinstance(tasks, TaskCurriculum) else None
     source = GroupSource(
         cfg,
         tasks=tasks,
@@ -149,7 +149,7 @@ def make_environment(task: TaskSettings) -> VectorEnvironment:
     return environments.make(task.environment, max_steps=task.max_episode_steps, gymnasium=gymnasium, options=options)
 
 
-def make_tasks(environment: VectorEnvironment, name: str, seed: int) -> Tasks:
+def make_tasks(environment: VectorEnvironment, name: str, seed: int) -> TaskStream:
     """The same environment, started from ever new seeds; of a suite, its tasks in turn or as a curriculum opens them.
 
     They lie above every seed that `run.eval_seed` can name, so no start is both learned from and judged on.
@@ -167,7 +167,7 @@ def make_tasks(environment: VectorEnvironment, name: str, seed: int) -> Tasks:
         return Task(f"{suite.kinds[kind]}/{start}", name, suite.seed_of(kind, start))
 
     if suite.name == "curriculum":
-        return Curriculum(suite, make, seed)
+        return TaskCurriculum(suite, make, seed)
     return NumberedTasks(lambda number: make(number, number % len(suite.kinds)))
 
 
@@ -222,7 +222,7 @@ class Episodes:
             self.normaliser.load_state_dict(state["normaliser"])
 
 
-def rows_of_steps(attempts: Attempts, loss_type: str) -> Rows:
+def rows_of_steps(attempts: Attempts, loss_type: str) -> BatchRows:
     """Every step its own row [N, 1]: a control policy needs no history, so steps may be shuffled.
 
     Losses that average within each attempt first get that as weights, one over the attempt's length.
@@ -241,7 +241,7 @@ def rows_of_steps(attempts: Attempts, loss_type: str) -> Rows:
     inputs = {"obs": joined("obs", torch.float32, 1), "actions": joined("actions")}
     if any(member.action_mask is not None for member in attempts.members):
         inputs["action_mask"] = joined("action_mask")
-    return Rows(
+    return BatchRows(
         inputs=inputs,
         mask=torch.ones(behavior_logp.shape, dtype=torch.bool),
         behavior_logp=behavior_logp,

@@ -23,21 +23,26 @@ from groupwise.core.advantages import (
     Std,
     compute_grpo_advantages,
     group_advantages,
+    turn_advantages,
+    turn_numbers,
     zero_spread_groups,
 )
 from groupwise.core.divergence import KlEstimator, adapt_kl_coefficient, entropy_bonus, kl_estimate
-from groupwise.core.grouping import Grouping, check_baseline, make_grouping
+from groupwise.core.grouping.strategies import Grouping, Summaries, check_baseline, make_grouping, summarise
+from groupwise.core.grouping.weighting import Weighting, group_sizes, make_weighting
 from groupwise.core.losses import PolicyLoss, compute_grpo_loss, policy_loss
-from groupwise.core.masks import masked_mean, off_policy_mask, overlong_mask, top_entropy_mask
-from groupwise.core.returns import Gae, discounted_returns, gae, group_return_to_go
+from groupwise.core.objectives import mean_square_by_level, reference_score, zscore
+from groupwise.core.returns import Gae, discounted_returns, explained_variance, gae, group_return_to_go, value_loss
 from groupwise.core.rules import LOSSES, LossRule, loss_denominator, loss_rule
-from groupwise.core.scaling import mean_square_by_level, reference_score, zscore
-from groupwise.core.summaries import Summaries, summarise
 from groupwise.core.surrogates import ImportanceLevel, importance_ratio
-from groupwise.core.tokens import token_entropy, token_logp
-from groupwise.core.turns import turn_advantages, turn_numbers
-from groupwise.core.values import explained_variance, value_loss
-from groupwise.core.weighting import Weighting, group_sizes, make_weighting
+from groupwise.core.tokens import (
+    masked_mean,
+    off_policy_mask,
+    overlong_mask,
+    token_entropy,
+    token_logp,
+    top_entropy_mask,
+)
 
 __all__ = [
     "LOSSES",

@@ -15,18 +15,10 @@ from torch import Tensor
 
 import groupwise.core.surrogates as surrogates
 from groupwise.core.divergence import KlEstimator, entropy_bonus, kl_estimate
-from groupwise.core.masks import masked_mean, row_lengths
 from groupwise.core.rules import Aggregation, LossRule, loss_denominator, loss_rule
-from groupwise.core.shapes import (
-    as_columns,
-    at_least_float32,
-    check_choice,
-    check_positive,
-    check_rank,
-    check_shape,
-)
+from groupwise.core.shapes import as_columns, at_least_float32, check_choice, check_positive, check_rank, check_shape
 from groupwise.core.surrogates import ImportanceLevel, importance_ratio
-from groupwise.core.tokens import token_entropy, token_logp
+from groupwise.core.tokens import masked_mean, row_lengths, token_entropy, token_logp
 
 CISPO_CAP = 5.0
 

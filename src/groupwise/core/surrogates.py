@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from groupwise.core.divergence import MAX_LOG_RATIO
-from groupwise.core.masks import row_lengths
+from groupwise.core.tokens import row_lengths
 
 ImportanceLevel: TypeAlias = Literal["token", "sequence"]
 

@@ -1,10 +1,103 @@
-"""From logits to the log-probability and entropy of sampled tokens. Logits at t − 1 predict token t."""
+"""Per-token quantities: log-probabilities and entropies from logits, and the masks that select tokens for a loss.
+
+Logits at t − 1 predict token t. A mask never changes a loss's denominator.
+"""
 
 from __future__ import annotations
 
+import math
+
+import torch
 from torch import Tensor
 
-from groupwise.core.shapes import at_least_float32, check_positive, check_rank, check_shape
+from groupwise.core.shapes import as_columns, at_least_float32, check_positive, check_rank, check_shape
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """The mean of `values` [B, T] over `mask` [B, T]; 0 where the mask is empty."""
+    inside = mask.bool()
+    return torch.where(inside, values, 0).sum() / inside.sum().clamp(min=1)
+
+
+def row_lengths(mask: Tensor) -> Tensor:
+    """How many tokens each row of `mask` [B, T] has, as [B, 1], and at least 1 so that it can divide."""
+    return mask.bool().sum(dim=1, keepdim=True).clamp(min=1)
+
+
+def top_entropy_mask(entropy: Tensor, mask: Tensor, quantile: float) -> Tensor:
+    """True at the share `quantile` of the tokens whose entropy is highest.
+
+    keep_t = H_t >= Q(1 − ρ), where Q is the quantile function of H over the tokens of the mask.
+    "Beyond the 80/20 Rule" (arXiv 2506.01939), where ρ = 0.2.
+
+    Args:
+      entropy: H, [B, T], of the policy that is being updated. No gradient passes.
+      mask: [B, T], the policy's own tokens.
+      quantile: ρ in [0, 1]: 1 keeps every token, 0 only the one (or ones) of highest entropy.
+
+    Returns:
+      [B, T] bool, false outside `mask`.
+
+    Departure: the threshold is the entropy at rank ⌈(n − 1)(1 − ρ)⌉ and not a value interpolated between
+    two ranks. Both keep the same tokens; a rank needs no rounding and has no limit on the number of tokens.
+    """
+    check_rank("entropy", entropy, 2)
+    check_shape("mask", mask, tuple(entropy.shape))
+    if not 0.0 <= quantile <= 1.0:
+        raise ValueError(f"quantile is {quantile}; it must lie in [0, 1]")
+    inside = mask.bool()
+    candidates = entropy.detach()[inside]
+    if candidates.numel() == 0:
+        return inside
+    rank = math.ceil((candidates.numel() - 1) * (1.0 - quantile) - 1e-9)
+    threshold = candidates.kthvalue(rank + 1).values
+    return inside & (entropy.detach() >= threshold)
+
+
+def overlong_mask(truncated: Tensor, mask: Tensor) -> Tensor:
+    """True at the tokens of the rows that ended by themselves, false at rows cut by a length limit.
+
+    "DAPO" (arXiv 2503.14476), section 3.4, overlong filtering: an answer that was cut says nothing about
+    whether it would have been right.
+
+    Args:
+      truncated: [B] bool, the rows that were cut.
+      mask: [B, T], the policy's own tokens.
+
+    Returns:
+      [B, T] bool.
+
+    Departure: given to `policy_loss(keep=…)` the cut rows still count in the denominator and a KL term still
+    acts on them; TRL removes them from both.
+    """
+    check_rank("mask", mask, 2)
+    check_shape("truncated", truncated, (mask.shape[0],))
+    return mask.bool() & ~truncated.bool().unsqueeze(1)
+
+
+def off_policy_mask(advantages: Tensor, logp: Tensor, behavior_logp: Tensor, mask: Tensor, threshold: float) -> Tensor:
+    """False at rows with a negative advantage that the policy has moved far away from.
+
+    keep_i = A_i >= 0  or  mean_t (log π_b(y_t) − log π(y_t)) <= δ.
+    "DeepSeek-V3.2" (arXiv 2512.02556), equation 9.
+
+    Args:
+      advantages: A, [B] or [B, T].
+      logp: log π, [B, T], under the current policy. No gradient passes.
+      behavior_logp: log π_b, [B, T], as recorded when sampling. A NaN counts as no evidence of a move.
+      mask: [B, T], the policy's own tokens.
+      threshold: δ > 0.
+
+    Returns:
+      bool, [B, 1] for advantages [B] and [B, T] for advantages [B, T].
+    """
+    check_rank("logp", logp, 2)
+    check_shape("behavior_logp", behavior_logp, tuple(logp.shape))
+    check_shape("mask", mask, tuple(logp.shape))
+    check_shape("advantages", advantages, tuple(logp.shape), tuple(logp.shape[:1]))
+    moved = torch.where(mask.bool(), behavior_logp - logp.detach(), 0).nan_to_num(nan=0.0)
+    mean_moved = moved.sum(dim=1, keepdim=True) / row_lengths(mask)
+    return (as_columns(advantages) >= 0) | (mean_moved <= threshold)
 
 
 def _predictions(logits: Tensor, temperature: float) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.errors import ConfigError
-from groupwise.language.extras import extra
+from groupwise.language.model_lookup import import_extra
 
 ALL_LINEAR = "all-linear"
 
@@ -34,7 +34,7 @@ class Lora:
 
 def add_adapter(model: Any, lora: Lora, seed: int) -> Any:
     """The model in a fresh adapter, whose weights depend on `seed` alone; it starts by changing nothing."""
-    peft = extra("peft")
+    peft = import_extra("peft")
     config = peft.LoraConfig(
         task_type="CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0,
         target_modules=ALL_LINEAR if lora.targets is None else list(lora.targets),
@@ -55,7 +55,7 @@ def add_adapter(model: Any, lora: Lora, seed: int) -> Any:
 
 def load_adapter(model: Any, folder: Path) -> Any:
     """The model in the adapter saved in `folder`, ready to be trained on."""
-    return extra("peft").PeftModel.from_pretrained(model, str(folder), is_trainable=True)
+    return import_extra("peft").PeftModel.from_pretrained(model, str(folder), is_trainable=True)
 
 
 def has_adapter(model: Any) -> bool:

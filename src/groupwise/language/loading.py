@@ -21,9 +21,8 @@ import torch
 
 from groupwise.errors import ConfigError, MissingExtra
 from groupwise.language.adapters import Lora, add_adapter, has_adapter, load_adapter, merged_state
-from groupwise.language.extras import extra
-from groupwise.language.head import base_model
-from groupwise.language.places import Place, find_place
+from groupwise.language.logprobs import base_model
+from groupwise.language.model_lookup import ModelLocation, find_model, import_extra
 from groupwise.language.tiny import tiny_model
 
 logger = logging.getLogger(__name__)
@@ -65,7 +64,7 @@ def load_model(
     """
     device = _device(device)
     quantized = _quantization(quantization, lora, dtype)
-    place = find_place(name, seed)
+    place = find_model(name, seed)
     language = _load(place, dtype, quantized, device)
     if place.adapter is not None:
         language = replace(language, model=load_adapter(language.model, place.adapter))
@@ -127,14 +126,14 @@ def save_model(language: LanguageModel, folder: str | Path, *, merged: bool = Tr
     return folder
 
 
-def _load(place: Place, dtype: torch.dtype, quantized: Any, device: torch.device) -> LanguageModel:
+def _load(place: ModelLocation, dtype: torch.dtype, quantized: Any, device: torch.device) -> LanguageModel:
     if place.tiny_seed is not None:
         if quantized is not None:
             raise ConfigError("the tiny model is too small to quantise", hint="Leave quantization out.")
         model, tokenizer = tiny_model(place.tiny_seed)
         model.name_or_path = model.config.name_or_path = place.name
         return LanguageModel(model.to(dtype), tokenizer, place.name)
-    transformers = extra("transformers")
+    transformers = import_extra("transformers")
     tokenizer = _tokenizer(transformers, place)
     model = _model(transformers, place, dtype, quantized, device)
     _check_vocabulary(place.name, model, tokenizer)
@@ -142,7 +141,7 @@ def _load(place: Place, dtype: torch.dtype, quantized: Any, device: torch.device
     return LanguageModel(model, tokenizer, place.name)
 
 
-def _tokenizer(transformers: Any, place: Place) -> Any:
+def _tokenizer(transformers: Any, place: ModelLocation) -> Any:
     try:
         kind = transformers.PreTrainedTokenizerFast if _is_generic(place) else transformers.AutoTokenizer
         return kind.from_pretrained(place.source, padding_side="right")
@@ -150,7 +149,7 @@ def _tokenizer(transformers: Any, place: Place) -> Any:
         raise ConfigError(f"the tokenizer of '{place.name}' cannot be read: {_first_line(error)}") from error
 
 
-def _is_generic(place: Place) -> bool:
+def _is_generic(place: ModelLocation) -> bool:
     """Whether a folder's tokenizer is all in tokenizer.json; AutoTokenizer may put its family's own rules on top."""
     folder = Path(place.source)
     settings = folder / "tokenizer_config.json"
@@ -159,7 +158,7 @@ def _is_generic(place: Place) -> bool:
     return json.loads(settings.read_text()).get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 
-def _model(transformers: Any, place: Place, dtype: torch.dtype, quantized: Any, device: torch.device) -> Any:
+def _model(transformers: Any, place: ModelLocation, dtype: torch.dtype, quantized: Any, device: torch.device) -> Any:
     options = {} if quantized is None else {"quantization_config": quantized, "device_map": {"": str(device)}}
     try:
         with _quiet_bars():
@@ -214,13 +213,13 @@ def _quantization(wanted: Quantization | Mapping[str, Any] | None, lora: Lora | 
     }
     if isinstance(wanted, str) and wanted not in kinds:
         raise ConfigError(f"quantization must be '8bit', '4bit' or a table of arguments, not {wanted!r}")
-    return extra("transformers").BitsAndBytesConfig(**(kinds[wanted] if isinstance(wanted, str) else wanted))
+    return import_extra("transformers").BitsAndBytesConfig(**(kinds[wanted] if isinstance(wanted, str) else wanted))
 
 
 @contextmanager
 def _quiet_bars() -> Iterator[None]:
     """Without the progress bars of Transformers where nobody watches."""
-    settings = extra("transformers.utils.logging")
+    settings = import_extra("transformers.utils.logging")
     quiet = settings.is_progress_bar_enabled() and not sys.stderr.isatty()
     if quiet:
         settings.disable_progress_bar()

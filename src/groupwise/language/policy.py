@@ -19,11 +19,10 @@ from torch import Tensor, nn
 
 from groupwise.errors import ConfigError, ContractError
 from groupwise.language.adapters import has_adapter, without_adapter
-from groupwise.language.head import find_head, full_logprobs
-from groupwise.language.layout import Layout, close_up, lay_out
-from groupwise.language.sharing import SharedPrompts, can_share, share_prompts
-from groupwise.language.trunk import find_trunk
-from groupwise.language.value import ValueHead
+from groupwise.language.batch_layout import BatchLayout, SharedPrompts, can_share, close_up, lay_out, share_prompts
+from groupwise.language.cpu_layers import find_cpu_layers
+from groupwise.language.logprobs import find_head, full_logprobs
+from groupwise.language.value_head import ValueHead
 from groupwise.types import Evaluation, Tensors
 
 
@@ -62,7 +61,7 @@ class LanguagePolicy:
         self.value_head = _value_head(model, seed) if critic else None
         self._head = find_head(model, temperature)
         self._shares_prompts = self._head is not None and can_share(self._head.decoder)
-        self._trunk = None if self._head is None else find_trunk(model, self._head.decoder)
+        self._trunk = None if self._head is None else find_cpu_layers(model, self._head.decoder)
         self.reference = reference if isinstance(reference, LanguagePolicy) else None
         if reference is True and not self.has_adapter:
             self.reference = _frozen_copy(model, temperature, chunk_bytes)
@@ -122,7 +121,7 @@ class LanguagePolicy:
         for name, tensor in own.items():
             tensor.copy_(state[name])
 
-    def _read(self, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+    def _read(self, layout: BatchLayout) -> tuple[Tensor, Tensor, Tensor]:
         places = (layout.rows, layout.before)
         if self._head is None:
             return full_logprobs(self.model, layout.ids, places, layout.tokens, self.temperature, self.chunk_bytes)

@@ -1,19 +1,89 @@
-"""`model_name="tiny"`: a small transformer made from scratch, for learning offline on a CPU.
-
-Four layers of width 128 in the Llama shape with tied embeddings, about 0.9 million parameters. Its weights
-depend on the seed alone: not on the global random state, which is neither read nor moved, and not on how a
-version of Transformers happens to initialise.
-"""
+"""`model_name="tiny"`: a small transformer and its tokenizer, both made from scratch, for learning offline on a CPU."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from groupwise.language.extras import extra
-from groupwise.language.tokenizer import character_tokenizer
+from groupwise.language.model_lookup import import_extra
+
+PAD, UNKNOWN, BEGIN, END = "<pad>", "<unk>", "<bos>", "<|end|>"
+ROLES = tuple(f"<|{role}|>" for role in ("system", "user", "assistant", "tool"))
+SPECIALS = (PAD, UNKNOWN, BEGIN, END, *ROLES)
+CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
+
+# The generation marks tell which tokens are the assistant's own (apply_chat_template's assistant mask). Tools are
+# listed by name and arguments in a system turn of their own; a call is a line `@name {"argument": value}`.
+CHAT_TEMPLATE = (
+    "{%- if tools -%}"
+    "{{- '<|system|>' -}}"
+    "{%- for tool in tools -%}"
+    "{{- '@' + tool.function.name + ' ' + (tool.function.parameters.properties | list | join(' ')) -}}"
+    "{{- '' if loop.last else '\\n' -}}"
+    "{%- endfor -%}"
+    "{{- '<|end|>' -}}"
+    "{%- endif -%}"
+    "{%- for message in messages -%}"
+    "{%- if message['role'] not in ['system', 'user', 'assistant', 'tool'] -%}"
+    "{{- raise_exception('there is no role ' + message['role'] + ', only system, user, assistant and tool') -}}"
+    "{%- endif -%}"
+    "{{- '<|' + message['role'] + '|>' -}}"
+    "{%- if message['role'] == 'assistant' -%}"
+    "{%- generation -%}"
+    "{{- message['content'] or '' -}}"
+    "{%- for call in (message.tool_calls or []) if not message['content'] -%}"
+    "{{- '@' + call.function.name + ' ' + (call.function.arguments | tojson) + ('' if loop.last else '\\n') -}}"
+    "{%- endfor -%}"
+    "{{- '<|end|>' -}}{%- endgeneration -%}"
+    "{%- else -%}{{- (message['content'] or '') + '<|end|>' -}}{%- endif -%}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
+)
+
+
+def character_tokenizer(max_length: int = 2048) -> Any:
+    """A `PreTrainedTokenizerFast` of 104 tokens; it pads behind and adds no special tokens by itself."""
+    tokenizer = _tokenizer(CHARACTERS, r"[\s\S]", max_length, drops_spaces=False)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def piece_tokenizer(pieces: Iterable[str], max_length: int = 2048) -> Any:
+    """A tokenizer with one token for each of `pieces`, longest first, and one per character for the rest.
+
+    A piece that begins or ends with a letter or a digit only matches where a word does. Spaces between pieces are
+    dropped, those inside a piece are kept: text that is made of pieces alone decodes to what it was. It has no chat
+    template: what is read and written is plain text.
+    """
+    known = list(dict.fromkeys(pieces))
+    longest = sorted((piece for piece in known if len(piece) > 1), key=len, reverse=True)
+    either = "|".join([*map(_whole, longest), r"\n", r"\S"])
+    return _tokenizer([*known, *CHARACTERS], either, max_length, drops_spaces=True)
+
+
+def _whole(piece: str) -> str:
+    before, behind = (r"\b" if end.isalnum() else "" for end in (piece[0], piece[-1]))
+    return f"{before}{re.escape(piece)}{behind}"
+
+
+def _tokenizer(texts: Iterable[str], pattern: str, max_length: int, *, drops_spaces: bool) -> Any:
+    tokenizers, transformers = import_extra("tokenizers"), import_extra("transformers")
+    vocabulary = {token: number for number, token in enumerate(dict.fromkeys((*SPECIALS, *texts)))}
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Split(
+        tokenizers.Regex(pattern), behavior="removed" if drops_spaces else "isolated", invert=drops_spaces
+    )
+    inner.decoder = tokenizers.decoders.Fuse()
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        pad_token=PAD, unk_token=UNKNOWN, bos_token=BEGIN, eos_token=END, additional_special_tokens=list(ROLES),
+        padding_side="right", model_max_length=max_length, clean_up_tokenization_spaces=False,
+    )  # fmt: skip
+
 
 LAYERS, WIDTH, HEADS, CONTEXT = 4, 128, 4, 2048
 
@@ -22,7 +92,7 @@ def tiny_model(
     seed: int = 0, *, layers: int = LAYERS, width: int = WIDTH, kv_heads: int = HEADS, tokenizer: Any = None
 ) -> tuple[Any, Any]:
     """A fresh model (in evaluation mode, float32, on the CPU) and its tokenizer: by characters unless given."""
-    transformers = extra("transformers")
+    transformers = import_extra("transformers")
     tokenizer = tokenizer or character_tokenizer(CONTEXT)
     config = transformers.LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=width, intermediate_size=3 * width, num_hidden_layers=layers,

@@ -6,10 +6,8 @@ with MemorySystem("memory.sqlite", features=features, width=8) as memory, memory
 """
 
 from groupwise.memory.contexts import Context, ContextualMemory
-from groupwise.memory.experiences import Experience, ExperienceMemory, Replay
-from groupwise.memory.pattern import Pattern
-from groupwise.memory.patterns import PatternMemory
-from groupwise.memory.recall import Recall
+from groupwise.memory.experiences import Experience, ExperienceMemory, ReplayedExperiences
+from groupwise.memory.patterns import Pattern, PatternMemory, Recall
 from groupwise.memory.store import Store
 from groupwise.memory.system import MemorySystem
 from groupwise.memory.working import WorkingMemory
@@ -23,7 +21,7 @@ __all__ = [
     "Pattern",
     "PatternMemory",
     "Recall",
-    "Replay",
+    "ReplayedExperiences",
     "Store",
     "WorkingMemory",
 ]

@@ -9,11 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.memory.columns import Columns
-from groupwise.memory.directions import Direction, similarities
-from groupwise.memory.schema import Schema
-from groupwise.memory.store import Record, Store
-from groupwise.memory.text import to_text
+from groupwise.memory.store import MemoryRecord, Schema, Store, to_text
+from groupwise.memory.vectors import Direction, RecordColumns, similarities
 
 KIND = "context"
 SIZE = 1000
@@ -98,7 +95,7 @@ class ContextualMemory(Mapping[str, Context]):
         self._by_key[context.key] = context.id
 
     def _clear(self) -> None:
-        self._columns = Columns(features=(self._schema.width,), met=())
+        self._columns = RecordColumns(features=(self._schema.width,), met=())
         self._known: dict[int, Context] = {}
         self._by_key: dict[str, int] = {}
 
@@ -113,6 +110,6 @@ def _state(context: Context) -> list[Any]:
     return [context.attempts, context.successes, context.text, context.met]
 
 
-def _context(record: Record) -> Context:
+def _context(record: MemoryRecord) -> Context:
     attempts, successes, text, met = record.state
     return Context(record.id, json.loads(record.body), attempts, successes, text, met)

@@ -17,10 +17,8 @@ from typing import Any
 import numpy as np
 
 from groupwise.errors import ContractError
-from groupwise.memory.columns import Columns
-from groupwise.memory.decay import Decay
-from groupwise.memory.store import Store
-from groupwise.memory.text import to_text
+from groupwise.memory.store import Store, to_text
+from groupwise.memory.vectors import Decay, RecordColumns
 
 KIND = "experience"
 ALPHA, BETA = 0.6, 0.4
@@ -37,7 +35,7 @@ class Experience:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ReplayedExperiences:
     """Experiences that were drawn, one entry each: its id, itself, and its importance weight in (0, 1]."""
 
     ids: tuple[int, ...]
@@ -56,7 +54,7 @@ class ExperienceMemory:
 
     def __init__(self, store: Store, size: int, decay: Decay) -> None:
         self._store, self.size, self._decay = store, size, decay
-        self._columns = Columns(priority=(), rank=())
+        self._columns = RecordColumns(priority=(), rank=())
         store.follow(self._load)
 
     def __len__(self) -> int:
@@ -73,10 +71,12 @@ class ExperienceMemory:
                 self._evict()
         return made
 
-    def sample(self, count: int, rng: np.random.Generator, *, alpha: float = ALPHA, beta: float = BETA) -> Replay:
+    def sample(
+        self, count: int, rng: np.random.Generator, *, alpha: float = ALPHA, beta: float = BETA
+    ) -> ReplayedExperiences:
         """`count` experiences drawn with replacement; none from an empty memory."""
         if not len(self):
-            return Replay((), (), ())
+            return ReplayedExperiences((), (), ())
         priority = self._columns["priority"]
         shares = np.maximum((priority / priority.max()) ** alpha, np.finfo(float).tiny)
         chances = shares / shares.sum()
@@ -84,7 +84,7 @@ class ExperienceMemory:
         weights = (chances[places] / chances.min()) ** -beta
         ids = self._columns.ids[places].tolist()
         drawn = tuple(Experience(**json.loads(body)) for body in self._store.bodies(ids))
-        return Replay(tuple(ids), drawn, tuple(weights.tolist()))
+        return ReplayedExperiences(tuple(ids), drawn, tuple(weights.tolist()))
 
     def reprioritise(self, ids: Sequence[int], priorities: Sequence[float]) -> None:
         """New priorities for experiences that were replayed; those that went meanwhile are passed over."""
@@ -107,7 +107,7 @@ class ExperienceMemory:
         self._columns.remove(weakest)
 
     def _load(self) -> None:
-        self._columns = Columns(priority=(), rank=())
+        self._columns = RecordColumns(priority=(), rank=())
         for record in self._store.read(KIND):
             priority, used = record.state
             self._columns.append(record.id, priority=priority, rank=self._decay.rank(priority, used))

@@ -1,22 +1,89 @@
-"""Pattern memory: what worked before, found again by the likeness of situations."""
+"""A pattern: what worked in a kind of situation, without what was particular to one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from groupwise.errors import ContractError
-from groupwise.memory.columns import Columns
-from groupwise.memory.decay import Decay
-from groupwise.memory.directions import Direction, similarities
-from groupwise.memory.pattern import Instantiate, Pattern
-from groupwise.memory.recall import Recall
-from groupwise.memory.schema import Schema
-from groupwise.memory.store import Record, Store
-from groupwise.memory.text import to_text
+from groupwise.memory.store import MemoryRecord, Schema, Store, to_text
+from groupwise.memory.vectors import Decay, Direction, RecordColumns, similarities
+
+Instantiate: TypeAlias = Callable[[Mapping[str, Any], Any], Any]
+"""A payload and a context → what the pattern means there."""
+
+PRIOR_SUCCESSES, PRIOR_USES = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What worked, where, and how often.
+
+    Attributes:
+      id: its number in the store.
+      features: the situation it is about, as a direction (length 1).
+      text: the payload in canonical JSON; equal payloads have equal texts.
+      successes, uses: how often it worked and was tried, the success it was learned from included.
+      weight: what it weighed at its last use.
+      used: the generation of its last use.
+    """
+
+    id: int
+    features: Direction = field(repr=False, compare=False)
+    text: str
+    successes: int
+    uses: int
+    weight: float
+    used: int
+    maker: Instantiate | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def payload(self) -> Any:
+        """What was generalised: a copy, so that nobody changes the pattern."""
+        return json.loads(self.text)
+
+    @property
+    def success_rate(self) -> float:
+        """(successes + 1) / (uses + 2): Laplace's rule, one imagined success and one failure before any other."""
+        return (self.successes + PRIOR_SUCCESSES) / (self.uses + PRIOR_USES)
+
+    def instantiate(self, context: Any) -> Any:
+        """What the pattern means in a context, by the function the memory was opened with."""
+        if self.maker is None:
+            raise ContractError(
+                f"pattern {self.id} cannot be instantiated: its memory was opened without `instantiate`",
+                hint="Open the memory with instantiate=FUNCTION of a payload and a context.",
+            )
+        return self.maker(self.payload, context)
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Patterns with what they had at generation `seq`, best first: the highest similarity × weight.
+
+    Later successes, decay and evictions change the memory, never a recall.
+    """
+
+    seq: int
+    patterns: tuple[Pattern, ...] = ()
+    similarities: tuple[float, ...] = ()
+    weights: tuple[float, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.patterns)
+
+    def __iter__(self) -> Iterator[Pattern]:
+        return iter(self.patterns)
+
+    def draw(self, rng: np.random.Generator) -> tuple[Pattern, ...]:
+        """Each pattern with the probability of its success rate, independently; best first."""
+        chances = rng.random(len(self.patterns))
+        return tuple(p for p, chance in zip(self.patterns, chances, strict=True) if chance < p.success_rate)
+
 
 KIND = "pattern"
 SAME_SITUATION = 0.95
@@ -132,7 +199,7 @@ class PatternMemory:
         self._by_text.setdefault(pattern.text, []).append(pattern.id)
 
     def _clear(self) -> None:
-        self._columns = Columns(features=(self._schema.width,), weight=(), used=(), rank=())
+        self._columns = RecordColumns(features=(self._schema.width,), weight=(), used=(), rank=())
         self._known: dict[int, Pattern] = {}
         self._by_text: dict[str, list[int]] = {}
 
@@ -141,7 +208,7 @@ class PatternMemory:
         for record in self._store.read(self._schema.kind(KIND)):
             self._hold(self._pattern(record))
 
-    def _pattern(self, record: Record) -> Pattern:
+    def _pattern(self, record: MemoryRecord) -> Pattern:
         assert record.features is not None
         successes, uses, weight, used = record.state
         return Pattern(record.id, record.features, record.body, successes, uses, weight, used, self._maker)

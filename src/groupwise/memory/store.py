@@ -1,31 +1,39 @@
-"""One SQLite file under all memories. Whatever is written carries the generation, and can be taken back to any.
-
-A record has a body that never changes, and a state that does: a small JSON value with its counters and weights. Nothing
-is overwritten by a later generation, only added:
-
-    records   id, kind, seq, body, features        states   record, seq, state        removals   seq, record
-
-What is there are the records that were not removed, each with its newest state. `rewind(s)` deletes every row of a
-later generation, which leaves exactly what was there at the end of generation s.
-"""
+"""What is remembered, as text: JSON in one canonical form, so that equal things are equal texts."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
 from typing import Any
 
-from groupwise.errors import ConfigError, StorageError
-from groupwise.memory.directions import Direction, from_bytes
-from groupwise.memory.opening import open_database
-from groupwise.memory.owner import Owner
-from groupwise.memory.text import to_text
+from groupwise.errors import ConfigError, ContractError, StorageError
+from groupwise.memory.file import Owner, open_database
+from groupwise.memory.vectors import Direction, from_bytes
+
+
+def to_text(value: Any, what: str) -> str:
+    """The canonical JSON of a value: sorted keys, no spaces, no NaN."""
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ContractError(
+            f"{what} cannot be remembered as JSON: {error}",
+            hint="Give mappings with text keys, lists, texts, finite numbers, true, false and None only.",
+        ) from error
+
+
+def _plain(value: Any) -> dict[Any, Any]:
+    """Mappings of every kind are written like dictionaries."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{value!r:.60} is of type {type(value).__name__}")
+
 
 PATIENCE = 5.0
 MARK = 0x47574D31
@@ -47,7 +55,7 @@ PRESENT = "id NOT IN (SELECT record FROM removals)"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class MemoryRecord:
     """Something remembered, as it is now."""
 
     id: int
@@ -140,7 +148,7 @@ class Store:
         with self.transaction() as link:
             link.execute("INSERT INTO removals VALUES (?, ?)", (self.now, record))
 
-    def read(self, kind: str) -> list[Record]:
+    def read(self, kind: str) -> list[MemoryRecord]:
         """What there is of a kind, oldest first."""
         # SQLite takes a bare column beside max() from the row that has the maximum.
         query = (
@@ -149,7 +157,7 @@ class Store:
         )
         with self._reading() as link:
             rows = link.execute(query, (kind,)).fetchall()
-        return [Record(i, body, json.loads(state), blob and from_bytes(blob)) for i, body, state, blob, _ in rows]
+        return [MemoryRecord(i, body, json.loads(state), blob and from_bytes(blob)) for i, body, state, blob, _ in rows]
 
     def bodies(self, records: Sequence[int]) -> list[str]:
         """The bodies of records, in the order given."""
@@ -240,3 +248,24 @@ class Store:
     def _release(self) -> None:
         if self._owner:
             self._owner.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """`width` numbers whose meaning is called `name`, such as a hash of the features' names."""
+
+    width: int
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise ConfigError(f"features have a width of {self.width}, and need 1 at least", hint="Give their number.")
+
+    def kind(self, kind: str) -> str:
+        """What records of a kind are called when their vectors are of this schema."""
+        return f"{kind} {self.width} {self.name}"
+
+    def strangers(self, store: Store, kind: str) -> int:
+        """Records of a kind whose vectors are of another schema: they stay in the file and are not looked at."""
+        counts = store.counts()
+        return sum(n for name, n in counts.items() if name.startswith(f"{kind} ") and name != self.kind(kind))

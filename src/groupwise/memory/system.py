@@ -1,4 +1,4 @@
-"""Four memories over one file: what just happened, what was experienced, what works, and what is known of a context."""
+"""How often recalling finds something."""
 
 from __future__ import annotations
 
@@ -12,16 +12,42 @@ from groupwise.config import MemorySettings
 from groupwise.errors import ConfigError
 from groupwise.memory import contexts, patterns
 from groupwise.memory.contexts import Context, ContextualMemory
-from groupwise.memory.decay import Decay
-from groupwise.memory.directions import Direction, direction
 from groupwise.memory.experiences import Experience, ExperienceMemory
-from groupwise.memory.hits import Hits
-from groupwise.memory.pattern import Instantiate, Pattern
-from groupwise.memory.patterns import PatternMemory
-from groupwise.memory.recall import Recall
-from groupwise.memory.schema import Schema
-from groupwise.memory.store import PATIENCE, Store
+from groupwise.memory.patterns import Instantiate, Pattern, PatternMemory, Recall
+from groupwise.memory.store import PATIENCE, Schema, Store
+from groupwise.memory.vectors import Decay, Direction, direction
 from groupwise.memory.working import WorkingMemory
+
+HITS_KIND = "hits"
+
+
+class Hits:
+    """Recalls that were made, and those that returned something; kept with everything else."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.recalls = self.hits = 0
+        self._record: int | None = None
+        store.follow(self._load)
+
+    @property
+    def rate(self) -> float:
+        """Hits per recall; 0 before the first."""
+        return self.hits / self.recalls if self.recalls else 0.0
+
+    def count(self, hit: bool) -> None:
+        recalls, hits = self.recalls + 1, self.hits + hit
+        if self._record is None:
+            self._record = self._store.add(HITS_KIND, "null", [recalls, hits])
+        else:
+            self._store.change(self._record, [recalls, hits])
+        self.recalls, self.hits = recalls, hits
+
+    def _load(self) -> None:
+        (self._record, self.recalls, self.hits) = (None, 0, 0)
+        for record in self._store.read(HITS_KIND):
+            self._record, (self.recalls, self.hits) = record.id, record.state
+
 
 Features: TypeAlias = Callable[[Any, Any], Any]
 """Requirements and a context → a vector of finite numbers that is alike where situations are."""

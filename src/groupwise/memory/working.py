@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from groupwise.memory.store import Store
-from groupwise.memory.text import to_text
+from groupwise.memory.store import Store, to_text
 
 KIND = "working"
 SIZE = 100

@@ -14,7 +14,7 @@ from xml.sax.saxutils import quoteattr
 
 from groupwise.reporting.charts import Panel
 from groupwise.reporting.history import Series
-from groupwise.training.numbers import number, percent
+from groupwise.training.formatting import number, percent
 
 Draw: TypeAlias = Callable[[float], Any]
 

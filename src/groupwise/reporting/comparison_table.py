@@ -1,8 +1,10 @@
-"""A comparison on the terminal: a table of standings, a line for each pair, and what to know before believing it."""
+"""A comparison on the terminal: a table of standings, a line for each pair, and the caveats a reader should know."""
 
 from __future__ import annotations
 
 import math
+import statistics
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,11 +13,56 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.reporting.cautions import cautions
-from groupwise.reporting.comparison import Comparison, Standing
-from groupwise.reporting.statistics import Interval
+from groupwise.reporting.comparison import Comparison, Standing, count_seeds
+from groupwise.reporting.statistics import EXPLORATORY, Interval
 from groupwise.reporting.text import printable
-from groupwise.training.numbers import number
+from groupwise.training.formatting import number
+
+UNEQUAL_BUDGETS = 1.2
+
+
+def cautions(comparison: Comparison) -> list[str]:
+    """One sentence for everything that weakens what the comparison says; often there is none."""
+    return [*_few_seeds(comparison), *_budgets(comparison), *_unknown(comparison), *_failed(comparison)]
+
+
+def _few_seeds(comparison: Comparison) -> list[str]:
+    few = [standing for standing in comparison.standings if len(standing.seeds) < EXPLORATORY]
+    told = ", ".join(f"{standing.algorithm}: {count_seeds(len(standing.seeds))}" for standing in few)
+    rule = f"Fewer than {EXPLORATORY} seeds are exploratory: good for choosing what to run next, for no claim"
+    return [f"{rule} ({told})."] if few else []
+
+
+def _budgets(comparison: Comparison) -> list[str]:
+    words = []
+    for task in comparison.tasks:
+        courses = {name: comparison.of(name, task) for name in comparison.algorithms}
+        budgets = {name: statistics.median(c.budget for c in own) for name, own in courses.items() if own}
+        if max(budgets.values()) > UNEQUAL_BUDGETS * min(budgets.values()):
+            told = ", ".join(f"{name} {number(steps)}" for name, steps in budgets.items())
+            words.append(
+                f"Budgets differ in {task} (median steps: {told}); a course that ended earlier keeps its last score. "
+                "Give all the same number of steps before comparing final scores."
+            )
+    return words
+
+
+def _unknown(comparison: Comparison) -> list[str]:
+    return [
+        f"Nobody says what solves {task}: its scores run from the first (0) to the best of this comparison (1), "
+        f"and there is no time to threshold. Give one with --threshold {task}=NUMBER."
+        for task, scale in comparison.scales.items()
+        if scale.solved is None
+    ]
+
+
+def _failed(comparison: Comparison) -> list[str]:
+    told = Counter((f"{f.algorithm} in {f.environment}", f"{f.message} {f.hint}".strip()) for f in comparison.failures)
+    return [
+        f"{count} of {who} failed and {'is' if count == 1 else 'are'} not in any number: {why}"
+        for (who, why), count in told.items()
+    ]
+
 
 HEADINGS = ("", "n", "final 95%", "efficiency", "solved", "steps to", "spread", "wall s")
 

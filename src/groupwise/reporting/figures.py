@@ -1,28 +1,38 @@
-"""The figures of a report: learning curve, panels of metrics, time per step, one group."""
+"""The figures of a run (learning curve, metric panels, time per step, one group) with their captions and data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+import difflib
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import compress
+from pathlib import Path
 from typing import Any
 
+from groupwise.errors import ConfigError
+from groupwise.files import disk
 from groupwise.reporting.canvas import (
     BLUE,
     COLOURS,
+    MANY,
     MUTED,
     ORANGE,
     RULE,
+    Draw,
     draw_line,
     finish,
     label_ends,
     limit,
+    render,
     stacked_axes,
     thin,
 )
-from groupwise.reporting.charts import PHASES, Panel
+from groupwise.reporting.charts import HEALTH, PHASES, Chart, Panel
 from groupwise.reporting.history import History, Series
 from groupwise.reporting.text import short
-from groupwise.training.numbers import finite, number, percent
+from groupwise.training.formatting import finite, number, percent
 
 
 def draw_learning(history: History, width: float) -> Any:
@@ -161,3 +171,158 @@ def _bars(axes: Any, values: Sequence[float | None], title: str) -> None:
 def _span(history: History) -> tuple[int, int]:
     steps = [*history.steps, *history.evals]
     return (min(steps), max(steps)) if steps else (0, 1)
+
+
+CSV_ROWS = 5000
+LEARNING = ("reward/mean", "reward/std", "reward/min", "reward/max", "eval/reward_mean", "eval/reward_std")
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure yet to be drawn, with its words and its data."""
+
+    name: str
+    title: str
+    caption: str
+    alt: str
+    csv: str
+    draw: Draw
+
+
+def pictures(history: History) -> list[Picture]:
+    """Every figure of the run's course that has data, the learning curve first."""
+    found = []
+    if history.series("reward/mean")[0] or history.series("eval/reward_mean")[0]:
+        found.append(_learning_picture(history))
+    for chart in (_parts(history), *HEALTH):
+        if panels := _with_data(history, chart):
+            found.append(_chart_picture(history, replace(chart, panels=panels)))
+    if any(history.series(f"timing/{phase}")[0] for phase in PHASES):
+        found.append(_time_picture(history))
+    return found
+
+
+def _parts(history: History) -> Chart:
+    names = [name for name in history.names() if name.startswith("reward/part/")][: len(COLOURS)]
+    # A single part is the reward itself.
+    lines = tuple((n, short(n.removeprefix("reward/part/"), 14)) for n in names) if len(names) > 1 else ()
+    caption = "The parts the reward is made of, each as a mean over the step's attempts."
+    return Chart("parts", "Parts of the reward", caption, (Panel("mean", lines),))
+
+
+def _with_data(history: History, chart: Chart) -> tuple[Panel, ...]:
+    """The chart's panels and lines that have data."""
+    panels = (
+        replace(panel, lines=tuple(line for line in panel.lines if history.series(line[0])[0]))
+        for panel in chart.panels
+    )
+    return tuple(panel for panel in panels if panel.lines)
+
+
+def _learning_picture(history: History) -> Picture:
+    return Picture(
+        "learning",
+        "Learning curve",
+        "Mean reward of each step's attempts, with a band of one standard deviation. Dots are evaluations.",
+        _in_words(history, [("reward/mean", "training reward"), ("eval/reward_mean", "evaluation reward")]),
+        as_csv(history, LEARNING),
+        lambda width: draw_learning(history, width),
+    )
+
+
+def _chart_picture(history: History, chart: Chart) -> Picture:
+    lines = [(name, f"{panel.title} {label}".strip()) for panel in chart.panels for name, label in panel.lines]
+    return Picture(
+        chart.name,
+        chart.title,
+        chart.caption,
+        _in_words(history, lines),
+        as_csv(history, [name for name, _ in lines]),
+        lambda width: draw_panels(history, chart.panels, width),
+    )
+
+
+def _time_picture(history: History) -> Picture:
+    return Picture(
+        "time",
+        "Time per step",
+        "Seconds by phase: making attempts, scoring them, advantages, updating the policy.",
+        _in_words(history, [(f"timing/{phase}", f"seconds of {phase}") for phase in PHASES]),
+        as_csv(history, [f"timing/{phase}" for phase in (*PHASES, "total")]),
+        lambda width: draw_phases(history, width),
+    )
+
+
+def _in_words(history: History, lines: Iterable[tuple[str, str]]) -> str:
+    """Where each line begins and ends: what a reader who cannot see the figure needs."""
+    words = []
+    for name, label in lines:
+        steps, values = history.series(name)
+        if len(values) > 1:
+            ends = f"{number(values[0])} at step {steps[0]} to {number(values[-1])} at step {steps[-1]}"
+            words.append(f"{label} from {ends}")
+        elif values:
+            words.append(f"{label} {number(values[0])} at step {steps[0]}")
+    return "; ".join(words)
+
+
+def as_csv(history: History, names: Sequence[str]) -> str:
+    """The series as a table by step; of very long runs evenly spaced rows, with the last one."""
+    columns = {name: dict(zip(*history.series(name), strict=True)) for name in names}
+    columns = {name: column for name, column in columns.items() if column}
+    steps = sorted(set[int]().union(*columns.values()))
+    every = -(-len(steps) // CSV_ROWS) or 1
+    rows = sorted({*steps[::every], *steps[-1:]})
+    return csv_text(["step", *columns], ([step, *(c.get(step, "") for c in columns.values())] for step in rows))
+
+
+def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def plot_runs(run_dirs: Sequence[Path], metric: str, out: Path) -> Path:
+    """Compare a metric of several runs in one figure, written as .png, .svg or .pdf."""
+    kind = out.suffix.removeprefix(".").lower()
+    if kind not in ("png", "svg", "pdf"):
+        raise ConfigError(f"{out.name!r} is not a picture Groupwise can write", hint="Use .png, .svg or .pdf.")
+    histories = [History.read(path) for path in run_dirs]
+    shown = [history for history in histories if history.series(metric)[0]]
+    if not shown:
+        raise ConfigError(_no_such_metric(metric, histories), field="metric", hint=_near(metric, histories))
+    content = render(lambda width: _draw_runs(shown, metric, width), 8.0, kind)
+    with disk(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_bytes(content)
+    return out
+
+
+def _draw_runs(histories: Sequence[History], metric: str, width: float) -> Any:
+    shares = metric.endswith("_share") or metric.startswith("policy/clip")
+    lines = [history.series(metric) for history in histories]
+    ends = [steps[-1] for steps, _ in lines]
+    colours = [MANY[i % len(MANY)] for i in range(len(lines))]
+    values = [percent(values[-1]) if shares else number(values[-1]) for _, values in lines]
+    names = [f"{short(history.run, 28)} {value}" for history, value in zip(histories, values, strict=True)]
+    figure, (axes,) = stacked_axes(width, 4.2, 1, names)
+    for i, (series, colour) in enumerate(zip(lines, colours, strict=True)):
+        draw_line(axes, series, colour, linestyle=("-", "--", ":")[i // len(MANY) % 3])
+        axes.plot([ends[i], max(ends)], [series[1][-1]] * 2, color=colour, linewidth=0.6, alpha=0.4)
+    limit(axes, Panel(metric, (), percent=shares))
+    finish(axes, metric, (min(steps[0] for steps, _ in lines), max(ends)))
+    label_ends(axes, [(line[1][-1], name, c) for line, name, c in zip(lines, names, colours, strict=True)])
+    return figure
+
+
+def _no_such_metric(metric: str, histories: Sequence[History]) -> str:
+    return f"no value of {metric!r} in {', '.join(short(history.run, 40) for history in histories) or 'no run'}"
+
+
+def _near(metric: str, histories: Sequence[History]) -> str:
+    names = sorted({name for history in histories for name in history.names()})
+    near = difflib.get_close_matches(metric, names, n=1, cutoff=0.5)
+    known = f"Known: {', '.join(names)}." if names else "Nothing has been recorded yet."
+    return f"Did you mean {near[0]!r}? {known}" if near else known

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from groupwise.errors import RunError
-from groupwise.reporting.figures import draw_group
-from groupwise.reporting.pictures import Picture, csv_text
-from groupwise.training.groups import read_groups
-from groupwise.training.numbers import finite, number
+from groupwise.reporting.figures import Picture, csv_text, draw_group
+from groupwise.training.formatting import finite, number
+from groupwise.training.group_files import read_groups
 
 SHOWN_ROWS = 24
 LOOK_BACK = 200

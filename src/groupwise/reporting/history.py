@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from groupwise.errors import RunNotFound
 from groupwise.training.events import read_events
-from groupwise.training.numbers import finite
+from groupwise.training.formatting import finite
 from groupwise.types import Event, Sample
 
 Series: TypeAlias = tuple[list[int], list[float]]

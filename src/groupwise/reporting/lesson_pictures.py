@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupwise.reporting import lessons
+from groupwise.reporting import advantage_figures as lessons
+from groupwise.reporting.advantage_figures import Moment
+from groupwise.reporting.figures import Picture, csv_text
 from groupwise.reporting.history import History
-from groupwise.reporting.lessons import Moment
-from groupwise.reporting.pictures import Picture, csv_text
-from groupwise.training.numbers import number
+from groupwise.training.formatting import number
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from html import escape
 from importlib.resources import files
 
 from groupwise.reporting.canvas import inline_svg, inlined, render
-from groupwise.reporting.pictures import Picture
+from groupwise.reporting.figures import Picture
 
 SMALL, WIDE = 4.0, 8.4
 

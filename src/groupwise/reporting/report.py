@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import TrainingConfig
+from groupwise.files import write_atomic
+from groupwise.reporting.figures import Picture, pictures
 from groupwise.reporting.group import evenly, group_picture, last_group
 from groupwise.reporting.history import History
 from groupwise.reporting.page import details, figure, whole_page
-from groupwise.reporting.pictures import Picture, pictures
 from groupwise.reporting.text import duration
 from groupwise.reporting.verdict import advice, method, subject, verdict
+from groupwise.training.formatting import finite, number
 from groupwise.training.hints import WARMUP
-from groupwise.training.numbers import finite, number
-from groupwise.training.storage import write_atomic
 from groupwise.types import Sample
 
 LONGEST_TEXT = 400

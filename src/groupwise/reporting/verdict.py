@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 
 from groupwise.reporting.history import History
-from groupwise.training.numbers import finite, number, trend
+from groupwise.training.formatting import finite, number, trend
 
 
 def verdict(history: History) -> str:

@@ -1,16 +1,21 @@
-"""`RewardFunction`: a reward as a class, for conversations. Subclass it, or give a plain function to `as_reward`."""
+"""What a reward is, as a class or a plain function, and three small ones.
+
+They are the environment's own pay, a heuristic on the words, and one reward standing in for another.
+"""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from groupwise.errors import ConfigError
-from groupwise.rewards.scoring import is_async, per_attempt
-from groupwise.types import End, Failed, Message, Reward, Score, Task, Trajectory
+from groupwise.rewards.scoring import is_async, per_attempt, score_group
+from groupwise.types import End, Failed, Group, Message, Reward, Score, Task, Trajectory
 
 
 def turns_of(attempt: Trajectory) -> list[Message]:
@@ -88,3 +93,80 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):
         return []
+
+
+class EnvironmentReward:
+    """Scores an attempt by the sum of its environment's rewards."""
+
+    async def __call__(self, task: Task, group: Sequence[Trajectory]) -> list[Score | Failed]:
+        return [_paid(trajectory) for trajectory in group]
+
+
+def _paid(trajectory: Trajectory) -> Score:
+    total = float(np.sum(trajectory.rewards, dtype=np.float64))
+    parts = trajectory.meta.get("parts", {})
+    return Score(total, {"environment": total, **parts}, rewards=trajectory.rewards)
+
+
+FALLBACK_FLAG = "fallback"
+
+
+class WithFallback:
+    """Asks `reward` up to `1 + retries` times until it scores the whole group, then asks `fallback`.
+
+    A group is scored by one of them or the other, never half and half: scores are compared within the group,
+    and two scales cannot be compared. Scores of the fallback carry the flag "fallback". What `reward` did
+    not answer is never made up.
+    """
+
+    def __init__(self, reward: Reward, fallback: Reward, retries: int = 1) -> None:
+        self.reward = reward
+        self.fallback = fallback
+        self.retries = retries
+
+    async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
+        attempts = Group(group[0].group_id, task, tuple(group))
+        for _ in range(1 + self.retries):
+            scores = (await score_group(self.reward, attempts)).scores
+            if not any(isinstance(score, Failed) for score in scores):
+                return scores
+        return await stand_in(self.fallback, attempts, FALLBACK_FLAG)
+
+
+async def stand_in(fallback: Reward, group: Group, flag: str) -> Sequence[Score | Failed]:
+    """The scores of a reward that stands in for another, each with a flag that says so."""
+    scores = (await score_group(fallback, group)).scores
+    return [s if isinstance(s, Failed) else replace(s, flags=(*s.flags, flag)) for s in scores]
+
+
+WORD = re.compile(r"\w+")
+ENOUGH_WORDS = 40
+
+
+class HeuristicReward(RewardFunction):
+    """The mean of three parts, each from 0 to 1; 0 for an attempt that said nothing.
+
+    - relevance: the share of the user's words of four letters and more that the replies take up (1 if there are none);
+    - substance: words in the replies by `enough`, at most 1;
+    - variety: different words by words, which falls with repetition.
+    """
+
+    def __init__(self, weight: float = 1.0, name: str | None = None, enough: int = ENOUGH_WORDS) -> None:
+        super().__init__(weight, name)
+        self.enough = enough
+
+    def compute_reward(self, turns: Sequence[Message]) -> Score:
+        said, asked = _words(turns, "assistant"), {word for word in _words(turns, "user") if len(word) > 3}
+        if not said:
+            return Score(0.0, {"relevance": 0.0, "substance": 0.0, "variety": 0.0})
+        parts = {
+            "relevance": len(asked & {*said}) / len(asked) if asked else 1.0,
+            "substance": min(1.0, len(said) / self.enough),
+            "variety": len({*said}) / len(said),
+        }
+        return Score(sum(parts.values()) / len(parts), parts)
+
+
+def _words(turns: Sequence[Message], role: str) -> list[str]:
+    texts = [turn.get("content") for turn in turns if turn.get("role") == role]
+    return [word for text in texts if isinstance(text, str) for word in WORD.findall(text.lower())]

@@ -56,12 +56,12 @@ async def score_group(reward: Reward, group: Group, timeout: float | None = None
 
 
 def score_groups(reward: Reward, groups: Sequence[Group]) -> list[ScoredGroup]:
-    """Score groups side by side and wait for all of them, once; who scores often keeps a `Scorer`."""
-    with Scorer() as scorer:
+    """Score groups side by side and wait for all of them, once; who scores often keeps a `RewardScorer`."""
+    with RewardScorer() as scorer:
         return scorer.score(reward, groups)
 
 
-class Scorer:
+class RewardScorer:
     """Scores from ordinary code, in one event loop of its own that lives as long as it does.
 
     A judge may therefore keep a client, a semaphore or a cache from one step to the next. It works inside a
@@ -86,7 +86,7 @@ class Scorer:
         """End the loop and its thread; what is still being scored is cancelled."""
         self._loop.close()
 
-    def __enter__(self) -> Scorer:
+    def __enter__(self) -> RewardScorer:
         return self
 
     def __exit__(self, *error: object) -> None:

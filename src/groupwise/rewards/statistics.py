@@ -1,4 +1,14 @@
-"""What the parts of a reward do over time: how large they are, how they vary, and how they go together."""
+"""The alarm: one part of a reward is being gamed at another's cost.
+
+Over the last W = 40 steps, y_x is the mean of part x at each step, b_x its least-squares slope, t_x = b_x / se(b_x),
+and s_x the mean standard deviation of x among a step's attempts. r_xy is the correlation of x and y within groups, over
+all groups of the window. Part x is being gamed at the cost of part y where
+
+    t_x ≥ 5,  t_y ≤ −5,  t_total ≥ 2,  b_x·(W − 1) ≥ s_x / 2,  −b_y·(W − 1) ≥ s_y / 2,  r_xy ≤ −0.1:
+
+x rises, y falls and the total still rises, beyond chance and by an amount that matters, and the very attempts that
+have more of x have less of y. Whether that is a fair price is for a person to say, who is therefore told.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +16,91 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.rewards.gaming import WINDOW, Gamed, find_gamed
 from groupwise.types import Hint, Score, ScoredGroup
+
+ALARM_WINDOW = 40
+SURE, LIKELY = 5.0, 2.0
+MATTERS = 0.5
+OPPOSED = -0.1
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Gamed:
+    """One part that rises at another's cost, with the evidence."""
+
+    rising: str
+    falling: str
+    rise: float
+    fall: float
+    gain: float
+    correlation: float
+
+    def hint(self) -> Hint:
+        up, down = self.rising, self.falling
+        return Hint(
+            "part_gamed",
+            f"{up} rose by {self.rise:.2g} in {ALARM_WINDOW} steps while {down} fell by {self.fall:.2g}, and the reward rose "
+            f"by {self.gain:.2g}; in a group, attempts with more {up} have less {down} (r = {self.correlation:.2f}).",
+            f"Read a few attempts of groups/<step>.parquet. If {up} is only pretended, mend its component, give {down} "
+            "more weight, or combine by geometric_mean or chebyshev, where one part cannot pay for another.",
+        )
+
+
+def find_gamed(
+    names: Sequence[str], means: _Floats, stds: _Floats, correlations: Mapping[tuple[str, str], float]
+) -> list[Gamed]:
+    """Every pair the formula holds for.
+
+    Args:
+      names: of the P columns; the first is the total.
+      means: y, [W, P], NaN where a step has no such part.
+      stds: s, [P].
+      correlations: r, by pair of names in either order.
+    """
+    change, t = trends(means)
+    enough = np.abs(change) >= MATTERS * stds
+    if not t[0] >= LIKELY:
+        return []
+    rising = [n for n in range(1, len(t)) if t[n] >= SURE and enough[n]]
+    falling = [n for n in range(1, len(t)) if t[n] <= -SURE and enough[n]]
+    found = []
+    for n, m in product(rising, falling):
+        up, down = names[n], names[m]
+        r = correlations.get((up, down), correlations.get((down, up), 0.0))
+        if r <= OPPOSED and not _nested(up, down):
+            found.append(Gamed(up, down, float(change[n]), float(-change[m]), float(change[0]), r))
+    return found
+
+
+def trends(series: _Floats) -> tuple[_Floats, _Floats]:
+    """Of every column [T, P]: what its line rises by from the first step to the last, and its slope's t value.
+
+    A column with a NaN has no trend, and one that does not change has t = 0.
+    """
+    steps = len(series)
+    time = np.arange(steps) - (steps - 1) / 2
+    width = np.square(time).sum()
+    slope = time @ (series - series[:1]) / width
+    left = series - series.mean(0) - np.outer(time, slope)
+    error = np.sqrt(np.square(left).sum(0) / (steps - 2) / width)
+    scale = np.maximum(np.abs(series).max(0), 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(np.abs(slope) * steps <= 1e-9 * scale, 0.0, slope / error)
+    return slope * (steps - 1), np.where(np.isfinite(slope), t, 0.0)
+
+
+def _nested(first: str, second: str) -> bool:
+    """Whether one is a part of the other."""
+    return first.startswith(f"{second}.") or second.startswith(f"{first}.")
+
 
 MOST_PARTS, MOST_REPORTED = 16, 6
 AVERAGE = "average"
@@ -22,7 +110,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass
-class Running:
+class RunningMoments:
     """Count, mean, deviation and limits of all values seen, none of which is kept (Welford's method)."""
 
     count: int = 0
@@ -47,7 +135,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepMoments:
     """One step by part: means and deviations [P], NaN where there are none; sums of products within groups [P, P]."""
 
     means: Floats
@@ -65,8 +153,8 @@ class PartStatistics:
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self.running: dict[str, Running] = {}
-        self.steps: deque[Step] = deque(maxlen=WINDOW)
+        self.running: dict[str, RunningMoments] = {}
+        self.steps: deque[StepMoments] = deque(maxlen=ALARM_WINDOW)
         self._told: dict[tuple[str, str], int] = {}
 
     def see(self, groups: Sequence[ScoredGroup]) -> None:
@@ -78,15 +166,15 @@ class PartStatistics:
             for column, name in enumerate(self.names):
                 values = whole[:, column]
                 self.running[name].see(values[np.isfinite(values)])
-            self.steps.append(_step(whole, tables))
+            self.steps.append(_step_moments(whole, tables))
 
     def _admit(self, groups: Sequence[ScoredGroup]) -> None:
         """Follow parts that are new, behind the known ones: what was seen before has none of them."""
         found = {name for group in groups for score in group.scores if isinstance(score, Score) for name in score.parts}
         self.names = self.names or [TOTAL]
         self.names += sorted(found - {*self.names, AVERAGE})[: max(0, MOST_PARTS + 1 - len(self.names))]
-        self.running |= {name: Running() for name in self.names if name not in self.running}
-        self.steps = deque((_widened(step, len(self.names)) for step in self.steps), WINDOW)
+        self.running |= {name: RunningMoments() for name in self.names if name not in self.running}
+        self.steps = deque((_widened(step, len(self.names)) for step in self.steps), ALARM_WINDOW)
 
     def _table(self, group: ScoredGroup) -> Floats:
         """The group's attempts by part, the total first; NaN where an attempt has no such part."""
@@ -127,7 +215,7 @@ class PartStatistics:
 
     def gamed(self) -> list[Gamed]:
         """Every pair the alarm's formula holds for now."""
-        if len(self.steps) < WINDOW or len(self.names) < 3:
+        if len(self.steps) < ALARM_WINDOW or len(self.names) < 3:
             return []
         means, stds = (np.array([getattr(step, name) for step in self.steps]) for name in ("means", "stds"))
         return find_gamed(self.names, means, _mean_of_known(stds), self.correlations())
@@ -150,7 +238,7 @@ class PartStatistics:
         """Alarms that are new; a pair may alarm again after it has been quiet for a whole window."""
         found = self.gamed()
         new = [alarm for alarm in found if (alarm.rising, alarm.falling) not in self._told]
-        self._told = {pair: quiet + 1 for pair, quiet in self._told.items() if quiet < WINDOW}
+        self._told = {pair: quiet + 1 for pair, quiet in self._told.items() if quiet < ALARM_WINDOW}
         self._told |= {(alarm.rising, alarm.falling): 0 for alarm in found}
         return tuple(alarm.hint() for alarm in new)
 
@@ -164,12 +252,12 @@ class PartStatistics:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.names = list(state["names"])
-        self.running = {name: Running(**seen) for name, seen in state["running"].items()}
-        self.steps = deque((Step(*map(np.array, step)) for step in state["steps"]), WINDOW)
+        self.running = {name: RunningMoments(**seen) for name, seen in state["running"].items()}
+        self.steps = deque((StepMoments(*map(np.array, step)) for step in state["steps"]), ALARM_WINDOW)
         self._told = {(rising, falling): quiet for rising, falling, quiet in state["told"]}
 
 
-def _step(whole: Floats, tables: Sequence[Floats]) -> Step:
+def _step_moments(whole: Floats, tables: Sequence[Floats]) -> StepMoments:
     known = np.isfinite(whole)
     count = known.sum(0)
     means = _divided(np.where(known, whole, 0.0).sum(0), count)
@@ -180,14 +268,14 @@ def _step(whole: Floats, tables: Sequence[Floats]) -> Step:
             whole_columns = np.isfinite(table).all(0)
             centred = np.where(whole_columns, table - table.mean(0), 0.0)
             products += centred.T @ centred
-    return Step(means, stds, products)
+    return StepMoments(means, stds, products)
 
 
-def _widened(step: Step, size: int) -> Step:
+def _widened(step: StepMoments, size: int) -> StepMoments:
     more = size - len(step.means)
     unknown = np.full(more, math.nan)
     products = np.pad(step.products, ((0, more), (0, more)))
-    return Step(np.concatenate([step.means, unknown]), np.concatenate([step.stds, unknown]), products)
+    return StepMoments(np.concatenate([step.means, unknown]), np.concatenate([step.stds, unknown]), products)
 
 
 def _correlation(products: Floats) -> Floats:

@@ -1,11 +1,8 @@
-"""Segments of fixed length from copies that are played on and on: what PPO learns from.
-
-A copy that ends is started anew at once, and the state a limit cut off is kept beside the segment: no row is a reset.
-"""
+"""Copies of an environment that can start anew one by one, whatever the environment itself can do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,7 +11,51 @@ import torch
 
 from groupwise.errors import ContractError
 from groupwise.rollout import contract
-from groupwise.types import Array, End, RestartingEnvironment, Task
+from groupwise.rollout.contract import action_mask_of, action_space_of, name_of
+from groupwise.types import Array, End, RestartingEnvironment, Task, VectorEnvironment
+
+
+def restarting(make: Callable[[], VectorEnvironment]) -> RestartingEnvironment:
+    """The environment itself where it has `restart`; otherwise an object of its own for every copy."""
+    environment = make()
+    return environment if hasattr(environment, "restart") else SeparateEnvironments(make, environment)  # type: ignore[return-value]
+
+
+class SeparateEnvironments:
+    """One environment per copy: slower than one for all, and right for any that keeps its promises."""
+
+    def __init__(self, make: Callable[[], VectorEnvironment], first: VectorEnvironment | None = None) -> None:
+        self._make = make
+        self._members = [first or make()]
+        self.name = name_of(self._members[0])
+        self.observation_size = self._members[0].observation_size
+        self.action_count = self._members[0].action_count
+        self.max_steps = self._members[0].max_steps
+        self.action_space = action_space_of(self._members[0])
+
+    def reset(self, seeds: Sequence[int]) -> Array:
+        self._members += [self._make() for _ in range(len(seeds) - len(self._members))]
+        self._obs = np.concatenate([env.reset([seed]) for env, seed in zip(self._members, seeds, strict=False)])
+        return self._obs.copy()
+
+    def restart(self, copies: Array, seeds: Sequence[int]) -> Array:
+        for copy, seed in zip(copies, seeds, strict=True):
+            self._obs[copy] = self._members[copy].reset([seed])[0]
+        return self._obs.copy()
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
+        count = len(self._obs)
+        answers = [env.step(actions[n : n + 1]) for n, env in enumerate(self._members[:count])]
+        self._obs, rewards, terminated, truncated = (
+            np.concatenate(column) for column in zip(*answers, strict=True)
+        )  # fmt: skip
+        return self._obs.copy(), rewards, terminated, truncated
+
+    def action_mask(self) -> Array | None:
+        masks = [action_mask_of(env, 1) for env in self._members[: len(self._obs)]]
+        given = [mask for mask in masks if mask is not None]
+        return np.concatenate(given) if len(given) == len(masks) else None
+
 
 MakeTask = Callable[[int, int], Task]
 
@@ -36,7 +77,7 @@ class Episode:
 
 
 @dataclass(frozen=True)
-class Segment:
+class RolloutSegment:
     """T steps of N copies in tables [T, N]. `obs` has a row more: what each copy sees next.
 
     `allowed` [T, N, actions] is there where the environment forbids some. `cut_obs` [K, D] is what the episodes that a
@@ -54,7 +95,7 @@ class Segment:
     episodes: tuple[Episode, ...]
 
 
-class Copies:
+class EnvironmentCopies:
     """N copies of an environment, played on from segment to segment, each started anew as soon as it ends.
 
     `make_task(number, copy)` is the task of the number-th episode, played by that copy.
@@ -77,7 +118,7 @@ class Copies:
         self.tape: list[Array] = []
         self.obs: Array = np.empty(0)
 
-    def play(self, policy: Player, steps: int) -> Segment:
+    def play(self, policy: Player, steps: int) -> RolloutSegment:
         """The next `steps` steps of every copy, by `policy` as it is now."""
         if not self.under_way:
             self.under_way = [self._next_task(copy) for copy in range(self.count)]
@@ -103,7 +144,7 @@ class Copies:
         actions, logp, rewards, terminated, truncated = (np.stack(column) for column in zip(*played, strict=True))
         allowed = np.stack(masks) if masks else None
         cut_obs = np.concatenate([*cut, self.obs[:0]])
-        return Segment(
+        return RolloutSegment(
             np.stack(seen), actions, logp, rewards, terminated, truncated, allowed, cut_obs, tuple(episodes)
         )  # fmt: skip
 

@@ -8,6 +8,16 @@ ran.outcome, ran.value      # passed, 3
 from groupwise.sandbox.bubblewrap import Bubblewrap
 from groupwise.sandbox.monty import Monty
 from groupwise.sandbox.opening import TIERS, Sandbox, available, open_sandbox
-from groupwise.sandbox.outcome import Limits, Outcome, Ran
+from groupwise.sandbox.outcome import SandboxLimits, SandboxOutcome, SandboxResult
 
-__all__ = ["TIERS", "Bubblewrap", "Limits", "Monty", "Outcome", "Ran", "Sandbox", "available", "open_sandbox"]
+__all__ = [
+    "TIERS",
+    "Bubblewrap",
+    "Monty",
+    "Sandbox",
+    "SandboxLimits",
+    "SandboxOutcome",
+    "SandboxResult",
+    "available",
+    "open_sandbox",
+]

@@ -16,12 +16,12 @@ from functools import cache, partial
 from typing import Any
 
 from groupwise.errors import ConfigError, ResourceError
-from groupwise.sandbox.cell import Cell
+from groupwise.sandbox.bubblewrap_process import SandboxProcess
 from groupwise.sandbox.machine import Interpreter, found_interpreter
-from groupwise.sandbox.outcome import Limits, Outcome, Ran
+from groupwise.sandbox.outcome import SandboxLimits, SandboxOutcome, SandboxResult
 from groupwise.sandbox.seccomp import code_filter
+from groupwise.sandbox.source_code import unusable
 from groupwise.sandbox.wire import WireError, dumps
-from groupwise.sandbox.written import unusable
 
 PROOF = """
 import os, socket
@@ -41,7 +41,7 @@ for name, attempt in (
 def tried():
     return refused
 """
-UNHURRIED = Limits(seconds=30)
+UNHURRIED = SandboxLimits(seconds=30)
 REFUSED = ["network", "processes", "files", "writing", "proc", "signals"]
 
 
@@ -59,7 +59,7 @@ class Bubblewrap:
         self.spares = spares
         self._interpreter = proved_interpreter()
         self._places = threading.BoundedSemaphore(self.workers)
-        self._ready: list[Future[Cell]] = []
+        self._ready: list[Future[SandboxProcess]] = []
         self._lock = threading.Lock()
         self._launcher: ThreadPoolExecutor | None = None
         self._owner = 0
@@ -68,12 +68,12 @@ class Bubblewrap:
         self,
         code: str,
         inputs: Mapping[str, Any] | None = None,
-        limits: Limits = Limits(),
+        limits: SandboxLimits = SandboxLimits(),
         *,
         call: str = "",
         tests: str = "",
         stdin: str = "",
-    ) -> Ran:
+    ) -> SandboxResult:
         """Run code in a sandbox of its own. Never raises for what the code does.
 
         With `tests` (Python that calls what the code defines), it passes if they do. With `call`, the value is what
@@ -81,7 +81,7 @@ class Bubblewrap:
         gets `stdin` and the inputs as global names, and passes if it ends without an error.
         """
         job = _job(code, inputs, limits, call, tests, stdin)
-        if isinstance(job, Ran):
+        if isinstance(job, SandboxResult):
             return job
         with self._places:
             cell = self._cell()
@@ -94,12 +94,12 @@ class Bubblewrap:
         self,
         codes: Sequence[str],
         inputs: Mapping[str, Any] | None = None,
-        limits: Limits = Limits(),
+        limits: SandboxLimits = SandboxLimits(),
         *,
         call: str = "",
         tests: str = "",
         stdin: str = "",
-    ) -> list[Ran]:
+    ) -> list[SandboxResult]:
         """Run attempts at one problem, each in processes of its own in a few common sandboxes: ten times as fast.
 
         They share namespaces and a user, and can neither see nor reach one another. Attempts that may have processes
@@ -118,12 +118,12 @@ class Bubblewrap:
         self,
         code: str,
         inputs: Mapping[str, Any] | None = None,
-        limits: Limits = Limits(),
+        limits: SandboxLimits = SandboxLimits(),
         *,
         call: str = "",
         tests: str = "",
         stdin: str = "",
-    ) -> Ran:
+    ) -> SandboxResult:
         """`run` for an event loop, which is not blocked."""
         return await asyncio.to_thread(self.run, code, inputs, limits, call=call, tests=tests, stdin=stdin)
 
@@ -145,14 +145,16 @@ class Bubblewrap:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _lane(self, jobs: Sequence[Mapping[str, Any] | Ran], tests: str, limits: Limits) -> list[Ran]:
+    def _lane(
+        self, jobs: Sequence[Mapping[str, Any] | SandboxResult], tests: str, limits: SandboxLimits
+    ) -> list[SandboxResult]:
         """Jobs one after another in one sandbox; where one breaks it, the rest go on in another."""
-        ran: list[Ran] = []
-        cell: Cell | None = None
+        ran: list[SandboxResult] = []
+        cell: SandboxProcess | None = None
         with self._places:
             try:
                 for job in jobs:
-                    if isinstance(job, Ran):
+                    if isinstance(job, SandboxResult):
                         ran.append(job)
                         continue
                     if cell is None or not cell.alive:
@@ -163,7 +165,7 @@ class Bubblewrap:
                     cell.close()
         return ran
 
-    def _cell(self) -> Cell:
+    def _cell(self) -> SandboxProcess:
         """A started sandbox: a spare one, or a new one."""
         with self._lock:
             launch = self._launching()
@@ -180,13 +182,13 @@ class Bubblewrap:
             self._launcher = ThreadPoolExecutor(1, "groupwise-sandbox")
         return partial(self._launcher.submit, self._launched)
 
-    def _launched(self) -> Cell:
-        cell = Cell(self._interpreter)
+    def _launched(self) -> SandboxProcess:
+        cell = SandboxProcess(self._interpreter)
         cell.start(self._interpreter)
         return cell
 
 
-def _dead(spare: Future[Cell]) -> bool:
+def _dead(spare: Future[SandboxProcess]) -> bool:
     return spare.exception() is not None or not spare.result().running
 
 
@@ -194,7 +196,7 @@ def _dead(spare: Future[Cell]) -> bool:
 def proved_interpreter() -> Interpreter:
     """The Python to run code with, once a sandbox with it has shown that it holds. Raises where it does not."""
     interpreter = found_interpreter()
-    cell = Cell(interpreter)
+    cell = SandboxProcess(interpreter)
     try:
         cell.start(interpreter)
         job = _job(PROOF, {}, UNHURRIED, "tried", "", "")
@@ -211,11 +213,11 @@ def proved_interpreter() -> Interpreter:
 
 
 def _job(
-    code: str, inputs: Mapping[str, Any] | None, limits: Limits, call: str, tests: str, stdin: str
-) -> dict[str, Any] | Ran:
+    code: str, inputs: Mapping[str, Any] | None, limits: SandboxLimits, call: str, tests: str, stdin: str
+) -> dict[str, Any] | SandboxResult:
     """What is sent in; or, for code that is not worth a sandbox, how it ended."""
     if fault := unusable(code):
-        return Ran(Outcome.RAISED, message=fault)
+        return SandboxResult(SandboxOutcome.RAISED, message=fault)
     given = dict(inputs or {})
     try:
         dumps(given)

@@ -1,28 +1,179 @@
-"""The first tier: Monty, a Python interpreter of its own, for workflows over operators.
-
-Code runs in worker processes of pydantic-monty that know a part of Python and nothing of the machine: no files, no
-network, no processes, no C. Whatever it may do beyond arithmetic are the host functions it is given; values and
-arguments leave it as text only (`literal.py`). A run costs fractions of a millisecond. Where there is bubblewrap, the
-workers live behind its wall too.
-"""
+"""Monty's workers inside bubblewrap, where there is one: a second wall around a young interpreter."""
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import inspect
 import os
+import secrets
+import shlex
+import shutil
+import subprocess
+import sysconfig
+import tempfile
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, TypeAlias
 
-from groupwise.errors import ConfigError, MissingExtra
+from groupwise.errors import ConfigError, MissingExtra, ResourceError
 from groupwise.event_loop import EventLoop
-from groupwise.sandbox.host_calls import HostCalls, Submit
-from groupwise.sandbox.literal import read
-from groupwise.sandbox.outcome import Limits, Outcome, Ran, readable
-from groupwise.sandbox.plain import fault_of
-from groupwise.sandbox.worker import walled_worker
-from groupwise.sandbox.written import called, last_expression, unusable
+from groupwise.sandbox.machine import wall
+from groupwise.sandbox.outcome import SandboxLimits, SandboxOutcome, SandboxResult, readable
+from groupwise.sandbox.plain_data import PIECES, fault_of, read
+from groupwise.sandbox.seccomp import keeper_filter
+from groupwise.sandbox.source_code import called, last_expression, unusable
+
+
+@cache
+def walled_worker() -> str | None:
+    """A script that starts a worker behind a wall; None where none can be built here."""
+    program = os.environ.get("MONTY_BIN") or shutil.which("monty", path=_places())
+    if program is None:
+        return None
+    folder = tempfile.mkdtemp(prefix="groupwise-monty-")
+    atexit.register(_removed, folder, os.getpid())
+    script, rules = Path(folder) / "worker", Path(folder) / "filter"
+    rules.write_bytes(keeper_filter())
+    try:
+        script.write_text(_script(os.path.realpath(program), str(rules)))
+        os.chmod(folder, 0o755)
+        script.chmod(0o755)
+        tried = subprocess.run([str(script), "--version"], capture_output=True, timeout=20)
+    except (ResourceError, OSError, subprocess.TimeoutExpired):
+        return None
+    return str(script) if tried.returncode == 0 and b"monty" in tried.stdout else None
+
+
+def _removed(folder: str, owner: int) -> None:
+    # A forked child that ends must not take the script from its parent.
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _places() -> str:
+    return os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
+
+
+def _libraries() -> list[str]:
+    """Where the C library is: Debian's place, or everybody's."""
+    debian = "/usr/lib/x86_64-linux-gnu"
+    places = (debian,) if os.path.isdir(debian) else ("/usr/lib", "/usr/lib64")
+    return [place for place in places if os.path.isdir(place)]
+
+
+def _script(program: str, rules: str) -> str:
+    """The shell stays: bubblewrap dies with its parent, which must not be a thread of ours that ends."""
+    words = ["env", "-i", *wall([program, *_libraries()]), "--seccomp", "3", "--", program]
+    return f'#!/bin/sh\n{shlex.join(words)} "$@" 3<{shlex.quote(rules)} 2>/dev/null\n'
+
+
+Submit: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]
+"""Starts a coroutine on some event loop."""
+
+
+CHARACTERS = 20_000_000
+"""Of all arguments of a run together: reading them is our time, not the code's."""
+
+
+class HostCalls:
+    """Host functions for one run. What they raise is the code's to catch, but for a wish to stop the program.
+
+    The code sees functions that write their arguments down and hand the text to one of ours, whose name it cannot know:
+    arguments of hostile code are built here by `literal.read` only.
+    """
+
+    def __init__(self, functions: Mapping[str, Callable[..., Any]], submit: Submit) -> None:
+        self._functions = functions
+        self._async = {name for name, function in functions.items() if inspect.iscoroutinefunction(function)}
+        self._submit = submit
+        self._stop: BaseException | None = None
+        self._key = f"_{secrets.token_hex(16)}"
+        self._pieces, self._characters = PIECES, CHARACTERS
+
+    def drive(self, session: Any, text: str, inputs: dict[str, Any], printed: Any) -> Any:
+        """Feed the text to a session of Monty and answer its calls; the value of its last expression."""
+        if self._functions:
+            session.feed_run(self._faces())
+        given: dict[str, Any] = {
+            "inputs": inputs,
+            "print_callback": printed,
+            "external_lookup": {self._key: self._call},
+        }
+        if not self._async:
+            return session.feed_run(text, **given)
+        waiting: dict[int, Future[Any]] = {}
+        try:
+            snapshot = session.feed_start(text, **given)
+            while not hasattr(snapshot, "output"):
+                snapshot = self._answered(snapshot, waiting)
+            return snapshot.output
+        finally:
+            for future in waiting.values():
+                future.cancel()
+
+    def reraise(self) -> None:
+        """Pass on the wish to stop the program, if a function had one: the code could have caught it."""
+        if self._stop is not None:
+            raise self._stop
+
+    def _faces(self) -> str:
+        """What the code knows the functions as."""
+        faces = []
+        for name in self._functions:
+            define, wait = ("async def", "await ") if name in self._async else ("def", "")
+            body = f'return {wait}{self._key}({name!r}, f"{{(given, named)!r}}")'
+            faces.append(f"{define} {name}(*given, **named):\n    {body}\n")
+        return "".join(faces)
+
+    def _answered(self, snapshot: Any, waiting: dict[int, Future[Any]]) -> Any:
+        """The next snapshot, after answering this one; calls that must be awaited wait side by side."""
+        if hasattr(snapshot, "pending_call_ids"):
+            done = wait(waiting.values(), return_when=FIRST_COMPLETED).done
+            ids = [number for number, future in waiting.items() if future in done]
+            return snapshot.resume({number: _settled(waiting.pop(number)) for number in ids})
+        if getattr(snapshot, "function_name", "") != self._key or snapshot.args[0] not in self._async:
+            return snapshot.resume_auto()
+        try:
+            work = self._call(*snapshot.args)
+        except TypeError as error:
+            return snapshot.resume({"exception": error})
+        waiting[snapshot.call_id] = self._submit(self._awaited(work))
+        return snapshot.resume({"future": ...})
+
+    async def _awaited(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The work; a wish to stop the program waits until the run is over, and does not tear down an event loop."""
+        try:
+            return await work
+        except (KeyboardInterrupt, SystemExit) as stop:
+            self._stop = stop
+            raise RuntimeError("the program is about to stop") from None
+
+    def _call(self, name: str, written: str) -> Any:
+        """Call a function with what the code wrote down."""
+        self._characters -= len(written)
+        try:
+            if self._characters < 0:
+                raise ValueError(f"makes more than {CHARACTERS:,} characters, with all calls before")
+            (given, named), pieces = read(written, self._pieces)
+            self._pieces -= pieces
+        except ValueError as error:
+            self._pieces = max(0, self._pieces - len(written) // 2)  # it may have been read to its end
+            raise TypeError(f"{name} takes plain data, and what it was given {error}") from None
+        try:
+            return self._functions[name](*given, **named)
+        except (KeyboardInterrupt, SystemExit) as stop:
+            self._stop = stop
+            raise
+
+
+def _settled(future: Future[Any]) -> dict[str, Any]:
+    error = future.exception()
+    return {"return_value": future.result()} if error is None else {"exception": error}
+
 
 OVERRUN = "limit exceeded"
 FORBIDDEN = ("PermissionError", "ModuleNotFoundError", "ImportError")
@@ -48,10 +199,10 @@ class Monty:
         code: str,
         inputs: Mapping[str, Any] | None = None,
         functions: Mapping[str, Callable[..., Any]] | None = None,
-        limits: Limits = Limits(),
+        limits: SandboxLimits = SandboxLimits(),
         *,
         call: str = "",
-    ) -> Ran:
+    ) -> SandboxResult:
         """Run code with inputs and host functions by name; the value is what `call` returns, or the last expression.
 
         `call` names a function of the code; it gets the inputs in their order, and is awaited if it is async. Host
@@ -64,10 +215,10 @@ class Monty:
         code: str,
         inputs: Mapping[str, Any] | None = None,
         functions: Mapping[str, Callable[..., Any]] | None = None,
-        limits: Limits = Limits(),
+        limits: SandboxLimits = SandboxLimits(),
         *,
         call: str = "",
-    ) -> Ran:
+    ) -> SandboxResult:
         """`run` for an event loop: async host functions run on the caller's loop, which is not blocked."""
         submit = partial(asyncio.run_coroutine_threadsafe, loop=asyncio.get_running_loop())
         return await asyncio.to_thread(self._run, code, inputs, functions, limits, call, submit)
@@ -89,18 +240,18 @@ class Monty:
         code: str,
         inputs: Mapping[str, Any] | None,
         functions: Mapping[str, Callable[..., Any]] | None,
-        limits: Limits,
+        limits: SandboxLimits,
         call: str,
         submit: Submit,
-    ) -> Ran:
+    ) -> SandboxResult:
         if fault := unusable(code):
-            return Ran(Outcome.RAISED, message=fault)
+            return SandboxResult(SandboxOutcome.RAISED, message=fault)
         given = dict(inputs or {})
         calls = HostCalls(functions or {}, submit)
         printed = self._library.CollectString(limits.output_kb * 1024)
         text = called(code, call, given) if call else last_expression(code)
         start = time.perf_counter()
-        written, outcome, message = "None", Outcome.PASSED, ""
+        written, outcome, message = "None", SandboxOutcome.PASSED, ""
         try:
             with self._opened().checkout(limits=_limits(limits)) as session:
                 written = calls.drive(session, text, given, printed)
@@ -112,8 +263,8 @@ class Monty:
         calls.reraise()
         value, fault = _value(written)
         if fault:
-            outcome, message = Outcome.WRONG, f"the value {fault}"
-        return Ran(outcome, value, printed.output, readable(message), seconds)
+            outcome, message = SandboxOutcome.WRONG, f"the value {fault}"
+        return SandboxResult(outcome, value, printed.output, readable(message), seconds)
 
     def _opened(self) -> Any:
         # After a fork the workers belong to the parent.
@@ -135,7 +286,7 @@ def monty_library() -> Any:
     return pydantic_monty
 
 
-def _limits(limits: Limits) -> dict[str, Any]:
+def _limits(limits: SandboxLimits) -> dict[str, Any]:
     return {
         "max_feed_duration_secs": limits.seconds,
         "max_total_sleep_secs": limits.seconds,
@@ -154,19 +305,19 @@ def _value(written: str) -> tuple[Any, str]:
     return (None, fault) if fault else (value, "")
 
 
-def _told(error: Any, library: Any) -> tuple[Outcome, str]:
+def _told(error: Any, library: Any) -> tuple[SandboxOutcome, str]:
     """An error of Monty as an outcome and a sentence."""
     if isinstance(error, library.MontyCrashedError):
-        return (Outcome.TIMED_OUT if error.timed_out else Outcome.MEMORY), f"the worker ended: {error}"
+        return (SandboxOutcome.TIMED_OUT if error.timed_out else SandboxOutcome.MEMORY), f"the worker ended: {error}"
     inner = error.exception()
     kind, words = type(inner).__name__, str(inner)
     message = f"{kind}: {words}{_place(error)}" if words else f"{kind}{_place(error)}"
     if OVERRUN in words or "exceeded its memory limit" in words:
-        named = {"TimeoutError": Outcome.TIMED_OUT, "MemoryError": Outcome.MEMORY}
-        return named.get(kind, Outcome.RAISED), message
+        named = {"TimeoutError": SandboxOutcome.TIMED_OUT, "MemoryError": SandboxOutcome.MEMORY}
+        return named.get(kind, SandboxOutcome.RAISED), message
     if kind in FORBIDDEN or any(part in words for part in NOT_HERE):
-        return Outcome.FORBIDDEN, message
-    return (Outcome.WRONG if kind == "AssertionError" else Outcome.RAISED), message
+        return SandboxOutcome.FORBIDDEN, message
+    return (SandboxOutcome.WRONG if kind == "AssertionError" else SandboxOutcome.RAISED), message
 
 
 def _place(error: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from groupwise.errors import ConfigError, GroupwiseError
 from groupwise.sandbox.bubblewrap import Bubblewrap, proved_interpreter
 from groupwise.sandbox.monty import Monty, monty_library
-from groupwise.sandbox.outcome import Limits, Ran
+from groupwise.sandbox.outcome import SandboxLimits, SandboxResult
 
 TIERS = ("monty", "bubblewrap")
 
@@ -17,8 +17,13 @@ class Sandbox(Protocol):
     """What both tiers do. `Monty` also takes host functions, `Bubblewrap` tests and standard input."""
 
     def run(
-        self, code: str, inputs: Mapping[str, Any] | None = None, *, limits: Limits = Limits(), call: str = ""
-    ) -> Ran: ...
+        self,
+        code: str,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        limits: SandboxLimits = SandboxLimits(),
+        call: str = "",
+    ) -> SandboxResult: ...
     def close(self) -> None: ...
 
 

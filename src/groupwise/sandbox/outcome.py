@@ -12,7 +12,7 @@ LONGEST = 500
 """Characters of a message."""
 
 
-class Outcome(StrEnum):
+class SandboxOutcome(StrEnum):
     """How a run ended. Every ending has a name."""
 
     PASSED = "passed"
@@ -30,7 +30,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SandboxLimits:
     """What one run may use. Time in host functions is theirs and does not count as the code's."""
 
     seconds: float = 1.0
@@ -54,13 +54,13 @@ def readable(words: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class SandboxResult:
     """One run: how it ended, what came back, what it printed, a sentence for the reader, and how long it took.
 
     `value` is plain data, and None unless the run passed; `message` is empty if it did.
     """
 
-    outcome: Outcome
+    outcome: SandboxOutcome
     value: Any = None
     stdout: str = ""
     message: str = ""
@@ -68,4 +68,4 @@ class Ran:
 
     @property
     def passed(self) -> bool:
-        return self.outcome is Outcome.PASSED
+        return self.outcome is SandboxOutcome.PASSED

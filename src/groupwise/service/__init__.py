@@ -16,7 +16,7 @@ from typing import Any
 
 def main(**settings: Any) -> None:
     """Serve until Ctrl-C; the keyword arguments are those of `groupwise.service.settings.ServiceSettings`."""
-    from groupwise.service.serving import serve
+    from groupwise.service.app import serve
     from groupwise.service.settings import ServiceSettings
 
     serve(ServiceSettings(**settings))

@@ -18,9 +18,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from groupwise.errors import GroupwiseError
-from groupwise.service.counting import Counting
 from groupwise.service.keys import Keys, Unauthorised, Who, insist
-from groupwise.service.rates import Rates, TooMany
+from groupwise.service.limits import Rates, TooMany
+from groupwise.service.metrics import ServiceMetrics
 from groupwise.service.refusals import refusal, status_of
 from groupwise.service.settings import ServiceSettings
 
@@ -42,14 +42,14 @@ class TooLarge(GroupwiseError):
     code = "too_large"
 
 
-class TooSlow(GroupwiseError):
+class RequestTooSlow(GroupwiseError):
     code = "too_slow"
 
 
 class Guard:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, settings: ServiceSettings, counting: Counting) -> None:
+    def __init__(self, app: ASGIApp, settings: ServiceSettings, counting: ServiceMetrics) -> None:
         self.app, self.settings, self.counting = app, settings, counting
         self.reads, self.writes = Rates(settings.reads_per_second), Rates(settings.writes_per_second)
 
@@ -117,7 +117,9 @@ class Limited:
         try:
             message = await asyncio.wait_for(self.receive(), self.seconds)
         except TimeoutError:
-            raise TooSlow(f"no more of the body came within {self.seconds:g} s", hint="Send it at once.") from None
+            raise RequestTooSlow(
+                f"no more of the body came within {self.seconds:g} s", hint="Send it at once."
+            ) from None
         if message["type"] == "http.request":
             self.size += len(message.get("body", b""))
             self.whole = not message.get("more_body", False)

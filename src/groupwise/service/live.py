@@ -18,11 +18,11 @@ from typing import Any
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from groupwise.errors import ContractError, GroupwiseError
-from groupwise.service.counting import Counting
+from groupwise.service.event_log import Followers, StreamPosition
 from groupwise.service.keys import Keys, Unauthorised, Who, insist
-from groupwise.service.rates import Rates, TooMany
-from groupwise.service.shapes import RUN_NAME
-from groupwise.service.stream import Followers, Place
+from groupwise.service.limits import Rates, TooMany
+from groupwise.service.metrics import ServiceMetrics
+from groupwise.service.schemas import RUN_NAME
 
 PATIENCE = 20.0  # seconds a client may take over one message
 AUTH_WITHIN = 5.0  # seconds until it has shown its key
@@ -43,7 +43,7 @@ class Topics:
 
     def __init__(self) -> None:
         self.newest: dict[str, str] = {}
-        self.followers: dict[str, set[Client]] = {"runs": set(), "metrics": set()}
+        self.followers: dict[str, set[LiveClient]] = {"runs": set(), "metrics": set()}
 
     def tell(self, topic: str, message: str) -> None:
         """What is new, unless it is the same as before."""
@@ -54,7 +54,7 @@ class Topics:
             client.offer(topic, message)
 
 
-class Client:
+class LiveClient:
     """One connection, from its first message to its last."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Client:
         failures: Rates,
         followers: Followers,
         topics: Topics,
-        counting: Counting,
+        counting: ServiceMetrics,
         chat: Chat,
     ) -> None:
         self.socket, self.keys, self.failures, self.followers, self.topics = socket, keys, failures, followers, topics
@@ -72,7 +72,7 @@ class Client:
         self.who: Who | None = None
         self._key: str | None = None
         self._refused: Unauthorised | None = None
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, StreamPosition] = {}
         self._outbox: deque[str] = deque()
         self._latest: dict[str, str] = {}
         self._wake = asyncio.Event()

@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from groupwise.errors import ConfigError, ContractError, GroupwiseError, MissingExtra, StorageError
-from groupwise.service.shapes import Refusal
+from groupwise.service.schemas import Refusal
 
 logger = logging.getLogger(__name__)
 

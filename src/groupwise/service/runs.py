@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from groupwise.errors import GroupwiseError, RunNotFound
-from groupwise.service.runlog import RunLog, RunLogs, thinned
-from groupwise.service.shapes import RUN_NAME
+from groupwise.service.event_log import RunLog, RunLogs, downsampled
+from groupwise.service.schemas import RUN_NAME
 from groupwise.training.folder import RunInfo, inspect_run, inspect_runs, read_config, state_after
-from groupwise.training.groups import numbered, read_groups
+from groupwise.training.group_files import numbered, read_groups
 
 SEARCHED = 100  # files of groups looked through for an attempt whose step is not given
 SHOWN = 280  # characters of an attempt's text in a list
@@ -86,7 +86,7 @@ class Runs:
         curves = {}
         for name, (steps, values) in found.items():
             first = int(np.searchsorted(steps, since))
-            chosen = first + thinned(values[first:], points)
+            chosen = first + downsampled(values[first:], points)
             curves[name] = {"steps": steps[chosen].astype(int).tolist(), "values": values[chosen].tolist()}
         return {"run": run, "next": len(log), "names": sorted({name for name, _ in known}), "series": curves}
 
@@ -135,7 +135,7 @@ def _thin(log: RunLog, kind: str, begin: int, points: int) -> list[int]:
     since = int(np.searchsorted(seqs, begin))
     column = series.columns.get(REWARD if kind == "step" else "eval/reward_mean")
     values = np.nan_to_num(np.array(column if column is not None else [0.0] * len(seqs), dtype=np.float64))
-    return [int(seq) for seq in seqs[since:][thinned(values[since:], points)]]
+    return [int(seq) for seq in seqs[since:][downsampled(values[since:], points)]]
 
 
 def facts(info: RunInfo) -> dict[str, Any]:

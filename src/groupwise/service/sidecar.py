@@ -1,9 +1,4 @@
-"""A process beside the service that does what the service must not do itself: run models, design workflows.
-
-It is started when it is first needed, speaks frames of JSON over a socket, and ends when the socket closes, that is
-when the service ends, however that comes about. One that dies takes the requests under way with it, and nothing else:
-whoever waited is told, and the next request starts another.
-"""
+"""A process beside the service for work it must not do itself, such as running models: both ends of the link."""
 
 from __future__ import annotations
 
@@ -15,9 +10,9 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from groupwise.errors import GroupwiseError
 
@@ -42,7 +37,7 @@ class TookTooLong(GroupwiseError):
     code = "took_too_long"
 
 
-class Refused(GroupwiseError):
+class SidecarRefusal(GroupwiseError):
     """What the process answered with, in the usual shape."""
 
     def __init__(self, error: Mapping[str, str]) -> None:
@@ -93,7 +88,7 @@ class Sidecar:
                         raise SidecarLost("the process that worked on this ended", hint="Ask again.")
                     if "error" in frame:
                         done = True
-                        raise Refused(frame["error"])
+                        raise SidecarRefusal(frame["error"])
                     if "end" in frame:
                         done = True
                         return
@@ -178,3 +173,44 @@ async def read_frame(reader: asyncio.StreamReader) -> dict[str, Any] | None:
 def write_frame(writer: asyncio.StreamWriter, frame: Mapping[str, Any]) -> None:
     content = json.dumps(frame).encode()
     writer.write(HEAD.pack(len(content)) + content)
+
+
+Handler = Callable[[Mapping[str, Any]], AsyncIterator[Any]]
+
+
+def serve_requests(descriptor: int, handlers: Mapping[str, Handler]) -> None:
+    """Answer requests until the service is gone."""
+    asyncio.run(_serve(socket.socket(fileno=descriptor), handlers))
+
+
+async def _serve(link: socket.socket, handlers: Mapping[str, Handler]) -> NoReturn:
+    link.setblocking(False)
+    reader, writer = await asyncio.open_connection(sock=link)
+    tasks: dict[int, asyncio.Task[None]] = {}
+    while (frame := await read_frame(reader)) is not None:
+        number = frame["id"]
+        if frame["op"] == "cancel":
+            if task := tasks.get(number):
+                task.cancel()
+            continue
+        tasks[number] = asyncio.create_task(_answer(writer, number, handlers[frame["op"]], frame["request"]))
+        tasks[number].add_done_callback(lambda _, number=number: tasks.pop(number, None))  # type: ignore[misc]
+    os._exit(0)  # threads may be at work on a design or an answer; nobody waits for it any more
+
+
+async def _answer(writer: asyncio.StreamWriter, number: int, handler: Handler, request: Mapping[str, Any]) -> None:
+    try:
+        async for event in handler(request):
+            write_frame(writer, {"id": number, "event": event})
+            await writer.drain()
+        last: dict[str, Any] = {"id": number, "end": True}
+    except GroupwiseError as error:
+        last = {"id": number, **error.as_dict()}
+    except Exception as error:
+        if writer.is_closing():  # nobody is there to be told
+            return
+        told = GroupwiseError(f"{type(error).__name__}: {error}", hint="Please report it.")
+        told.code = "internal"
+        last = {"id": number, **told.as_dict()}
+    write_frame(writer, last)
+    await writer.drain()

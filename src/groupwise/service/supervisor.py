@@ -1,29 +1,144 @@
-"""One thread that looks after jobs: takes them, starts their processes, and writes down what became of them.
-
-It decides from three things only: the job's row, whether a process holds the job's lock, and what the run folder says.
-So it does not matter which service started a process, or how often either of them was killed.
-"""
+"""The supervisor thread: it claims jobs, starts their processes, and records how they end."""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from groupwise.errors import CheckpointError, GroupwiseError, RunError, StorageError
-from groupwise.service.children import Child, Places
-from groupwise.service.intents import write_settings
+from groupwise.files import disk, is_locked
+from groupwise.service.job_settings import write_settings
 from groupwise.service.jobs import CANCELLED, FAILED, FINISHED, Job, Jobs
+from groupwise.service.schemas import TrainRequest
 from groupwise.service.settings import ServiceSettings
-from groupwise.service.shapes import TrainRequest
-from groupwise.training.control import send_command
+from groupwise.training.control_file import send_command
 from groupwise.training.events import sound_events
 from groupwise.training.folder import RunInfo, inspect_run, read_config
-from groupwise.training.lock import is_locked
-from groupwise.training.storage import disk
+
+LONGEST_OUTPUT = 64_000
+
+
+class JobProcess:
+    """A process that works on a job and that this service started."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
+        self._process, self._output = process, output
+        self.pid = process.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """How it ended; None while it lives."""
+        return self._process.poll()
+
+    def ask_to_stop(self) -> None:
+        """It finishes its step, saves and ends."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+
+    def wait(self, seconds: float) -> bool:
+        try:
+            self._process.wait(max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+
+class JobSlots:
+    """The files that the service keeps of its jobs, in `folder`, and the processes that it starts, so much nicer."""
+
+    def __init__(self, folder: Path, niceness: int = 0) -> None:
+        self.folder = folder
+        self._niceness = niceness
+        self._politely = ("nice", "-n", str(niceness)) if niceness and shutil.which("nice") else ()
+        with disk(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def config(self, job_id: str) -> Path:
+        return self.folder / f"{job_id}.json"
+
+    def prompts(self, job_id: str) -> Path:
+        return self.folder / f"{job_id}.prompts.jsonl"
+
+    def output(self, job_id: str) -> Path:
+        return self.folder / f"{job_id}.out"
+
+    def lock(self, job_id: str) -> Path:
+        return self.folder / f"{job_id}.lock"
+
+    def is_alive(self, job_id: str) -> bool:
+        """Whether some process works on the job."""
+        descriptor = _locked(self.lock(job_id))
+        if descriptor is None:
+            return True
+        os.close(descriptor)
+        return False
+
+    def start(self, job_id: str, words: Sequence[str]) -> JobProcess | None:
+        """Run `groupwise WORDS`; None if some process works on the job already."""
+        descriptor = _locked(self.lock(job_id))
+        if descriptor is None:
+            return None
+        try:
+            with disk(self.output(job_id)), open(self.output(job_id), "wb") as output:
+                process = subprocess.Popen(
+                    [*self._politely, sys.executable, "-m", "groupwise.cli", *words],
+                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, pass_fds=[descriptor],
+                    start_new_session=True, env=_environment(),
+                )  # fmt: skip
+        finally:
+            os.close(descriptor)
+        # A session of its own is a scheduling group of its own, and inside one niceness says nothing to the others.
+        with suppress(OSError):
+            Path(f"/proc/{process.pid}/autogroup").write_text(str(self._niceness))
+        return JobProcess(process, self.output(job_id))
+
+    def last_error(self, job_id: str) -> dict[str, str] | None:
+        """The error that the last process reported before anything else could hold it."""
+        for line in reversed(self.last_words(job_id).splitlines()):
+            with suppress(ValueError):
+                said: Any = json.loads(line)
+                if isinstance(said, Mapping) and isinstance(said.get("error"), Mapping):
+                    return {name: str(said["error"].get(name, "")) for name in ("code", "message", "hint", "field")}
+        return None
+
+    def last_words(self, job_id: str) -> str:
+        try:
+            with open(self.output(job_id), "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - LONGEST_OUTPUT))
+                return file.read().decode("utf8", "replace")
+        except OSError:
+            return ""
+
+
+def _locked(path: Path) -> int | None:
+    """The open file, locked; None if somebody else has it."""
+    with disk(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _environment() -> dict[str, str]:
+    """The service's own, so that a judge's keys reach the run; nothing buffers what a process says."""
+    return {**os.environ, "PYTHONUNBUFFERED": "1"}
+
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +153,9 @@ class Supervisor:
     def __init__(self, jobs: Jobs, settings: ServiceSettings) -> None:
         self.jobs, self.settings = jobs, settings
         self.id = uuid.uuid4().hex
-        self.places = Places(settings.folder / "jobs", settings.niceness)
+        self.places = JobSlots(settings.folder / "jobs", settings.niceness)
         self.failing: str | None = None
-        self._children: dict[str, Child] = {}
+        self._children: dict[str, JobProcess] = {}
         self._not_before: dict[str, float] = {}
         self._asked: dict[str, float] = {}
         self._end = threading.Event()

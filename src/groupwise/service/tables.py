@@ -35,7 +35,7 @@ from sqlalchemy.exc import (
 )
 
 from groupwise.errors import ConfigError, StorageError
-from groupwise.training.storage import disk
+from groupwise.files import disk
 
 METADATA = MetaData()
 

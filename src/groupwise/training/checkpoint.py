@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from groupwise.errors import CheckpointError, ContractError, StorageError
-from groupwise.training.storage import disk, sync_file, sync_folder
+from groupwise.files import disk, sync_file, sync_folder
 
 FILES = ("model.safetensors", "state.pt")
 UNREADABLE = (ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError, SafetensorError)
@@ -168,3 +168,18 @@ def _mark(path: Path) -> dict[str, Any]:
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"bytes": path.stat().st_size, "sha256": digest}
+
+
+def choose_checkpoint(path: Path, step: int | None = None) -> Checkpoint:
+    """The checkpoint of `step`, or the newest that can be read, of the run at `path`."""
+    folders = list(checkpoint_folders(path / "checkpoints"))
+    wanted = [folder for folder in folders if step is None or int(folder.name) == step]
+    problems = []
+    for folder in wanted:
+        try:
+            return load_checkpoint(folder)
+        except CheckpointError as error:
+            problems.append(error.message)
+    known = ", ".join(str(int(folder.name)) for folder in reversed(folders)) or "none"
+    reason = "; ".join(problems) or (f"it has none for step {step}" if step is not None else "it has none yet")
+    raise CheckpointError(f"run {path.name} has no checkpoint to use: {reason}", hint=f"Checkpoints there: {known}.")

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from pydantic_core import from_json
 
-from groupwise.training.storage import disk, open_regular
+from groupwise.files import disk, open_regular
 from groupwise.types import EVENT_TYPES, Event
 
 LARGEST = 1e150

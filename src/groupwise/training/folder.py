@@ -15,9 +15,8 @@ from typing import Any
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import RunError, RunNotFound
+from groupwise.files import disk, is_locked, read_small, write_atomic
 from groupwise.training.events import is_numbers, read_events, sound_events
-from groupwise.training.lock import is_locked
-from groupwise.training.storage import disk, read_small, write_atomic
 from groupwise.types import Event
 
 STATES = ("created", "running", "interrupted", "stopped", "failed", "finished")

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from groupwise.training.evidence import RECENT, Evidence, RawMetrics
-from groupwise.training.numbers import number, percent, trend
+from groupwise.training.formatting import number, percent, trend
+from groupwise.training.hint_evidence import RECENT, Evidence, RawMetrics
 from groupwise.types import Hint
 
 WARMUP = 5

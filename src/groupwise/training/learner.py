@@ -4,15 +4,16 @@ Departures from the papers, all on purpose:
 - rows are shuffled into optimiser steps, but advantages were computed before, over whole groups;
 - every micro-batch divides by the same denominator, its optimiser step's share of the batch's own, so the
   gradient does not depend on how rows are split, padded or packed;
-- a batch whose idle rows were left out is split into as many optimiser steps as the whole would have been;
+- a batch whose idle rows were left out is split into as many optimiser steps as the full batch would have been;
 - rows without an advantage take no part in the entropy bonus, and a batch without any, and without a KL or
   value term, leaves weights and optimiser untouched;
 - the KL stop counts from where the update began, so that stale samples do not end it before it starts;
-- actor and critic are clipped apart, so that a large value error cannot starve the policy's gradient.
+- actor and critic gradients are clipped separately, so that a large value error cannot starve the policy.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -33,12 +34,79 @@ from groupwise.core import (
     top_entropy_mask,
     value_loss,
 )
-from groupwise.training.batches import OptimiserStep, acting_rows, check_batch, row_ends
-from groupwise.training.micro_batches import MicroBatches
-from groupwise.training.precision import at_least_single, autocast
-from groupwise.training.schedule import schedule_factor
-from groupwise.training.tally import Tally
+from groupwise.training.micro_batches import (
+    MicroBatches,
+    OptimiserStep,
+    acting_rows,
+    at_least_single,
+    autocast,
+    check_batch,
+    row_ends,
+)
 from groupwise.types import Batch, Evaluation, Hint, Policy
+
+
+def schedule_factor(step: int, total: int, *, kind: str, warmup_ratio: float = 0.0) -> float:
+    """What the learning rate, or the clip, is multiplied by at `step` of `total` (counted from 0).
+
+    Linear warm-up over the first `warmup_ratio` of the steps, then `constant`, `linear` to 0 or half a
+    `cosine` to 0. The first step after warm-up runs at the full rate and no step at exactly 0.
+    """
+    warmup = math.ceil(warmup_ratio * total)
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    progress = (step - warmup) / max(1, total - warmup)
+    progress = min(progress, 1.0)
+    if kind == "linear":
+        return 1.0 - progress
+    if kind == "cosine":
+        return 0.5 * (1.0 + math.cos(math.pi * progress))
+    return 1.0
+
+
+class UpdateMetrics:
+    """Sums of what the optimiser steps report, turned into means at the end."""
+
+    PER_TOKEN = ("policy/entropy", "policy/kl", "policy/clip_low", "policy/clip_high", "policy/reference_kl")
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, float]] = []
+        self.tokens: list[float] = []
+        self.epochs = 0
+        self.kl_at_start: float | None = None
+        self.kl_seen: float | None = None
+
+    @property
+    def applied(self) -> bool:
+        """Whether the weights were changed at all."""
+        return any(step["optim/skipped"] == 0 for step in self.steps)
+
+    def add(self, step: OptimiserStep, terms: list[dict[str, Tensor]], norms: dict[str, float]) -> None:
+        row = dict(norms)
+        self.tokens.append(step.tokens)
+        for name in terms[0]:
+            values = torch.stack([t[name].double() for t in terms])
+            if name == "policy/ratio_max":
+                row[name] = float(values.max())
+            else:
+                row[name] = float(values.sum()) / (step.tokens if name in self.PER_TOKEN else 1.0)
+        self.steps.append(row)
+
+    def means(self) -> dict[str, float]:
+        """Means over the steps; the skipped steps are counted, the largest ratio is the largest of all."""
+        if self.kl_seen is not None and not self.steps:
+            return {"policy/kl": self.kl_seen, "optim/steps": 0.0, "optim/epochs": 0.0}
+        names = self.steps[0].keys() if self.steps else ()
+        means = {name: self._mean(name) for name in names}
+        if self.steps:
+            means["optim/skipped"] = sum(s["optim/skipped"] for s in self.steps)
+            means["policy/ratio_max"] = max(s["policy/ratio_max"] for s in self.steps)
+        return {**means, "optim/steps": float(len(self.steps)), "optim/epochs": float(self.epochs)}
+
+    def _mean(self, name: str) -> float:
+        """Over tokens for what is said of tokens, over optimiser steps for the rest."""
+        weights = self.tokens if name in self.PER_TOKEN else [1.0] * len(self.steps)
+        return sum(w * s[name] for w, s in zip(weights, self.steps, strict=True)) / sum(weights)
 
 
 class Learner:
@@ -63,7 +131,7 @@ class Learner:
         """Improve the policy on `batch`; every metric is a mean over the optimiser steps taken."""
         check_batch(batch)
         self._follow_schedules()
-        tally = Tally()
+        tally = UpdateMetrics()
         if self._has_signal(batch):
             for epoch in range(self.cfg.optim.num_epochs):
                 if not self._epoch(batch, tally):
@@ -102,7 +170,7 @@ class Learner:
         other_terms = self.kl_coef > 0 or (batch.returns is not None and self.cfg.loss.value_coef > 0)
         return other_terms or bool(acting_rows(batch).any())
 
-    def _epoch(self, batch: Batch, tally: Tally) -> bool:
+    def _epoch(self, batch: Batch, tally: UpdateMetrics) -> bool:
         """One pass over the rows; False when the policy has moved as far as it may."""
         for step in self._steps(batch):
             terms = self._gradients(step)
@@ -112,7 +180,7 @@ class Learner:
             tally.add(step, terms, self._step_optimizer())
         return True
 
-    def _moved_too_far(self, tally: Tally, kl: float) -> bool:
+    def _moved_too_far(self, tally: UpdateMetrics, kl: float) -> bool:
         if tally.kl_at_start is None:
             tally.kl_at_start = kl
         tally.kl_seen = kl

@@ -1,7 +1,8 @@
-"""What a run ran on, so that a number can be read years later."""
+"""The machine a run runs on: its description, so that a number can be read years later, and its memory allocator."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import platform
@@ -49,3 +50,18 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # names of mallopt(3)
+KEPT_BYTES = 1 << 30
+LARGE_BYTES = 32 << 20  # a block from here on is always returned, as glibc's own rule comes to have it
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep up to a gigabyte it could return; other C libraries are left as they are."""
+    if sys.platform != "linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(TRIM_THRESHOLD, KEPT_BYTES)
+        mallopt(MMAP_THRESHOLD, LARGE_BYTES)

@@ -1,20 +1,66 @@
-"""What goes through the policy at once: so many rows, or so many padded tokens, and half of it when memory runs out.
-
-How rows are split never changes a result beyond rounding, so a split that did not fit is simply made again, finer: what
-it had added up is dropped, the rows stay the same, and the size stays small for the rest of the run.
-"""
+"""What goes through the policy at once: optimiser steps, the micro-batches they are cut into, and their precision."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from groupwise.config import TrainingConfig
-from groupwise.errors import ResourceError
-from groupwise.training.batches import row_ends
+from groupwise.errors import ContractError, ResourceError
 from groupwise.types import Batch, Hint
+
+
+def autocast(cfg: TrainingConfig) -> torch.autocast:
+    """The context in which every pass through a policy runs while learning: `optim.bf16`, `optim.fp16` or neither."""
+    optim = cfg.optim
+    dtype = torch.bfloat16 if optim.bf16 else torch.float16
+    return torch.autocast(torch.device(cfg.policy.device).type, dtype=dtype, enabled=optim.bf16 or optim.fp16)
+
+
+def at_least_single(tensor: Tensor) -> Tensor:
+    """Losses are never computed in half precision."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+@dataclass(frozen=True)
+class OptimiserStep:
+    """The rows of one optimiser step, and what its sums are divided by."""
+
+    batch: Batch
+    denominator: float
+    tokens: float
+    entropy_denominator: float
+
+
+def row_ends(mask: Tensor) -> Tensor:
+    """How far each row [B] reaches: one more than the column of its last action, 0 where it has none."""
+    return (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)
+
+
+def acting_rows(batch: Batch) -> Tensor:
+    """The rows [B] whose advantages the policy's loss acts on."""
+    acting = batch.advantages.ne(0) & batch.mask
+    return (acting if batch.keep is None else acting & batch.keep).any(1)
+
+
+def check_batch(batch: Batch) -> None:
+    """Insist on what every source promises: boolean masks, one shape [B, T], a positive denominator."""
+    shape = tuple(batch.mask.shape)
+    for name in ("mask", "keep"):
+        tensor = getattr(batch, name)
+        if tensor is not None and tensor.dtype != torch.bool:
+            raise ContractError(f"a batch's {name} is {tensor.dtype}; it must be torch.bool")
+    for name in ("behavior_logp", "advantages", "reference_logp", "returns", "values"):
+        tensor = getattr(batch, name)
+        if tensor is not None and tuple(tensor.shape) != shape:
+            raise ContractError(f"a batch's {name} has shape {tuple(tensor.shape)}; the mask's is {shape}")
+    if batch.rows and not batch.denominator > 0:
+        raise ContractError(f"a batch's denominator is {batch.denominator}; it must be above 0")
+
 
 Result = TypeVar("Result")
 ALLOCATORS_SAY = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")

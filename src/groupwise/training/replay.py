@@ -40,7 +40,7 @@ class Replayed:
         }
 
 
-class Replay:
+class ReplayBuffer:
     """The newest `replay_size` groups that could teach, and a seeded draw from those that are not too old."""
 
     def __init__(self, cfg: RolloutSettings, seed: int) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import CheckpointError, RunError
+from groupwise.files import acquire, disk, read_attempt, release, sync_file, write_atomic, write_attempt
 from groupwise.training.checkpoint import (
     Checkpoint,
     checkpoint_folders,
@@ -26,13 +27,11 @@ from groupwise.training.checkpoint import (
     prune_checkpoints,
     save_checkpoint,
 )
-from groupwise.training.control import Command, pending_commands, send_command
+from groupwise.training.control_file import ControlCommand, pending_commands, send_command
 from groupwise.training.events import EventLog, plain, read_events
 from groupwise.training.folder import latest_metrics, sound_config
-from groupwise.training.groups import damaged_groups, groups_after, write_groups
-from groupwise.training.lock import acquire, read_attempt, release, write_attempt
+from groupwise.training.group_files import damaged_groups, groups_after, write_groups
 from groupwise.training.machine import describe_machine
-from groupwise.training.storage import disk, sync_file, write_atomic
 from groupwise.types import Event, GroupRecord
 
 
@@ -156,7 +155,7 @@ class Run:
         }  # fmt: skip
         write_atomic(self.path / "status.json", _json(status), durable=state != "running")
 
-    def commands(self) -> Iterable[Command]:
+    def commands(self) -> Iterable[ControlCommand]:
         """The orders in control.jsonl that nobody has carried out yet; each is given out once."""
         for command in pending_commands(self.path / "control.jsonl", self._handled):
             self._handled.add(command.id)

@@ -13,23 +13,27 @@ from torch import Tensor
 from groupwise.config import TrainingConfig
 from groupwise.core import loss_denominator, overlong_mask
 from groupwise.errors import NoSignalError
-from groupwise.rewards.scoring import Scorer
+from groupwise.rewards.scoring import RewardScorer
 from groupwise.rewards.statistics import PartStatistics
-from groupwise.training.batches import acting_rows, row_ends
-from groupwise.training.drawing import Drawn, can_teach, draw_groups
-from groupwise.training.estimate import Attempts, Critic, Estimate, Values, estimate_advantages, scored_attempts
-from groupwise.training.grouping import Groups
-from groupwise.training.micro_batches import MicroBatches
-from groupwise.training.precision import at_least_single, autocast
-from groupwise.training.records import CUT_OFF, group_metrics, group_records
-from groupwise.training.replay import Replay, Replayed
-from groupwise.training.value_scales import ValueScales
+from groupwise.training.estimators import (
+    AdvantageEstimate,
+    Attempts,
+    ScaledCritic,
+    Values,
+    ValueScales,
+    estimate_advantages,
+    scored_attempts,
+)
+from groupwise.training.group_assignment import GroupAssignment
+from groupwise.training.micro_batches import MicroBatches, acting_rows, at_least_single, autocast, row_ends
+from groupwise.training.replay import ReplayBuffer, Replayed
+from groupwise.training.step_groups import CUT_OFF, StepGroups, can_teach, draw_groups, group_metrics, group_records
 from groupwise.types import Batch, Failed, Group, Policy, Reward, ScoredGroup, Task, Tensors
 
 PATIENCE = 3
 
 
-class Tasks(Protocol):
+class TaskStream(Protocol):
     """An endless, resumable stream of tasks."""
 
     def take(self, count: int) -> Sequence[Task]: ...
@@ -65,7 +69,7 @@ class Rollout(Protocol):
 
 
 @dataclass(frozen=True)
-class Rows:
+class BatchRows:
     """How a product lays out its scored attempts for the policy: rows of [B, T].
 
     They are made from the attempts' arrays alone: attempts that are replayed have lost their `meta`. `pick` takes a
@@ -80,7 +84,7 @@ class Rows:
     weights: Tensor | None = None
 
 
-Collate = Callable[[Attempts], Rows]
+Collate = Callable[[Attempts], BatchRows]
 
 
 class GroupSource:
@@ -90,7 +94,7 @@ class GroupSource:
         self,
         cfg: TrainingConfig,
         *,
-        tasks: Tasks,
+        tasks: TaskStream,
         rollout: Rollout,
         reward: Reward,
         collate: Collate,
@@ -102,11 +106,11 @@ class GroupSource:
         self.rollout = rollout
         self.reward = reward
         self.collate = collate
-        self.critic = None if values is None else Critic(values, ValueScales())
-        self.groups = Groups(cfg)
+        self.critic = None if values is None else ScaledCritic(values, ValueScales())
+        self.groups = GroupAssignment(cfg)
         self.reference = reference
-        self.scorer = Scorer(timeout=cfg.rollout.reward_timeout)
-        self.replay = Replay(cfg.rollout, cfg.run.seed)
+        self.scorer = RewardScorer(timeout=cfg.rollout.reward_timeout)
+        self.replay = ReplayBuffer(cfg.rollout, cfg.run.seed)
         self.micro_batches = MicroBatches(cfg, "asking the reference")
         self.parts = PartStatistics()
         self.silent_steps = 0
@@ -118,7 +122,7 @@ class GroupSource:
         clock.lap("advantage")
         return replace(batch, timing=clock.laps)
 
-    def compare(self, drawn: Drawn) -> Batch:
+    def compare(self, drawn: StepGroups) -> Batch:
         """The batch of groups that were drawn and scored."""
         self._insist_on_scores(drawn.all)
         self.parts.see(drawn.all)
@@ -147,7 +151,7 @@ class GroupSource:
         clock.lap("score")
         return scored
 
-    def _replay(self, drawn: Drawn) -> Replayed:
+    def _replay(self, drawn: StepGroups) -> Replayed:
         """Past groups to learn from once more; those of this step can be among them from the next step on."""
         if not self.cfg.rollout.replay_size:
             return Replayed()
@@ -156,7 +160,7 @@ class GroupSource:
         self.replay.add([group for group in drawn.kept if can_teach(group, self.cfg.advantage)])
         return replayed
 
-    def _extra_metrics(self, drawn: Drawn, replayed: Replayed) -> dict[str, float | None]:
+    def _extra_metrics(self, drawn: StepGroups, replayed: Replayed) -> dict[str, float | None]:
         """What only runs that ask for it report, and rewards that have something to say of themselves."""
         rollout = self.cfg.rollout
         resampling = drawn.metrics() if rollout.dynamic_sampling else {}
@@ -182,14 +186,14 @@ class GroupSource:
                 hint=first.hint or f"Mend the {first.where} and resume the run.",
             )
 
-    def _without_cut_offs(self, attempts: Attempts, estimate: Estimate) -> Estimate:
+    def _without_cut_offs(self, attempts: Attempts, estimate: AdvantageEstimate) -> AdvantageEstimate:
         """With `loss.mask_truncated`, leave attempts that hit a limit out of the policy's loss."""
         if not self.cfg.loss.mask_truncated or not attempts.members:
             return estimate
         cut = torch.tensor([member.end in CUT_OFF for member in attempts.members])
         return replace(estimate, keep=overlong_mask(cut, attempts.mask))
 
-    def _batch(self, attempts: Attempts, estimate: Estimate, weights: Tensor | None) -> Batch:
+    def _batch(self, attempts: Attempts, estimate: AdvantageEstimate, weights: Tensor | None) -> Batch:
         """All scored attempts. The counts are fixed here: skipping idle rows later must not change a step."""
         loss, rows = self.cfg.loss, self.collate(attempts)
 

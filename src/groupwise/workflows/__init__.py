@@ -24,7 +24,7 @@ _HOMES = {
     "contradictions": "feasibility",
     "read_workflow": "files",
     "write_workflow": "files",
-    "requirements_from_text": "from_text",
+    
     "lift": "lifting",
     "requirements_from_log": "logs",
     "Opened": "opening",
@@ -46,21 +46,20 @@ _HOMES = {
 __all__ = [*_HOMES]
 
 if TYPE_CHECKING:
+    from groupwise.designer.text_requirements import requirements_from_text
+    from groupwise.workflows.block_form import lift
     from groupwise.workflows.blocks import Design
     from groupwise.workflows.differences import Differences, compare_workflows
     from groupwise.workflows.document import Document, document_of
     from groupwise.workflows.evaluation import Performance, evaluate
     from groupwise.workflows.feasibility import best_cycle_time, contradictions
     from groupwise.workflows.files import read_workflow, write_workflow
-    from groupwise.workflows.from_text import requirements_from_text
-    from groupwise.workflows.lifting import lift
-    from groupwise.workflows.logs import requirements_from_log
-    from groupwise.workflows.markings import Soundness
-    from groupwise.workflows.opening import Opened, open_workflow
+    from groupwise.workflows.inspection import Opened, open_workflow
+    from groupwise.workflows.process_mining import requirements_from_log
     from groupwise.workflows.requirements import Requirements, parse_requirements, read_requirements
     from groupwise.workflows.rules import broken_rules
-    from groupwise.workflows.scoring import Score, Scorer, score, score_batch, structure_of
-    from groupwise.workflows.soundness import check_design, check_document, check_graph
+    from groupwise.workflows.scoring import DesignScore, DesignScorer, score, score_batch, structure_of
+    from groupwise.workflows.soundness.check import Soundness, check_design, check_document, check_graph
 
 
 def __getattr__(name: str) -> Any:

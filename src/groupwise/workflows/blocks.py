@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.orders import Edges, Module, closure, find_ring, modules
+from groupwise.workflows.partial_orders import Edges, Module, closure, find_ring, modules
 
 Scheduling: TypeAlias = Literal["fifo", "priority", "shortest", "due"]
 SUM_TOLERANCE = 1e-9

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
+from groupwise.workflows.block_form import lift
 from groupwise.workflows.blocks import Block, Cancellable, Design, DesignError, Handling, Instances, Loop, children
 from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Node
-from groupwise.workflows.lifting import lift
-from groupwise.workflows.rules import Place, places_of, relation
+from groupwise.workflows.rules import ActivityPlace, places_of, relation
 
 MOST_COMPARED = 400
 TOLD = 3
@@ -99,7 +99,7 @@ def _designs(old: Design, new: Design) -> Differences:
     )
 
 
-def _handled(name: str, before: Place, after: Place) -> Iterator[Change]:
+def _handled(name: str, before: ActivityPlace, after: ActivityPlace) -> Iterator[Change]:
     yield from _handlings(name, before.activity.handling, after.activity.handling)
 
 
@@ -108,13 +108,13 @@ def _handlings(name: str, old: Handling, new: Handling) -> Iterator[Change]:
     yield from (Change(name, what, was[what], now[what]) for what in was if was[what] != now[what])
 
 
-def _surrounded(name: str, old: Block, before: Place, new: Block, after: Place) -> Iterator[Change]:
+def _surrounded(name: str, old: Block, before: ActivityPlace, new: Block, after: ActivityPlace) -> Iterator[Change]:
     """How often it is done, how many of it, and how often it is broken off."""
     was, now = _around(old, before), _around(new, after)
     yield from (Change(name, what, was[what], now[what]) for what in was if was[what] != now[what])
 
 
-def _around(root: Block, place: Place) -> dict[str, Any]:
+def _around(root: Block, place: ActivityPlace) -> dict[str, Any]:
     times, broken_off, copies = place.share, 0.0, (1, 1, 1)
     block = root
     for number in place.path:
@@ -143,7 +143,7 @@ def _staffed(old: Design, new: Design) -> Iterator[Change]:
 
 
 def _moves(
-    old: Block, before: Mapping[str, Place], new: Block, after: Mapping[str, Place], both: list[str]
+    old: Block, before: Mapping[str, ActivityPlace], new: Block, after: Mapping[str, ActivityPlace], both: list[str]
 ) -> Iterator[Move]:
     """As few activities as explain every pair that stands otherwise: the one with the most such pairs first."""
     pairs: dict[tuple[str, str], tuple[str, str]] = {}

@@ -1,15 +1,221 @@
-"""What a workflow file holds, whatever its format: graphs that may call each other, and what is known of the work."""
+"""A document: what a workflow file contains, whatever its format. `document_of` turns a block design into one.
+
+To draw a block design as graphs, gateways become silent tasks named after what they do. Adjacent gateways are kept
+apart: every block has a split and a join of its own, so that `block_form.lift` finds it again. Several instances of
+more than one activity become a task that calls a separate graph.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
 
-from groupwise.workflows.blocks import Design, DesignError
-from groupwise.workflows.elements import Element
-from groupwise.workflows.graph import Graph
-from groupwise.workflows.orders import find_ring, in_order
+from groupwise.workflows.blocks import (
+    Activity,
+    Block,
+    Cancellable,
+    Choice,
+    Design,
+    DesignError,
+    Instances,
+    Loop,
+    Parallel,
+    PartialOrder,
+    Sequence,
+    Skip,
+    activities,
+)
+from groupwise.workflows.graph import Element, Flow, Graph, Node, Rule, TaskCopies
+from groupwise.workflows.partial_orders import find_ring, in_order
 from groupwise.workflows.requirements import Requirements
-from groupwise.workflows.unfolding import to_graphs
+
+
+@dataclass(slots=True)
+class _Drawing:
+    """What has been drawn of one graph, and the graphs it calls, which are complete."""
+
+    name: str
+    taken: set[str]
+    called: list[Graph] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    flows: list[Flow] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def node(self, node: Node) -> str:
+        self.nodes.append(node)
+        return node.id
+
+    def gateway(self, what: str, join: Rule = "xor", split: Rule = "and", cancels: tuple[str, ...] = ()) -> str:
+        return self.node(Node(self.numbered(what), join=join, split=split, silent=True, cancels=cancels))
+
+    def numbered(self, what: str) -> str:
+        self.counts[what] = number = self.counts.get(what, 0) + 1
+        return self.free(f"{what}_{number}")
+
+    def free(self, name: str) -> str:
+        """The name, or one like it that no activity has."""
+        while name in self.taken:
+            name += "_"
+        return name
+
+    def flow(self, source: str, target: str, probability: float | None = None) -> None:
+        self.flows.append(Flow(source, target, probability))
+
+
+Ends = tuple[str, str]
+
+
+def to_graphs(design: Design) -> tuple[Graph, ...]:
+    """The graphs of a design: the first is where a case begins, and calls the others."""
+    called: list[Graph] = []
+    whole = _drawn(design.name, design.root, called, design.documentation)
+    return (whole, *called)
+
+
+def to_graph(design: Design) -> Graph:
+    """The graph of a design that needs no other; `to_graphs` draws any."""
+    whole, *called = to_graphs(design)
+    if called:
+        raise DesignError(f"{design.name}: instances of more than one activity have no place in a single graph")
+    return whole
+
+
+def _drawn(name: str, block: Block, called: list[Graph], documentation: str = "") -> Graph:
+    drawing = _Drawing(name, {activity.name for activity in activities(block)}, called)
+    start = drawing.node(Node(drawing.free("start"), kind="start"))
+    first, last = _draw(drawing, block)
+    end = drawing.node(Node(drawing.free("end"), kind="end"))
+    drawing.flow(start, first)
+    drawing.flow(last, end)
+    return Graph(name, tuple(drawing.nodes), tuple(drawing.flows), documentation)
+
+
+def _draw(drawing: _Drawing, block: Block) -> Ends:
+    """Draw the block; its first and its last node."""
+    match block:
+        case Activity():
+            return (drawing.node(_task(block)),) * 2
+        case Skip():
+            return (drawing.gateway("skip"),) * 2
+        case Instances(Activity() as body, least, most, enough):
+            return (drawing.node(_task(body, TaskCopies(least, most, enough))),) * 2
+        case Instances(body, least, most, enough):
+            return (drawing.node(_call(drawing, body, TaskCopies(least, most, enough))),) * 2
+        case Sequence(parts):
+            ends = [_draw(drawing, part) for part in parts]
+            for (_, before), (after, _) in pairwise(ends):
+                drawing.flow(before, after)
+            return ends[0][0], ends[-1][1]
+        case Parallel(parts):
+            return _between(drawing, "and", parts, lambda _: None)
+        case Choice(parts, probabilities):
+            return _between(drawing, "xor", parts, lambda number: probabilities[number])
+        case PartialOrder(parts, edges):
+            return _order(drawing, parts, edges)
+        case Loop(body, again, redo):
+            return _loop(drawing, body, again, redo)
+        case Cancellable():
+            return _cancellable(drawing, block)
+
+
+def _task(activity: Activity, copies: TaskCopies | None = None) -> Node:
+    node = Node(activity.name, activity.name, join="xor", split="and", handling=activity.handling)
+    return node if copies is None else Node(
+        node.id, node.name, join="xor", split="and", handling=activity.handling, copies=copies
+    )  # fmt: skip
+
+
+def _call(drawing: _Drawing, body: Block, copies: TaskCopies) -> Node:
+    """A task whose instances are cases of another graph."""
+    task = drawing.numbered("instances")
+    name = f"{drawing.name}_{task}"
+    drawing.called.append(_drawn(name, body, drawing.called))
+    return Node(task, calls=name, copies=copies)
+
+
+def _between(
+    drawing: _Drawing, rule: Rule, parts: tuple[Block, ...], probability: Callable[[int], float | None]
+) -> Ends:
+    split = drawing.gateway(f"{rule}_split", split=rule)
+    ends = [_draw(drawing, part) for part in parts]
+    join = drawing.gateway(f"{rule}_join", join=rule)
+    for number, (first, last) in enumerate(ends):
+        drawing.flow(split, first, probability(number))
+        drawing.flow(last, join)
+    return split, join
+
+
+def _order(drawing: _Drawing, parts: tuple[Block, ...], edges: frozenset[tuple[int, int]]) -> Ends:
+    """Every part between a join of what comes before it and a split to what comes after, where there are several."""
+    split = drawing.gateway("and_split", split="and")
+    ends = [_draw(drawing, part) for part in parts]
+    join = drawing.gateway("and_join", join="and")
+    opened, closed = [], []
+    for number, (first, last) in enumerate(ends):
+        several_before = sum(b == number for _, b in edges) > 1
+        several_after = sum(a == number for a, _ in edges) > 1
+        opened.append(drawing.gateway("and_join", join="and") if several_before else first)
+        closed.append(drawing.gateway("and_split", split="and") if several_after else last)
+        if several_before:
+            drawing.flow(opened[-1], first)
+        if several_after:
+            drawing.flow(last, closed[-1])
+    for number in range(len(parts)):
+        if not any(b == number for _, b in edges):
+            drawing.flow(split, opened[number])
+        if not any(a == number for a, _ in edges):
+            drawing.flow(closed[number], join)
+    for a, b in sorted(edges):
+        drawing.flow(closed[a], opened[b])
+    return split, join
+
+
+def _loop(drawing: _Drawing, body: Block, again: float, redo: Block) -> Ends:
+    entry = drawing.gateway("loop_start")
+    first, last = _draw(drawing, body)
+    exit_ = drawing.gateway("loop_end", split="xor")
+    drawing.flow(entry, first)
+    drawing.flow(last, exit_)
+    if isinstance(redo, Skip):
+        drawing.flow(exit_, entry, again)
+    else:
+        back, forth = _draw(drawing, redo)
+        drawing.flow(exit_, back, again)
+        drawing.flow(forth, entry)
+    return entry, _after(drawing, exit_, 1 - again)
+
+
+def _after(drawing: _Drawing, split: str, probability: float) -> str:
+    """A node behind the split, so that the flow out of the block keeps its probability."""
+    done = drawing.gateway("loop_done")
+    drawing.flow(split, done, probability)
+    return done
+
+
+def _cancellable(drawing: _Drawing, block: Cancellable) -> Ends:
+    """A watcher beside the body: it either sees the body end, or breaks it off and clears everything of it away."""
+    split = drawing.gateway("guard_split", split="and")
+    before_nodes, before_flows = len(drawing.nodes), len(drawing.flows)
+    first, last = _draw(drawing, block.body)
+    inside = [node.id for node in drawing.nodes[before_nodes:]] + [flow.id for flow in drawing.flows[before_flows:]]
+    guard = drawing.node(Node(drawing.numbered("guard"), kind="condition"))
+    done = drawing.node(Node(drawing.numbered("guarded"), kind="condition"))
+    drawing.flow(split, first)
+    drawing.flow(split, guard)
+    drawing.flow(last, done)
+    complete = drawing.gateway("guard_end", join="and")
+    drawing.flow(guard, complete, 1 - block.chance)
+    drawing.flow(done, complete)
+    cancels = (*inside, done, f"{split}→{first}", f"{last}→{done}")
+    abort = drawing.gateway("break_off", cancels=cancels)
+    drawing.flow(guard, abort, block.chance)
+    handle_first, handle_last = _draw(drawing, block.handler)
+    drawing.flow(abort, handle_first)
+    join = drawing.gateway("xor_join")
+    drawing.flow(complete, join)
+    drawing.flow(handle_last, join)
+    return split, join
 
 
 @dataclass(frozen=True, slots=True)

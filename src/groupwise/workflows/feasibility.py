@@ -17,7 +17,7 @@ from itertools import combinations, pairwise
 from typing import TypeAlias
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.orders import in_order
+from groupwise.workflows.partial_orders import in_order
 from groupwise.workflows.requirements import Pool, Requirements
 from groupwise.workflows.rules import needs
 

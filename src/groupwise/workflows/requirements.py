@@ -14,18 +14,18 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.texts import load_json, load_yaml
+from groupwise.readers import load_json, load_yaml
 
 LARGEST = 2 << 20
 
 
-class Part(BaseModel):
+class RequirementPart(BaseModel):
     """Frozen, and strict about names: nothing unknown is dropped in silence."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Duration(Part):
+class Duration(RequirementPart):
     """How long something takes: a distribution by its mean and its spread, or a fixed time."""
 
     kind: Literal["fixed", "exponential", "normal", "lognormal", "uniform", "gamma"] = "exponential"
@@ -50,7 +50,7 @@ class Duration(Part):
         return 1.0 if self.kind == "exponential" else (self.std or 0.0) ** 2 / self.mean**2
 
 
-class Activity(Part):
+class RequiredActivity(RequirementPart):
     """Something to be done."""
 
     duration: Duration
@@ -66,7 +66,7 @@ class Activity(Part):
     documentation: str = ""
 
 
-class Pool(Part):
+class Pool(RequirementPart):
     """People or machines of one kind."""
 
     least: Annotated[int, Field(ge=0)] = 1
@@ -88,7 +88,7 @@ class Pool(Part):
         return self
 
 
-class Rules(Part):
+class RequiredRules(RequirementPart):
     """What every design must obey."""
 
     precedes: Annotated[tuple[tuple[str, str], ...], Field(description="the first before the second")] = ()
@@ -98,7 +98,7 @@ class Rules(Part):
     deadline: Annotated[float | None, Field(gt=0, description="seconds a case may take on average")] = None
 
 
-class Branch(Part):
+class RequiredBranch(RequirementPart):
     """A choice the world makes: which activities are needed, and how often."""
 
     name: str
@@ -114,14 +114,14 @@ class Branch(Part):
         return self
 
 
-class Demand(Part):
+class Demand(RequirementPart):
     """How cases come: at a rate, or one run."""
 
     arrivals_per_second: Annotated[float | None, Field(gt=0)] = None
     runs: Annotated[int, Field(ge=1, description="runs at once, where there are no arrivals")] = 1
 
 
-class Weights(Part):
+class Weights(RequirementPart):
     """How much each part of the score counts."""
 
     performance: Annotated[float, Field(ge=0)] = 0.40
@@ -130,14 +130,14 @@ class Weights(Part):
     resources: Annotated[float, Field(ge=0)] = 0.15
 
 
-class Requirements(Part):
+class Requirements(RequirementPart):
     """Everything a design is made for."""
 
     name: str
-    activities: Annotated[dict[str, Activity], Field(min_length=1)]
+    activities: Annotated[dict[str, RequiredActivity], Field(min_length=1)]
     pools: dict[str, Pool] = {}
-    rules: Rules = Rules()
-    branches: tuple[Branch, ...] = ()
+    rules: RequiredRules = RequiredRules()
+    branches: tuple[RequiredBranch, ...] = ()
     demand: Demand = Demand()
     data: Annotated[
         dict[str, Annotated[float, Field(ge=0)]],

@@ -1,14 +1,14 @@
-"""The hard rules of requirements: which of them a design breaks, by name, and whether they can be kept at all.
+"""The hard rules of requirements: which of them a design breaks.
 
-A pair of activities is judged at the block where their ways part: in a sequence the one comes before the other, in a
-choice never both happen. Nothing is simulated; only the deadline needs a design's performance.
+A pair of activities is judged at the block where their paths separate: in a sequence one comes before the other, in a
+choice they never both happen. Nothing is simulated; only the deadline needs a design's performance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from groupwise.workflows.blocks import (
     Activity,
@@ -16,15 +16,110 @@ from groupwise.workflows.blocks import (
     Cancellable,
     Choice,
     Design,
+    Instances,
     Loop,
     Parallel,
     PartialOrder,
     Sequence,
     children,
 )
-from groupwise.workflows.orders import closure
-from groupwise.workflows.pair_rules import PairRules
+from groupwise.workflows.partial_orders import closure
 from groupwise.workflows.requirements import Requirements
+
+Masks: TypeAlias = tuple[int, int, int]
+NOTHING: Masks = (0, 0, 0)
+
+
+class _PairBroken(Exception):
+    """A pair that a rule forbids."""
+
+
+class PairRules:
+    """The pairs of `precedes` and `excludes` as masks: of an activity, of what comes before it, of what excludes it."""
+
+    def __init__(self, requirements: Requirements) -> None:
+        rules = requirements.rules
+        named = dict.fromkeys(name for pair in (*rules.precedes, *rules.excludes) for name in pair)
+        bit = {name: 1 << number for number, name in enumerate(named)}
+        before, apart = dict.fromkeys(named, 0), dict.fromkeys(named, 0)
+        for first, second in rules.precedes:
+            before[second] |= bit[first]
+        for one, other in rules.excludes:
+            apart[one] |= bit[other]
+            apart[other] |= bit[one]
+        self.masks: dict[str, Masks] = {name: (bit[name], before[name], apart[name]) for name in named}
+
+    def kept(self, root: Any) -> bool:
+        try:
+            self._masks(root)
+        except _PairBroken:
+            return False
+        return True
+
+    def _masks(self, block: Any) -> Masks:
+        kind = type(block)
+        if kind is Activity:
+            return self.masks.get(block.name, NOTHING)
+        if kind is Sequence:
+            return self._in_turn(block.parts)
+        if kind is Parallel:
+            return self._at_once(block.parts)
+        if kind is Choice:
+            return self._one_of(block.parts)
+        if kind is PartialOrder:
+            return self._ordered(block)
+        if kind is Loop:
+            return self._in_turn((block.body, block.redo))
+        if kind is Cancellable:
+            return self._in_turn((block.body, block.handler))
+        return self._masks(block.body) if kind is Instances else NOTHING
+
+    def _in_turn(self, parts: tuple[Any, ...]) -> Masks:
+        own = before = apart = 0
+        for part in parts:
+            there, wants, hates = self._masks(part)
+            if there & (before | apart):
+                raise _PairBroken
+            own |= there
+            before |= wants
+            apart |= hates
+        return own, before, apart
+
+    def _at_once(self, parts: tuple[Any, ...]) -> Masks:
+        own = before = apart = 0
+        for part in parts:
+            there, wants, hates = self._masks(part)
+            if there & (before | apart) or wants & own:
+                raise _PairBroken
+            own |= there
+            before |= wants
+            apart |= hates
+        return own, before, apart
+
+    def _one_of(self, parts: tuple[Any, ...]) -> Masks:
+        own = before = apart = 0
+        for part in parts:
+            there, wants, hates = self._masks(part)
+            own |= there
+            before |= wants
+            apart |= hates
+        return own, before, apart
+
+    def _ordered(self, block: PartialOrder) -> Masks:
+        masks = [self._masks(part) for part in block.parts]
+        later = closure(len(masks), block.edges)
+        own = before = apart = 0
+        for number, (there, wants, hates) in enumerate(masks):
+            if there & apart:
+                raise _PairBroken
+            for other, (those, _, _) in enumerate(masks):
+                if other != number and wants & those and not later[other] >> number & 1:
+                    raise _PairBroken
+            own |= there
+            before |= wants
+            apart |= hates
+        return own, before, apart
+
 
 Kind: TypeAlias = Literal[
     "unknown activity", "must include", "every case", "precedes", "excludes", "pool", "staffing", "separate", "deadline"
@@ -46,7 +141,7 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ActivityPlace:
     """Where an activity stands: the numbers of the children that lead to it, and how probably a case comes there."""
 
     activity: Activity
@@ -126,7 +221,7 @@ class RuleBook:
             return None
         return Violation("deadline", f"a case takes {cycle_time:.6g} s on average, and may take {deadline:.6g}")
 
-    def _presence(self, places: Mapping[str, Place]) -> Iterator[Violation]:
+    def _presence(self, places: Mapping[str, ActivityPlace]) -> Iterator[Violation]:
         for name in places:
             if name not in self.requirements.activities:
                 yield Violation("unknown activity", f"the requirements know no {name!r}", (name,))
@@ -138,7 +233,7 @@ class RuleBook:
                 words = f"{name!r} is done in {place.share:.4g} of the cases, and must be in {needed:.4g}"
                 yield Violation("every case", words, (name,))
 
-    def _people(self, design: Design, places: Mapping[str, Place]) -> Iterator[Violation]:
+    def _people(self, design: Design, places: Mapping[str, ActivityPlace]) -> Iterator[Violation]:
         pools, activities = self.requirements.pools, self.requirements.activities
         for name, place in places.items():
             pool, wanted = place.activity.handling.pool, activities.get(name)
@@ -157,10 +252,10 @@ class RuleBook:
             if pool is not None and pool == self._pool(places.get(other)):
                 yield Violation("separate", f"{one!r} and {other!r} are both done by {pool!r}", (one, other))
 
-    def _pool(self, place: Place | None) -> str | None:
+    def _pool(self, place: ActivityPlace | None) -> str | None:
         return None if place is None else place.activity.handling.pool or self.first.get(place.activity.name)
 
-    def _pairs(self, root: Block, places: Mapping[str, Place]) -> Iterator[Violation]:
+    def _pairs(self, root: Block, places: Mapping[str, ActivityPlace]) -> Iterator[Violation]:
         for first, second in self.requirements.rules.precedes:
             if first in places and second in places:
                 found = relation(root, places[first].path, places[second].path)
@@ -204,13 +299,13 @@ def relation(root: Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relat
     raise AssertionError("two activities at one place")
 
 
-def places_of(root: Block) -> Iterator[Place]:
+def places_of(root: Block) -> Iterator[ActivityPlace]:
     """Every activity of a tree and where it stands, in the order they are written."""
     stack: list[tuple[Block, tuple[int, ...], float]] = [(root, (), 1.0)]
     while stack:
         block, path, share = stack.pop()
         if isinstance(block, Activity):
-            yield Place(block, path, share)
+            yield ActivityPlace(block, path, share)
         elif isinstance(block, Sequence | Parallel | PartialOrder):
             stack += [(part, (*path, number), share) for number, part in enumerate(block.parts)][::-1]
         else:

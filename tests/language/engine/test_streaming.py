@@ -14,7 +14,7 @@ import pytest
 
 from groupwise.errors import ContractError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
-from groupwise.language.engine.stops import StopStrings
+from groupwise.language.engine.request import StopStrings
 
 from .conftest import VOCABULARY, make_model
 from .test_engine import LONG, PROMPT, same

@@ -9,11 +9,11 @@ from types import ModuleType
 
 import pytest
 
-from groupwise.agents.frame import Frame
-from groupwise.agents.serving import ModelServer
+from groupwise.agents.conversation.frame import Frame
+from groupwise.agents.openai.server import ModelServer
 from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.tiny import tiny_model
-from groupwise.rewards.judge import FLAG, RulerRewardFunction
+from groupwise.rewards.judge.ruler import FLAG, RulerRewardFunction
 from groupwise.rewards.scoring import score_groups
 from groupwise.types import Failed, Score
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from groupwise.agents import product
+from groupwise.agents import language_product as product
 from groupwise.config import TrainingConfig
-from groupwise.rewards.judge import FLAG, RulerRewardFunction
+from groupwise.rewards.judge.ruler import FLAG, RulerRewardFunction
 from groupwise.training.folder import create_run
-from groupwise.training.groups import read_groups
+from groupwise.training.group_files import read_groups
 from groupwise.training.session import execute
 
 SECRET = "sk-0123456789-do-not-tell"

@@ -9,7 +9,15 @@ import pytest
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Activity, Choice, Design, DesignError, Parallel, Sequence, activities
 from groupwise.workflows.evaluation import evaluate
-from groupwise.workflows.evaluation.schedule import Schedule, Work, heft, list_schedule, transfer, upward_ranks, work_of
+from groupwise.workflows.evaluation.schedule import (
+    Schedule,
+    TaskGraph,
+    heft,
+    list_schedule,
+    transfer,
+    upward_ranks,
+    work_of,
+)
 from groupwise.workflows.requirements import parse_requirements
 from tests.workflows.designs import random_block
 
@@ -43,7 +51,7 @@ HANDED = {
     (8, 10): 11,
     (9, 10): 13,
 }
-PAPER = Work(
+PAPER = TaskGraph(
     tuple(f"n{number}" for number in range(1, 11)),
     tuple(tuple(float(time) for time in row) for row in TIMES),
     {(a - 1, b - 1): float(hand) for (a, b), hand in HANDED.items()},
@@ -59,7 +67,7 @@ def test_heft_is_the_published_example() -> None:
     }  # fmt: skip
 
 
-def obeys(work: Work, found: Schedule) -> bool:
+def obeys(work: TaskGraph, found: Schedule) -> bool:
     placed = {one.task: one for one in found.placed}
     for (a, b), hand in work.after.items():
         early, late = placed[work.names[a]], placed[work.names[b]]
@@ -79,7 +87,7 @@ def test_schedules_keep_the_order_and_one_task_at_a_time(seed: int) -> None:
     count = rng.randint(2, 20)
     after = {(a, b): rng.uniform(0, 20) for a in range(count) for b in range(a + 1, count) if rng.random() < 0.2}
     rows = tuple(tuple(rng.uniform(1, 30) for _ in range(3)) for _ in range(count))
-    work = Work(tuple(f"t{n}" for n in range(count)), rows, after)
+    work = TaskGraph(tuple(f"t{n}" for n in range(count)), rows, after)
     assert obeys(work, heft(work))
     assert obeys(work, list_schedule(work))
 
@@ -121,9 +129,9 @@ def test_heft_may_choose_among_pools() -> None:
 
 def test_what_cannot_be_scheduled_says_so() -> None:
     with pytest.raises(ConfigError, match="in a ring: a → b → a"):
-        Work(("a", "b"), ((1.0,), (1.0,)), {(0, 1): 0.0, (1, 0): 0.0})
+        TaskGraph(("a", "b"), ((1.0,), (1.0,)), {(0, 1): 0.0, (1, 0): 0.0})
     with pytest.raises(ConfigError, match="no machine can do 'a'"):
-        Work(("a",), ((float("inf"),),), {})
+        TaskGraph(("a",), ((float("inf"),),), {})
     requirements = parse_requirements({"name": "r", "activities": {n: {"duration": {"mean": 1}} for n in "ab"}})
     design = Design("d", Choice((Activity("a"), Activity("b")), (0.5, 0.5)))
     with pytest.raises(DesignError, match="a choice cannot be scheduled ahead"):
@@ -136,7 +144,7 @@ def test_handing_on_takes_bytes_over_bandwidth() -> None:
 
 
 def test_one_after_the_other_on_the_same_machine_hands_nothing_on() -> None:
-    work = Work(("a", "b"), ((5.0, 50.0), (5.0, 4.0)), {(0, 1): 3.0})
+    work = TaskGraph(("a", "b"), ((5.0, 50.0), (5.0, 4.0)), {(0, 1): 3.0})
     assert heft(work).makespan == 10
 
 

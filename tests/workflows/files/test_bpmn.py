@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from groupwise.workflows.block_form import lift
 from groupwise.workflows.blocks import (
     Activity,
     Block,
@@ -21,14 +22,12 @@ from groupwise.workflows.blocks import (
     Sequence,
 )
 from groupwise.workflows.document import Document, document_of
-from groupwise.workflows.elements import first
 from groupwise.workflows.files import CannotExpress, read_workflow, write_workflow
 from groupwise.workflows.files.bpmn import read, write
 from groupwise.workflows.files.formats import BadFile
-from groupwise.workflows.graph import Copies, Flow, Graph, Node
-from groupwise.workflows.lifting import lift
+from groupwise.workflows.graph import Flow, Graph, Node, TaskCopies, first
 from groupwise.workflows.requirements import parse_requirements
-from groupwise.workflows.soundness import check_graph
+from groupwise.workflows.soundness.check import check_graph
 from tests.workflows.designs import random_design
 from tests.workflows.files.samples import SHARED, mistakes
 
@@ -135,7 +134,7 @@ def test_a_typical_file_is_understood() -> None:
     assert (check.name, check.documentation, check.handling.pool) == ("Check it", "Look twice.", "Clerks")
     assert (check.split, [flow.target for flow in graph.out_of("check")]) == ("xor", ["gate", "late"])
     assert (settle.calls, settle.split, pay.handling.pool) == ("settle", "xor", "Bank")
-    assert pay.copies == Copies(3, 3, 3)
+    assert pay.copies == TaskCopies(3, 3, 3)
     assert graph.by_id["wait"].handling.delay == 86400
     gate = graph.out_of("gate")
     assert [(flow.condition, flow.default) for flow in gate] == [("${ok}", False), ("", True)]
@@ -170,7 +169,7 @@ def test_an_edited_file_is_valid() -> None:
     document = read(CLAIM.encode())
     graph = document.root
     check = replace(graph.by_id["check"], name="Check twice", join="and", handling=Handling(pool="Experts", priority=1))
-    new = Node("phone back", "Phone back", split="xor", handling=Handling(pool="Clerks"), copies=Copies(2, 4, 1))
+    new = Node("phone back", "Phone back", split="xor", handling=Handling(pool="Clerks"), copies=TaskCopies(2, 4, 1))
     nodes = [check if node.id == "check" else node for node in graph.nodes if node.id != "wait"]
     flows = [flow for flow in graph.flows if "wait" not in (flow.source, flow.target)]
     flows += [Flow("gate", new.id, condition="${ok}"), Flow(new.id, "settle"), Flow(new.id, "paid")]

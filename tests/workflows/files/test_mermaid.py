@@ -10,7 +10,7 @@ import pytest
 from groupwise.workflows.blocks import Activity, Choice, Design, Handling, Instances, Retry, Sequence
 from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.files.mermaid import write
-from groupwise.workflows.pictures.drawn import without_detours
+from groupwise.workflows.pictures.scene import without_detours
 from tests.workflows.designs import random_design
 
 TEXT = r'"(?:[^"#<>\n]|#\d+;|<br/>)*"'

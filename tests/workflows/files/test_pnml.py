@@ -6,16 +6,15 @@ import random
 
 import pytest
 
+from groupwise.workflows.block_form import lift
 from groupwise.workflows.blocks import Activity, Cancellable, Choice, Design, Instances, Parallel, Sequence, activities
 from groupwise.workflows.document import Document, document_of
-from groupwise.workflows.elements import Element
 from groupwise.workflows.files import CannotExpress
 from groupwise.workflows.files.formats import BadFile
 from groupwise.workflows.files.pnml import read, write
 from groupwise.workflows.files.xml_tree import parse
-from groupwise.workflows.graph import Flow, Graph, Node
-from groupwise.workflows.lifting import lift
-from groupwise.workflows.soundness import check_graph
+from groupwise.workflows.graph import Element, Flow, Graph, Node
+from groupwise.workflows.soundness.check import check_graph
 from tests.workflows.designs import random_design
 
 NET = """<pnml xmlns="http://www.pnml.org/version-2009/grammar/pnml"><net id="n"><page id="g">

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from groupwise.errors import ConfigError
+from groupwise.workflows.block_form import lift
 from groupwise.workflows.blocks import (
     Activity,
     Block,
@@ -27,9 +28,9 @@ from groupwise.workflows.blocks import (
     rewritten,
 )
 from groupwise.workflows.document import Document, document_of
-from groupwise.workflows.files import CannotExpress, actions, airflow, argo, read_workflow, write_workflow
-from groupwise.workflows.files.steps import Step, steps_of
-from groupwise.workflows.lifting import lift
+from groupwise.workflows.files import CannotExpress, airflow, argo, read_workflow, write_workflow
+from groupwise.workflows.files import github_actions as actions
+from groupwise.workflows.files.steps import WorkflowStep, steps_of
 from tests.workflows.designs import random_block
 from tests.workflows.files.schemas import mistakes, needs_schemas
 
@@ -221,8 +222,8 @@ jobs:
 def test_a_workflow_of_other_people_is_read_and_says_what_it_leaves_out() -> None:
     document = actions.read(JOBS.encode())
     build, test = steps_of(document, "")
-    assert build == Step("build", handling=Handling(pool="windows-latest", timeout=600.0))
-    assert test == Step("test", needs=("build",))
+    assert build == WorkflowStep("build", handling=Handling(pool="windows-latest", timeout=600.0))
+    assert test == WorkflowStep("test", needs=("build",))
     assert set(document.notes) == {
         "env is not kept",
         "job build: what its steps do is not kept",

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from groupwise.workflows.block_form import lift
 from groupwise.workflows.blocks import Activity, Choice, Design, Handling, Instances, Sequence
 from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.files import CannotExpress, read_workflow, write_workflow
 from groupwise.workflows.files.formats import BadFile
 from groupwise.workflows.files.yawl import read, write
-from groupwise.workflows.graph import Copies, Flow, Graph, Node
-from groupwise.workflows.lifting import lift
+from groupwise.workflows.graph import Flow, Graph, Node, TaskCopies
 from groupwise.workflows.requirements import Requirements, parse_requirements
 from tests.workflows.designs import random_design
 from tests.workflows.files.samples import SHARED, YAWL, edited, mistakes, needs_data
@@ -117,7 +117,7 @@ def test_the_rich_example_is_understood() -> None:
     assert sum(node.kind == "condition" for node in nodes) == 15
     assert sum(len(graph.flows) for graph in document.graphs) == 126
     assert sum(len(node.cancels) for node in nodes) == 9
-    assert sum(node.copies != Copies() for node in nodes) == 1
+    assert sum(node.copies != TaskCopies() for node in nodes) == 1
     called = {node.calls for node in document.root.nodes if node.calls}
     assert called == {"Ordering", "Carrier_Appointment", "Payment", "Freight_in_Transit", "Freight_Delivered"}
     assert [node.handling.timeout for node in nodes if node.handling.timeout] == [3 * 86400.0]

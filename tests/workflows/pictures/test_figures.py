@@ -10,11 +10,10 @@ from PIL import Image
 
 from groupwise.errors import ConfigError
 from groupwise.workflows.document import document_of
-from groupwise.workflows.pictures.animation import animation_gif, animation_svg
-from groupwise.workflows.pictures.drawn import without_detours
+from groupwise.workflows.pictures.animation import animation_gif, animation_svg, journeys
+from groupwise.workflows.pictures.drawing_layout import layout
 from groupwise.workflows.pictures.figures import _ticks, gantt, queues, utilisation
-from groupwise.workflows.pictures.journeys import journeys
-from groupwise.workflows.pictures.layout import layout
+from groupwise.workflows.pictures.scene import without_detours
 from groupwise.workflows.pictures.shapes import Oblong, Words
 from groupwise.workflows.pictures.svg import svg_of
 from tests.workflows.pictures.traces import CLAIM, TRACE, Try, tree_of

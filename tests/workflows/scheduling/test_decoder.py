@@ -7,12 +7,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from groupwise.workflows.evaluation.schedule import Schedule, Work, heft, upward_ranks
+from groupwise.workflows.evaluation.schedule import Schedule, TaskGraph, heft, upward_ranks
 from groupwise.workflows.scheduling.decoder import makespans, problem_of, schedule
 from groupwise.workflows.scheduling.worlds import SHAPES, random_work
 
 INF = float("inf")
-ODD = Work(
+ODD = TaskGraph(
     ("a", "b", "wait", "c", "d"),
     ((2.0, INF), (3.0, 1.0), (INF, INF), (0.0, 0.0), (INF, 4.0)),
     {(0, 2): 1.0, (1, 2): 0.0, (2, 3): 2.0, (2, 4): 2.0, (0, 3): 0.5},
@@ -20,7 +20,7 @@ ODD = Work(
 )
 
 
-def keeps_order(work: Work, found: Schedule) -> None:
+def keeps_order(work: TaskGraph, found: Schedule) -> None:
     """Nothing before what it needs has arrived, and no machine does two things at once."""
     placed = {one.task: one for one in found.placed}
     assert sorted(placed) == sorted(work.names)
@@ -34,14 +34,14 @@ def keeps_order(work: Work, found: Schedule) -> None:
 
 
 @pytest.mark.parametrize("work", [*(random_work(seed) for seed in range(40)), ODD])
-def test_the_upward_ranks_give_heft(work: Work) -> None:
+def test_the_upward_ranks_give_heft(work: TaskGraph) -> None:
     problem = problem_of(work)
     assert schedule(problem, problem.ranks) == heft(work)
     assert makespans(problem, problem.ranks[None])[0] == heft(work).makespan
 
 
 @pytest.mark.parametrize("work", [*(random_work(seed) for seed in range(100, 110)), ODD])
-def test_any_priorities_keep_every_order(work: Work) -> None:
+def test_any_priorities_keep_every_order(work: TaskGraph) -> None:
     problem = problem_of(work)
     tried = np.random.default_rng(0).standard_normal((5, problem.size))
     found = [schedule(problem, row) for row in tried]
@@ -51,14 +51,14 @@ def test_any_priorities_keep_every_order(work: Work) -> None:
 
 
 def test_ties_are_broken_as_heft_breaks_them() -> None:
-    same = Work(tuple("abcdef"), ((1.0, 1.0),) * 6, {(5, 0): 0.0, (4, 1): 0.0})
+    same = TaskGraph(tuple("abcdef"), ((1.0, 1.0),) * 6, {(5, 0): 0.0, (4, 1): 0.0})
     problem = problem_of(same)
     assert len(set(upward_ranks(same))) == 2
     assert schedule(problem, problem.ranks) == heft(same)
 
 
 def test_nothing_to_do_takes_no_time() -> None:
-    assert makespans(problem_of(Work((), (), {})), np.zeros((3, 0))).tolist() == [0.0, 0.0, 0.0]
+    assert makespans(problem_of(TaskGraph((), (), {})), np.zeros((3, 0))).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_random_work_has_every_shape_and_is_the_same_again() -> None:

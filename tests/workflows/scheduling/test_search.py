@@ -13,10 +13,10 @@ import torch
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.training.session import Parts, execute
-from groupwise.training.stopping import StopFlag
+from groupwise.training.stop_conditions import StopFlag
 from groupwise.types import Event, Task
 from groupwise.workflows.blocks import Activity, Design, Parallel, Sequence
-from groupwise.workflows.evaluation.schedule import Work, heft, work_of
+from groupwise.workflows.evaluation.schedule import TaskGraph, heft, work_of
 from groupwise.workflows.files import read_workflow
 from groupwise.workflows.requirements import parse_requirements
 from groupwise.workflows.scheduling import improve, load_policy, read_instances, work_of_document
@@ -38,7 +38,7 @@ SHORT = {
 
 @pytest.mark.parametrize("evaluations", [1, 2, 3, 16, 50])
 def test_no_schedule_is_longer_than_hefts(evaluations: int) -> None:
-    for work in (*(random_work(seed) for seed in range(8)), ODD, Work(("only",), ((1.0,),), {})):
+    for work in (*(random_work(seed) for seed in range(8)), ODD, TaskGraph(("only",), ((1.0,),), {})):
         found = improve(work, evaluations=evaluations)
         assert found.makespan <= heft(work).makespan
         keeps_order(work, found)
@@ -103,7 +103,7 @@ def test_a_fresh_policy_is_heft_with_noise() -> None:
 
 def test_features_know_no_unit_of_time() -> None:
     work = random_work(4)
-    slow = Work(
+    slow = TaskGraph(
         work.names,
         tuple(tuple(60 * time for time in row) for row in work.durations),
         {edge: 60 * hand for edge, hand in work.after.items()},

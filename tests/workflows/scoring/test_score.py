@@ -14,9 +14,8 @@ from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Activity, Cancellable, Choice, Design, Handling, Parallel, Sequence, Skip
 from groupwise.workflows.evaluation.performance import Performance
 from groupwise.workflows.requirements import Requirements, Weights, parse_requirements
-from groupwise.workflows.scoring import Part, Score, score, score_batch, weights_of
-from groupwise.workflows.scoring.maintainability import verb_and_object
-from groupwise.workflows.scoring.measures import GROUPS, MEASURES
+from groupwise.workflows.scoring import DesignScore, ScorePart, score, score_batch, weights_of
+from groupwise.workflows.scoring.measures import GROUPS, MEASURES, verb_and_object
 
 A, B, C = (Activity(name) for name in ("check claim", "assess claim", "pay claim"))
 LINE = Design("line", Sequence((A, B, C)), (("desk", 2),))
@@ -44,7 +43,7 @@ MEASURED = Performance(
 )  # fmt: skip
 
 
-def shares(found: Score) -> dict[str, float]:
+def shares(found: DesignScore) -> dict[str, float]:
     return {m.name: share for m, (_, share, _) in zip(MEASURES, found.measured, strict=True)}
 
 
@@ -176,7 +175,7 @@ def test_labels_have_a_verb_and_an_object(label: str, right: bool) -> None:
 
 def test_parts_know_where_they_come_from() -> None:
     tree = score(LINE, asked(), MEASURED).explain()
-    assert isinstance(tree, Part)
+    assert isinstance(tree, ScorePart)
     cycle = tree.parts[0].parts[0]
     assert (cycle.name, cycle.value, cycle.unit) == ("cycle time", 60.0, "s")
     assert cycle.scale == "1 at 20 s, which no design goes below; half at twice that"

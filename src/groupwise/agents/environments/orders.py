@@ -1,34 +1,141 @@
-"""`task.environment = "orders"`: questions about a shop's orders, answered with tools on a real SQLite database.
-
-A question needs one tool or two: the second call of `city` and `refund` takes what the first one found. Some tools
-change the database, and not everything that is asked for is allowed. What counts is the database afterwards and the
-answer.
-Texts are short, so that a whole conversation is within 200 characters and a character-level model can hold it.
-"""
+"""`task.environment = "orders"`: questions about a shop, answered with tools on a real SQLite database."""
 
 from __future__ import annotations
 
 import json
 import random
 import re
+import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from groupwise.agents.environment import Observation, Reply, Transition
-from groupwise.agents.environments.order_database import (
-    CITIES,
-    ENDED,
-    STATUSES,
-    NotPossible,
-    OrderDatabase,
-    Shop,
-    make_shop,
-)
-from groupwise.agents.toolbox import Toolbox, ToolResult
-from groupwise.agents.tools import tool
+from groupwise.agents.data.problems import is_held_out
+from groupwise.agents.environments.contract import Observation, Reply, Transition
+from groupwise.agents.tools.function_tool import tool
+from groupwise.agents.tools.toolbox import Toolbox, ToolResult
 from groupwise.errors import ConfigError
 from groupwise.types import End, Message, Score, Task
+
+STATUSES = ("open", "paid", "sent")
+ENDED = ("cancelled", "refunded")
+CITIES = ("Rome", "Oslo", "Lima", "Kyiv")
+SYLLABLES = tuple(consonant + vowel for consonant in "bdklmnrst" for vowel in "aeio")
+PRODUCTS = ("lamp", "chair", "desk", "shelf", "clock")
+SCHEMA = """
+CREATE TABLE customers (name TEXT PRIMARY KEY, city TEXT NOT NULL);
+CREATE TABLE orders (id TEXT PRIMARY KEY, buyer TEXT NOT NULL REFERENCES customers(name), status TEXT NOT NULL,
+                     refunded INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE items (order_id TEXT NOT NULL REFERENCES orders(id), product TEXT NOT NULL, price INTEGER NOT NULL,
+                    quantity INTEGER NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """The rows a database begins with."""
+
+    customers: tuple[tuple[str, str], ...]
+    orders: tuple[tuple[str, str, str], ...]
+    items: tuple[tuple[str, str, int, int], ...]
+
+    def with_status(self, order: str, status: str) -> Shop:
+        """The same shop, one of its orders in another status."""
+        return replace(self, orders=tuple((n, who, status if n == order else s) for n, who, s in self.orders))
+
+
+def make_shop(rng: random.Random, *, held_out: bool, customers: int = 3, orders: int = 4) -> Shop:
+    """A shop whose customers and order numbers are all of one side: one in five of each is kept for judging."""
+    names = _distinct(rng, customers, held_out, lambda: (rng.choice(SYLLABLES) + rng.choice(SYLLABLES)).capitalize())
+    numbers = _distinct(rng, orders, held_out, lambda: str(rng.randrange(1000, 10_000)))
+    items = [
+        (number, product, rng.randrange(2, 25), rng.randrange(1, 3))
+        for number in numbers
+        for product in rng.sample(PRODUCTS, rng.randrange(1, 3))
+    ]
+    return Shop(
+        tuple((name, rng.choice(CITIES)) for name in names),
+        tuple((number, rng.choice(names), rng.choice(STATUSES)) for number in numbers),
+        tuple(items),
+    )
+
+
+def _distinct(rng: random.Random, count: int, held_out: bool, draw: object) -> list[str]:
+    assert callable(draw)
+    found: dict[str, None] = {}
+    while len(found) < count:
+        value = str(draw())
+        if is_held_out(value) == held_out:
+            found[value] = None
+    return list(found)
+
+
+class NotPossible(Exception):
+    """What the shop does not do, in the few words a caller is told."""
+
+
+class OrderDatabase:
+    """An SQLite database with a shop in it, in memory unless given a file."""
+
+    def __init__(self, shop: Shop, path: Path | str = ":memory:") -> None:
+        self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self.connection.executescript(SCHEMA)
+        with self.connection:
+            self.connection.executemany("INSERT INTO customers VALUES (?, ?)", shop.customers)
+            self.connection.executemany("INSERT INTO orders (id, buyer, status) VALUES (?, ?, ?)", shop.orders)
+            self.connection.executemany("INSERT INTO items VALUES (?, ?, ?, ?)", shop.items)
+
+    def status(self, order: str) -> str:
+        """What has become of an order."""
+        return str(self._one("SELECT status FROM orders WHERE id = ?", order, "order"))
+
+    def total(self, order: str) -> str:
+        """What an order costs."""
+        self.status(order)
+        return str(self._one("SELECT SUM(price * quantity) FROM items WHERE order_id = ?", order, "order"))
+
+    def buyer(self, order: str) -> str:
+        """Who bought an order."""
+        return str(self._one("SELECT buyer FROM orders WHERE id = ?", order, "order"))
+
+    def city(self, buyer: str) -> str:
+        """Where a buyer lives."""
+        return str(self._one("SELECT city FROM customers WHERE name = ?", buyer, "buyer"))
+
+    def cancel(self, order: str) -> str:
+        """Cancel an open order; its new status."""
+        status = self.status(order)
+        if status != "open":
+            raise NotPossible(f"is {status}")
+        return self._end(order, "cancelled", 0)
+
+    def refund(self, order: str, sum: int) -> str:
+        """Refund a sent order with exactly what it cost; its new status."""
+        status, total = self.status(order), int(self.total(order))
+        if status != "sent":
+            raise NotPossible(f"is {status}")
+        if str(sum) != str(total):
+            raise NotPossible("wrong sum")
+        return self._end(order, "refunded", total)
+
+    def state(self) -> tuple[tuple[str, str, str, int], ...]:
+        """All that tools can change."""
+        return tuple(self.connection.execute("SELECT id, buyer, status, refunded FROM orders ORDER BY id"))
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def _one(self, query: str, key: str, kind: str) -> object:
+        row = self.connection.execute(query, (str(key),)).fetchone()
+        if row is None:
+            raise NotPossible(f"no such {kind}")
+        return row[0]
+
+    def _end(self, order: str, status: str, refunded: int) -> str:
+        self.connection.execute("UPDATE orders SET status = ?, refunded = ? WHERE id = ?", (status, refunded, order))
+        return status
+
 
 ARGUMENTS = {
     "status": ("order",), "total": ("order",), "buyer": ("order",), "city": ("buyer",), "cancel": ("order",),
@@ -70,7 +177,7 @@ class OrderCase:
 
 
 @dataclass(frozen=True)
-class Call:
+class OrderCall:
     """A call, and what came back."""
 
     name: str
@@ -133,7 +240,7 @@ class OrderTools:
 
     def __init__(self, database: OrderDatabase) -> None:
         self.database = database
-        self.calls: list[Call] = []
+        self.calls: list[OrderCall] = []
 
     @tool
     async def status(self, order: str) -> str:
@@ -209,7 +316,7 @@ def _briefly(result: ToolResult) -> Message:
     return {**result.as_message(), "content": result.content if result.ok else f"error: {result.outcome}"}
 
 
-def grade(case: OrderCase, database: OrderDatabase, calls: Sequence[Call], answer: str, valid: float) -> Score:
+def grade(case: OrderCase, database: OrderDatabase, calls: Sequence[OrderCall], answer: str, valid: float) -> Score:
     """1 for a right answer that was looked up and a database as it should be; less for a part of the way.
 
     total = 0.7 · correct + 0.2 · share of the needed calls made + 0.1 · share of calls that are valid. Nothing is
@@ -237,15 +344,15 @@ def answers(case: OrderCase, text: str) -> set[str]:
     return {word for word in words if word in known or word.isdigit()} - {case.order}
 
 
-def right_calls(case: OrderCase, database: OrderDatabase) -> list[Call]:
+def right_calls(case: OrderCase, database: OrderDatabase) -> list[OrderCall]:
     """The calls that the question needs."""
-    calls: list[Call] = []
+    calls: list[OrderCall] = []
     for name in PLANS[case.kind]:
         calls.append(call_tool(database, name, _arguments(name, case.order, calls)))
     return calls
 
 
-def formal_calls(case: OrderCase, database: OrderDatabase) -> list[Call]:
+def formal_calls(case: OrderCase, database: OrderDatabase) -> list[OrderCall]:
     """Calls that are right in form and seldom in substance: mostly the status, whatever was asked.
 
     Two in ten are the right ones, so that a model hears what can be asked for; what it does most often stays wrong.
@@ -262,7 +369,7 @@ def formal_calls(case: OrderCase, database: OrderDatabase) -> list[Call]:
     return [first, call_tool(database, second, _arguments(second, case.order, [first]))]
 
 
-def _arguments(name: str, order: str, before: Sequence[Call]) -> dict[str, Any]:
+def _arguments(name: str, order: str, before: Sequence[OrderCall]) -> dict[str, Any]:
     if name == "city":
         return {"buyer": before[-1].result}
     if name == "refund":
@@ -270,14 +377,14 @@ def _arguments(name: str, order: str, before: Sequence[Call]) -> dict[str, Any]:
     return {"order": order}
 
 
-def call_tool(database: OrderDatabase, name: str, arguments: Mapping[str, Any]) -> Call:
+def call_tool(database: OrderDatabase, name: str, arguments: Mapping[str, Any]) -> OrderCall:
     try:
-        return Call(name, arguments, str(getattr(database, name)(**arguments)))
+        return OrderCall(name, arguments, str(getattr(database, name)(**arguments)))
     except NotPossible as refusal:
-        return Call(name, arguments, f"error: {refusal}")
+        return OrderCall(name, arguments, f"error: {refusal}")
 
 
-def _done(plan: Sequence[Call], calls: Sequence[Call]) -> int:
+def _done(plan: Sequence[OrderCall], calls: Sequence[OrderCall]) -> int:
     """How many calls of the plan were made, in its order."""
     made = iter((call.name, json.dumps(dict(call.arguments), default=str)) for call in calls)
     count = 0

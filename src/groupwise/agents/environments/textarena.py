@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from groupwise.agents.environment import Observation, Reply, Transition
+from groupwise.agents.environments.contract import Observation, Reply, Transition
 from groupwise.errors import ConfigError, ContractError, MissingExtra
 from groupwise.types import End, Task
 

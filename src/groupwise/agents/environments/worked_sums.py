@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 import re
 
-from groupwise.agents.environments.one_turn import OneTurnScenarios
-from groupwise.agents.gym import GymProblems
-from groupwise.agents.problems import Problem
+from groupwise.agents.data.problems import Problem
+from groupwise.agents.data.reasoning_gym import GymProblems
+from groupwise.agents.environments.task import OneTurnScenarios
 from groupwise.errors import ConfigError
 from groupwise.types import Message, Score
 

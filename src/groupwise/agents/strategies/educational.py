@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from groupwise.agents.strategies.registry import strategy
-from groupwise.agents.strategies.signals import Signal, words_of
+from groupwise.agents.strategies.registry import Signal, strategy, words_of
 from groupwise.types import Message
 
 Level = Literal["beginner", "intermediate", "advanced"]

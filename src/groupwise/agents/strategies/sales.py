@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from groupwise.agents.strategies.registry import strategy
-from groupwise.agents.strategies.signals import Signal, listed, noted, sentences, words_of
+from groupwise.agents.strategies.registry import Signal, listed, noted, sentences, strategy, words_of
 from groupwise.types import Message
 
 Stage = Literal["opening", "needs", "proposal", "objection", "close"]

@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from groupwise.agents.strategies.registry import strategy
-from groupwise.agents.strategies.signals import Signal, clipped, listed, noted, sentences, words_of
+from groupwise.agents.strategies.registry import Signal, clipped, listed, noted, sentences, strategy, words_of
 from groupwise.types import Message
 
 Status = Literal["gathering", "trying", "resolved", "escalated"]

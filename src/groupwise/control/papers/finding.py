@@ -16,7 +16,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PaperFinding:
     """A paper's claim, whether it appeared, and the numbers: a table for the reader, and one name for each number.
 
     `effects` decide: each is a number with its 95% interval over seeds, of which there are two or more. `lesson` says

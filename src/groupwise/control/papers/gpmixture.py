@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupwise.control.cartpole import CartPole
-from groupwise.control.papers.finding import Finding, Progress, cell, mean_of, ratio, told
-from groupwise.core.kmeans import Floats, Ints
-from groupwise.core.processes import Kernel, ProcessMixture, predict
+from groupwise.control.classic.cartpole import CartPole
+from groupwise.control.papers.finding import PaperFinding, Progress, cell, mean_of, ratio, told
+from groupwise.control.papers.gaussian_processes import Kernel, ProcessMixture, predict
+from groupwise.core.grouping.kmeans import Floats, Ints
 
 WORLDS: tuple[Mapping[str, float], ...] = ({"force": 10.0}, {"force": -10.0}, {"force": 20.0, "half_length": 1.0})
 VISITS, STAY = 2, 40
@@ -81,7 +81,7 @@ def agreement(labels: Ints, worlds: Ints) -> float:
     return right / len(labels) if len(set(names)) == len(names) else 0.0
 
 
-def experiment(seeds: Sequence[int], progress: Progress) -> Finding:
+def experiment(seeds: Sequence[int], progress: Progress) -> PaperFinding:
     known = slice(len(WORLDS) * STAY, None)
     errors: dict[str, list[float]] = {}
     agreed, found = [], []
@@ -107,7 +107,7 @@ def experiment(seeds: Sequence[int], progress: Progress) -> Finding:
         "agreement": mean_of(agreed),
         "tasks_found": mean_of(found),
     }
-    return Finding(
+    return PaperFinding(
         "gpmixture",
         "Infinite Mixture of Gaussian Processes (arXiv 2006.11441)",
         "A mixture that grows finds how many worlds there are and recognises one that returns, so it predicts better "

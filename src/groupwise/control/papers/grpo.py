@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from groupwise.control.papers.finding import Finding, Progress, cell, ratio, told
+from groupwise.control.papers.finding import PaperFinding, Progress, cell, ratio, told
 from groupwise.core import group_advantages
 
 NUMBERS, ANSWERS = 8, 6
@@ -51,7 +51,7 @@ class World:
         return (answers == self.answer(questions)).double() + liking
 
 
-class Critic:
+class CriticBaseline:
     """A small network that learns what questions score on average."""
 
     def __init__(self, seed: int) -> None:
@@ -72,7 +72,7 @@ class Critic:
         return advantages
 
 
-class Learner:
+class AnswerLearner:
     """A policy, and an arm's way of making gradients for it."""
 
     def __init__(self, arm: str, seed: int) -> None:
@@ -80,7 +80,7 @@ class Learner:
         self.random = torch.Generator().manual_seed(seed + 1)
         self.weights = torch.zeros(NUMBERS, ANSWERS, dtype=torch.float64, requires_grad=True)
         self.groups = torch.arange(QUESTIONS).repeat_interleave(GROUP)
-        self.critic = Critic(seed) if arm == "critic" else None
+        self.critic = CriticBaseline(seed) if arm == "critic" else None
         self.grouped = arm == "group"
 
     def gradient(self) -> Tensor:
@@ -107,7 +107,7 @@ class Learner:
 
 def steps_to_learn(arm: str, seed: int, rate: float) -> int:
     """Updates until three quarters of the answers to held-out questions are right; the limit where they never are."""
-    learner = Learner(arm, seed)
+    learner = AnswerLearner(arm, seed)
     optimiser = torch.optim.Adam([learner.weights], lr=rate)
     held_out = torch.randn(500, NUMBERS, generator=torch.Generator().manual_seed(seed + 2), dtype=torch.float64)
     for step in range(1, LIMIT + 1):
@@ -120,7 +120,7 @@ def steps_to_learn(arm: str, seed: int, rate: float) -> int:
 
 def noise(arm: str, seed: int) -> float:
     """Variance of the untrained policy's gradient over its squared mean: how much of a step is chance."""
-    learner = Learner(arm, seed)
+    learner = AnswerLearner(arm, seed)
     if learner.critic is not None:
         for _ in range(DRAWS):
             learner.gradient()
@@ -130,7 +130,7 @@ def noise(arm: str, seed: int) -> float:
     return variance / (float(drawn.mean(0).square().sum()) - variance / DRAWS)
 
 
-def experiment(seeds: Sequence[int], progress: Progress) -> Finding:
+def experiment(seeds: Sequence[int], progress: Progress) -> PaperFinding:
     jobs = [(arm, seed) for seed in seeds for arm in ARMS]
     steps: dict[str, list[list[int]]] = {arm: [] for arm in ARMS}
     noises: dict[str, list[float]] = {arm: [] for arm in ARMS}
@@ -145,7 +145,7 @@ def experiment(seeds: Sequence[int], progress: Progress) -> Finding:
         "noise_vs_nothing": ratio(noises["group"], noises["nothing"]),
         "noise_vs_critic": ratio(noises["group"], noises["critic"]),
     }
-    return Finding(
+    return PaperFinding(
         "grpo",
         "DeepSeekMath (arXiv 2402.03300)",
         "The mean of a group is a baseline that needs no critic, so GRPO learns in fewer steps than without a baseline",

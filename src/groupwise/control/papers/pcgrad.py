@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from groupwise.control.papers.finding import Finding, Progress, cell, gain, told
+from groupwise.control.papers.finding import PaperFinding, Progress, cell, gain, told
 from groupwise.core.surgery import project_conflicts, random_orders
 
 TASKS, NUMBERS, ANSWERS, HIDDEN, QUESTIONS = 4, 6, 5, 16, 64
@@ -24,7 +24,7 @@ STEPS = 250
 SHAPES = ((NUMBERS + TASKS, HIDDEN), (1, HIDDEN), (HIDDEN, ANSWERS), (1, ANSWERS))
 
 
-class Tasks:
+class ConflictingTasks:
     """For every seed, four tasks: which of five answers is right, by a matrix each."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
@@ -58,7 +58,7 @@ def task_gradients(weights: Sequence[Tensor], questions: Tensor, answers: Tensor
 
 def train(arm: str, seeds: Sequence[int], rate: float, steps: int = STEPS) -> Tensor:
     """The share of right answers to unseen questions [S, K] after gradient descent."""
-    tasks, orders = Tasks(seeds), torch.Generator().manual_seed(0)
+    tasks, orders = ConflictingTasks(seeds), torch.Generator().manual_seed(0)
     held_out = tasks.questions(300)
     weights = [tasks.draw(1, *shape) / shape[0] ** 0.5 * (shape[0] > 1) for shape in SHAPES]
     for _ in range(steps):
@@ -75,7 +75,7 @@ def train(arm: str, seeds: Sequence[int], rate: float, steps: int = STEPS) -> Te
     return right_share(weights, *held_out)
 
 
-def experiment(seeds: Sequence[int], progress: Progress, steps: int = STEPS) -> Finding:
+def experiment(seeds: Sequence[int], progress: Progress, steps: int = STEPS) -> PaperFinding:
     jobs = [(arm, rate) for arm in ARMS for rate in RATES]
     found: dict[str, list[Tensor]] = {arm: [] for arm in ARMS}
     for done, (arm, rate) in enumerate(jobs):
@@ -90,7 +90,7 @@ def experiment(seeds: Sequence[int], progress: Progress, steps: int = STEPS) -> 
         "mean_gain_of_scaling": gain(means["scaled"], means["sum"]),
         "worst_task_gain_of_scaling": gain(worst["scaled"], worst["sum"]),
     }
-    return Finding(
+    return PaperFinding(
         "pcgrad",
         "Gradient Surgery for Multi-Task Learning (arXiv 2001.06782)",
         "Projecting away what conflicts lets tasks learn that are drowned in the sum of gradients",

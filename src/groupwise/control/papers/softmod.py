@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from groupwise.control.modular import SoftModules
-from groupwise.control.papers.finding import Finding, Progress, cell, gain, mean_of, told
+from groupwise.control.papers.finding import PaperFinding, Progress, cell, gain, mean_of, told
+from groupwise.control.soft_modules import SoftModules
 
 TASKS, FAMILIES, NUMBERS, ANSWERS, QUESTIONS = 8, 2, 6, 5, 8
 BONUS, RATE, STEPS = 0.1, 3e-3, 800
@@ -49,7 +49,7 @@ ARMS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-class Tasks:
+class FamilyTasks:
     """For every seed, tasks [S, K, D, A]: a family's way to read the world, and an order of answers of their own."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
@@ -69,7 +69,7 @@ class Tasks:
 
 def train(make: Callable[[], nn.Module], seeds: Sequence[int], steps: int) -> tuple[Tensor, list[nn.Module]]:
     """The share of right answers to unseen questions [S, K], and the networks."""
-    tasks = Tasks(seeds)
+    tasks = FamilyTasks(seeds)
     held_out, answers = tasks.questions(200)
     networks = [seeded(make, seed) for seed in seeds]
     weights, _ = stack_module_state(networks)
@@ -108,7 +108,7 @@ def likeness(network: nn.Module) -> float:
     return float(cosines[same].mean() - cosines[family[:, None] != family[None]].mean())
 
 
-def experiment(seeds: Sequence[int], progress: Progress, steps: int = STEPS) -> Finding:
+def experiment(seeds: Sequence[int], progress: Progress, steps: int = STEPS) -> PaperFinding:
     found = {}
     for done, (name, make) in enumerate(ARMS.items()):
         progress(done, len(ARMS))
@@ -122,7 +122,7 @@ def experiment(seeds: Sequence[int], progress: Progress, steps: int = STEPS) -> 
         "gain_over_blind_routing": gain(soft, blind),
         "likeness_of_family": mean_of(alike),
     }
-    return Finding(
+    return PaperFinding(
         "softmod",
         "Multi-Task Reinforcement Learning with Soft Modularization (arXiv 2003.13661)",
         "Routed by task, modules learn several tasks better than one network of the same size",

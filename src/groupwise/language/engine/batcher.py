@@ -15,18 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from groupwise.errors import ContractError
-from groupwise.language.engine.beginnings import find_beginnings
-from groupwise.language.engine.cache import Cache
+from groupwise.language.engine.cache import Cache, CacheRows
 from groupwise.language.engine.families import Architecture, describe
-from groupwise.language.engine.network import Network, Piece
-from groupwise.language.engine.one_thread import decoder
-from groupwise.language.engine.params import Sampled
-from groupwise.language.engine.prompts import Prompts
-from groupwise.language.engine.request import Outcome, Request
+from groupwise.language.engine.network import Network, PromptPiece
+from groupwise.language.engine.numpy_decoder import decoder
+from groupwise.language.engine.prefill import Prefill
+from groupwise.language.engine.request import GenerationRequest, Outcome, Sampled
 from groupwise.language.engine.rotary import RotaryTables
-from groupwise.language.engine.rows import Rows
-from groupwise.language.engine.sampling import Rules, rules_of, sample, uniforms
-from groupwise.language.engine.sessions import Sessions
+from groupwise.language.engine.running_rows import RunningRows
+from groupwise.language.engine.sampling import SamplingRules, rules_of, sample, uniforms
+from groupwise.language.engine.shared_prompts import find_shared_prompts
 from groupwise.language.engine.weights import Fingerprint
 
 
@@ -41,15 +39,15 @@ class Batcher:
         self.model, self.architecture, self.copy = model, a, copy
         self.slots, self.eos, self.device = slots, eos, like.device
         self.version = 0
-        self.waiting: deque[Request] = deque()
-        self.entering: list[Request] = []  # no longer waiting, not in a row yet
+        self.waiting: deque[GenerationRequest] = deque()
+        self.entering: list[GenerationRequest] = []  # no longer waiting, not in a row yet
         self.cache = Cache(len(a.layers), a.kv_heads, a.head_dim, rows=slots, length=length, like=like)
-        self.rows = Rows(slots, a.vocabulary)
-        self.sessions = Sessions(self.cache, slots)
-        self.prompts = Prompts(self.cache)
+        self.rows = RunningRows(slots, a.vocabulary)
+        self.sessions = CacheRows(self.cache, slots)
+        self.prompts = Prefill(self.cache)
         self.rotary = self._rotary(a)
         self.seen: Tensor | None = None  # [slots, vocabulary], for the repetition penalty
-        self.rules: dict[tuple[int, int], Rules] = {}
+        self.rules: dict[tuple[int, int], SamplingRules] = {}
         self.settled = False  # whether what follows from who is in which row is known
         self.index = torch.arange(slots, device=self.device)
         self.ended: list[Outcome] = []
@@ -64,7 +62,7 @@ class Batcher:
         """Prompt tokens that went through the network so far."""
         return self.prompts.tokens_read
 
-    def add(self, request: Request) -> None:
+    def add(self, request: GenerationRequest) -> None:
         self.waiting.append(request)
         self.prompts.arrived(request)
 
@@ -88,7 +86,7 @@ class Batcher:
         self.cache.beginnings, self.settled = None, False
         self.sessions.forget()
         self.prompts.forget()
-        running = [Piece(row, 0, self.rows.cached_ids(row)) for row in range(self.rows.count)]
+        running = [PromptPiece(row, 0, self.rows.cached_ids(row)) for row in range(self.rows.count)]
         self.prompts.sweep(running, self.network)
 
     @torch.inference_mode()
@@ -183,7 +181,7 @@ class Batcher:
         self.rows.accept(part, tokens.cpu().numpy(), logp.cpu().numpy(), self.version)
         self._remove(self._finished(part))
 
-    def _rules(self, part: slice) -> Rules:
+    def _rules(self, part: slice) -> SamplingRules:
         key = part.start, part.stop
         if key not in self.rules:
             params = [request.params for request in self.rows.requests[part]]
@@ -198,7 +196,7 @@ class Batcher:
     def _settle(self) -> None:
         if self.decoder.reads_beginnings:
             prompts = [request.key for request in self.rows.requests]
-            self.cache.beginnings = find_beginnings(prompts, self.cache.store, self.cache.beginnings)
+            self.cache.beginnings = find_shared_prompts(prompts, self.cache.store, self.cache.beginnings)
         self.settled = True
 
     def _mark_prompts(self, first: int) -> None:

@@ -1,21 +1,23 @@
-"""Keys and values of many sequences: one slot (row) per sequence, allocated ahead and grown by doubling."""
+"""The key/value cache: one row per sequence, running rows first, then the parked caches of sessions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from groupwise.language.engine.beginnings import Beginnings
+from groupwise.language.engine.shared_prompts import SharedPromptCache
 
 FIRST_LENGTH = 128
 FIRST_ROWS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class PromptSnapshot:
     """A prompt's keys and values, kept while more requests for the same prompt are waiting."""
 
     store: Tensor
@@ -32,7 +34,7 @@ class Cache:
         self.max_rows, self.max_length = rows, length
         self._shape = (layers, kv_heads, head_dim)
         self._like = like
-        self.beginnings: Beginnings | None = None  # what the running rows share
+        self.beginnings: SharedPromptCache | None = None  # what the running rows share
         self._use(self._zeros(0, 0))
 
     def ensure(self, rows: int, length: int) -> None:
@@ -55,10 +57,10 @@ class Cache:
         """Row by row, `ones` and `others` change places."""
         self.copy([*ones, *others], [*others, *ones], length)
 
-    def snapshot(self, row: int, length: int, logits: Tensor) -> Snapshot:
-        return Snapshot(self.store[:, :, row, :, :length].clone(), logits.clone())
+    def snapshot(self, row: int, length: int, logits: Tensor) -> PromptSnapshot:
+        return PromptSnapshot(self.store[:, :, row, :, :length].clone(), logits.clone())
 
-    def restore(self, snapshot: Snapshot, row: int) -> None:
+    def restore(self, snapshot: PromptSnapshot, row: int) -> None:
         self.store[:, :, row, :, : snapshot.store.shape[3]] = snapshot.store
 
     def wipe(self, row: int | slice = slice(None)) -> None:
@@ -82,3 +84,70 @@ def _grown(have: int, need: int, first: int, most: int) -> int:
     while size < need:
         size *= 2
     return min(size, most)
+
+
+@dataclass(slots=True)
+class ParkedSession:
+    """A session between two turns: which row holds its keys and values, and for which tokens."""
+
+    row: int
+    ids: NDArray[np.int64]
+
+    def shared_with(self, ids: NDArray[np.int64]) -> int:
+        """How many tokens of a new prompt need not be read again. The last always is: its logits are needed."""
+        most = min(len(self.ids), len(ids) - 1)
+        differs = np.flatnonzero(self.ids[:most] != ids[:most])
+        return int(differs[0]) if len(differs) else most
+
+
+class CacheRows:
+    """Parked sessions, least recently used first, in rows at and above the running ones."""
+
+    def __init__(self, cache: Cache, slots: int) -> None:
+        self.cache = cache
+        self.slots = slots
+        self.parked: dict[Hashable, ParkedSession] = {}
+
+    def park(self, session: Hashable, row: int, ids: NDArray[np.int64]) -> None:
+        self.parked.pop(session, None)
+        self.parked[session] = ParkedSession(row, ids)
+
+    def take(self, session: Hashable | None) -> ParkedSession | None:
+        """A session's cache for its next turn; it is the caller's from now on."""
+        return None if session is None else self.parked.pop(session, None)
+
+    def forget(self) -> None:
+        self.parked.clear()
+
+    def make_room(self, first: int, count: int, resumed: list[ParkedSession]) -> None:
+        """Frees rows `first … first + count - 1`, with `resumed` sessions moved to the start of them.
+
+        Sessions in the way move up; the least recently used are dropped when there are not enough rows.
+        """
+        while len(self.parked) > self.slots - first - count:
+            self.parked.pop(next(iter(self.parked)))
+        self.cache.ensure(min(self.slots, first + count + len(self.parked)), 1)
+        owners = {p.row: p for p in (*self.parked.values(), *resumed)}
+        for target, session in enumerate(resumed, start=first):
+            self._exchange(session, target, owners)
+        free = (row for row in range(first + count, self.slots) if row not in owners)
+        for row in range(first + len(resumed), first + count):
+            if row in owners:
+                self._exchange(owners[row], next(free), owners)
+
+    def _exchange(self, session: ParkedSession, target: int, owners: dict[int, ParkedSession]) -> None:
+        source, other = session.row, owners.pop(target, None)
+        if source == target:
+            owners[target] = session
+            return
+        self.cache.ensure(max(source, target) + 1, 1)
+        if other is None:
+            self.cache.copy([source], [target], len(session.ids))
+        else:
+            self.cache.exchange([source], [target], max(len(session.ids), len(other.ids)))
+            other.row = source
+        del owners[source]
+        session.row = target
+        owners[target] = session
+        if other is not None:
+            owners[source] = other

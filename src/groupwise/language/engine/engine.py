@@ -19,10 +19,8 @@ from groupwise.errors import ConfigError, ContractError
 from groupwise.language.engine.batcher import Batcher
 from groupwise.language.engine.fallback import Fallback
 from groupwise.language.engine.families import describe, unwrap
-from groupwise.language.engine.params import Sampled, SamplingParams
-from groupwise.language.engine.request import OnToken, Outcome, Request
+from groupwise.language.engine.request import GenerationRequest, OnToken, Outcome, Sampled, SamplingParams, StopStrings
 from groupwise.language.engine.rotary import longest
-from groupwise.language.engine.stops import StopStrings
 
 COPY_BYTES = 2 << 30  # weights up to this size may be copied into joined matrices
 
@@ -58,8 +56,8 @@ class Engine:
             model, config, slots, max_length, _eos(model, tokenizer, eos), copy_weights
         )
         self._stops: dict[tuple[str, ...], StopStrings] = {}
-        self._requests: dict[Future[Sampled], Request] = {}
-        self._arrived: list[Request] = []
+        self._requests: dict[Future[Sampled], GenerationRequest] = {}
+        self._arrived: list[GenerationRequest] = []
         self._any_cancelled = False
         self._state = threading.Condition()  # guards the queue and the flags; never held during a step
         self._stepping = threading.RLock()  # held during a step, and by whoever changes weights
@@ -228,7 +226,7 @@ class Engine:
 
     def _request(
         self, ids: Sequence[int], params: SamplingParams, seed: int, session: Hashable | None, on_token: OnToken | None
-    ) -> Request:
+    ) -> GenerationRequest:
         array = np.array(ids, dtype=np.int64)
         if array.ndim != 1 or len(array) == 0:
             raise ContractError(f"A prompt must be a list of at least 1 token; this one has shape {array.shape}.")
@@ -244,7 +242,7 @@ class Engine:
             )
         limit = min(params.max_new_tokens, room)
         stops = self._stop_strings(params.stop)
-        return Request(array, params, seed, session=session, on_token=on_token, stops=stops, limit=limit)
+        return GenerationRequest(array, params, seed, session=session, on_token=on_token, stops=stops, limit=limit)
 
     def _stop_strings(self, strings: tuple[str, ...]) -> StopStrings | None:
         if not strings:

@@ -17,8 +17,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 
 from groupwise.errors import ContractError
 from groupwise.language.engine.families import unwrap
-from groupwise.language.engine.params import Sampled
-from groupwise.language.engine.request import Outcome, Request
+from groupwise.language.engine.request import GenerationRequest, Outcome, Sampled
 from groupwise.language.engine.sampling import rules_of, sample, stream_key, uniforms
 from groupwise.language.engine.weights import at_rest
 
@@ -40,14 +39,14 @@ class Fallback:
         self.model, self.eos, self.vocabulary = model, eos, vocabulary
         self.version = 0
         self.tokens_read = 0
-        self.waiting: deque[Request] = deque()
+        self.waiting: deque[GenerationRequest] = deque()
         notice(str(getattr(getattr(model, "config", None), "model_type", type(model).__name__)))
 
     @property
     def idle(self) -> bool:
         return not self.waiting
 
-    def add(self, request: Request) -> None:
+    def add(self, request: GenerationRequest) -> None:
         self.waiting.append(request)
 
     def step(self) -> list[Outcome]:
@@ -67,7 +66,7 @@ class Fallback:
         """The request being served fails; those that wait are unharmed."""
         return [(self.waiting.popleft(), error)]
 
-    def _generate(self, request: Request) -> Sampled | BaseException:
+    def _generate(self, request: GenerationRequest) -> Sampled | BaseException:
         model: Any = unwrap(self.model)
         choose = _Choose(request, self.eos | frozenset(request.params.stop_token_ids), self.vocabulary)
         device = next(self.model.parameters()).device
@@ -87,7 +86,7 @@ class Fallback:
 class _Choose(LogitsProcessor):  # type: ignore[misc]
     """Samples by the engine's rules and leaves `generate` no other choice."""
 
-    def __init__(self, request: Request, stop_ids: frozenset[int], vocabulary: int) -> None:
+    def __init__(self, request: GenerationRequest, stop_ids: frozenset[int], vocabulary: int) -> None:
         self.request, self.stop_ids, self.vocabulary = request, stop_ids, vocabulary
         self.key = np.array([stream_key(request.seed)])
         self.ids: list[int] = []

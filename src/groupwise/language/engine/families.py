@@ -16,7 +16,7 @@ Activation = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Layer:
+class DecoderLayer:
     """One decoder layer. `qkv` and `mlp_in` are modules whose outputs stand side by side."""
 
     attention_norm: nn.Module
@@ -43,7 +43,7 @@ class Architecture:
 
     name: str
     embedding: nn.Module
-    layers: tuple[Layer, ...]
+    layers: tuple[DecoderLayer, ...]
     final_norm: nn.Module
     head: nn.Module
     heads: int
@@ -84,7 +84,7 @@ def _usual(config: Any) -> bool:
     return not any(getattr(config, name, False) for name in unusual)
 
 
-def _architecture(core: Any, config: Any, layers: Sequence[Layer], **parts: Any) -> Architecture:
+def _architecture(core: Any, config: Any, layers: Sequence[DecoderLayer], **parts: Any) -> Architecture:
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     return Architecture(
@@ -104,7 +104,7 @@ def _llama(core: Any, config: Any) -> Architecture:
     """Llama, Mistral, Qwen2 and Qwen3: pre-norm, rotary, gated MLP; Qwen3 normalises queries and keys."""
     body = core.model
     layers = [
-        Layer(
+        DecoderLayer(
             attention_norm=layer.input_layernorm,
             mlp_norm=layer.post_attention_layernorm,
             **_attention(layer.self_attn, config),
@@ -129,7 +129,7 @@ def _gemma_sandwich(core: Any, config: Any) -> Architecture:
     two = config.model_type == "gemma2"
     capped = two and config._attn_implementation != "sdpa"
     layers = [
-        Layer(
+        DecoderLayer(
             attention_norm=layer.input_layernorm,
             after_attention=layer.post_attention_layernorm,
             mlp_norm=layer.pre_feedforward_layernorm,
@@ -147,7 +147,7 @@ def _gemma_sandwich(core: Any, config: Any) -> Architecture:
 def _phi3(core: Any, config: Any) -> Architecture:
     """Phi-3 and Phi-4: Llama with its projections already joined, possibly with partial rotary."""
     layers = [
-        Layer(
+        DecoderLayer(
             attention_norm=layer.input_layernorm,
             mlp_norm=layer.post_attention_layernorm,
             qkv=(layer.self_attn.qkv_proj,),
@@ -166,7 +166,7 @@ def _phi3(core: Any, config: Any) -> Architecture:
 def _phi(core: Any, config: Any) -> Architecture:
     """Phi-1 and 2: attention and MLP side by side on one LayerNorm, partial rotary, biases everywhere."""
     layers = [
-        Layer(
+        DecoderLayer(
             attention_norm=layer.input_layernorm,
             qkv=(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
             q_norm=getattr(layer.self_attn, "q_layernorm", None),
@@ -188,7 +188,7 @@ def _phi(core: Any, config: Any) -> Architecture:
 def _gpt2(core: Any, config: Any) -> Architecture:
     """GPT-2: LayerNorm, learned positions, a plain MLP, transposed weights."""
     layers = [
-        Layer(
+        DecoderLayer(
             attention_norm=block.ln_1,
             mlp_norm=block.ln_2,
             qkv=(block.attn.c_attn,),
@@ -205,7 +205,7 @@ def _gpt2(core: Any, config: Any) -> Architecture:
     return _architecture(core, config, layers, embedding=body.wte, positions=body.wpe, final_norm=body.ln_f)
 
 
-def _rotary_model(core: Any, config: Any, layers: Sequence[Layer], **parts: Any) -> Architecture:
+def _rotary_model(core: Any, config: Any, layers: Sequence[DecoderLayer], **parts: Any) -> Architecture:
     body = core.model
     return _architecture(
         core, config, layers, embedding=body.embed_tokens, final_norm=body.norm, rotary=body.rotary_emb, **parts

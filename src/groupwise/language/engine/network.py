@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from groupwise.language.engine.cache import Cache
-from groupwise.language.engine.families import Architecture, Layer
+from groupwise.language.engine.families import Architecture, DecoderLayer
 from groupwise.language.engine.rotary import RotaryTables, turn
 from groupwise.language.engine.weights import Called, Joined, Norm, projection
 
@@ -25,7 +25,7 @@ Attend: TypeAlias = Callable[[int, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PromptPiece:
     """Tokens to be read into a row of the cache, from position `start` on."""
 
     row: int
@@ -34,7 +34,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PieceBatch:
     """Pieces of equal start and length: they attend together."""
 
     rows: Tensor
@@ -42,10 +42,10 @@ class Span:
     length: int
 
 
-class Block:
+class NetworkLayer:
     """A layer's modules, ready to be applied."""
 
-    def __init__(self, layer: Layer, width: int, inner: int, like: Tensor, *, copy: bool) -> None:
+    def __init__(self, layer: DecoderLayer, width: int, inner: int, like: Tensor, *, copy: bool) -> None:
         def project(modules: Sequence[nn.Module], inputs: int) -> Joined | Called:
             return projection(modules, inputs, like, copy=copy)
 
@@ -86,7 +86,7 @@ def fold(norm: Norm | None, following: Joined | Called) -> None:
         norm.fold_into(following)
 
 
-def _outputs_of_mlp(layer: Layer, mlp_in: Joined | Called) -> int:
+def _outputs_of_mlp(layer: DecoderLayer, mlp_in: Joined | Called) -> int:
     if isinstance(mlp_in, Called):
         return 0  # only a probed module is asked for its inputs, and those come with copies
     return mlp_in.outputs // (2 if layer.gated else 1)
@@ -103,7 +103,7 @@ class Network:
         self.dtype, self.device = like.dtype, like.device
         width = like.shape[-1]
         self.rotary = rotary
-        self.blocks = [Block(layer, width, a.heads * a.head_dim, like, copy=copy) for layer in a.layers]
+        self.blocks = [NetworkLayer(layer, width, a.heads * a.head_dim, like, copy=copy) for layer in a.layers]
         if rotary is not None and rotary.paired:
             for block in self.blocks:
                 block.pair(rotary.pair_order(a.head_dim).to(self.device), a)
@@ -114,11 +114,11 @@ class Network:
         self.nothing = torch.zeros(1, dtype=self.dtype, device=self.device)
         self.windows = {layer.window for layer in a.layers}
 
-    def prefill(self, pieces: Sequence[Piece], cache: Cache) -> Tensor:
+    def prefill(self, pieces: Sequence[PromptPiece], cache: Cache) -> Tensor:
         """Reads tokens into the cache and returns the logits [pieces, vocabulary] after each piece's last token."""
         if self.rotary is not None:
             self.rotary.ensure(cache.length)
-        order, spans = _spans(pieces, self.device)
+        order, spans = _piece_batches(pieces, self.device)
         tokens = torch.from_numpy(np.concatenate([pieces[i].tokens for i in order])).to(self.device)
         places = [np.arange(pieces[i].start, pieces[i].start + len(pieces[i].tokens)) for i in order]
         positions = torch.from_numpy(np.concatenate(places)).to(self.device)
@@ -185,7 +185,7 @@ class Network:
         return x
 
     def _attention(
-        self, index: int, block: Block, h: Tensor, angles: tuple[Tensor, ...] | None, attend: Attend
+        self, index: int, block: NetworkLayer, h: Tensor, angles: tuple[Tensor, ...] | None, attend: Attend
     ) -> Tensor:
         a = self.architecture
         qkv = block.qkv(h).view(len(h), a.heads + 2 * a.kv_heads, a.head_dim)
@@ -202,7 +202,7 @@ class Network:
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
     def _attend_rows(
-        self, q: Tensor, keys: Tensor, values: Tensor, span: int, bias: Tensor | None, layer: Layer
+        self, q: Tensor, keys: Tensor, values: Tensor, span: int, bias: Tensor | None, layer: DecoderLayer
     ) -> Tensor:
         """One query per row. Rows and heads are one batch axis, and the cache is read in place."""
         a = self.architecture
@@ -218,7 +218,9 @@ class Network:
             scores.view(count, a.heads, span).add_(bias)
         return torch.bmm(_softmax(scores), v).view(count, a.heads * a.head_dim)
 
-    def _attend_span(self, index: int, span: Span, mask: Tensor | None, cache: Cache, q: Tensor, kv: Tensor) -> Tensor:
+    def _attend_span(
+        self, index: int, span: PieceBatch, mask: Tensor | None, cache: Cache, q: Tensor, kv: Tensor
+    ) -> Tensor:
         layer, stop = self.blocks[index].layer, span.start + span.length
         parts = (q, *kv.chunk(2, dim=1))
         q, k, v = (t.reshape(len(span.rows), span.length, -1, t.shape[-1]).transpose(1, 2) for t in parts)
@@ -235,7 +237,7 @@ class Network:
             )
         return out.transpose(1, 2).reshape(len(span.rows) * span.length, -1)
 
-    def _mask(self, span: Span, window: int | None) -> Tensor | None:
+    def _mask(self, span: PieceBatch, window: int | None) -> Tensor | None:
         """Which positions a span's queries see, [length, stop]; None where plain causal attention says it all."""
         stop = span.start + span.length
         if window is not None and stop <= window:
@@ -261,7 +263,7 @@ class Network:
         return bias.masked_fill_(hidden, float("-inf")).unsqueeze(1)
 
 
-def _capped_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, layer: Layer) -> Tensor:
+def _capped_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, layer: DecoderLayer) -> Tensor:
     """Attention with Gemma 2's soft cap, which PyTorch's fused kernel does not know."""
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
@@ -276,16 +278,16 @@ def _softmax(scores: Tensor) -> Tensor:
     return scores.softmax(-1) if scores.dtype == torch.float32 else scores.softmax(-1, torch.float32).to(scores.dtype)
 
 
-def _spans(pieces: Sequence[Piece], device: torch.device) -> tuple[list[int], list[Span]]:
+def _piece_batches(pieces: Sequence[PromptPiece], device: torch.device) -> tuple[list[int], list[PieceBatch]]:
     """An order of the pieces in which equal ones stand together, and the spans they form."""
     order = sorted(range(len(pieces)), key=lambda i: (pieces[i].start, len(pieces[i].tokens)))
-    spans: list[Span] = []
+    spans: list[PieceBatch] = []
     members: list[int] = []
     for place, i in enumerate(order):
         members.append(pieces[i].row)
         shape = pieces[i].start, len(pieces[i].tokens)
         following = pieces[order[place + 1]] if place + 1 < len(order) else None
         if following is None or (following.start, len(following.tokens)) != shape:
-            spans.append(Span(torch.tensor(members, device=device), *shape))
+            spans.append(PieceBatch(torch.tensor(members, device=device), *shape))
             members = []
     return order, spans

@@ -1,21 +1,141 @@
-"""One request on its way through the engine."""
+"""A generation request: its sampling parameters and stop strings, its progress, and its result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import math
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.language.engine.params import EndOfText, Sampled, SamplingParams
-from groupwise.language.engine.stops import StopStrings
+from groupwise.errors import ConfigError
+
+EndOfText: TypeAlias = Literal["stop", "length", "cancelled", "context"]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How tokens are chosen and when a request ends.
+
+    The order is Hugging Face's: repetition penalty on the raw logits, temperature, top-k, top-p on what top-k left,
+    min-p. `temperature=0` takes the likeliest token. `top_k=0`, `top_p=1`, `min_p=0` and `repetition_penalty=1`
+    switch a rule off, and rules that no running request asks for cost nothing.
+
+    `stop` holds strings; a request ends with the token that completes one, wherever the string begins and ends inside
+    tokens. That token is part of the result: it was sampled, so it has a log-probability to learn from.
+    """
+
+    max_new_tokens: int = 64
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check("max_new_tokens", self.max_new_tokens, self.max_new_tokens >= 1, "at least 1")
+        _check("temperature", self.temperature, _finite(self.temperature) and self.temperature >= 0, "0 or more")
+        _check("top_k", self.top_k, self.top_k >= 0, "0 (off) or more")
+        _check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1 (off)")
+        _check("min_p", self.min_p, 0 <= self.min_p < 1, "at least 0 (off) and below 1")
+        penalty = self.repetition_penalty
+        _check("repetition_penalty", penalty, _finite(penalty) and penalty > 0, "above 0 (1 is off)")
+        _check("stop", self.stop, isinstance(self.stop, tuple) and all(self.stop), "a tuple of non-empty strings")
+        ids = self.stop_token_ids
+        _check("stop_token_ids", ids, isinstance(ids, tuple) and all(i >= 0 for i in ids), "a tuple of ids from 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The tokens of one request.
+
+    `logp[t]` is log softmax(logits / temperature)[ids[t]] over the whole vocabulary, from the very logits the token
+    was sampled from (temperature 1 when greedy). It is the *policy's* probability at that temperature, which a later
+    forward pass can reproduce. Top-k, top-p, min-p and the repetition penalty narrow or bend what is sampled but not
+    this number: with them on, tokens come from a renormalised distribution whose probabilities are higher.
+
+    `versions[t]` is the version of the weights that made token t; `version` is the oldest of them. `end` says why it
+    ended: "stop" (an end-of-text token, a stop token or a stop string), "length" (`max_new_tokens`), "context"
+    (`max_length`), "cancelled".
+    """
+
+    ids: NDArray[np.int64] = field(repr=False)
+    logp: NDArray[np.float32] = field(repr=False)
+    versions: NDArray[np.int64] = field(repr=False)
+    version: int
+    end: EndOfText
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def cancelled_unread(cls, version: int) -> Sampled:
+        """The answer to a request cancelled before its first token."""
+        nothing = np.zeros(0, np.int64)
+        return cls(nothing, nothing.astype(np.float32), nothing, version, "cancelled")
+
+
+def _finite(value: float) -> bool:
+    return math.isfinite(value)
+
+
+def _check(name: str, value: object, holds: bool, limit: str) -> None:
+    if not holds:
+        raise ConfigError(f"{name} is {value!r} but must be {limit}.", field=name)
+
+
+MARGIN = 16  # characters at the cut of a window that a tokenizer may write differently
+UNKNOWN, NO, MAYBE = 0, 1, 2
+
+
+class StopStrings:
+    """Finds any of some strings in a growing list of tokens.
+
+    A string can only be completed by a token that contains its last character (or part of one), so most tokens are
+    dismissed by a table, and the tokenizer decodes just the tail, as far back as a string can reach.
+    """
+
+    def __init__(self, strings: Sequence[str], tokenizer: Any, vocabulary: int) -> None:
+        self.strings = tuple(strings)
+        self.tokenizer = tokenizer
+        self.longest = max(len(s) for s in strings)
+        self.table: NDArray[np.int8] = np.zeros(vocabulary, np.int8)
+
+    def ends(self, ids: NDArray[np.int64]) -> bool:
+        """Whether the last token of `ids` completes one of the strings."""
+        return self._may_end_with(int(ids[-1])) and self._found_in(ids)
+
+    def _may_end_with(self, token: int) -> bool:
+        if self.table[token] == UNKNOWN:
+            # Doubled, because some tokenizers drop the space a text begins with.
+            text = self._text([token, token])
+            whole = bool(text) and "�" not in text
+            ends = any(s[-1] in text for s in self.strings)
+            self.table[token] = MAYBE if ends or not whole else NO
+        return bool(self.table[token] == MAYBE)
+
+    def _found_in(self, ids: NDArray[np.int64]) -> bool:
+        width = self.longest + MARGIN
+        while True:
+            text = self._text(ids[-width:].tolist())
+            if width >= len(ids) or len(text) >= self.longest + MARGIN:
+                return any(s in text for s in self.strings)
+            width *= 2
+
+    def _text(self, ids: list[int]) -> str:
+        text: str = self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text
+
 
 OnToken: TypeAlias = Callable[[int, float], object]
 
 
-class Request:
+class GenerationRequest:
     """What was asked, where the answer goes, and whether it is still wanted."""
 
     def __init__(
@@ -60,4 +180,4 @@ class Request:
             self.future.set_result(outcome)
 
 
-Outcome: TypeAlias = tuple[Request, Sampled | BaseException]
+Outcome: TypeAlias = tuple[GenerationRequest, Sampled | BaseException]

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from groupwise.language.engine.params import SamplingParams
+from groupwise.language.engine.request import SamplingParams
 
 GOLDEN = 0x9E3779B97F4A7C15
 MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -46,7 +46,7 @@ def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SamplingRules:
     """The rules of a batch as columns [rows, 1]; None where no row asks."""
 
     sharpness: Tensor | None  # 1 / temperature
@@ -63,7 +63,7 @@ class Rules:
         return self.top_k is not None or self.log_min_p is not None
 
 
-def rules_of(params: Sequence[SamplingParams], vocabulary: int, device: torch.device) -> Rules:
+def rules_of(params: Sequence[SamplingParams], vocabulary: int, device: torch.device) -> SamplingRules:
     def column(values: Sequence[float], off: float, dtype: torch.dtype) -> Tensor | None:
         if all(value == off for value in values):
             return None
@@ -73,7 +73,7 @@ def rules_of(params: Sequence[SamplingParams], vocabulary: int, device: torch.de
     ks = [p.top_k if 0 < p.top_k < vocabulary else vocabulary for p in params]
     sorting = any(k < vocabulary or p.top_p < 1 for k, p in zip(ks, params, strict=True))
     min_ps = [np.log(p.min_p) if p.min_p > 0 else -np.inf for p in params]
-    return Rules(
+    return SamplingRules(
         sharpness=column([1 / p.temperature if p.temperature else 1.0 for p in params], 1.0, torch.float32),
         greedy=column(greedy, False, torch.bool),
         all_greedy=all(greedy),
@@ -89,7 +89,7 @@ def _column(values: Sequence[float], dtype: torch.dtype, device: torch.device) -
     return torch.tensor(values, dtype=dtype, device=device).unsqueeze(1)
 
 
-def sample(logits: Tensor, rules: Rules, uniform: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
+def sample(logits: Tensor, rules: SamplingRules, uniform: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
     """Tokens [rows] and their log-probabilities [rows] from float32 logits [rows, vocabulary].
 
     `uniform` [rows, 1] are the numbers to invert at, `seen` [rows, vocabulary] marks tokens the penalty is for. The
@@ -107,7 +107,7 @@ def sample(logits: Tensor, rules: Rules, uniform: Tensor, seen: Tensor | None) -
     return tokens.squeeze(1), logs.gather(1, tokens).squeeze(1)
 
 
-def _weights(probs: Tensor, scaled: Tensor, shaped: Tensor, logits: Tensor, rules: Rules) -> Tensor:
+def _weights(probs: Tensor, scaled: Tensor, shaped: Tensor, logits: Tensor, rules: SamplingRules) -> Tensor:
     """What to sample from, up to a factor per row."""
     if shaped is not logits:
         scaled = shaped if rules.sharpness is None else shaped * rules.sharpness
@@ -129,7 +129,7 @@ def penalised(logits: Tensor, penalty: Tensor, seen: Tensor) -> Tensor:
     return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
-def threshold(scaled: Tensor, rules: Rules) -> Tensor:
+def threshold(scaled: Tensor, rules: SamplingRules) -> Tensor:
     """The smallest scaled logit that a row may sample, [rows, 1]. Ties at the threshold all stay."""
     top = scaled.max(-1, keepdim=True).values
     least = torch.full_like(top, float("-inf")) if rules.log_min_p is None else top + rules.log_min_p

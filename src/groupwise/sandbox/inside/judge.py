@@ -7,10 +7,9 @@ import builtins
 import resource
 import time
 
-from groupwise.sandbox.inside.frames import HASHED, JOBS, REPORTS, read_frame, write_frame
 from groupwise.sandbox.inside.program import SHARED, line_in, words_of
-from groupwise.sandbox.inside.remote import Code, Ended, Remote
-from groupwise.sandbox.wire import WireError, dumps, loads
+from groupwise.sandbox.inside.remote import CodeProcess, Ended, RemoteObject
+from groupwise.sandbox.wire import HASHED_INSIDE, JOBS, REPORTS, WireError, dumps, loads, read_frame, write_frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +26,8 @@ def report(outcome: str, message: str, seconds: float, value: Any = None, stdout
 
 def run_job() -> None:
     """One job, from its first frame to its report."""
-    job = loads(read_frame(JOBS), hashed=HASHED)
-    code = Code(job)
+    job = loads(read_frame(JOBS), hashed=HASHED_INSIDE)
+    code = CodeProcess(job)
     # What came back may be a number that a test then makes a list of.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     tests = loads(read_frame(JOBS))
@@ -41,7 +40,7 @@ def run_job() -> None:
             run_tests(tests, names, code, job["call"])
         elif job["call"]:
             value = code.ask(("call", job["call"], list(job["inputs"].values()), {}))
-            if isinstance(value, Remote):
+            if isinstance(value, RemoteObject):
                 raise Ended("wrong", f"the value is a {value._kind}, which is no plain data")
         outcome, message = "passed", ""
     except Ended as ended:
@@ -58,7 +57,7 @@ def run_job() -> None:
         report("wrong", f"the value cannot be taken: {error}", seconds, None, stdout)
 
 
-def run_tests(tests: str, names: dict[str, Any], code: Code, tested: str) -> None:
+def run_tests(tests: str, names: dict[str, Any], code: CodeProcess, tested: str) -> None:
     """The tests, in a namespace where what the code defined is called in its own process.
 
     A name of Python's own stays Python's, unless it is what is tested: tests that say `abs` do not mean the code's, and

@@ -7,8 +7,8 @@ import os
 import resource
 import sys
 
-from groupwise.sandbox.inside.frames import GONE, JOBS, LAST, REPORTS, write_frame
 from groupwise.sandbox.inside.judge import report, run_job
+from groupwise.sandbox.wire import GONE, JOBS, LAST, REPORTS, write_frame
 
 
 def keep() -> None:

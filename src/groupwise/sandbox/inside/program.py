@@ -8,8 +8,7 @@ import os
 import resource
 import sys
 
-from groupwise.sandbox.inside.frames import HASHED, MARK, UNASKED, WORDS, read_frame, write_frame
-from groupwise.sandbox.wire import WireError, dumps, loads
+from groupwise.sandbox.wire import HASHED_INSIDE, MARK, UNASKED, WORDS, WireError, dumps, loads, read_frame, write_frame
 
 ASKED = bytearray(UNASKED)
 """The mark of the question that is being answered."""
@@ -113,7 +112,7 @@ def serve(job: dict[str, Any]) -> None:
 
 def answer(data: bytes, space: dict[str, Any], kept: list[Any], keep: Any) -> tuple[Any, dict[int, Any]]:
     """What one call of the judge gives, and which of its arguments it changed."""
-    what, target, args, kwargs = loads(data, lambda number, _: kept[number], HASHED)
+    what, target, args, kwargs = loads(data, lambda number, _: kept[number], HASHED_INSIDE)
     before = {place: dumps(arg, keep) for place, arg in enumerate(args) if type(arg) in (list, dict, set)}
     found = kept[target] if isinstance(target, int) else find(space, target)
     value = done(what, found, args, kwargs)

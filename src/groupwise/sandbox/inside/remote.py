@@ -8,9 +8,8 @@ import os
 import select
 import time
 
-from groupwise.sandbox.inside.frames import FRAME, HASHED, MARK, UNASKED, WORDS, write_frame
 from groupwise.sandbox.inside.program import become_code
-from groupwise.sandbox.wire import dumps, loads
+from groupwise.sandbox.wire import FRAME, HASHED_INSIDE, MARK, UNASKED, WORDS, dumps, loads, write_frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ class Ended(BaseException):
         self.message = message
 
 
-class Code:
+class CodeProcess:
     """The process of the code, seen from the judge: calls go in, plain data and output come out."""
 
     def __init__(self, job: dict[str, Any]) -> None:
@@ -80,7 +79,7 @@ class Code:
         if data[:MARK] != self._mark:
             raise self.end("wrong", "the code answers what it was not asked")
         try:
-            kind, value = loads(data[MARK:], self.remote, HASHED)
+            kind, value = loads(data[MARK:], self.remote, HASHED_INSIDE)
         except (TypeError, ValueError) as error:
             raise self.end("wrong", f"the value cannot be taken: {error}") from None
         if kind == "value":
@@ -99,8 +98,8 @@ class Code:
         raised.of_code = outcome, message
         raise raised
 
-    def remote(self, number: int | str, kind: str) -> Remote:
-        return Remote(self, number, kind)
+    def remote(self, number: int | str, kind: str) -> RemoteObject:
+        return RemoteObject(self, number, kind)
 
     def end(self, outcome: str, message: str) -> Ended:
         """How the run ended, for good: tests that catch everything cannot change it."""
@@ -167,18 +166,18 @@ class Code:
         return self._status
 
     def _known(self, value: Any) -> tuple[int, str]:
-        if isinstance(value, Remote) and isinstance(value._number, int):
+        if isinstance(value, RemoteObject) and isinstance(value._number, int):
             return value._number, value._kind
-        if isinstance(value, Remote):
+        if isinstance(value, RemoteObject):
             return self.ask(("find", value._number, [], {}))._number, value._kind
         fault = f"they pass a {type(value).__name__} to the code, and only plain data gets there"
         raise Ended("wrong", f"the tests cannot be run: {fault}") if self.lent else Ended("tests", fault)
 
 
-class Remote:
+class RemoteObject:
     """An object in the code's process. It can be called, walked and passed back, but never compares equal."""
 
-    def __init__(self, code: Code, number: int | str, kind: str) -> None:
+    def __init__(self, code: CodeProcess, number: int | str, kind: str) -> None:
         self.__dict__.update(_code=code, _number=number, _kind=kind)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
-from groupwise.agents.store import ConversationNotFound
+from groupwise.agents.conversation.store import ConversationNotFound
 from groupwise.agents.strategies import find_strategy
 from groupwise.errors import GroupwiseError
-from groupwise.service.parts import Asker, Shared
+from groupwise.service.chat_models import strategies, summary
 from groupwise.service.refusals import refusals
-from groupwise.service.shapes import (
+from groupwise.service.schemas import (
     ChatAnswer,
     ChatRequest,
     ConversationList,
@@ -23,7 +23,7 @@ from groupwise.service.shapes import (
     ModelList,
     ModelView,
 )
-from groupwise.service.talks import strategies, summary
+from groupwise.service.state import Asker, Shared
 
 router = APIRouter(tags=["chat"])
 

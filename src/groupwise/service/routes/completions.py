@@ -9,11 +9,11 @@ from typing import Any
 from fastapi import APIRouter, Body, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from groupwise.agents.completion_requests import RequestError
+from groupwise.agents.openai.requests import RequestError
 from groupwise.errors import GroupwiseError
-from groupwise.service.parts import Asker, Shared
 from groupwise.service.refusals import refusals
 from groupwise.service.routes.chat import EVENT_STREAM, STREAM
+from groupwise.service.state import Asker, Shared
 
 router = APIRouter(tags=["openai"])
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Path, Query, Response
 
 from groupwise.config import TrainingConfig
-from groupwise.service.intents import files_named, run_name, wanted_settings
+from groupwise.service.job_settings import files_named, run_name, wanted_settings
 from groupwise.service.jobs import Job, RunTaken
 from groupwise.service.keys import Forbidden, Who
-from groupwise.service.parts import Asker, Parts, Shared
 from groupwise.service.refusals import refusals
-from groupwise.service.shapes import JobList, JobView, TrainRequest
+from groupwise.service.schemas import JobList, JobView, TrainRequest
+from groupwise.service.state import Asker, ServiceState, Shared
 from groupwise.training.folder import RunInfo, inspect_run
 
 router = APIRouter(tags=["jobs"])
@@ -62,7 +62,7 @@ async def job_status(job_id: JobId, parts: Shared) -> Response:
     return Response(await parts.glances.of(job_id, look), media_type="application/json")
 
 
-def _told(parts: Parts, job_id: str) -> bytes:
+def _told(parts: ServiceState, job_id: str) -> bytes:
     return job_view(parts, parts.jobs.get(job_id)).model_dump_json().encode()
 
 
@@ -94,7 +94,7 @@ def insist_on_safe(cfg: TrainingConfig, who: Who) -> None:
         )
 
 
-def run_info(parts: Parts, job: Job) -> RunInfo | None:
+def run_info(parts: ServiceState, job: Job) -> RunInfo | None:
     """How the job's run stands; None if it has not begun."""
     path = parts.settings.runs_dir / job.run
     if not (path / "config.toml").exists():
@@ -105,7 +105,7 @@ def run_info(parts: Parts, job: Job) -> RunInfo | None:
         return None
 
 
-def job_view(parts: Parts, job: Job) -> JobView:
+def job_view(parts: ServiceState, job: Job) -> JobView:
     info = run_info(parts, job)
     stands: dict[str, Any] = {"step": 0, "total": 0, "attempt": 0, "metrics": {}}
     if info is not None:

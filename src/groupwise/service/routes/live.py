@@ -10,11 +10,11 @@ from fastapi import APIRouter, WebSocket
 
 from groupwise.service.guard import CrossSite, refuse_foreign
 from groupwise.service.keys import FRESH
-from groupwise.service.live import TOO_MANY, Client
-from groupwise.service.parts import Parts
+from groupwise.service.live import TOO_MANY, LiveClient
 from groupwise.service.routes.jobs import job_view
 from groupwise.service.routes.metrics import snapshot
 from groupwise.service.runs import facts
+from groupwise.service.state import ServiceState
 
 logger = logging.getLogger(__name__)
 router = APIRouter()
@@ -26,7 +26,7 @@ PACE = {"runs": 0.5, "metrics": 1.0}  # seconds
 
 @router.websocket("/ws")
 async def live(socket: WebSocket) -> None:
-    parts: Parts = socket.app.state.parts
+    parts: ServiceState = socket.app.state.parts
     if parts.keys.is_stale:
         await asyncio.to_thread(parts.keys.refresh)
     try:
@@ -37,7 +37,7 @@ async def live(socket: WebSocket) -> None:
     if len(parts.clients) >= MOST_CLIENTS:
         await socket.close(TOO_MANY)
         return
-    client = Client(
+    client = LiveClient(
         socket, parts.keys, parts.failures, parts.followers, parts.topics, parts.counting, parts.chat_events
     )
     parts.clients.add(client)
@@ -49,12 +49,12 @@ async def live(socket: WebSocket) -> None:
         parts.counting.clients.set(len(parts.clients))
 
 
-async def broadcast(parts: Parts) -> None:
+async def broadcast(parts: ServiceState) -> None:
     """Tell those who follow them about runs and metrics, for as long as the service lives."""
     await asyncio.gather(_look_at_keys(parts), *(_tell(parts, topic, pace) for topic, pace in PACE.items()))
 
 
-async def _look_at_keys(parts: Parts) -> None:
+async def _look_at_keys(parts: ServiceState) -> None:
     """Let those go whose key was revoked while they were connected."""
     while True:
         await asyncio.sleep(FRESH)
@@ -64,7 +64,7 @@ async def _look_at_keys(parts: Parts) -> None:
             client.look_at_key()
 
 
-async def _tell(parts: Parts, topic: str, pace: float) -> None:
+async def _tell(parts: ServiceState, topic: str, pace: float) -> None:
     while True:
         await asyncio.sleep(pace)
         if not parts.topics.followers[topic]:
@@ -76,7 +76,7 @@ async def _tell(parts: Parts, topic: str, pace: float) -> None:
             logger.exception("%s could not be told; it is tried again", topic)
 
 
-def _message(parts: Parts, topic: str) -> str:
+def _message(parts: ServiceState, topic: str) -> str:
     if topic == "metrics":
         return json.dumps({"type": "metrics", "metrics": snapshot(parts)})
     runs = [facts(info) for info in parts.runs.all()[:SHOWN]]

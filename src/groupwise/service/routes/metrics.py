@@ -8,14 +8,14 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
-from groupwise.service.counting import machine
+from groupwise.files import is_locked
 from groupwise.service.jobs import RUNNING
-from groupwise.service.parts import Parts, Shared
+from groupwise.service.metrics import machine
 from groupwise.service.refusals import refusals
-from groupwise.service.shapes import Order, ScaleAnswer, ScaleRequest
-from groupwise.training.control import send_command
+from groupwise.service.schemas import Order, ScaleAnswer, ScaleRequest
+from groupwise.service.state import ServiceState, Shared
+from groupwise.training.control_file import send_command
 from groupwise.training.folder import inspect_run
-from groupwise.training.lock import is_locked
 
 router = APIRouter(tags=["system"])
 
@@ -57,7 +57,7 @@ def scale(request: ScaleRequest, parts: Shared) -> ScaleAnswer:
     return ScaleAnswer(orders=orders)
 
 
-def snapshot(parts: Parts) -> dict[str, Any]:
+def snapshot(parts: ServiceState) -> dict[str, Any]:
     counting = parts.counting
     runs = {}
     for job in parts.jobs.newest(RUNNING, 50):

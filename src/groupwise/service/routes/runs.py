@@ -6,10 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from groupwise.service.parts import Shared
 from groupwise.service.refusals import refusals
 from groupwise.service.runs import facts
-from groupwise.service.shapes import (
+from groupwise.service.schemas import (
     RUN_NAME,
     EventPage,
     GroupPage,
@@ -20,6 +19,7 @@ from groupwise.service.shapes import (
     SeriesPage,
     TrajectoryView,
 )
+from groupwise.service.state import Shared
 
 router = APIRouter(tags=["runs"])
 

@@ -8,8 +8,8 @@ from sqlalchemy import text
 
 from groupwise import __version__
 from groupwise.errors import StorageError
-from groupwise.service.parts import Asker, Shared
 from groupwise.service.refusals import refusals
+from groupwise.service.state import Asker, Shared
 
 router = APIRouter(tags=["system"])
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
-from groupwise.service.parts import Shared
+from groupwise.service.designs import DesignFile, as_header, examples
 from groupwise.service.refusals import refusals
-from groupwise.service.shapes import (
+from groupwise.service.schemas import (
     CheckRequest,
     CheckView,
     ConvertRequest,
@@ -21,7 +21,7 @@ from groupwise.service.shapes import (
     SimulateRequest,
     SimulateView,
 )
-from groupwise.service.workshop import File, as_header, examples
+from groupwise.service.state import Shared
 
 router = APIRouter(tags=["workflows"])
 
@@ -78,7 +78,7 @@ async def download(design_id: DesignId, to: FormatName, parts: Shared) -> Respon
     return attachment(await parts.workshop.download(design_id, to))
 
 
-def attachment(file: File) -> Response:
+def attachment(file: DesignFile) -> Response:
     headers = {
         "content-disposition": f'attachment; filename="{file.name}"', "x-notes": as_header(file.notes),
         "content-security-policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",

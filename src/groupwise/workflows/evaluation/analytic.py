@@ -14,8 +14,8 @@ import numpy as np
 
 from groupwise.workflows.evaluation.encoding import ACTIVITY, INSTANCES, Encoded, Floats
 from groupwise.workflows.evaluation.network import fields
-from groupwise.workflows.evaluation.network.gamma import gamma_table
-from groupwise.workflows.evaluation.network.solving import solve
+from groupwise.workflows.evaluation.network.gamma_tables import gamma_table
+from groupwise.workflows.evaluation.network.solver import solve
 from groupwise.workflows.evaluation.performance import Performance
 
 _table = cache(gamma_table)

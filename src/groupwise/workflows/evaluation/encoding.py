@@ -30,7 +30,7 @@ from groupwise.workflows.blocks import (
     Skip,
 )
 from groupwise.workflows.evaluation.durations import moments
-from groupwise.workflows.orders import in_order
+from groupwise.workflows.partial_orders import in_order
 from groupwise.workflows.requirements import Requirements
 
 Floats: TypeAlias = npt.NDArray[np.float64]

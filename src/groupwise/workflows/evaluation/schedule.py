@@ -27,12 +27,12 @@ from groupwise.workflows.blocks import (
 from groupwise.workflows.blocks import Sequence as SequenceBlock
 from groupwise.workflows.evaluation.encoding import ROW, catalogue_of, encode
 from groupwise.workflows.evaluation.performance import Performance
-from groupwise.workflows.orders import find_ring, in_order
+from groupwise.workflows.partial_orders import find_ring, in_order
 from groupwise.workflows.requirements import Requirements
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TaskGraph:
     """Tasks with what each takes on every machine (inf: it cannot be done there), and what follows what.
 
     `after` maps (earlier, later) to the seconds it takes to hand on from one machine to another. A `machine` of −1 in a
@@ -55,7 +55,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedTask:
     """When and where a task is done."""
 
     task: str
@@ -68,7 +68,7 @@ class Placed:
 class Schedule:
     """All tasks, in the order in which they begin."""
 
-    placed: tuple[Placed, ...]
+    placed: tuple[PlacedTask, ...]
 
     @property
     def makespan(self) -> float:
@@ -80,7 +80,7 @@ def transfer(size: float, bandwidth: float) -> float:
     return size / bandwidth
 
 
-def upward_ranks(work: Work) -> list[float]:
+def upward_ranks(work: TaskGraph) -> list[float]:
     """The mean time from the beginning of each task to the end of all, the way HEFT orders them."""
     ranks = [0.0] * len(work.names)
     followers: list[list[tuple[int, float]]] = [[] for _ in work.names]
@@ -93,13 +93,13 @@ def upward_ranks(work: Work) -> list[float]:
     return ranks
 
 
-def heft(work: Work) -> Schedule:
+def heft(work: TaskGraph) -> Schedule:
     """Heterogeneous earliest finish time: Topcuoglu, Hariri and Wu, IEEE TPDS 13 (2002), with insertion into gaps."""
     ranks = upward_ranks(work)
     place = {task: number for number, task in enumerate(in_order(len(work.names), frozenset(work.after)))}
     before = _before(work)
     busy: list[list[tuple[float, float]]] = [[] for _ in work.durations[0]] if work.durations else []
-    done: dict[int, Placed] = {}
+    done: dict[int, PlacedTask] = {}
     for task in sorted(range(len(work.names)), key=lambda t: (-ranks[t], place[t])):
         best = min(_options(work, before[task], task, busy, done), key=lambda one: one.end)
         if best.machine >= 0:
@@ -109,7 +109,7 @@ def heft(work: Work) -> Schedule:
     return _schedule(done)
 
 
-def _before(work: Work) -> list[list[tuple[int, float]]]:
+def _before(work: TaskGraph) -> list[list[tuple[int, float]]]:
     found: list[list[tuple[int, float]]] = [[] for _ in work.names]
     for (earlier, later), hand in work.after.items():
         found[later].append((earlier, hand))
@@ -117,26 +117,26 @@ def _before(work: Work) -> list[list[tuple[int, float]]]:
 
 
 def _options(
-    work: Work,
+    work: TaskGraph,
     before: list[tuple[int, float]],
     task: int,
     busy: list[list[tuple[float, float]]],
-    done: Mapping[int, Placed],
-) -> list[Placed]:
+    done: Mapping[int, PlacedTask],
+) -> list[PlacedTask]:
     """The task as early as it goes on every machine that can do it."""
     if task in work.alone:
         start = max((done[earlier].end for earlier, _ in before), default=0.0)
-        return [Placed(work.names[task], -1, start, start + work.alone[task])]
+        return [PlacedTask(work.names[task], -1, start, start + work.alone[task])]
     found = []
     for machine, time in enumerate(work.durations[task]):
         if math.isfinite(time):
             ready = _ready(before, done, machine)
             start = _first_gap(busy[machine], ready, time)
-            found.append(Placed(work.names[task], machine, start, start + time))
+            found.append(PlacedTask(work.names[task], machine, start, start + time))
     return found
 
 
-def _ready(before: list[tuple[int, float]], done: Mapping[int, Placed], machine: int) -> float:
+def _ready(before: list[tuple[int, float]], done: Mapping[int, PlacedTask], machine: int) -> float:
     ends = (done[earlier].end + (hand if done[earlier].machine != machine else 0.0) for earlier, hand in before)
     return max(ends, default=0.0)
 
@@ -149,13 +149,13 @@ def _first_gap(busy: Sequence[tuple[float, float]], ready: float, time: float) -
     return ready
 
 
-def list_schedule(work: Work) -> Schedule:
+def list_schedule(work: TaskGraph) -> Schedule:
     """Whoever is ready first (then: stands first) gets the machine that can begin it first."""
     before = _before(work)
     left = [len(earlier) for earlier in before]
     free = [0.0] * (len(work.durations[0]) if work.durations else 0)
     waiting = [(0.0, task) for task in range(len(work.names)) if not left[task]]
-    done: dict[int, Placed] = {}
+    done: dict[int, PlacedTask] = {}
     followers: list[list[int]] = [[] for _ in work.names]
     for earlier, later in sorted(work.after):
         followers[earlier].append(later)
@@ -167,7 +167,7 @@ def list_schedule(work: Work) -> Schedule:
             able = [m for m, time in enumerate(work.durations[task]) if math.isfinite(time)]
             starts = {m: max(_ready(before[task], done, m), free[m]) for m in able}
             machine = min(able, key=lambda m: (starts[m], m))
-            done[task] = Placed(
+            done[task] = PlacedTask(
                 work.names[task], machine, starts[machine], starts[machine] + work.durations[task][machine]
             )
             free[machine] = done[task].end
@@ -178,7 +178,7 @@ def list_schedule(work: Work) -> Schedule:
     return _schedule(done)
 
 
-def _schedule(done: Mapping[int, Placed]) -> Schedule:
+def _schedule(done: Mapping[int, PlacedTask]) -> Schedule:
     return Schedule(tuple(sorted(done.values(), key=lambda one: (one.start, one.end, one.task))))
 
 
@@ -198,7 +198,7 @@ def is_one_run(design: Design, requirements: Requirements) -> bool:
     return sure and plain and not any(pool.calendar for pool in requirements.pools.values())
 
 
-def work_of(design: Design, requirements: Requirements, any_pool: bool = False) -> tuple[Work, tuple[str, ...]]:
+def work_of(design: Design, requirements: Requirements, any_pool: bool = False) -> tuple[TaskGraph, tuple[str, ...]]:
     """One run of a design as work for machines, and the pool of every machine.
 
     A task goes to the pool the design gives it to; with `any_pool` to any that may do it, and `heft` chooses.
@@ -219,7 +219,7 @@ def work_of(design: Design, requirements: Requirements, any_pool: bool = False) 
         durations.append(tuple(asked.duration.mean / speed if speed else math.inf for speed in speeds))
     after: dict[tuple[int, int], float] = {}
     _follow(design.root, frozenset(), number, after)
-    return Work(tuple(task.name for task in tasks), tuple(durations), after, alone), machines
+    return TaskGraph(tuple(task.name for task in tasks), tuple(durations), after, alone), machines
 
 
 def _follow(

@@ -23,9 +23,9 @@ import numpy as np
 
 from groupwise.errors import ConfigError
 from groupwise.workflows.evaluation.encoding import ACTIVITY, INSTANCES, ORDER, ROW, Encoded, Floats, Ints
-from groupwise.workflows.evaluation.engine import layout
-from groupwise.workflows.evaluation.engine.running import run_arrivals, run_batches
-from groupwise.workflows.evaluation.network.solving import plain_times
+from groupwise.workflows.evaluation.engine import memory as layout
+from groupwise.workflows.evaluation.engine.simulation_loop import run_arrivals, run_batches
+from groupwise.workflows.evaluation.network.solver import plain_times
 from groupwise.workflows.evaluation.performance import Performance
 
 PERCENTILES = (50, 90, 95, 99)
@@ -38,7 +38,7 @@ LARGEST = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class SimulatedTry:
     """One try of an activity. `server` is −1 where nobody is needed; `outcome` is "done", "failed" or "broken off"."""
 
     case: int
@@ -66,7 +66,7 @@ class Simulated:
     memory: float
     cpu_peak: float
     memory_peak: float
-    trace: tuple[Try, ...] = ()
+    trace: tuple[SimulatedTry, ...] = ()
 
 
 def simulate(encoded: Encoded, cases: int, seed: int = 0, trace: int = 0) -> Simulated:
@@ -237,7 +237,7 @@ def _simulated(memory: Memory, first: int, last: int, made: Floats) -> Simulated
     )
 
 
-def _tries(memory: Memory) -> tuple[Try, ...]:
+def _tries(memory: Memory) -> tuple[SimulatedTry, ...]:
     catalogue = memory.encoded.catalogue
     names, pools = list(catalogue.activities), catalogue.pool_names
     words = {1: "done", 0: "failed", -1: "broken off"}
@@ -246,7 +246,9 @@ def _tries(memory: Memory) -> tuple[Try, ...]:
     whole = memory.m[memory.trace : stop].reshape(count, layout.TRACE_FIELDS).tolist()
     real = memory.x[memory.trace : stop].reshape(count, layout.TRACE_FIELDS).tolist()
     return tuple(
-        Try(case, names[activity], ready, start, end, pools[pool] if pool >= 0 else None, server, words[outcome])
+        SimulatedTry(
+            case, names[activity], ready, start, end, pools[pool] if pool >= 0 else None, server, words[outcome]
+        )
         for (case, activity, *_, pool, server, outcome), (_, _, ready, start, end, *_) in zip(whole, real, strict=True)
     )
 
@@ -290,7 +292,7 @@ def confidence(values: Floats, batches: int | None = None) -> tuple[float, float
     return mean - half, mean + half
 
 
-def queue_lengths(tries: Sequence[Try], pool: str) -> list[tuple[float, int]]:
+def queue_lengths(tries: Sequence[SimulatedTry], pool: str) -> list[tuple[float, int]]:
     """How many wait for a pool, each time that changes."""
     mine = [one for one in tries if one.pool == pool]
     steps = sorted([(one.ready, 0) for one in mine] + [(one.start, 1) for one in mine])

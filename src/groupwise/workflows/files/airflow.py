@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from groupwise.readers import safe_names
 from groupwise.workflows.blocks import Retry
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import CannotExpress, Format
-from groupwise.workflows.files.steps import Step, refuse_handling, steps_of
-from groupwise.workflows.texts import safe_names
+from groupwise.workflows.files.steps import WorkflowStep, refuse_handling, steps_of
 
 TITLE = "Airflow"
 HEAD = '''"""Written by Groupwise. What each task does is for you to fill in."""
@@ -55,7 +55,7 @@ def _pools(document: Document) -> Iterator[str]:
         yield f"# Needs the pool {pool!a} with {count} slots."
 
 
-def _task(step: Step, name: str) -> Iterator[str]:
+def _task(step: WorkflowStep, name: str) -> Iterator[str]:
     refuse_handling(step, TITLE, only=("retry", "timeout", "pool", "priority"))
     handling, retry = step.handling, step.handling.retry
     yield f"tasks[{name!r}] = BashOperator("

@@ -10,11 +10,11 @@ import re
 from math import isfinite, nan
 from typing import Any
 
+from groupwise.readers import Yaml, dump_yaml, load_yaml, safe_names
 from groupwise.workflows.blocks import DesignError, Handling, Retry
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
-from groupwise.workflows.files.steps import Step, graph_of, refuse_handling, steps_of
-from groupwise.workflows.texts import Yaml, dump_yaml, load_yaml, safe_names
+from groupwise.workflows.files.steps import WorkflowStep, graph_of, refuse_handling, steps_of
 
 TITLE = "Argo"
 NAME, ABOUT, POOL = "groupwise/name", "groupwise/about", "groupwise/pool"
@@ -65,7 +65,7 @@ def _text(text: str) -> str:
     return text
 
 
-def _template(step: Step, name: str) -> dict[str, Any]:
+def _template(step: WorkflowStep, name: str) -> dict[str, Any]:
     handling = step.handling
     about = {ABOUT: _text(step.documentation)} if step.documentation else {}
     template: dict[str, Any] = {"name": name, "metadata": {"annotations": {NAME: _text(step.label), **about}}}
@@ -83,7 +83,7 @@ def _template(step: Step, name: str) -> dict[str, Any]:
     return template
 
 
-def _retries(step: Step) -> dict[str, Any]:
+def _retries(step: WorkflowStep) -> dict[str, Any]:
     retry = step.handling.retry
     strategy: dict[str, Any] = {"limit": f"{retry.most}"}
     if retry.pause or retry.growth != Retry().growth:
@@ -93,7 +93,7 @@ def _retries(step: Step) -> dict[str, Any]:
     return strategy
 
 
-def _whole(number: float, step: Step, what: str) -> int:
+def _whole(number: float, step: WorkflowStep, what: str) -> int:
     if number != int(number):
         raise CannotExpress(f"{TITLE} has {what} in whole numbers only, and that of {step.label!r} is {number}")
     return int(number)
@@ -150,7 +150,7 @@ def _templates(file: Yaml, spec: dict[str, Any]) -> dict[Any, tuple[int, dict[st
 
 def _step(
     file: Yaml, task: Any, templates: dict[Any, tuple[int, dict[str, Any]]], at: tuple[str | int, ...], notes: list[str]
-) -> Step:
+) -> WorkflowStep:
     body = _mapping(file, task, *at)
     name = body.get("name")
     if not isinstance(name, str):
@@ -174,7 +174,7 @@ def _step(
     annotations = _mapping(file, metadata.get("annotations", {}), *there, "metadata")
     label, about = str(annotations.get(NAME, "")), str(annotations.get(ABOUT, ""))
     handling = _handling(file, template, there)
-    return Step(name, "" if label == name else label, _needs(file, body, at), handling, about)
+    return WorkflowStep(name, "" if label == name else label, _needs(file, body, at), handling, about)
 
 
 def _needs(file: Yaml, body: dict[str, Any], at: tuple[str | int, ...]) -> tuple[str, ...]:

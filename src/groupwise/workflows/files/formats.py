@@ -15,6 +15,7 @@ from pathlib import Path
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design, DesignError
 from groupwise.workflows.document import Document, document_of
+from groupwise.workflows.pictures.svg import svg
 
 LARGEST = 64 << 20
 # Extras that only say how a file is drawn or written.
@@ -131,3 +132,19 @@ def left_out(document: Document, format_: Format) -> tuple[str, ...]:
     counts = Counter(e.name for e in extras if e.namespace not in known and e.name not in DRAWN)
     said = [f"{name} ({number})" for name, number in counts.most_common()]
     return (f"left out, for {format_.title} has no place for it: {', '.join(said)}",) if said else ()
+
+
+def _write_svg(document: Document) -> bytes:
+    return svg(document).encode()
+
+
+SVG = Format("svg", "SVG", (".svg",), write=_write_svg)
+
+
+def _write_png(document: Document) -> bytes:
+    from groupwise.workflows.pictures.png import png  # matplotlib takes a second to import
+
+    return png(document)
+
+
+PNG = Format("png", "PNG", (".png",), write=_write_png)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import Format
 from groupwise.workflows.graph import Graph, Node
-from groupwise.workflows.pictures.drawn import pool_of, pool_styles, without_detours
-from groupwise.workflows.pictures.style import INK, STYLES
-from groupwise.workflows.pictures.text import flow_label, marks_of
+from groupwise.workflows.pictures.labels import flow_label, marks_of
+from groupwise.workflows.pictures.scene import pool_of, pool_styles, without_detours
+from groupwise.workflows.pictures.shapes import INK, STYLES
 
 RULES = {"and": "+", "xor": "×", "or": "○"}
 MARKS = {

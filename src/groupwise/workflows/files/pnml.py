@@ -6,14 +6,11 @@ A net knows neither probabilities, people nor time: what is written is who may f
 from __future__ import annotations
 
 from groupwise.workflows.document import Document
-from groupwise.workflows.elements import Element
 from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
-from groupwise.workflows.files.names import xml_names
-from groupwise.workflows.files.xml_tree import parse, place, serialise
-from groupwise.workflows.graph import ONCE, Flow, Graph, Node
-from groupwise.workflows.graph_net import graph_net
-from groupwise.workflows.net import Net, Transition
-from groupwise.workflows.pictures.layout import Point, layout
+from groupwise.workflows.files.xml_tree import parse, place, serialise, xml_names
+from groupwise.workflows.graph import ONCE, Element, Flow, Graph, Node
+from groupwise.workflows.pictures.drawing_layout import Point, layout
+from groupwise.workflows.soundness.net import Net, NetTransition, graph_net
 
 PNML = "http://www.pnml.org/version-2009/grammar/pnml"
 PT_NET = "http://www.pnml.org/version-2009/grammar/ptnet"
@@ -92,7 +89,7 @@ def _fused(net: Net) -> Net:
         of_one_task = all(b.name == f"{e.name} begins" and not b.label for b in begins for e in ends)
         if not begins or not ends or others or not of_one_task or (len(begins) > 1 and len(ends) > 1):
             continue
-        fused = [Transition(e.name, e.label, b.takes, e.puts) for b in begins for e in ends]
+        fused = [NetTransition(e.name, e.label, b.takes, e.puts) for b in begins for e in ends]
         at = transitions.index(begins[0])
         kept = [t for t in transitions if t not in begins and t not in ends]
         transitions = [*kept[:at], *fused, *kept[at:]]
@@ -101,11 +98,11 @@ def _fused(net: Net) -> Net:
     return _renumbered(net, kept_places, transitions)
 
 
-def _renumbered(net: Net, kept: list[int], transitions: list[Transition]) -> Net:
+def _renumbered(net: Net, kept: list[int], transitions: list[NetTransition]) -> Net:
     def moved(mask: int) -> int:
         return sum(1 << new for new, old in enumerate(kept) if mask >> old & 1)
 
-    steps = tuple(Transition(t.name, t.label, moved(t.takes), moved(t.puts)) for t in transitions)
+    steps = tuple(NetTransition(t.name, t.label, moved(t.takes), moved(t.puts)) for t in transitions)
     return Net(tuple(net.places[number] for number in kept), steps)
 
 

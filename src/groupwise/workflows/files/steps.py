@@ -15,7 +15,7 @@ from groupwise.workflows.graph import ONCE, Flow, Graph, Node
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WorkflowStep:
     """A task that begins when all that it `needs` are done."""
 
     id: str
@@ -29,7 +29,7 @@ class Step:
         return self.name or self.id
 
 
-def steps_of(document: Document, title: str) -> list[Step]:
+def steps_of(document: Document, title: str) -> list[WorkflowStep]:
     """The steps of a document in the order of its tasks; `CannotExpress` names what is more than that."""
     if len(document.graphs) > 1:
         raise CannotExpress(f"{title} has one graph, and {document.graphs[1].name!r} is a second")
@@ -50,7 +50,7 @@ def steps_of(document: Document, title: str) -> list[Step]:
         found = [inner for source in before[name] for inner in ((source,) if source in work else needed[source])]
         needed[name] = tuple(dict.fromkeys(found))
     return [
-        Step(node.id, node.name, needed[node.id], node.handling, node.documentation)
+        WorkflowStep(node.id, node.name, needed[node.id], node.handling, node.documentation)
         for node in graph.nodes
         if node.id in work
     ]
@@ -105,12 +105,12 @@ def _in_order(before: dict[str, list[str]]) -> _Order:
     return _Order([], path[path.index(path[-1]) + 1 :][::-1])
 
 
-def in_order_of_need(steps: Sequence[Step]) -> list[str]:
+def in_order_of_need(steps: Sequence[WorkflowStep]) -> list[str]:
     """The ids of steps, each after all that it needs."""
     return _in_order({step.id: list(step.needs) for step in steps}).names
 
 
-def refuse_handling(step: Step, title: str, *, only: Iterable[str] = ()) -> None:
+def refuse_handling(step: WorkflowStep, title: str, *, only: Iterable[str] = ()) -> None:
     """Refuse what a step asks of its handling beyond the fields that the format has (`only`)."""
     handling, known = step.handling, set(only)
     asked = {
@@ -127,7 +127,7 @@ def refuse_handling(step: Step, title: str, *, only: Iterable[str] = ()) -> None
             raise CannotExpress(f"{title} has no word for {words}, which {step.label!r} has")
 
 
-def graph_of(name: str, steps: Sequence[Step], documentation: str = "") -> Graph:
+def graph_of(name: str, steps: Sequence[WorkflowStep], documentation: str = "") -> Graph:
     """The graph of steps: all that need nothing begin at once, and it is over when all are."""
     ids = [step.id for step in steps]
     known = set(ids)

@@ -15,12 +15,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from groupwise.readers import load_json, safe_names
 from groupwise.workflows.blocks import Handling
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
-from groupwise.workflows.files.steps import Step, graph_of, in_order_of_need, refuse_handling, steps_of
-from groupwise.workflows.requirements import Activity, Duration, Pool, Requirements
-from groupwise.workflows.texts import load_json, safe_names
+from groupwise.workflows.files.steps import WorkflowStep, graph_of, in_order_of_need, refuse_handling, steps_of
+from groupwise.workflows.requirements import Duration, Pool, RequiredActivity, Requirements
 
 TITLE = "WfFormat"
 VERSION = "1.5"
@@ -101,7 +101,7 @@ def read(content: bytes) -> Document:
     runs = _runs(tasks, execution)
     label = {task.id: task.name if unique else task.id for task in tasks}
     steps = [
-        Step(
+        WorkflowStep(
             task.id,
             label[task.id] if label[task.id] != task.id else "",
             tuple(task.parents),
@@ -184,7 +184,7 @@ def _requirements(
     for task in specification.tasks:
         run = runs[task.id]
         command = [run.command.program, *run.command.arguments] if run.command and run.command.program else []
-        activities[label[task.id]] = Activity(
+        activities[label[task.id]] = RequiredActivity(
             duration=Duration(kind="fixed", mean=run.runtimeInSeconds),
             pools=pools,
             cpu=run.coreCount or 0.0,
@@ -257,7 +257,7 @@ def write(document: Document) -> bytes:
     return (json.dumps(whole, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _expressible(step: Step, activity: Activity | None, document: Document) -> None:
+def _expressible(step: WorkflowStep, activity: RequiredActivity | None, document: Document) -> None:
     if document.requirements is None:
         return
     if activity is None:
@@ -294,7 +294,7 @@ def _fits(name: str) -> bool:
     return bool(name) and all(letter.isascii() and (letter.isalnum() or letter in "-_./:#") for letter in name)
 
 
-def _execution(document: Document, steps: list[Step], names: dict[str, str]) -> dict[str, Any]:
+def _execution(document: Document, steps: list[WorkflowStep], names: dict[str, str]) -> dict[str, Any]:
     requirements = document.requirements
     assert requirements is not None
     tasks = []
@@ -320,7 +320,7 @@ def _execution(document: Document, steps: list[Step], names: dict[str, str]) -> 
     return execution
 
 
-def _longest_path(requirements: Requirements, steps: list[Step]) -> float:
+def _longest_path(requirements: Requirements, steps: list[WorkflowStep]) -> float:
     by_id = {step.id: step for step in steps}
     done: dict[str, float] = {}
     for name in in_order_of_need(steps):

@@ -1,5 +1,5 @@
 """Pictures of workflows: where everything stands (`layout`), and drawings of it (`svg.svg`, `png.png`)."""
 
-from groupwise.workflows.pictures.layout import Box, Layout, layout
+from groupwise.workflows.pictures.drawing_layout import DrawingLayout, NodeBox, layout
 
-__all__ = ["Box", "Layout", "layout"]
+__all__ = ["DrawingLayout", "NodeBox", "layout"]

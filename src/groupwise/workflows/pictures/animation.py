@@ -1,28 +1,216 @@
-"""Moving pictures of a simulation: cases as tokens on the drawing of their workflow.
-
-`animation_svg` moves by itself in any browser; `animation_gif` is the same for everything else.
-"""
+"""Animations of a simulation (cases as tokens that move over their workflow), and all figures written to a folder."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from dataclasses import replace
-from math import sqrt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import hypot, sqrt
+from pathlib import Path
 
 from PIL import Image, ImageColor, ImageDraw
 
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, StorageError
 from groupwise.workflows.document import Document
-from groupwise.workflows.pictures.figures import Try
-from groupwise.workflows.pictures.journeys import MOST, Journey, journeys
-from groupwise.workflows.pictures.layout import MARGIN
+from groupwise.workflows.graph import Graph, Node
+from groupwise.workflows.pictures.drawing_layout import MARGIN, Point
+from groupwise.workflows.pictures.figures import TracedTry, gantt, queues, utilisation
+from groupwise.workflows.pictures.labels import seconds as in_words
 from groupwise.workflows.pictures.png import png_of
-from groupwise.workflows.pictures.scene import scene
-from groupwise.workflows.pictures.shapes import Scene, Words
-from groupwise.workflows.pictures.style import QUIET
-from groupwise.workflows.pictures.svg import svg_of
-from groupwise.workflows.pictures.text import seconds as in_words
+from groupwise.workflows.pictures.scene import PlacedGraph, arranged, scene
+from groupwise.workflows.pictures.shapes import QUIET, Scene, Words
+from groupwise.workflows.pictures.svg import svg, svg_of
+
+TRAVEL = 0.03
+"""How much of the whole a token takes to come from one task to the next."""
+MOST = 400
+STEP = 13.0
+CLOSE = 1e-9
+
+Stop = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """Where a token is: moments from 0 to 1 with places, straight lines in between. It is gone before and after."""
+
+    case: int
+    stops: tuple[Stop, ...]
+
+    def at(self, moment: float) -> Point | None:
+        if not self.stops[0][0] <= moment <= self.stops[-1][0]:
+            return None
+        for (t1, x1, y1), (t2, x2, y2) in pairwise(self.stops):
+            if moment <= t2:
+                share = (moment - t1) / (t2 - t1) if t2 > t1 else 1.0
+                return x1 + share * (x2 - x1), y1 + share * (y2 - y1)
+        return self.stops[-1][1:]
+
+
+def journeys(document: Document, tries: Sequence[TracedTry], *, most: int = MOST) -> tuple[list[Journey], float]:
+    """The tokens of the first `most` tries, and how many seconds they cover."""
+    shown = sorted(tries, key=lambda one: (one.ready, one.start, one.end))[:most]
+    if not shown:
+        raise ConfigError("the trace is empty: nothing moves", hint="Simulate with a trace of at least one try.")
+    begin = shown[0].ready
+    span = max(max(one.end for one in shown) - begin, CLOSE)
+    found = [journey for placed in arranged(document) for journey in _Stage(placed, begin, span).journeys(shown)]
+    if not found:
+        raise ConfigError(f"the trace is of another workflow: {shown[0].activity!r} is no task of {document.name!r}")
+    last = max(journey.stops[-1][0] for journey in found)
+    return [_scaled(journey, last) for journey in found], span
+
+
+def _scaled(journey: Journey, last: float) -> Journey:
+    return replace(journey, stops=tuple((moment / last, x, y) for moment, x, y in journey.stops))
+
+
+@dataclass(slots=True)
+class _Visit:
+    """A try on the drawing: where its token is worked on, and when it leaves."""
+
+    what: TracedTry
+    node: str
+    spot: Point
+    leaves: float
+    follows: set[str] = field(default_factory=set)
+
+
+class _Stage:
+    """One graph on the sheet and the tries of its tasks."""
+
+    def __init__(self, placed: PlacedGraph, begin: float, span: float) -> None:
+        self.placed, self.begin, self.span = placed, begin, span
+        self.graph = placed.graph
+        self.tasks = {node.label: node.id for node in self.graph.nodes if _works(node)}
+        self.ways = {
+            node.id: _ways(self.graph, node.id) for node in self.graph.nodes if _works(node) or node.kind == "start"
+        }
+        self.above: dict[str, list[float]] = {}
+        self.below: dict[str, list[float]] = {}
+
+    def journeys(self, tries: Sequence[TracedTry]) -> Iterator[Journey]:
+        cases: dict[int, list[_Visit]] = {}
+        for one in tries:
+            if one.activity in self.tasks:
+                yield from self._come(cases.setdefault(one.case, []), one)
+        for visits in cases.values():
+            for visit in visits:
+                yield from self._go(visit)
+
+    def _moment(self, time: float) -> float:
+        return TRAVEL + (time - self.begin) / self.span
+
+    def _come(self, visits: list[_Visit], one: TracedTry) -> Iterator[Journey]:
+        """The token of a try, and those that it had to wait for."""
+        node = self.tasks[one.activity]
+        origins = sorted(self._origins(visits, one, node), key=lambda visit: visit.leaves)
+        origin = origins[-1] if origins else None
+        path, depart = self._path_to(node, origin, self._moment(one.ready))
+        arrive = depart + (TRAVEL if len(path) > 1 else 0.0)
+        start = max(self._moment(one.start), arrive)
+        leaves = max(self._moment(one.end), start + TRAVEL / 4)
+        stops = _walk(path, depart, arrive)
+        if start > arrive + CLOSE:
+            stops += [(arrive + TRAVEL / 6, *self._spot(self.below, node, arrive, start, low=True))]
+            stops += [(max(start, stops[-1][0]), *stops[-1][1:])]
+        spot = self._spot(self.above, node, start, leaves, low=False)
+        stops += [(stops[-1][0] + TRAVEL / 6, *spot), (max(leaves, stops[-1][0] + TRAVEL / 5), *spot)]
+        yield Journey(one.case, tuple(stops))
+        yield from (self._early(other, node, arrive) for other in origins[:-1])
+        for visit in origins:
+            visit.follows.add(node)
+        visits.append(_Visit(one, node, spot, stops[-1][0]))
+
+    def _origins(self, visits: list[_Visit], one: TracedTry, node: str) -> list[_Visit]:
+        """The last try of everything that leads here and has not led here before."""
+        latest: dict[str, _Visit] = {}
+        for visit in visits:
+            again = visit.node == node and visit.what.outcome == "failed"
+            leads = node in self.ways[visit.node] and visit.what.outcome == "done"
+            if (again or leads) and visit.what.end <= one.ready + CLOSE * self.span and node not in visit.follows:
+                latest[visit.node] = visit
+        return list(latest.values())
+
+    def _path_to(self, node: str, origin: _Visit | None, ready: float) -> tuple[list[Point], float]:
+        if origin is None:
+            start = self.graph.start.id
+            return self._points(start, node) or [self._entry(node)], ready - TRAVEL
+        if origin.node == node and node not in self.ways[node]:
+            return [origin.spot], origin.leaves
+        return [origin.spot, *self._points(origin.node, node)], origin.leaves
+
+    def _points(self, source: str, target: str, *, before_join: bool = False) -> list[Point]:
+        """Along the flows from one node to another; only up to the first join, where it is to wait there."""
+        points: list[Point] = []
+        for flow in self.ways[source].get(target, ()):
+            points += [(x, y + self.placed.top) for x, y in self.placed.layout.routes[flow]]
+            ahead = self.graph.by_id[flow.partition("→")[2]] if flow.count("→") == 1 else None
+            if before_join and ahead is not None and ahead.join == "and" and len(self.graph.into(ahead.id)) > 1:
+                break
+        return points
+
+    def _early(self, visit: _Visit, node: str, until: float) -> Journey:
+        path = [visit.spot, *self._points(visit.node, node, before_join=True)]
+        stops = _walk(path, visit.leaves, visit.leaves + TRAVEL)
+        return Journey(visit.what.case, (*stops, (max(until, stops[-1][0]), *stops[-1][1:])))
+
+    def _go(self, visit: _Visit) -> Iterator[Journey]:
+        """To the end, where nothing came after it."""
+        end = self.graph.end.id
+        if not visit.follows and visit.what.outcome == "done" and end in self.ways[visit.node]:
+            box = self.placed.layout.boxes[end]
+            middle = (box.middle[0], box.middle[1] + self.placed.top)
+            path = [visit.spot, *self._points(visit.node, end), middle]
+            yield Journey(visit.what.case, tuple(_walk(path, visit.leaves, visit.leaves + TRAVEL)))
+
+    def _entry(self, node: str) -> Point:
+        box = self.placed.layout.boxes[node]
+        return box.x, box.middle[1] + self.placed.top
+
+    def _spot(self, taken: dict[str, list[float]], node: str, start: float, end: float, *, low: bool) -> Point:
+        """The first free place on the upper or lower edge of a task; where there is none, the last is shared."""
+        box, until = self.placed.layout.boxes[node], taken.setdefault(node, [])
+        places = max(1, int((box.width - 8) // STEP))
+        free = next((number for number, time in enumerate(until) if time <= start + CLOSE), len(until))
+        if free == len(until):
+            until.append(end)
+        until[free] = end
+        x = box.x + 4 + STEP / 2 + STEP * min(free, places - 1)
+        return x, (box.bottom if low else box.y) + self.placed.top
+
+
+def _works(node: Node) -> bool:
+    return node.kind == "task" and not node.silent
+
+
+def _ways(graph: Graph, source: str) -> dict[str, tuple[str, ...]]:
+    """The tasks (and the end) that come next, each with the flows that lead there through gateways and conditions."""
+    found: dict[str, tuple[str, ...]] = {}
+    queue: list[tuple[str, tuple[str, ...]]] = [(source, ())]
+    seen: set[str] = set()
+    for here, path in queue:
+        for flow in graph.out_of(here):
+            target = graph.by_id[flow.target]
+            if _works(target) or target.kind == "end":
+                found.setdefault(target.id, (*path, flow.id))
+            elif target.id not in seen:
+                seen.add(target.id)
+                queue.append((target.id, (*path, flow.id)))
+    return found
+
+
+def _walk(points: Sequence[Point], start: float, end: float) -> list[Stop]:
+    """Along the points at an even pace."""
+    lengths = [hypot(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(points)]
+    whole, gone = sum(lengths) or 1.0, 0.0
+    stops = [(start, *points[0])]
+    for point, length in zip(points[1:], lengths, strict=True):
+        gone += length
+        stops.append((start + (end - start) * gone / whole, *point))
+    return stops
+
 
 COLOURS = ("#2f6fb3", "#c2571a", "#2e8b57", "#8e44ad", "#b8860b", "#c0392b", "#16808a", "#6b5b95", "#5d7a1f", "#a8336e")
 RADIUS = 5.5
@@ -33,7 +221,7 @@ PAPER_COLOURS = 200
 WHITE = "#ffffff"
 
 
-def animation_svg(document: Document, tries: Sequence[Try], *, seconds: float = 30.0, most: int = MOST) -> str:
+def animation_svg(document: Document, tries: Sequence[TracedTry], *, seconds: float = 30.0, most: int = MOST) -> str:
     """A self-contained SVG that shows the first `most` tries in so many seconds, again and again."""
     found, drawn = _prepared(document, tries, seconds, most)
     duration = f'dur="{seconds:g}s" repeatCount="indefinite"'
@@ -46,7 +234,7 @@ def animation_svg(document: Document, tries: Sequence[Try], *, seconds: float = 
     return svg_of(drawn, [bar, *(_token(journey, duration) for journey in found)], css)
 
 
-def _prepared(document: Document, tries: Sequence[Try], seconds: float, most: int) -> tuple[list[Journey], Scene]:
+def _prepared(document: Document, tries: Sequence[TracedTry], seconds: float, most: int) -> tuple[list[Journey], Scene]:
     if not 0 < seconds <= 3600:
         raise ConfigError(f"an animation of {seconds} s is none; it may take more than 0 and at most 3600 s")
     found, span = journeys(document, tries, most=most)
@@ -79,7 +267,7 @@ def _token(journey: Journey, duration: str) -> str:
 
 
 def animation_gif(
-    document: Document, tries: Sequence[Try], *, seconds: float = 20.0, rate: int = 10, most: int = MOST
+    document: Document, tries: Sequence[TracedTry], *, seconds: float = 20.0, rate: int = 10, most: int = MOST
 ) -> bytes:
     """The same as a GIF of `rate` pictures a second."""
     found, drawn = _prepared(document, tries, seconds, most)
@@ -124,3 +312,29 @@ def _frame(paper: Image.Image, found: Sequence[Journey], moment: float, scale: f
     left, right = MARGIN * scale, frame.width - MARGIN * scale
     draw.rectangle((left, frame.height - 12, left + (right - left) * moment, frame.height - 10), fill=white + 1)
     return frame
+
+
+SHOWN = 300
+
+
+def write_figures(
+    document: Document, tries: Sequence[TracedTry], servers: Mapping[str, int], folder: str | Path
+) -> list[Path]:
+    """The workflow, a Gantt chart, queues, utilisation, and tokens that move as SVG and GIF; the files written.
+
+    The Gantt chart and the tokens show the first 300 tries.
+    """
+    folder = Path(folder)
+    pictures: dict[str, str | bytes] = {"workflow.svg": svg(document), "gantt.svg": svg_of(gantt(tries[:SHOWN]))}
+    if any(one.pool is not None for one in tries):
+        pictures["queues.svg"] = svg_of(queues(tries))
+        pictures["utilisation.svg"] = svg_of(utilisation(tries, servers))
+    pictures["tokens.svg"] = animation_svg(document, tries, most=SHOWN)
+    pictures["tokens.gif"] = animation_gif(document, tries, seconds=12.0, most=SHOWN)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, picture in pictures.items():
+            (folder / name).write_bytes(picture.encode() if isinstance(picture, str) else picture)
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be written: {error.strerror}") from error
+    return [folder / name for name in pictures]

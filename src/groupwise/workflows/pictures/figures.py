@@ -11,17 +11,16 @@ from math import floor, inf, log10
 from typing import Protocol
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.pictures.layout import MARGIN, Point
-from groupwise.workflows.pictures.shapes import Line, Oblong, Scene, Shape, Words
-from groupwise.workflows.pictures.style import POOLS
-from groupwise.workflows.pictures.text import SMALL, seconds, shortened, width_of
+from groupwise.workflows.pictures.drawing_layout import MARGIN, Point
+from groupwise.workflows.pictures.labels import SMALL, seconds, shortened, width_of
+from groupwise.workflows.pictures.shapes import POOLS, Line, Oblong, Scene, Shape, Words
 
 WIDTH = 1000.0
 ROW, STRIP_HEIGHT = 22.0, 74.0
 NOBODY = "nobody needed"
 
 
-class Try(Protocol):
+class TracedTry(Protocol):
     """One try of an activity in a case: when it could begin, began and ended, and who did it.
 
     `server` counts from 0 within the pool and is below 0 where nobody is needed; `outcome` is "done", "failed" or
@@ -73,7 +72,7 @@ def _ticks(span: float) -> list[float]:
     return [number * step for number in range(int(span / step * (1 + 1e-12)) + 1)]
 
 
-def _window(tries: Sequence[Try], until: float | None) -> tuple[list[Try], float, float]:
+def _window(tries: Sequence[TracedTry], until: float | None) -> tuple[list[TracedTry], float, float]:
     if not tries:
         raise ConfigError("the trace is empty: nothing was done", hint="Simulate with a trace of at least one try.")
     begin = min(one.ready for one in tries)
@@ -81,7 +80,7 @@ def _window(tries: Sequence[Try], until: float | None) -> tuple[list[Try], float
     return [one for one in tries if one.ready < end], begin, end
 
 
-def _pools(tries: Sequence[Try]) -> list[str]:
+def _pools(tries: Sequence[TracedTry]) -> list[str]:
     return list(dict.fromkeys(sorted(one.pool for one in tries if one.pool is not None)))
 
 
@@ -89,7 +88,7 @@ def _label_width(labels: Sequence[str]) -> float:
     return MARGIN + max(width_of(label, SMALL) for label in labels) + 10
 
 
-def gantt(tries: Sequence[Try], *, until: float | None = None, title: str = "Who did what, and when") -> Scene:
+def gantt(tries: Sequence[TracedTry], *, until: float | None = None, title: str = "Who did what, and when") -> Scene:
     """A row for every server, and a bar for every try; those that failed or were broken off are dashed."""
     shown, begin, end = _window(tries, until)
     rows = _rows(shown)
@@ -109,14 +108,14 @@ def gantt(tries: Sequence[Try], *, until: float | None = None, title: str = "Who
     return Scene(title, WIDTH, bottom + 32 + height, (*shapes, *legend))
 
 
-def _rows(tries: Sequence[Try]) -> list[tuple[str, list[Try]]]:
+def _rows(tries: Sequence[TracedTry]) -> list[tuple[str, list[TracedTry]]]:
     """The servers of every pool; what needs nobody fills as few rows as it can."""
-    rows: dict[tuple[str, int], list[Try]] = {}
+    rows: dict[tuple[str, int], list[TracedTry]] = {}
     for one in sorted(tries, key=lambda one: (one.start, one.end)):
         if one.pool is not None and one.server >= 0:
             rows.setdefault((one.pool, one.server), []).append(one)
     found = [(f"{pool} {server + 1}", bars) for (pool, server), bars in sorted(rows.items())]
-    free: list[list[Try]] = []
+    free: list[list[TracedTry]] = []
     for one in sorted(tries, key=lambda one: (one.start, one.end)):
         if one.pool is None or one.server < 0:
             row = next((row for row in free if row[-1].end <= one.start), None)
@@ -127,7 +126,7 @@ def _rows(tries: Sequence[Try]) -> list[tuple[str, list[Try]]]:
     return found + [(NOBODY if number == 0 else "", bars) for number, bars in enumerate(free)]
 
 
-def _bar(one: Try, axis: _Axis, y: float, style: str) -> Iterator[Shape]:
+def _bar(one: TracedTry, axis: _Axis, y: float, style: str) -> Iterator[Shape]:
     left, right = axis.x(one.start), axis.x(one.end)
     hint = (
         f"{one.activity}, case {one.case}: {seconds(one.end - one.start)}, "
@@ -155,7 +154,7 @@ def _names(styles: Mapping[str, str], top: float) -> tuple[list[Shape], float]:
     return shapes, y - top + 24
 
 
-def queues(tries: Sequence[Try], *, until: float | None = None, title: str = "How many wait") -> Scene:
+def queues(tries: Sequence[TracedTry], *, until: float | None = None, title: str = "How many wait") -> Scene:
     """For every pool how many wait for it, over time."""
     shown, begin, end = _window(tries, until)
     strips = []
@@ -167,7 +166,11 @@ def queues(tries: Sequence[Try], *, until: float | None = None, title: str = "Ho
 
 
 def utilisation(
-    tries: Sequence[Try], servers: Mapping[str, int], *, until: float | None = None, title: str = "How many are busy"
+    tries: Sequence[TracedTry],
+    servers: Mapping[str, int],
+    *,
+    until: float | None = None,
+    title: str = "How many are busy",
 ) -> Scene:
     """For every pool how many of its servers are busy, over time; the line above is how many there are."""
     shown, begin, end = _window(tries, until)

@@ -12,10 +12,9 @@ from matplotlib.path import Path
 
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.document import Document, document_of
-from groupwise.workflows.pictures.layout import Point
+from groupwise.workflows.pictures.drawing_layout import Point
 from groupwise.workflows.pictures.scene import scene
-from groupwise.workflows.pictures.shapes import Disc, Line, Oblong, Scene, Shape, Words
-from groupwise.workflows.pictures.style import STYLES
+from groupwise.workflows.pictures.shapes import STYLES, Disc, Line, Oblong, Scene, Shape, Words
 from groupwise.workflows.pictures.svg import towards
 
 DOTS = 100

@@ -1,24 +1,21 @@
-"""A workflow as shapes: regions at the back, flows, nodes with what is to be known of them, and a legend."""
+"""A workflow as shapes: cancellation regions at the back, then flows, nodes with their tooltips, and a legend."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from groupwise.workflows.document import Document
-from groupwise.workflows.graph import Flow, Graph, Node
-from groupwise.workflows.pictures.drawn import pool_of, pool_styles, without_detours
-from groupwise.workflows.pictures.layout import MARGIN, NAME_LINE, Box, Layout, layout
-from groupwise.workflows.pictures.legend import legend
-from groupwise.workflows.pictures.regions import region
-from groupwise.workflows.pictures.rows import in_rows
-from groupwise.workflows.pictures.shapes import Disc, Line, Oblong, Scene, Shape, Words, glyph, icon_shapes, moved
-from groupwise.workflows.pictures.text import (
+from groupwise.workflows.graph import Flow, Graph, Node, Rule
+from groupwise.workflows.pictures.drawing_layout import MARGIN, NAME_LINE, DrawingLayout, NodeBox, in_rows, layout
+from groupwise.workflows.pictures.labels import (
     FONT,
     ICON,
     LINE,
+    SMALL,
     STRIP,
+    Icon,
     flow_label,
     mark_width,
     marks_of,
@@ -30,27 +27,153 @@ from groupwise.workflows.pictures.text import (
     width_of,
     wrapped,
 )
+from groupwise.workflows.pictures.shapes import (
+    POOLS,
+    Disc,
+    Line,
+    Oblong,
+    Scene,
+    Shape,
+    Words,
+    glyph,
+    icon_shapes,
+    moved,
+    region,
+)
+
+
+def without_detours(graph: Graph) -> Graph:
+    """The graph without nodes that do nothing: silent, nameless, one way in and one way out."""
+    flows = {flow.id: flow for flow in graph.flows}
+    if len(flows) < len(graph.flows):
+        return graph
+    gone: dict[str, str] = {}
+    for node in graph.nodes:
+        into = [flow for flow in flows.values() if flow.target == node.id]
+        out = [flow for flow in flows.values() if flow.source == node.id]
+        idle = node.kind == "task" and node.silent and not node.name and not node.cancels
+        if not idle or len(into) != 1 or len(out) != 1:
+            continue
+        joined = replace(into[0], target=out[0].target)
+        if joined.id not in flows and joined.source != joined.target:
+            gone |= dict.fromkeys((node.id, into[0].id, out[0].id), joined.id)
+            flows = {joined.id if name == into[0].id else name: flow for name, flow in flows.items()}
+            flows[joined.id] = joined
+            del flows[out[0].id]
+    kept = tuple(replace(node, cancels=_still(node, gone)) for node in graph.nodes if node.id not in gone)
+    return replace(graph, nodes=kept, flows=tuple(flows.values()))
+
+
+def _still(node: Node, gone: Mapping[str, str]) -> tuple[str, ...]:
+    """What a node clears away, by the names it has in the drawing."""
+    names = list(node.cancels)
+    while any(name in gone for name in names):
+        names = [gone.get(name, name) for name in names]
+    return tuple(dict.fromkeys(names))
+
+
+def pool_styles(document: Document) -> dict[str, str]:
+    """A colour for each pool that does something."""
+    known = list(document.requirements.pools) if document.requirements else []
+    known += [pool for pool, _ in document.servers]
+    known += [node.handling.pool for graph in document.graphs for node in graph.nodes if node.handling.pool]
+    used = {pool_of(document, node) for graph in document.graphs for node in graph.nodes}
+    shown = [pool for pool in dict.fromkeys(known) if pool in used]
+    return {pool: f"pool{number % len(POOLS)}" for number, pool in enumerate(shown)}
+
+
+def pool_of(document: Document, node: Node) -> str:
+    """Who does it: the pool it names, or else the first that may."""
+    if node.handling.pool:
+        return node.handling.pool
+    activity = document.requirements.activities.get(node.label) if document.requirements else None
+    return activity.pools[0] if activity and activity.pools and not node.silent else ""
+
+
+ROW = 24.0
+LEGEND: tuple[tuple[str, str], ...] = (
+    ("xor", "one of the ways"),
+    ("and", "all of the ways"),
+    ("or", "one or more of the ways"),
+    ("region", "cleared away together"),
+    ("instances", "several at once"),
+    ("retry", "further tries"),
+    ("timeout", "time limit of a try"),
+    ("delay", "begins later"),
+    ("due", "due"),
+    ("priority", "priority"),
+)
+
+
+def legend(
+    document: Document, graphs: Sequence[Graph], pools: Mapping[str, str], width: float, top: float
+) -> tuple[list[Shape], tuple[float, float]]:
+    """Pools and signs that occur, in rows; the shapes and the room they take."""
+    servers = dict(document.servers)
+    entries = [(style, pool + (f" ({servers[pool]})" if pool in servers else "")) for pool, style in pools.items()]
+    used = {sign for graph in graphs for sign in _signs(graph)}
+    entries += [entry for entry in LEGEND if entry[0] in used]
+    shapes: list[Shape] = []
+    x, y, right = MARGIN, top + 10.0, 0.0
+    for sign, words in entries:
+        words = shortened(words, 28)
+        step = 24 + width_of(words, SMALL) + 18
+        if x > MARGIN and x + step > width - MARGIN + 18:
+            x, y = MARGIN, y + ROW
+        shapes += [*_sample(sign, x + 8, y), Words(x + 22, y + 4, words, "label")]
+        x += step
+        right = max(right, x)
+    return shapes, (right + MARGIN - 18, y - top + ROW - 4) if entries else (0.0, 0.0)
+
+
+def _signs(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        yield from (icon for icon, _ in marks_of(node))
+        if node.cancels:
+            yield "region"
+        if node.kind == "task" and len(graph.into(node.id)) > 1:
+            yield node.join
+        if node.kind == "task" and len(graph.out_of(node.id)) > 1:
+            yield node.split
+
+
+def _sample(sign: str, x: float, y: float) -> Iterator[Shape]:
+    if sign.startswith("pool"):
+        yield Oblong(x - 7, y - 6, 14, 12, sign, 3)
+    elif sign == "region":
+        yield Oblong(x - 8, y - 6, 16, 12, sign, 3)
+    elif sign in ("xor", "and", "or"):
+        yield Line(((x, y - 9), (x + 9, y), (x, y + 9), (x - 9, y)), "gate", closed=True)
+        rule: Rule = "xor" if sign == "xor" else "and" if sign == "and" else "or"
+        yield from glyph(rule, x, y, 3.5)
+    else:
+        icon: Icon = next(known for known in _ICONS if known == sign)
+        yield from icon_shapes(icon, x, y)
+
+
+_ICONS: tuple[Icon, ...] = ("instances", "retry", "timeout", "delay", "due", "priority")
+
 
 BEND = 6.0
 TIP = 8.0
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedGraph:
     """A graph as it is drawn, and how far down the sheet."""
 
     graph: Graph
-    layout: Layout
+    layout: DrawingLayout
     top: float
 
 
-def arranged(document: Document) -> list[Placed]:
+def arranged(document: Document) -> list[PlacedGraph]:
     """The graphs of a document, one below the other, each with room for its name where there are several."""
-    placed: list[Placed] = []
+    placed: list[PlacedGraph] = []
     top = 0.0
     for graph in map(without_detours, document.graphs):
         top += MARGIN if len(document.graphs) > 1 else 0.0
-        placed.append(Placed(graph, in_rows(graph, layout(graph)), top))
+        placed.append(PlacedGraph(graph, in_rows(graph, layout(graph)), top))
         top += placed[-1].layout.height
     return placed
 
@@ -71,7 +194,7 @@ def scene(document: Document) -> Scene:
     return Scene(document.name, max(width, size[0]), bottom + size[1], (*shapes, *below))
 
 
-def graph_shapes(document: Document, graph: Graph, place: Layout, pools: Mapping[str, str]) -> Iterator[Shape]:
+def graph_shapes(document: Document, graph: Graph, place: DrawingLayout, pools: Mapping[str, str]) -> Iterator[Shape]:
     """Regions at the back, then flows, then nodes."""
     for node in graph.nodes:
         if node.cancels:
@@ -82,7 +205,7 @@ def graph_shapes(document: Document, graph: Graph, place: Layout, pools: Mapping
         yield from _node(document, graph, node, place.boxes[node.id], pools)
 
 
-def _region(graph: Graph, place: Layout, node: Node) -> Iterator[Shape]:
+def _region(graph: Graph, place: DrawingLayout, node: Node) -> Iterator[Shape]:
     """One line around all that a node clears away: boxes, and flows in between."""
     names = set(node.cancels)
     margin = min(5.0 + 3 * sum(bool(one.cancels) and one.id in names for one in graph.nodes), 8.0)
@@ -97,12 +220,12 @@ def _region(graph: Graph, place: Layout, node: Node) -> Iterator[Shape]:
     yield from (Line(ring, "region", closed=True, bend=8, hint=hint) for ring in rings)
 
 
-def _around(graph: Graph, place: Layout, node: Node, margin: float) -> tuple[float, float, float, float]:
+def _around(graph: Graph, place: DrawingLayout, node: Node, margin: float) -> tuple[float, float, float, float]:
     box, below = place.boxes[node.id], NAME_LINE * len(name_below(graph.by_id[node.id]))
     return box.x - margin, box.y - margin, box.right + margin, box.bottom + margin + below
 
 
-def _flow(flow: Flow, place: Layout) -> Iterator[Shape]:
+def _flow(flow: Flow, place: DrawingLayout) -> Iterator[Shape]:
     route = place.routes[flow.id]
     hint = flow.condition or ("otherwise" if flow.default else "")
     (x1, y1), (x2, y2) = route[-2], route[-1]
@@ -118,7 +241,7 @@ def _flow(flow: Flow, place: Layout) -> Iterator[Shape]:
         yield Words(x, y, label, "label")
 
 
-def _node(document: Document, graph: Graph, node: Node, box: Box, pools: Mapping[str, str]) -> Iterator[Shape]:
+def _node(document: Document, graph: Graph, node: Node, box: NodeBox, pools: Mapping[str, str]) -> Iterator[Shape]:
     hint = _hint(document, node)
     x, y = box.middle
     if node.kind != "task":
@@ -131,7 +254,7 @@ def _node(document: Document, graph: Graph, node: Node, box: Box, pools: Mapping
         yield Words(x, box.bottom + 12 + NAME_LINE * number, line, "label", "middle")
 
 
-def _gate(graph: Graph, node: Node, box: Box, hint: str) -> Iterator[Shape]:
+def _gate(graph: Graph, node: Node, box: NodeBox, hint: str) -> Iterator[Shape]:
     x, y = box.middle
     if node.cancels and len(graph.out_of(node.id)) < 2:
         yield Disc(x, y, box.width / 2 - 2, "end", hint)
@@ -147,7 +270,7 @@ def _gate(graph: Graph, node: Node, box: Box, hint: str) -> Iterator[Shape]:
         yield from glyph(rules[0], x, y, 7)
 
 
-def _task(graph: Graph, node: Node, box: Box, style: str, hint: str) -> Iterator[Shape]:
+def _task(graph: Graph, node: Node, box: NodeBox, style: str, hint: str) -> Iterator[Shape]:
     yield Oblong(box.x, box.y, box.width, box.height, style, 8, hint)
     joins, splits = strips_of(graph, node)
     for wanted, rule, x in ((joins, node.join, box.x), (splits, node.split, box.right - STRIP)):

@@ -8,10 +8,9 @@ from math import hypot
 
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.document import Document, document_of
-from groupwise.workflows.pictures.layout import Point
+from groupwise.workflows.pictures.drawing_layout import Point
 from groupwise.workflows.pictures.scene import scene
-from groupwise.workflows.pictures.shapes import Disc, Line, Oblong, Scene, Shape, Words
-from groupwise.workflows.pictures.style import STYLES, Style
+from groupwise.workflows.pictures.shapes import STYLES, Disc, Line, Oblong, Scene, Shape, Style, Words
 
 FACE = "system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', 'DejaVu Sans', Arial, sans-serif"
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from groupwise.workflows.evaluation.compiled import compiled, inner
 from groupwise.workflows.evaluation.encoding import Floats, Ints
-from groupwise.workflows.evaluation.schedule import Placed, Schedule, Work, upward_ranks
-from groupwise.workflows.orders import in_order
+from groupwise.workflows.evaluation.schedule import PlacedTask, Schedule, TaskGraph, upward_ranks
+from groupwise.workflows.partial_orders import in_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Problem:
     `before[first_before[t]:first_before[t + 1]]`, with what each hands on in `hands`; its followers likewise.
     """
 
-    work: Work
+    work: TaskGraph
     ranks: Floats
     place: Ints
     durations: Floats
@@ -40,7 +40,7 @@ class Problem:
         return len(self.ranks)
 
 
-def problem_of(work: Work) -> Problem:
+def problem_of(work: TaskGraph) -> Problem:
     count = len(work.names)
     place = np.empty(count, np.int64)
     place[in_order(count, frozenset(work.after))] = np.arange(count)
@@ -79,7 +79,7 @@ def schedule(problem: Problem, priorities: Floats) -> Schedule:
     """The schedule that priorities [tasks] stand for."""
     machine, start, end = _placement(np.ascontiguousarray(priorities, np.float64), *_arrays(problem))
     placed = [
-        Placed(name, int(machine[task]), float(start[task]), float(end[task]))
+        PlacedTask(name, int(machine[task]), float(start[task]), float(end[task]))
         for task, name in enumerate(problem.work.names)
     ]
     return Schedule(tuple(sorted(placed, key=lambda one: (one.start, one.end, one.task))))

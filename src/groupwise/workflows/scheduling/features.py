@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.workflows.evaluation.encoding import Floats, Ints
-from groupwise.workflows.evaluation.schedule import Work
+from groupwise.workflows.evaluation.schedule import TaskGraph
 from groupwise.workflows.scheduling.decoder import Problem, makespans, problem_of
 
 VERSION = 1
@@ -33,7 +33,7 @@ class Case:
     heft: float
 
 
-def case_of(work: Work) -> Case:
+def case_of(work: TaskGraph) -> Case:
     problem = problem_of(work)
     return Case(problem, features_of(problem), float(makespans(problem, problem.ranks[None])[0]))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from groupwise.errors import ConfigError
 from groupwise.workflows.document import Document
-from groupwise.workflows.evaluation.schedule import Work, transfer
+from groupwise.workflows.evaluation.schedule import TaskGraph, transfer
 from groupwise.workflows.files import read_workflow
 from groupwise.workflows.files.steps import steps_of
 
@@ -15,7 +15,7 @@ SPEEDS = (1.0, 1.0, 1.5, 2.0)
 GIGABIT = 1e9 / 8
 
 
-def work_of_document(document: Document, speeds: Sequence[float] = SPEEDS, bandwidth: float = GIGABIT) -> Work:
+def work_of_document(document: Document, speeds: Sequence[float] = SPEEDS, bandwidth: float = GIGABIT) -> TaskGraph:
     """The tasks of a document on machines of these speeds, `bandwidth` bytes per second between any two of them.
 
     What a task hands on to another are the files that the one writes and the other reads.
@@ -35,10 +35,10 @@ def work_of_document(document: Document, speeds: Sequence[float] = SPEEDS, bandw
             after[number[need], number[step.id]] = transfer(sum(sizes.get(file, 0.0) for file in shared), bandwidth)
     runtimes = [known[step.label].duration.mean for step in steps]
     durations = tuple(tuple(runtime / speed for speed in speeds) for runtime in runtimes)
-    return Work(tuple(step.label for step in steps), durations, after)
+    return TaskGraph(tuple(step.label for step in steps), durations, after)
 
 
-def read_instances(folder: Path, speeds: Sequence[float] = SPEEDS) -> dict[str, Work]:
+def read_instances(folder: Path, speeds: Sequence[float] = SPEEDS) -> dict[str, TaskGraph]:
     """Every WfCommons instance of a folder by the name of its file."""
     paths = sorted(folder.glob("*.json"))
     if not paths:

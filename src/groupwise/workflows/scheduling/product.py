@@ -20,13 +20,13 @@ import torch
 
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
-from groupwise.training.estimate import Attempts, padded
+from groupwise.training.estimators import Attempts, padded
 from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
-from groupwise.training.source import GroupSource, NumberedTasks, Rows
+from groupwise.training.source import BatchRows, GroupSource, NumberedTasks
 from groupwise.types import End, Failed, Group, Policy, Reward, Score, Task, Trajectory
 from groupwise.workflows.evaluation.encoding import Floats
-from groupwise.workflows.evaluation.schedule import Work
+from groupwise.workflows.evaluation.schedule import TaskGraph
 from groupwise.workflows.scheduling.decoder import makespans
 from groupwise.workflows.scheduling.features import NAMES, Case, case_of
 from groupwise.workflows.scheduling.instances import SPEEDS, application_of, read_instances
@@ -38,7 +38,7 @@ BEYOND_EVALUATION = 2**32
 OPTIONS = ("best_of", "leave_out", "speeds")
 
 
-def build(cfg: TrainingConfig, works: Sequence[Work] | None = None, reward: Reward | None = None) -> Parts:
+def build(cfg: TrainingConfig, works: Sequence[TaskGraph] | None = None, reward: Reward | None = None) -> Parts:
     """Everything a run needs; `works` are learned from besides random ones, in place of what the settings name."""
     policy = RankPolicy(seed=cfg.run.seed)
     source = GroupSource(
@@ -63,7 +63,7 @@ def check(cfg: TrainingConfig) -> None:
         )
 
 
-def works_of(cfg: TrainingConfig) -> list[Work]:
+def works_of(cfg: TrainingConfig) -> list[TaskGraph]:
     """The instances that `task.environment` names, without those of the application left out."""
     options = dict(cfg.task.options)
     if unknown := [name for name in options if name not in OPTIONS]:
@@ -92,7 +92,7 @@ def best_of(cfg: TrainingConfig) -> int:
     return found
 
 
-def _tasks(works: Sequence[Work], seed: int) -> Callable[[int], Task]:
+def _tasks(works: Sequence[TaskGraph], seed: int) -> Callable[[int], Task]:
     """Every other task is a random one, the rest are the given works in turn, with other durations each time."""
 
     def make(number: int) -> Task:
@@ -188,13 +188,13 @@ def _faster(heft: float, found: Floats) -> Floats:
     return ratio
 
 
-def rows_of_tasks(attempts: Attempts) -> Rows:
+def rows_of_tasks(attempts: Attempts) -> BatchRows:
     """One row per schedule, one column per task."""
     width = attempts.mask.shape[1]
     obs = np.zeros((len(attempts.members), width, len(NAMES)), np.float32)
     for row, member in zip(obs, attempts.members, strict=True):
         row[: len(member)] = member.obs
-    return Rows(
+    return BatchRows(
         inputs={
             "obs": torch.from_numpy(obs),
             "actions": padded([member.actions for member in attempts.members], np.float32),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from groupwise.errors import ConfigError
 from groupwise.workflows.evaluation.encoding import Floats
-from groupwise.workflows.evaluation.schedule import Schedule, Work
+from groupwise.workflows.evaluation.schedule import Schedule, TaskGraph
 from groupwise.workflows.scheduling.decoder import makespans, schedule
 from groupwise.workflows.scheduling.features import Case, case_of
 from groupwise.workflows.scheduling.policy import RankPolicy
@@ -72,7 +72,7 @@ def _some(size: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     return chosen
 
 
-def improve(work: Work, *, evaluations: int = 1000, seed: int = 0, policy: RankPolicy | None = None) -> Schedule:
+def improve(work: TaskGraph, *, evaluations: int = 1000, seed: int = 0, policy: RankPolicy | None = None) -> Schedule:
     """A schedule of the work that is never longer than HEFT's, the best of so many that are worked out.
 
     `policy` is the one that comes with Groupwise unless given: a run's `product.build(cfg).policy`, trained.

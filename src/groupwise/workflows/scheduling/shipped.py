@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from groupwise.designer.weights import load_weights, read_facts, save_weights
 from groupwise.workflows.scheduling.features import SCHEMA
 from groupwise.workflows.scheduling.policy import RankPolicy
-from groupwise.workflows.weights import load_weights, read_facts, save_weights
 
 PRETRAINED = "pretrained"
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from groupwise.workflows.evaluation.schedule import Work
+from groupwise.workflows.evaluation.schedule import TaskGraph
 
 Random = np.random.Generator
 Edges = set[tuple[int, int]]
 
 
-def random_work(seed: int, least: int = 10, most: int = 80) -> Work:
+def random_work(seed: int, least: int = 10, most: int = 80) -> TaskGraph:
     """Work of `least` to about `most` tasks."""
     rng = np.random.default_rng([seed, 0])
     names = list(SHAPES)
@@ -23,7 +23,7 @@ def random_work(seed: int, least: int = 10, most: int = 80) -> Work:
     runtimes = 10 * size * rng.lognormal(0.0, rng.uniform(0.02, 0.4), count)
     handing = rng.choice([0.0, 0.05, 0.3, 1.0]) * runtimes.mean()
     after = {edge: float(handing * rng.exponential()) for edge in sorted(edges)}
-    return Work(tuple(f"t{task}" for task in range(count)), _on_machines(runtimes, rng), after)
+    return TaskGraph(tuple(f"t{task}" for task in range(count)), _on_machines(runtimes, rng), after)
 
 
 def _on_machines(runtimes: np.ndarray, rng: Random) -> tuple[tuple[float, ...], ...]:
@@ -35,7 +35,7 @@ def _on_machines(runtimes: np.ndarray, rng: Random) -> tuple[tuple[float, ...], 
     return tuple(tuple(float(time) for time in row) for row in times)
 
 
-def varied(work: Work, rng: Random) -> Work:
+def varied(work: TaskGraph, rng: Random) -> TaskGraph:
     """The same graph with other durations: a factor for every task, and one for all that is handed on."""
     factors = rng.lognormal(0.0, 0.2, len(work.names))
     times = tuple(

@@ -1,15 +1,15 @@
 """Scores of designs: structural metrics, maintainability, and one number that explains itself."""
 
-from groupwise.workflows.scoring.anatomy import Anatomy, anatomy
+from groupwise.workflows.scoring.design_metrics import Anatomy, anatomy
 from groupwise.workflows.scoring.metrics import Metrics, structure_of
-from groupwise.workflows.scoring.score import Part, Score, Scorer, score, score_batch, weights_of
+from groupwise.workflows.scoring.score import DesignScore, DesignScorer, ScorePart, score, score_batch, weights_of
 
 __all__ = [
     "Anatomy",
+    "DesignScore",
+    "DesignScorer",
     "Metrics",
-    "Part",
-    "Score",
-    "Scorer",
+    "ScorePart",
     "anatomy",
     "score",
     "score_batch",

@@ -1,14 +1,16 @@
-"""What a score is made of: four groups of measures, the scale of each, and how it is told in words.
-
-A scale turns a value into a share between 0 and 1. It is fixed by the requirements or by a constant of this table, so a
-score means the same in every batch. docs/workflows.md has the formulas and where they come from.
-"""
+"""The measures of a score: four groups, the scale of each measure, and how maintainability is measured."""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias
+
+from groupwise.workflows.requirements import RequiredActivity
+from groupwise.workflows.scoring.design_metrics import Anatomy
+from groupwise.workflows.scoring.metrics import Metrics
 
 Group: TypeAlias = Literal["performance", "structure", "maintainability", "resources"]
 GROUPS: tuple[Group, ...] = ("performance", "structure", "maintainability", "resources")
@@ -104,3 +106,60 @@ def busy(value: float) -> float:
 def share_of(value: float) -> float:
     """A share as it is; what is no number is worth nothing."""
     return min(max(value, 0.0), 1.0) if math.isfinite(value) else 0.0
+
+
+TOO_MANY_ELEMENTS = 50
+DEEP = 3
+LEAST_DEGREE = 3
+FEW_PATHS = 10
+# Endings of nouns made from verbs ("verification of claim"), and verbs that happen to have one.
+NOUN = re.compile(r"(tion|sion|ment|ance|ence|ness|ity|ing|sis)$")
+VERBS = {"bring", "complement", "commission", "condition", "document", "enhance", "finance", "implement", "mention"}
+VERBS |= {
+    "advance",
+    "balance",
+    "commence",
+    "ping",
+    "position",
+    "question",
+    "reference",
+    "ring",
+    "sequence",
+    "supplement",
+}
+
+
+def readability(metrics: Metrics, labels: float) -> float:
+    """The mean of five guidelines, each between 0 and 1; `labels` is the share with a verb and an object."""
+    size = halved(metrics.nodes, 0, TOO_MANY_ELEMENTS)
+    degree = min(1.0, LEAST_DEGREE / metrics.mean_degree) if metrics.connectors else 1.0
+    return (size + labels + degree + halved(metrics.depth, 0, DEEP) + metrics.structuredness) / 5
+
+
+@lru_cache(maxsize=65_536)
+def verb_and_object(label: str) -> bool:
+    """Whether a label reads like "check claim": two words or more, the first no noun made from a verb."""
+    words = re.sub(r"([a-z])([A-Z])", r"\1 \2", label).replace("_", " ").replace("-", " ").lower().split()
+    return len(words) >= 2 and (words[0] in VERBS or not NOUN.search(words[0]))
+
+
+def modularity(anatomy: Anatomy) -> float:
+    """The mean of separability and the share of blocks that are small enough to keep in mind."""
+    small = 1 - anatomy.wide / anatomy.blocks if anatomy.blocks else 1.0
+    return (anatomy.metrics.separability + small) / 2
+
+
+def is_described(activity: RequiredActivity) -> bool:
+    """Whether its documentation says something: three words or more."""
+    return len(activity.documentation.split()) >= 3
+
+
+def documentation(activities: float, whole: bool) -> float:
+    """Four fifths for the share of activities with a description, one fifth for that of the whole."""
+    return 0.8 * activities + 0.2 * whole
+
+
+def testability(metrics: Metrics, rarest: float) -> float:
+    """The mean of basis paths (1 at one, half at ten) and of the rarest activity (1 if always, half if one in ten)."""
+    seen = 1 / (1 - math.log10(rarest)) if rarest > 0 else 0.0
+    return (halved(metrics.cyclomatic, 1, FEW_PATHS) + seen) / 2

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from groupwise.workflows.graph import Graph, Node
-from groupwise.workflows.scoring.regions import TOP, Edge, Regions, find_regions
+from groupwise.workflows.scoring.graph_regions import TOP, Edge, Regions, find_regions
 
 
 class Metrics(NamedTuple):
@@ -88,7 +88,7 @@ class Metrics(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredGraph:
     """A graph's metrics, its regions, and the nodes it would fall in two without."""
 
     metrics: Metrics
@@ -113,7 +113,7 @@ def measure(
     ends: tuple[int, int],
     tasks: int,
     is_order: bool = False,
-) -> Measured:
+) -> MeasuredGraph:
     """Measure a graph whose nodes are numbers, each with the rules by which it joins and splits.
 
     One that `is_order`, and-gates without a cycle, is known to be structured.
@@ -148,7 +148,7 @@ def measure(
         cuts=len(cuts),
         unstructured=0 if is_order else _unstructured(regions, edges, degrees, joins, splits),
     )
-    return Measured(metrics, regions, cuts)
+    return MeasuredGraph(metrics, regions, cuts)
 
 
 def _rule(node: Node, rule: str) -> str:

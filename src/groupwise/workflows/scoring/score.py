@@ -22,30 +22,28 @@ from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.evaluation import Performance, evaluate
 from groupwise.workflows.feasibility import best_cycle_time, least_work, shortest_time
-from groupwise.workflows.requirements import Activity, Requirements, Weights
+from groupwise.workflows.requirements import RequiredActivity, Requirements, Weights
 from groupwise.workflows.rules import RuleBook, Violation, needs
-from groupwise.workflows.scoring.anatomy import Anatomy, anatomy
-from groupwise.workflows.scoring.maintainability import (
-    documentation,
-    is_described,
-    modularity,
-    readability,
-    testability,
-    verb_and_object,
-)
+from groupwise.workflows.scoring.design_metrics import Anatomy, anatomy
 from groupwise.workflows.scoring.measures import (
     BY_GROUP,
     GROUPS,
     MEASURES,
     at_least,
     busy,
+    documentation,
     halved,
+    is_described,
+    modularity,
+    readability,
     share_of,
+    testability,
+    verb_and_object,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ScorePart:
     """A part of a score: what it weighs in the whole, its share of what it could be, and where that comes from."""
 
     name: str
@@ -55,7 +53,7 @@ class Part:
     value: float | None = None
     unit: str = ""
     scale: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ScorePart, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in ("name", "weight", "share", "words", "value", "unit", "scale")}
@@ -63,7 +61,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class DesignScore:
     """The total, the share that each group reaches (None: nothing to measure), and every measure behind them.
 
     `measured` has value, share and reference of each of `MEASURES`. `relative` are the groups' z-scores where the total
@@ -78,20 +76,20 @@ class Score:
     relative: tuple[float, ...] | None = None
     performance: Performance | None = None
 
-    def explain(self) -> Part:
+    def explain(self) -> ScorePart:
         """The score as a tree of parts."""
         if self.broken:
             words = (
                 f"{len(self.broken)} hard rule{'s are' if len(self.broken) > 1 else ' is'} broken, so there is no score"
             )
-            faults = tuple(Part(rule.rule, 0.0, 0.0, rule.words) for rule in self.broken)
-            return Part("score", 1.0, self.total, words, parts=faults)
+            faults = tuple(ScorePart(rule.rule, 0.0, 0.0, rule.words) for rule in self.broken)
+            return ScorePart("score", 1.0, self.total, words, parts=faults)
         weights = _shared(self.weights, self.groups)
         parts = tuple(self._group(number, weights[number]) for number in range(len(GROUPS)))
         how = "the weighted mean of its parts" if self.relative is None else "weighted z-scores within its batch"
-        return Part("score", 1.0, self.total, how, parts=parts)
+        return ScorePart("score", 1.0, self.total, how, parts=parts)
 
-    def _group(self, number: int, weight: float) -> Part:
+    def _group(self, number: int, weight: float) -> ScorePart:
         numbers = BY_GROUP[GROUPS[number]]
         shares = [self.measured[n][1] if self.measured[n][0] is not None else None for n in numbers]
         weights = _shared((1.0,) * len(numbers), shares)
@@ -99,14 +97,16 @@ class Score:
         words = "the mean of its measures" if self.groups[number] is not None else "nothing here can be measured"
         if self.relative is not None:
             words = f"z-score {self.relative[number]:+.3f} in its batch"
-        return Part(GROUPS[number], weight, self.groups[number], words, parts=parts)
+        return ScorePart(GROUPS[number], weight, self.groups[number], words, parts=parts)
 
-    def _measure(self, number: int, weight: float) -> Part:
+    def _measure(self, number: int, weight: float) -> ScorePart:
         measure, (value, share, reference) = MEASURES[number], self.measured[number]
         if value is None:
-            return Part(measure.name, 0.0, None, "nothing in the requirements tells of this")
+            return ScorePart(measure.name, 0.0, None, "nothing in the requirements tells of this")
         words = measure.words.format(value=value)
-        return Part(measure.name, weight, share, words, value, measure.unit, measure.scale.format(reference=reference))
+        return ScorePart(
+            measure.name, weight, share, words, value, measure.unit, measure.scale.format(reference=reference)
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -157,7 +157,7 @@ def references_of(requirements: Requirements) -> References:
     )
 
 
-class Scorer:
+class DesignScorer:
     """Scores designs for one set of requirements; everything that does not depend on the design is done once."""
 
     def __init__(self, requirements: Requirements, weights: Weights | None = None) -> None:
@@ -181,11 +181,11 @@ class Scorer:
         self.machines = machines if machines & computing else set()
         self.facts = {name: self._facts(name, activity) for name, activity in requirements.activities.items()}
 
-    def _facts(self, name: str, activity: Activity) -> tuple[bool, bool, float]:
+    def _facts(self, name: str, activity: RequiredActivity) -> tuple[bool, bool, float]:
         """Whether it is described, whether its label is well formed, and how many cases need it."""
         return is_described(activity), verb_and_object(name), self.rules.needs.get(name, 0.0)
 
-    def __call__(self, design: Design, performance: Performance | None = None) -> Score:
+    def __call__(self, design: Design, performance: Performance | None = None) -> DesignScore:
         """The score; the design's performance is evaluated unless it is given."""
         found = anatomy(design)
         broken = self.rules.broken(design, found.runs)
@@ -193,7 +193,7 @@ class Scorer:
             performance = performance or evaluate(design, self.requirements)
             broken = self._too_late(performance)
         if broken:
-            return Score(0.0, (0.0,) * len(GROUPS), self.weights, broken=tuple(broken), performance=performance)
+            return DesignScore(0.0, (0.0,) * len(GROUPS), self.weights, broken=tuple(broken), performance=performance)
         assert performance is not None
         structure, maintainability = self._shape(design, found)
         done = self._done(performance) * structure[COVERAGE][1]
@@ -205,7 +205,7 @@ class Scorer:
         )
         groups = tuple([_mean(measured) for measured in by_group])
         measured = tuple(itertools.chain.from_iterable(by_group))
-        return Score(_weighted(self.weights, groups), groups, self.weights, measured, performance=performance)
+        return DesignScore(_weighted(self.weights, groups), groups, self.weights, measured, performance=performance)
 
     def _too_late(self, performance: Performance) -> list[Violation]:
         late = self.rules.late(math.inf if self._overrun(performance) else performance.cycle_time)
@@ -337,17 +337,17 @@ def _shared(weights: Sequence[float], shares: Sequence[float | None]) -> list[fl
     ]
 
 
-_latest: tuple[Requirements, Weights | None, Scorer] | None = None
+_latest: tuple[Requirements, Weights | None, DesignScorer] | None = None
 
 
 def score(
     design: Design, requirements: Requirements, performance: Performance | None = None, weights: Weights | None = None
-) -> Score:
-    """The score of a design. For many designs make a `Scorer`, or use `score_batch`."""
+) -> DesignScore:
+    """The score of a design. For many designs make a `DesignScorer`, or use `score_batch`."""
     global _latest
     kept = _latest
     if kept is None or kept[0] is not requirements or kept[1] is not weights:
-        _latest = kept = (requirements, weights, Scorer(requirements, weights))
+        _latest = kept = (requirements, weights, DesignScorer(requirements, weights))
     return kept[2](design, performance)
 
 
@@ -357,19 +357,19 @@ def score_batch(
     performances: Sequence[Performance | None] | None = None,
     weights: Weights | None = None,
     normalization: Literal["reference", "zscore"] = "reference",
-) -> list[Score]:
+) -> list[DesignScore]:
     """The scores of a batch, on the fixed scales or relative to the batch.
 
     With z-scores each group counts as (share − mean) / standard deviation over the batch (of the population, 0 where
     all are equal). A design that breaks a rule takes part with shares of 0.
     """
-    scorer = Scorer(requirements, weights)
+    scorer = DesignScorer(requirements, weights)
     given = performances if performances is not None else [None] * len(designs)
     scores = [scorer(design, performance) for design, performance in zip(designs, given, strict=True)]
     return standardised(scores) if normalization == "zscore" else scores
 
 
-def standardised(scores: Sequence[Score]) -> list[Score]:
+def standardised(scores: Sequence[DesignScore]) -> list[DesignScore]:
     """The same scores, their totals made from the groups' z-scores."""
     columns = [_z_scores([one.groups[number] or 0.0 for one in scores]) for number in range(len(GROUPS))]
     found = []

@@ -8,10 +8,7 @@ import numpy as np
 
 from groupwise.workflows.evaluation.compiled import inner
 from groupwise.workflows.evaluation.encoding import WEEK, Floats, Ints
-from groupwise.workflows.evaluation.engine.chance import duration, uniform
-from groupwise.workflows.evaluation.engine.frames import kept_case
-from groupwise.workflows.evaluation.engine.heap import expect, sift_down, sift_up
-from groupwise.workflows.evaluation.engine.layout import (
+from groupwise.workflows.evaluation.engine.memory import (
     BUSY_TIME,
     CASE,
     CASE_FIELDS,
@@ -72,6 +69,12 @@ from groupwise.workflows.evaluation.engine.layout import (
     WINDOW_END,
     WINDOW_START,
     WORK,
+    duration,
+    expect,
+    kept_case,
+    sift_down,
+    sift_up,
+    uniform,
 )
 
 

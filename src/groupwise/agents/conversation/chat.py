@@ -1,0 +1,127 @@
+"""A conversation with a language model from ordinary code: messages in, text out as it is made.
+
+It is one conversation of a `MultiTurnAgent`, whose event loop runs in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+from typing import TypeAlias
+
+from groupwise.agents.conversation.multiturn_agent import MultiTurnAgent
+from groupwise.agents.conversation.store import ConversationContext, ConversationNotFound
+from groupwise.agents.conversation.turn import Response
+from groupwise.agents.environments.contract import Reply
+from groupwise.agents.settings import AgentConfig
+from groupwise.agents.tools.toolbox import Toolbox, ToolResult
+from groupwise.event_loop import EventLoop
+from groupwise.language.engine import Engine
+from groupwise.language.loading import LanguageModel
+from groupwise.types import Message
+
+Event: TypeAlias = str | Reply | ToolResult
+USER = "me"
+
+
+class ChatSession:
+    """One conversation in an engine of its own. Use it in a `with` block: it runs threads.
+
+    Args:
+      language: the model and its tokenizer, which must have a chat template.
+      config: what it is told first, and how it samples.
+      seed: answer n is sampled with seed + n, so that a conversation can be had again.
+      toolbox: tools the model may call; their results are fed back to it before it answers.
+      max_rounds: how often in a row it may call them.
+      strategy: how the conversation is led.
+      store: the file that keeps it.
+      conversation_id: the conversation to go on with, begun if the store has none of that name.
+    """
+
+    def __init__(
+        self, language: LanguageModel, config: AgentConfig, seed: int = 0, toolbox: Toolbox | None = None,
+        max_rounds: int = 8, *, strategy: str | None = None, store: str | Path | None = None,
+        conversation_id: str | None = None,
+    ) -> None:  # fmt: skip
+        self.tokenizer, self.seed, self.toolbox, self.strategy = language.tokenizer, seed, toolbox, strategy
+        self.agent = MultiTurnAgent(
+            config, None, None, toolbox or (), store, strategy, language=language, slots=1, max_rounds=max_rounds
+        )
+        self.agent.use(language)
+        self.answers: list[Response] = []
+        self._loop = EventLoop("chat")
+        try:
+            self.context = self._loop.run(self._open(conversation_id))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> ChatSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._loop.close()
+        self.engine.close()
+        self.agent.store.close()
+
+    @property
+    def engine(self) -> Engine:
+        return self.agent.engine
+
+    @property
+    def messages(self) -> list[Message]:
+        """All that was said, and what the model was told."""
+        return list(self.context.messages)
+
+    @property
+    def _ids(self) -> tuple[int, ...]:
+        """The tokens the model has read and sampled."""
+        return self.context.ids
+
+    def reset(self) -> None:
+        """Start over: a new conversation, with nothing but the system prompt."""
+        self.answers = []
+        self.context = self._loop.run(self._open(None))
+
+    def reply(self, message: str) -> Generator[str]:
+        """The answer's words, piece by piece; afterwards it is `answers[-1]` and part of the conversation.
+
+        Closing the iterator, or Ctrl-C while it waits, ends the answer where it is: it then counts as cancelled.
+        """
+        with closing(self.events(message)) as events:
+            yield from (event for event in events if isinstance(event, str))
+
+    def events(self, message: str) -> Generator[Event]:
+        """The same with what tools do: every turn that calls some, once it is said, and then what came of each call."""
+        turn = self.agent.stream_multiturn_response(self.context.conversation_id, message, self.strategy)
+        busy = asyncio.Lock()  # an interrupt leaves the last step at its clearing up
+
+        async def step() -> Event | None:
+            async with busy:
+                return await anext(turn.events, None)
+
+        async def close() -> None:
+            async with busy:
+                await turn.events.aclose()
+
+        try:
+            while (event := self._loop.run(step())) is not None:
+                yield event
+        finally:
+            self._loop.run(close())
+            if turn.answered:
+                self.context = turn.response.context
+                self.answers.append(turn.response)
+
+    async def _open(self, conversation_id: str | None) -> ConversationContext:
+        if conversation_id is not None:
+            try:
+                return await self.agent.context(conversation_id)
+            except ConversationNotFound:
+                pass
+        return await self.agent.start_conversation(USER, conversation_id=conversation_id, seed=self.seed)

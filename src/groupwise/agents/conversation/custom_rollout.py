@@ -1,0 +1,360 @@
+"""Attempts to learn from, made by your own agent code, which is written against an OpenAI client."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from groupwise.agents.conversation.rollouts import Conversations, TokenTranscript, as_text, failure_of, is_cancelled
+from groupwise.agents.environments.contract import Listed, Reply, Scenarios
+from groupwise.agents.openai.requests import read_message
+from groupwise.errors import ConfigError, ContractError
+from groupwise.language.engine import Sampled
+from groupwise.language.token_text import token_texts
+from groupwise.training.estimators import Attempts, padded
+from groupwise.training.source import BatchRows, Collate
+from groupwise.training.token_attempts import rows_of_tokens
+from groupwise.types import End, Failure, Message, Score, Task, Trajectory
+
+OURS = ("model", "temperature", "top_p", "seed", "stop", "user", "tool_choice", "parallel_tool_calls", "timeout")
+
+
+class Completes(Protocol):
+    """Who answers: the reply, the tokens of it, and how many tokens came before."""
+
+    async def complete(self, messages: Sequence[Any], tools: Any, most: int | None) -> tuple[Reply, Sampled, int]: ...
+
+
+def plain_message(message: Any) -> Message:
+    """A message as it is compared: a table of role, text, calls with their arguments, and whose result it is."""
+    given = dict(_table(message))
+    if isinstance(given.get("content"), list):
+        given["content"] = [_table(part) for part in given["content"]]
+    calls = [dict(_table(call)) for call in given.pop("tool_calls", None) or ()]
+    if calls:
+        given["tool_calls"] = [{**call, "function": _table(call.get("function"))} for call in calls]
+    read = read_message(given)
+    kept = {name: read[name] for name in ("tool_calls", "tool_call_id") if read.get(name)}
+    return {"role": read.get("role"), "content": read.get("content") or "", **kept}
+
+
+def _table(thing: Any) -> Mapping[str, Any]:
+    if isinstance(thing, Mapping):
+        return thing
+    if is_dataclass(thing) and not isinstance(thing, type):
+        return asdict(thing)
+    if hasattr(thing, "model_dump"):
+        return dict(thing.model_dump())
+    raise ContractError(f"{thing!r:.60} is no message", hint='Like {"role": "user", "content": "…"}.')
+
+
+def message_of(reply: Reply) -> Message:
+    """The turn as OpenAI's API tells it: calls instead of the words they were written in."""
+    return {**reply.as_message(), "content": "" if reply.calls else reply.content}
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class FunctionCall:
+    id: str
+    function: Function
+    type: str = "function"
+
+
+@dataclass(frozen=True)
+class AssistantMessage:
+    content: str | None
+    tool_calls: list[FunctionCall] | None = None
+    role: str = "assistant"
+
+    def model_dump(self, **_: Any) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class CompletionChoice:
+    message: AssistantMessage
+    finish_reason: str
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class Usage:
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+@dataclass(frozen=True)
+class ChatCompletion:
+    """What OpenAI's client returns, as far as agents look at it."""
+
+    id: str
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage
+    created: int
+    object: str = "chat.completion"
+
+
+class CompletionClient:
+    """`client.chat.completions.create(…)`, as an agent knows it from OpenAI's asynchronous client."""
+
+    def __init__(self, who: Completes) -> None:
+        self.chat = self
+        self.completions = self
+        self._who = who
+        self._calls = 0
+
+    async def create(
+        self, *, messages: Sequence[Any], tools: Any = None, max_tokens: int | None = None,
+        max_completion_tokens: int | None = None, **options: Any,
+    ) -> ChatCompletion:  # fmt: skip
+        """The next turn. How tokens are drawn is the run's to say: `temperature` and its like are not used."""
+        if options.pop("stream", False) or options.pop("n", 1) != 1:
+            raise ContractError("one whole answer a call is all there is", hint="Leave out stream and n.")
+        unknown = next((name for name in options if name not in OURS), None)
+        if unknown is not None:
+            raise ContractError(f"create() takes no {unknown!r} here", hint=f"It takes {', '.join(OURS)}.")
+        most = max_completion_tokens if max_completion_tokens is not None else max_tokens
+        reply, sampled, length = await self._who.complete(messages, tools, most)
+        self._calls += 1
+        return ChatCompletion(
+            f"call-{self._calls}", str(options.get("model", "policy")),
+            [CompletionChoice(_message(reply), _finish(reply, sampled))], Usage(length, len(sampled), length + len(sampled)),
+            int(time.time()),
+        )  # fmt: skip
+
+
+def _message(reply: Reply) -> AssistantMessage:
+    calls = [FunctionCall(c.id, Function(c.name, json.dumps(dict(c.arguments)))) for c in reply.calls]
+    return AssistantMessage(None if calls else reply.content, calls or None)
+
+
+def _finish(reply: Reply, sampled: Sampled) -> str:
+    if sampled.end != "stop":
+        return "length"
+    return "tool_calls" if reply.calls else "stop"
+
+
+SPEAK = "Await client.chat.completions.create(messages=…), with messages that fit the model's context."
+
+
+class RolloutScenarios(Listed[Any]):
+    """What an agent of one's own is trained on: the function, and the tasks it is given one by one."""
+
+    def __init__(
+        self,
+        rollout: Callable[..., Any],
+        tasks: Sequence[Any],
+        *,
+        held_out: Sequence[Any] | None = None,
+        name: str = "",
+    ) -> None:
+        if not inspect.iscoroutinefunction(rollout) or len(inspect.signature(rollout).parameters) != 2:
+            raise ContractError(f"{rollout!r:.60} is no rollout", hint="Write async def rollout(client, task).")
+        super().__init__(tasks, held_out)
+        self.rollout, self.name = rollout, name or rollout.__name__
+
+    def make(self) -> Any:
+        raise ContractError("an agent of one's own holds its conversations itself", hint="Use OwnRollouts.")
+
+
+def who_holds(scenarios: Scenarios, critic: bool = False) -> tuple[type[Conversations], Callable[..., Any], Collate]:
+    """How conversations about these scenarios are held, what that needs, and how they are laid out for training."""
+    if not isinstance(scenarios, RolloutScenarios):
+        return Conversations, scenarios.make, rows_of_tokens
+    if critic:
+        raise ConfigError(
+            "a critic cannot follow an agent of one's own, whose attempts may be several texts",
+            hint="Take an estimator without one, as outcome.",
+            field="advantage.estimator",
+        )
+    return CustomRollouts, scenarios.rollout, rows_of_segments
+
+
+class TurnsUsedUp(ContractError):
+    """The agent asked once more than `rollout.max_conversation_turns` allows."""
+
+    code = "turn_limit"
+
+
+class ContextUsedUp(ContractError):
+    """The messages leave no room for an answer in the model's context."""
+
+    code = "context_length_exceeded"
+
+
+class CustomRollouts(Conversations):
+    """Groups of attempts made by a user's own function; `make` is that function."""
+
+    make: Callable[..., Any]
+
+    async def attempt(self, task: Task, number: int) -> Trajectory:
+        return await CustomAttempt(self, task, number).hold()
+
+
+@dataclass
+class TokenSegment:
+    """Messages that follow one another, and their tokens; `busy` while the model is speaking."""
+
+    number: int
+    tools: str
+    known: list[Message] = field(default_factory=list)
+    transcript: TokenTranscript = field(default_factory=TokenTranscript)
+    ended: bool = False
+    busy: bool = False
+
+    def goes_on_in(self, messages: Sequence[Message], tools: str) -> bool:
+        return (
+            not self.busy
+            and tools == self.tools
+            and len(self.known) < len(messages)
+            and list(messages[: len(self.known)]) == self.known
+        )
+
+
+class CustomAttempt:
+    """One run of the function, with the client it is given."""
+
+    def __init__(self, setting: CustomRollouts, task: Task, number: int) -> None:
+        self.setting, self.task, self.number = setting, task, number
+        self.segments: list[TokenSegment] = []
+        self.turns = 0
+        self.clock: asyncio.Timeout | None = None
+
+    async def hold(self) -> Trajectory:
+        end, error, score = await self._ending()
+        spoken = [segment for segment in self.segments if any(segment.transcript.mask)]
+        if not spoken and error is None:
+            end, error = End.ENV_ERROR, Failure("rollout", "contract", f"the model never spoke ({end})", SPEAK)
+        return self._trajectory(spoken, end, error, score)
+
+    async def _ending(self) -> tuple[End, Failure | None, Score]:
+        nothing = Score(0.0)
+        try:
+            async with asyncio.timeout(self.setting.limits.seconds) as self.clock:
+                outcome = await self.setting.make(CompletionClient(self), self.task.payload)
+            return End.FINISHED, None, _score(outcome)
+        except TurnsUsedUp:
+            return End.TURN_LIMIT, None, nothing
+        except ContextUsedUp:
+            return End.TRUNCATED, None, nothing
+        except (Exception, asyncio.CancelledError) as error:
+            if is_cancelled(error):
+                raise
+            return End.ENV_ERROR, self._failure(error), nothing
+
+    def _failure(self, error: BaseException) -> Failure:
+        if isinstance(error, TimeoutError) and self.clock is not None and self.clock.expired():
+            message = f"the rollout took longer than {self.setting.limits.seconds:g} s between two calls of the model"
+            return Failure("rollout", "timeout", message, "Raise rollout.turn_timeout.")
+        return replace(failure_of(error), where="rollout", hint="Run it by hand to see the traceback.")
+
+    async def complete(self, messages: Sequence[Any], tools: Any, most: int | None) -> tuple[Reply, Sampled, int]:
+        """The model's turn after these messages. The clock stands still while it speaks."""
+        if self.turns >= self.setting.limits.turns:
+            raise TurnsUsedUp(f"the model has spoken {self.turns} times, which is rollout.max_conversation_turns")
+        turn, self.turns = self.turns, self.turns + 1
+        segment = self._segment([plain_message(message) for message in messages], tools)
+        length = len(segment.transcript)
+        if length >= self.setting.engine.max_length:
+            raise ContextUsedUp(
+                f"the messages have {length} tokens; the model's context is {self.setting.engine.max_length}"
+            )
+        segment.busy = True
+        sampled = await self._sampled(segment, turn, most)
+        reply = self.setting.frame.reply(sampled, turn)
+        segment.transcript.speak(sampled)
+        segment.ended, segment.busy = self.setting.frame.ended(sampled), False
+        segment.known.append(plain_message(message_of(reply)))
+        return reply, sampled, length
+
+    async def _sampled(self, segment: TokenSegment, turn: int, most: int | None) -> Sampled:
+        setting, loop = self.setting, asyncio.get_running_loop()
+        if self.clock is not None:
+            self.clock.reschedule(None)
+        changes = {"max_new_tokens": min(most, setting.params.max_new_tokens)} if most is not None else {}
+        session = (self.task.id, self.number, segment.number)
+        sampled = await setting.say(segment.transcript.ids, self.task, self.number, turn, session=session, **changes)
+        if self.clock is not None and setting.limits.seconds is not None:
+            self.clock.reschedule(loop.time() + setting.limits.seconds)
+        return sampled
+
+    def _segment(self, messages: list[Message], tools: Any) -> TokenSegment:
+        """The segment that these messages go on in, with what is new in it read; else another one."""
+        frame, written = self.setting.frame, json.dumps(tools or [], sort_keys=True, default=str)
+        fitting = [segment for segment in self.segments if segment.goes_on_in(messages, written)]
+        if fitting:
+            segment = max(fitting, key=lambda segment: len(segment.known))
+            segment.transcript.listen(frame.following(messages[len(segment.known) :], segment.ended))
+        else:
+            segment = TokenSegment(len(self.segments), written)
+            segment.transcript.listen(frame.opening([self._heard(message) for message in messages], tools or ()))
+            self.segments.append(segment)
+        segment.known = messages
+        return segment
+
+    def _heard(self, message: Message) -> Message:
+        """What the model said elsewhere, as text: special tokens that it wrote are none here."""
+        if message["role"] != "assistant":
+            return message
+        return {**message, "content": self.setting.frame.defused(message["content"])}
+
+    def _trajectory(self, spoken: Sequence[TokenSegment], end: End, error: Failure | None, score: Score) -> Trajectory:
+        whole = TokenTranscript()
+        for segment in spoken:
+            for name in ("ids", "mask", "logp", "versions", "rewards"):
+                getattr(whole, name).extend(getattr(segment.transcript, name))
+        if spoken:
+            whole.earn(score.total)
+        said = spoken[-1].known if spoken else []
+        first = next((place for place, message in enumerate(said) if message["role"] == "assistant"), len(said))
+        meta = {
+            "messages": tuple(said), "prompt": as_text(said[:first]), "text": as_text(said[first:]),
+            "parts": dict(score.parts), "turns": self.turns, "segments": len(spoken),
+            "tokens": token_texts(self.setting.frame.tokenizer, whole.ids),
+        }  # fmt: skip
+        attempt = whole.attempt(self.task, self.number, end, error, meta)
+        numbers = [np.full(len(segment.transcript), segment.number, np.int64) for segment in spoken]
+        return replace(attempt, obs=np.concatenate(numbers) if numbers else np.zeros(0, np.int64))
+
+
+def _score(outcome: Any) -> Score:
+    score = outcome if isinstance(outcome, Score) else Score(outcome)
+    if isinstance(score.total, bool | int | float | np.number) and np.isfinite(score.total):
+        return replace(score, total=float(score.total))
+    raise ContractError(f"the rollout returned {outcome!r:.60}", hint="Return a finite number or a Score.")
+
+
+def rows_of_segments(attempts: Attempts) -> BatchRows:
+    """Every segment its own row [R, W], padded behind. `obs` of an attempt says to which segment a token belongs."""
+    places = [
+        (number, np.flatnonzero(member.obs == segment))
+        for number, member in enumerate(attempts.members)
+        for segment in np.unique(member.obs)
+    ]
+    there = padded([np.ones(len(columns), np.bool_) for _, columns in places], np.bool_)
+    columns = padded([columns for _, columns in places], np.int64)
+    row = torch.tensor([number for number, _ in places])[:, None]
+
+    def pick(table: torch.Tensor) -> torch.Tensor:
+        return torch.where(there, table[row, columns], torch.zeros((), dtype=table.dtype))
+
+    ids = pick(padded([member.actions for member in attempts.members], np.int64))
+    logp = pick(padded([member.behavior_logp for member in attempts.members], np.float32))
+    mask = pick(attempts.mask)
+    return BatchRows({"input_ids": ids, "attention_mask": there.long(), "action_mask": mask}, mask, logp, pick=pick)

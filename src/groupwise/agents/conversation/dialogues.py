@@ -1,0 +1,230 @@
+"""A database of dialogues, to find those near to what is being said: examples for an agent.
+
+By words, with BM25 (Robertson and Zaragoza 2009, with Lucene's inverse document frequency, which is never negative):
+
+    score(query, d) = Σ_t idf(t) · f(t, d) · (k₁ + 1) / (f(t, d) + k₁ · (1 − b + b · |d| / mean |d|))
+    idf(t) = ln(1 + (N − n(t) + ½) / (n(t) + ½)),    k₁ = 1.2, b = 0.75
+
+over the distinct words t of the query, f(t, d) of which are in dialogue d. Or by meaning, with vectors of one's own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.agents.conversation.frame import ROLES
+from groupwise.errors import ConfigError, ContractError, MissingExtra
+from groupwise.sqlite import Database
+from groupwise.types import Message
+
+Embed: TypeAlias = Callable[[Sequence[str]], Any]
+"""Vectors [N, D] of N texts."""
+
+K1, B = 1.2, 0.75
+WORD = re.compile(r"\w+")
+MARK = 0x47574431
+STEPS = (
+    """
+    CREATE TABLE dialogues (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, messages TEXT NOT NULL, length INTEGER NOT NULL, vector BLOB
+    );
+    CREATE TABLE words (
+        word TEXT NOT NULL, dialogue INTEGER NOT NULL REFERENCES dialogues (id) ON DELETE CASCADE,
+        times INTEGER NOT NULL, PRIMARY KEY (word, dialogue)
+    ) WITHOUT ROWID;
+    CREATE INDEX words_of_dialogues ON words (dialogue)
+    """,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """A dialogue that was found, and how near it is: the higher the score, the nearer."""
+
+    id: int
+    messages: tuple[Message, ...]
+    score: float
+
+
+class DialogueDatabase:
+    """Dialogues in the SQLite file at `path`; ":memory:" keeps them as long as the object lives.
+
+    Args:
+      path: the file, made if it is not there.
+      embed: texts → vectors [N, D]. With it, `search` goes by the angle between vectors; without, by words.
+    """
+
+    def __init__(self, path: str | Path = ":memory:", *, embed: Embed | None = None) -> None:
+        self.database, self.embed = Database(path, "dialogues", MARK, STEPS), embed
+
+    def add(self, messages: Sequence[Message]) -> int:
+        """Keep a dialogue; its number."""
+        return self.add_all([messages])[0]
+
+    def add_all(self, dialogues: Iterable[Sequence[Message]]) -> list[int]:
+        """Keep dialogues, all of them or, if one is unsound, none."""
+        checked = [_checked(messages) for messages in dialogues]
+        vectors = self._vectors([_text(messages) for messages in checked])
+        with self.database.transaction() as link:
+            return [_insert(link, messages, vector) for messages, vector in zip(checked, vectors, strict=True)]
+
+    def import_jsonl(self, path: str | Path) -> int:
+        """Keep every dialogue of a file of JSON lines, or none if one is unsound; how many there were.
+
+        A line is a list of messages, an object with `messages`, or one with `prompt` and `response`.
+        """
+        lines = Path(path).read_text("utf8").splitlines()
+        found = [_read(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+        return len(self.add_all(found))
+
+    def delete(self, number: int) -> bool:
+        """Forget a dialogue; False if there is none of that number."""
+        with self.database.transaction() as link:
+            return link.execute("DELETE FROM dialogues WHERE id = ?", (number,)).rowcount > 0
+
+    def __len__(self) -> int:
+        with self.database.transaction(write=False) as link:
+            return int(link.execute("SELECT count(*) FROM dialogues").fetchone()[0])
+
+    def search(self, query: str, count: int = 3) -> list[Dialogue]:
+        """The nearest dialogues, nearest first. By words, only such as share one with the query."""
+        scores = self._by_words(query) if self.embed is None else self._by_meaning(query)
+        best = sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:count]
+        with self.database.transaction(write=False) as link:
+            rows = [
+                link.execute("SELECT messages FROM dialogues WHERE id = ?", (number,)).fetchone() for number, _ in best
+            ]
+        return [Dialogue(n, tuple(json.loads(row[0])), s) for (n, s), row in zip(best, rows, strict=True) if row]
+
+    def close(self) -> None:
+        self.database.close()
+
+    def _by_words(self, query: str) -> dict[int, float]:
+        scores: dict[int, float] = defaultdict(float)
+        with self.database.transaction(write=False) as link:
+            total, mean = link.execute("SELECT count(*), avg(length) FROM dialogues").fetchone()
+            for word in sorted({*_words(query)}):
+                rows = link.execute(
+                    "SELECT dialogue, times, length FROM words JOIN dialogues ON id = dialogue WHERE word = ?",
+                    (word,),
+                ).fetchall()
+                for number, times, length in rows:
+                    scores[number] += bm25(times, length, len(rows), total, mean)
+        return scores
+
+    def _by_meaning(self, query: str) -> dict[int, float]:
+        self._fill_in()
+        with self.database.transaction(write=False) as link:
+            rows = link.execute("SELECT id, vector FROM dialogues").fetchall()
+        (wanted,) = self._vectors([query])
+        if not rows or wanted is None:
+            return {}
+        sizes = {len(row[1]) for row in rows}
+        if sizes != {len(wanted.tobytes())}:
+            raise ConfigError(
+                f"vectors in {self.database.path} have {max(sizes) // 4} numbers, and those of `embed` {len(wanted)}",
+                hint="Use the function they were made with, or import the dialogues into a new file.",
+            )
+        matrix = np.stack([np.frombuffer(row[1], "<f4") for row in rows])
+        return dict(zip((row[0] for row in rows), (matrix @ wanted).tolist(), strict=True))
+
+    def _fill_in(self) -> None:
+        """Vectors for dialogues that were kept without."""
+        with self.database.transaction(write=False) as link:
+            rows = link.execute("SELECT id, messages FROM dialogues WHERE vector IS NULL").fetchall()
+        vectors = self._vectors([_text(json.loads(row[1])) for row in rows])
+        with self.database.transaction() as link:
+            for row, vector in zip(rows, vectors, strict=True):
+                assert vector is not None
+                link.execute("UPDATE dialogues SET vector = ? WHERE id = ?", (vector.tobytes(), row[0]))
+
+    def _vectors(self, texts: Sequence[str]) -> Sequence[NDArray[np.float32] | None]:
+        """One vector of length 1 for every text; None each without `embed`."""
+        if self.embed is None or not texts:
+            return [None] * len(texts)
+        made = np.asarray(self.embed(texts), "<f4")
+        if made.ndim != 2 or len(made) != len(texts) or not np.isfinite(made).all():
+            raise ContractError(
+                f"`embed` gave an array of shape {made.shape} for {len(texts)} texts",
+                hint="It must give one vector of finite numbers for every text.",
+            )
+        return list(made / np.maximum(np.linalg.norm(made, axis=1, keepdims=True), 1e-12))
+
+
+def bm25(times: int, length: int, holders: int, total: int, mean: float) -> float:
+    """What one word of a query adds: it is `times` in a dialogue of `length` words; `holders` of `total` have it."""
+    rarity = math.log(1 + (total - holders + 0.5) / (holders + 0.5))
+    return rarity * times * (K1 + 1) / (times + K1 * (1 - B + B * length / mean))
+
+
+def sentence_embedder(model_name: str = "sentence-transformers/all-MiniLM-L6-v2") -> Embed:
+    """Vectors by a model of sentence-transformers, if that is installed."""
+    try:
+        model = import_module("sentence_transformers").SentenceTransformer(model_name)
+    except ImportError:
+        raise MissingExtra(
+            "vectors of sentences need sentence-transformers", hint="pip install sentence-transformers"
+        ) from None
+    return lambda texts: model.encode(list(texts))
+
+
+def _insert(link: sqlite3.Connection, messages: Sequence[Message], vector: NDArray[np.float32] | None) -> int:
+    counts = Counter(_words(_text(messages)))
+    row = (
+        json.dumps([dict(message) for message in messages]),
+        counts.total(),
+        vector.tobytes() if vector is not None else None,
+    )
+    number = link.execute("INSERT INTO dialogues (messages, length, vector) VALUES (?, ?, ?)", row).lastrowid
+    assert number is not None
+    link.executemany("INSERT INTO words VALUES (?, ?, ?)", [(word, number, times) for word, times in counts.items()])
+    return number
+
+
+def _checked(messages: Sequence[Message]) -> Sequence[Message]:
+    if not isinstance(messages, list | tuple) or not messages:
+        raise ContractError(f"a dialogue is a list of at least 1 message, not {messages!r:.60}")
+    for message in messages:
+        sound = isinstance(message, dict) and message.get("role") in ROLES and isinstance(message.get("content"), str)
+        if not sound:
+            raise ContractError(
+                f"a message of the dialogue is {message!r:.60}",
+                hint=f"It needs a role ({', '.join(ROLES)}) and content that is text.",
+            )
+    return messages
+
+
+def _read(line: str, place: str) -> Sequence[Message]:
+    try:
+        value = json.loads(line)
+        if isinstance(value, dict) and {"prompt", "response"} <= value.keys():
+            value = [{"role": "user", "content": value["prompt"]}, {"role": "assistant", "content": value["response"]}]
+        return _checked(value["messages"] if isinstance(value, dict) else value)
+    except ContractError as error:
+        raise ContractError(f"{place}: {error.message}", hint=error.hint) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ContractError(
+            f"{place}: {type(error).__name__}: {error}",
+            hint="A line is a list of messages, or an object with messages, or with prompt and response.",
+        ) from None
+
+
+def _words(text: str) -> list[str]:
+    return WORD.findall(text.lower())
+
+
+def _text(messages: Sequence[Message]) -> str:
+    """What is searched: all that was said, but not what the system or a tool wrote."""
+    return "\n".join(m["content"] for m in messages if m["role"] in ("user", "assistant"))

@@ -1,0 +1,283 @@
+"""One turn of a conversation: what the model is shown, what it answers, and the tools it calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from groupwise.agents.conversation.compression import shorten
+from groupwise.agents.conversation.frame import Frame, Utterance
+from groupwise.agents.conversation.store import ConversationBusy, ConversationContext
+from groupwise.agents.environments.contract import Reply
+from groupwise.agents.strategies import report, restore
+from groupwise.agents.tools.toolbox import ToolOutcome, ToolResult
+from groupwise.errors import ConfigError, ContractError
+from groupwise.language.engine import EndOfText
+from groupwise.types import Message
+
+GUIDANCE, EXAMPLES = "guidance", "examples"
+NOT_RUN = "error: it was not run"
+PROBE = "as the system says"
+
+
+def note(kind: str, content: str, **more: Any) -> Message:
+    return {"role": "system", "name": kind, "content": content, **more}
+
+
+def is_note(message: Message, kind: str) -> bool:
+    return message["role"] == "system" and message.get("name") == kind
+
+
+def current(messages: Sequence[Message], defused: Callable[[str], str]) -> list[Message]:
+    """The conversation to be read from its beginning: without notes that newer ones replace, and as plain text.
+
+    Examples are shown with the question they were found for, and no longer once it is answered.
+    """
+    spoken = max((n for n, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
+    newest = max((n for n, message in enumerate(messages) if is_note(message, GUIDANCE)), default=-1)
+    stale = {n for n, m in enumerate(messages) if is_note(m, GUIDANCE) and n != newest}
+    stale |= {n for n, m in enumerate(messages) if is_note(m, EXAMPLES) and n < spoken}
+    return [plain(message, defused) for n, message in enumerate(messages) if n not in stale]
+
+
+def plain(message: Message, defused: Callable[[str], str]) -> Message:
+    """The message as a template renders it.
+
+    What users said was checked when they said it; what a model or a tool wrote may look like the frame, and is defused.
+    A call is written by the template, in the model's own format, and not a second time as text.
+    """
+    if message["role"] == "user":
+        return message
+    return {**message, "content": "" if message.get("tool_calls") else defused(str(message.get("content") or ""))}
+
+
+def unanswered_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Results for calls of the newest turn that never got one: the process ended, or the answer was stopped."""
+    turn = max((n for n, message in enumerate(messages) if message["role"] == "assistant"), default=len(messages))
+    known = {message.get("tool_call_id") for message in messages[turn:]}
+    calls = [call for message in messages[turn:] for call in message.get("tool_calls") or ()]
+    return tuple(
+        {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": NOT_RUN}
+        for call in calls
+        if call["id"] not in known
+    )
+
+
+class TemplateShape:
+    """How a chat template takes system messages: anywhere, only first, or not at all; found by trying.
+
+    Some refuse them and some leave them out without a word, and some have another template for tools. Where one is not
+    taken, its text is put in front of the next user's message.
+    """
+
+    def __init__(self, frame: Frame, tools: Sequence[Mapping[str, Any]] = ()) -> None:
+        said, asked = {"role": "system", "content": PROBE}, {"role": "user", "content": "u"}
+        before = [asked, {"role": "assistant", "content": "a"}]
+        self.first = _shows(frame, lambda: frame.opening([said, asked], tools))
+        begun = _shows(frame, lambda: frame.opening([*before, said, asked], tools))
+        self.later = self.first and begun and _shows(frame, lambda: frame.following([said, asked], True))
+
+    def fit(self, messages: Sequence[Message], *, opening: bool) -> list[Message]:
+        """The messages in that shape; system messages in a row are one, and so are those of a user."""
+        fitted: list[Message] = []
+        waiting: list[str] = []
+        for message in messages:
+            role, content = message["role"], str(message.get("content") or "")
+            starts = opening and all(known["role"] == "system" for known in fitted)
+            if role == "system" and not (self.first if starts else self.later):
+                waiting.append(content)
+                continue
+            if role == "user" and waiting:
+                content, waiting = "\n\n".join([*waiting, content]), []
+            if fitted and role in ("system", "user") and fitted[-1]["role"] == role:
+                content = f"{fitted.pop()['content']}\n\n{content}"
+            fitted.append({**message, "content": content})
+        return fitted
+
+
+def _shows(frame: Frame, render: Callable[[], list[int]]) -> bool:
+    try:
+        return PROBE in frame.tokenizer.decode(render())
+    except ConfigError:
+        return False
+
+
+def as_example(messages: Sequence[Message], limit: int = 2000) -> str:
+    """A dialogue to learn from, as lines."""
+    lines = [f"{m['role']}: {m.get('content') or ''}" for m in messages if m["role"] in ("user", "assistant")]
+    return shorten("\n".join(lines), limit)
+
+
+if TYPE_CHECKING:
+    from groupwise.agents.conversation.multiturn_agent import MultiTurnAgent
+
+STOPPED = "error: the person stopped it"
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer, and the conversation after it.
+
+    `tokens` counts all that the model said to the message, its calls of tools too, and `results` is what came of those.
+    """
+
+    text: str
+    context: ConversationContext = field(repr=False)
+    tokens: int
+    end: EndOfText
+    seconds: float
+    results: tuple[ToolResult, ...] = ()
+    compressed: bool = False
+    examples: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def conversation_id(self) -> str:
+        return self.context.conversation_id
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Everything about the answer but its text, as JSON takes it."""
+        context = self.context
+        return {
+            "conversation_id": context.conversation_id, "user_id": context.user_id, "turn": context.turns,
+            "strategy": context.strategy, "state": dict(context.state), "tokens": self.tokens, "end": self.end,
+            "seconds": round(self.seconds, 4), "tokens_per_second": round(self.tokens_per_second, 1),
+            "tool_calls": len(self.results), "compressed": self.compressed, "examples": list(self.examples),
+        }  # fmt: skip
+
+
+class Turn:
+    """A message that is being answered: iterate over its words as they are made, then `response` is there.
+
+    Use it in `async with`: leaving the block before the end stops the answer, which stays in the conversation as far as
+    it came. `events` is the same with what tools do. Calls are held back from the words.
+    """
+
+    def __init__(self, agent: MultiTurnAgent, conversation_id: str, message: str, strategy: str | None) -> None:
+        self.agent, self.conversation_id, self.message, self.strategy = agent, conversation_id, message, strategy
+        self.text = ""
+        self.end: EndOfText = "cancelled"
+        self.tokens = 0
+        self.seconds = 0.0
+        self.results: list[ToolResult] = []
+        self.compressed = self.answered = False
+        self.events = self._events()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.events.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        while not isinstance(event := await anext(self.events), str):
+            pass
+        return event
+
+    @property
+    def response(self) -> Response:
+        """What it came to, once it has ended."""
+        if not self.answered:
+            raise ContractError("the message is not answered yet", hint="Iterate over the turn first.")
+        asked = max(n for n, message in enumerate(self._context.messages) if message["role"] == "user")
+        shown = [m["dialogues"] for m in self._context.messages[max(0, asked - 1) : asked] if is_note(m, EXAMPLES)]
+        return Response(
+            self.text, self._context, self.tokens, self.end, self.seconds, tuple(self.results), self.compressed,
+            tuple(shown[0]) if shown else (),
+        )  # fmt: skip
+
+    async def _events(self) -> AsyncGenerator[str | Reply | ToolResult]:
+        """Words; every turn that calls tools, once it is said; and then what came of each call."""
+        agent = self.agent
+        with agent.working_on(self.conversation_id):
+            context = await agent.take(await agent.context(self.conversation_id), self.message, self.strategy)
+            ids, self.compressed = await agent.prompt(context)
+            self._context = await self._save(context)
+            for left in reversed(range(agent.max_rounds + 1)):
+                said = self._utterance(ids)
+                pieces = said.pieces()
+                try:
+                    async for piece in pieces:
+                        yield piece
+                finally:
+                    await pieces.aclose()
+                    reply = await asyncio.shield(self._keep(said))
+                if not reply.written:
+                    if said.rest:
+                        yield said.rest
+                    return
+                yield reply
+                for result in await self._results(reply, left):
+                    yield result
+                if not left:
+                    return
+                ids, compressed = await agent.prompt(self._context)
+                self.compressed |= compressed
+
+    def _utterance(self, ids: list[int]) -> Utterance:
+        agent, context = self.agent, self._context
+        held = agent.frame.call_format().begins if agent.toolbox else ()
+        return Utterance(
+            agent.engine, agent.frame, ids, agent.config.sampling_params(), context.seed + context.draws,
+            self.conversation_id, held,
+        )  # fmt: skip
+
+    async def _keep(self, said: Utterance) -> Reply:
+        """Write down what the model said; the reply with what it wants to be run."""
+        agent, sampled, context = self.agent, said.sampled, self._context
+        if sampled is None:  # the engine failed; the question stays unanswered
+            return Reply("")
+        whole = agent.toolbox is not None and sampled.end != "cancelled"
+        reply = agent.frame.reply(sampled, context.draws) if whole else Reply(said.text)
+        message = {**reply.as_message(), "content": said.text}
+        state = report(restore(context.strategy, context.state).advance(message)) if context.strategy else context.state
+        messages = (*context.messages, message)
+        try:
+            self._context = await self._save(replace(
+                context, messages=messages, heard=len(messages), ids=(*said.ids, *sampled.ids.tolist()), state=state,
+                ended=agent.frame.ended(sampled), frame=agent.frame_mark, draws=context.draws + 1,
+            ))  # fmt: skip
+        except ConversationBusy as error:
+            told = f"{error.message}; what the user said is part of it, this answer is not"
+            raise ConversationBusy(told, hint="Load it and go on from there.") from None
+        self.text = said.text.removesuffix(said.rest) if reply.written else said.text
+        self.end, self.answered = sampled.end, True
+        self.tokens, self.seconds = self.tokens + len(sampled), self.seconds + said.seconds
+        return reply
+
+    async def _results(self, reply: Reply, left: int) -> list[ToolResult]:
+        """Carry out the calls, and write down what came of them; where nobody waits for it, that."""
+        most, toolbox = self.agent.max_rounds, self.agent.toolbox
+        assert toolbox is not None
+        if not left:
+            problem = f"error: no more than {most} rounds of calls in one answer"
+            refused = ToolResult(reply.written[0], ToolOutcome.TOO_MANY, problem)
+            await self._hear([refused])
+            return [refused]
+        try:
+            results = await toolbox.run(reply.calls, reply.broken)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._hear([ToolResult(reply.written[0], ToolOutcome.TIMED_OUT, STOPPED)]))
+            raise
+        self.results += results
+        await self._hear(results)
+        return results
+
+    async def _hear(self, results: Sequence[ToolResult]) -> None:
+        messages = (*self._context.messages, *(result.as_message() for result in results))
+        self._context = await self._save(replace(self._context, messages=(*messages, *unanswered_calls(messages))))
+
+    async def _save(self, context: ConversationContext) -> ConversationContext:
+        return await asyncio.shield(asyncio.to_thread(self.agent.store.save, context))

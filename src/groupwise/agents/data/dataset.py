@@ -1,0 +1,366 @@
+"""How the text of a model is compared with the right answer of a data row."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import inspect
+import math
+import random
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from numbers import Real
+from pathlib import Path
+from typing import Any, Protocol
+
+from groupwise.agents.data.problems import TASKS, Problem, Problems
+from groupwise.agents.data.reasoning_gym import PREFIX, GymProblems
+from groupwise.agents.data.rows import READERS, DataRow, read_rows, read_splits, refused
+from groupwise.config import TaskSettings
+from groupwise.errors import ConfigError, ContractError
+from groupwise.rewards.rules.correctness import last_number
+from groupwise.types import Message, Score
+from groupwise.user_code import load_module
+
+
+def answer_in(text: str, pattern: str) -> str | None:
+    """The last match of the pattern (its first group, if it has one), trimmed; the whole text without a pattern."""
+    if not pattern:
+        return text.strip()
+    found = list(re.finditer(pattern, text))
+    if not found:
+        return None
+    return (found[-1].group(1 if found[-1].re.groups else 0) or "").strip()
+
+
+class Check(Protocol):
+    """Scores a text against a problem. `refuses` says what is wrong with a right answer, if anything."""
+
+    needs_answer: bool
+
+    def refuses(self, answer: str) -> str: ...
+    def __call__(self, problem: Problem, text: str, finished: bool, pattern: str) -> Score | Awaitable[Score]: ...
+
+
+class TextCheck:
+    """Compares texts: right is 1, wrong is 0, and an answer that was cut off is not right."""
+
+    needs_answer = True
+
+    def __init__(self, right: Callable[[str, str], bool], numeric: bool = False) -> None:
+        self.right, self.numeric = right, numeric
+
+    def refuses(self, answer: str) -> str:
+        if self.numeric and last_number(answer) is None:
+            return "has an answer without a number"
+        return "" if answer else "has an empty answer"
+
+    def __call__(self, problem: Problem, text: str, finished: bool, pattern: str) -> Score:
+        answer = answer_in(text, pattern) if finished else None
+        correct = float(answer is not None and self.right(answer, problem.answer))
+        return Score(correct, {"correct": correct, "format": float(answer is not None)})
+
+
+class NoCheck:
+    """For rows without right answers, of which `reward.name` says what they are worth."""
+
+    needs_answer = False
+
+    def refuses(self, answer: str) -> str:
+        return ""
+
+    def __call__(self, problem: Problem, text: str, finished: bool, pattern: str) -> Score:
+        raise ContractError(
+            "task.options.check = 'none' leaves nothing to tell right from wrong by", hint="Set reward.name."
+        )
+
+
+CHECKS: Mapping[str, Check] = {
+    "exact": TextCheck(lambda answer, right: answer == right),
+    "number": TextCheck(lambda answer, right: last_number(answer) == last_number(right), numeric=True),
+    "contains": TextCheck(lambda answer, right: right in answer),
+    "none": NoCheck(),
+}
+
+
+class FunctionCheck:
+    """A function of one's own: it gets the text and, by their names, the columns of the row that it asks for.
+
+    It may be async. One that ends the program has failed like one that raises.
+    """
+
+    needs_answer = False
+
+    def __init__(self, reference: str, function: Callable[..., Any], columns: Iterable[str]) -> None:
+        self.reference, self.function = reference, function
+        first, *others = _parameters(reference, function)
+        self.taken = first.name
+        self.takes_all = any(p.kind is p.VAR_KEYWORD for p in others)
+        named = [p for p in others if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        self.named = {p.name for p in named}
+        missing = {p.name for p in named if p.default is p.empty} - set(columns)
+        if missing:
+            there = ", ".join(sorted(columns))
+            raise _refused(
+                reference, f"needs {', '.join(sorted(missing))}, which no row has", f"Columns there: {there}."
+            )
+
+    def refuses(self, answer: str) -> str:
+        return ""
+
+    def __call__(self, problem: Problem, text: str, finished: bool, pattern: str) -> Score | Awaitable[Score]:
+        columns = {name: value for name, value in problem.columns.items() if self._wants(name)}
+        try:
+            score = self.function(text, **columns)
+        except (Exception, SystemExit) as error:
+            raise self._broken(problem, error) from error
+        return self._awaited(problem, score) if inspect.isawaitable(score) else self._sound(problem, score)
+
+    async def _awaited(self, problem: Problem, score: Awaitable[Any]) -> Score:
+        try:
+            answer = await score
+        except (Exception, SystemExit) as error:
+            raise self._broken(problem, error) from error
+        return self._sound(problem, answer)
+
+    def _broken(self, problem: Problem, error: BaseException) -> ContractError:
+        message = f"{self.reference} raised {type(error).__name__} on {problem.place}: {error}"
+        return ContractError(message, hint="Run it on this row alone to see the traceback.")
+
+    def _sound(self, problem: Problem, score: Any) -> Score:
+        total = score.total if isinstance(score, Score) else score
+        if not isinstance(total, Real) or not math.isfinite(total):
+            raise ContractError(f"{self.reference} returned {score!r:.80} on {problem.place}, not a finite number")
+        return score if isinstance(score, Score) else Score(float(total))
+
+    def _wants(self, name: str) -> bool:
+        return name != self.taken and (self.takes_all or name in self.named)
+
+
+def find_check(name: str, columns: Iterable[str]) -> Check:
+    """A check by its name, or one's own as `module:function` or `file.py:function`."""
+    if name in CHECKS:
+        return CHECKS[name]
+    module, colon, function = name.rpartition(":")
+    if not colon or not module or not function.isidentifier():
+        raise _refused(name, "is not a check", f"One of {', '.join(CHECKS)}, or your own as module:function.")
+    found = getattr(load_module(module, lambda fault: _refused(name, fault)), function, None)
+    if not callable(found):
+        raise _refused(name, f"names no function: {module} has no {function!r}")
+    return FunctionCheck(name, found, columns)
+
+
+def _parameters(reference: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError:
+        parameters = []
+    if not parameters:
+        raise _refused(reference, "takes no arguments", "It gets the text, then columns by their names.")
+    return parameters
+
+
+def _refused(reference: str, fault: str, hint: str = "") -> ConfigError:
+    return ConfigError(f"task.options.check = {reference!r} {fault}", hint=hint, field="task.options")
+
+
+ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+COLUMN = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """`task.options` of a data file. `prompt` and `demonstration` are a column's name, or a text with {columns}."""
+
+    prompt: str = "prompt"
+    answer: str = "answer"
+    answer_pattern: str = ""
+    check: str = "exact"
+    demonstration: str = ""
+    eval_file: str = ""
+    held_out_share: float = 0.1
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> DataOptions:
+        known = {field.name: type(field.default) for field in fields(cls)}
+        for name, value in options.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
+                raise _wrong_option(name, value, "is not an option of a data file", hint)
+            fits = float | int if known[name] is float else known[name]
+            if not isinstance(value, fits) or isinstance(value, bool):
+                raise _wrong_option(name, value, "is of the wrong kind", f"It is a {known[name].__name__}.")
+        read = cls(**options)
+        if not 0 < read.held_out_share < 1:
+            raise _wrong_option("held_out_share", read.held_out_share, "must lie between 0 and 1")
+        try:
+            re.compile(read.answer_pattern)
+        except re.error as error:
+            raise _wrong_option("answer_pattern", read.answer_pattern, f"is no regular expression: {error}") from None
+        return read
+
+
+class DataProblems:
+    """The rows of a file as problems."""
+
+    def __init__(self, path: Path, options: DataOptions) -> None:
+        self.name = path.stem or path.resolve().name
+        self.options = options
+        train, test = read_splits(path)
+        if options.eval_file:
+            test = read_rows(Path(options.eval_file))
+        columns = sorted({name for row in train for name in row.columns})
+        self.check: Check = find_check(options.check, columns)
+        problems = [self._problem(row) for row in train]
+        if test is None:
+            self.train, self.test = split(problems, options.held_out_share, str(path))
+        else:
+            self.test = [self._problem(row) for row in test]
+            judged = {problem.text for problem in self.test}
+            self.train = [problem for problem in problems if problem.text not in judged]
+            if not self.train:
+                raise refused(
+                    f"{path}: every prompt to train on is also one to judge on", "Give other rows to judge on."
+                )
+        self._epoch = lru_cache(maxsize=2)(self._shuffled)
+
+    def __iter__(self) -> Iterator[Problem]:
+        """Every problem, to train on and to judge on."""
+        return iter([*self.train, *self.test])
+
+    def training(self, seed: int, number: int) -> Problem:
+        epoch, place = divmod(number, len(self.train))
+        return self.train[self._epoch(seed, epoch)[place]]
+
+    def held_out(self, seed: int, count: int) -> Sequence[Problem]:
+        """A choice of the rows to judge on; all of them where there are no more than asked for."""
+        if count >= len(self.test):
+            return self.test
+        return random.Random(seed).sample(self.test, count)
+
+    def grade(self, problem: Problem, text: str, finished: bool) -> Score | Awaitable[Score]:
+        return self.check(problem, text, finished, self.options.answer_pattern)
+
+    def demonstration(self, problem: Problem) -> str:
+        if problem.demonstration is None:
+            raise ConfigError(
+                f"the data {self.name!r} has no demonstrations to imitate ({problem.place})",
+                hint="Name their column, for example --set task.options.demonstration=answer.",
+                field="task.options",
+            )
+        return problem.demonstration
+
+    def _shuffled(self, seed: int, epoch: int) -> list[int]:
+        order = list(range(len(self.train)))
+        random.Random(f"{seed}/{epoch}").shuffle(order)
+        return order
+
+    def _problem(self, row: DataRow) -> Problem:
+        wanted = self.options
+        prompt: Any = _filled(row, wanted.prompt) if COLUMN.search(wanted.prompt) else _value(row, wanted.prompt)
+        shown = _filled(row, wanted.demonstration, alone=True) if wanted.demonstration else None
+        prompt, said = _chat(row, wanted.prompt, prompt)
+        shown = said if shown is None else shown
+        return Problem(prompt, self._answer(row), row.columns, shown, row.place)
+
+    def _answer(self, row: DataRow) -> str:
+        """The right answer as text; a check of one's own may do without."""
+        if not self.check.needs_answer and self.options.answer not in row.columns:
+            return ""
+        whole = _text(row, self.options.answer, _value(row, self.options.answer))
+        answer = answer_in(whole, self.options.answer_pattern)
+        if answer is None:
+            raise refused(
+                f"{row.place}: the column {self.options.answer!r} does not match "
+                f"task.options.answer_pattern = {self.options.answer_pattern!r}: {whole[-60:]!r}"
+            )
+        fault = self.check.refuses(answer)
+        if fault:
+            raise refused(f"{row.place}: the column {self.options.answer!r} {fault}: {answer[:60]!r}")
+        return answer
+
+
+def find_data(path: Path, options: Mapping[str, Any]) -> DataProblems:
+    return DataProblems(path, DataOptions.read(options))
+
+
+def split(problems: Sequence[Problem], share: float, path: str) -> tuple[list[Problem], list[Problem]]:
+    """By a hash of the prompt alone: rows that are added later move no other row to the other side."""
+    place = {problem.text: _hash(problem.text) for problem in problems}
+    if len(place) < 2:
+        raise refused(
+            f"{path}: has only one prompt, and needs one to train on and one to judge on", "Add rows or eval_file."
+        )
+    lowest, highest = min(place.values()), max(place.values())
+    border = min(max(share, math.nextafter(lowest, 1)), highest)  # neither side is empty
+    sides: tuple[list[Problem], list[Problem]] = ([], [])
+    for problem in problems:
+        sides[place[problem.text] < border].append(problem)
+    return sides
+
+
+def _hash(text: str) -> float:
+    """A number in [0, 1) that depends on the text alone."""
+    return int.from_bytes(hashlib.sha256(text.encode("utf8", "surrogatepass")).digest()[:6], "big") / 2**48
+
+
+def _value(row: DataRow, name: str) -> Any:
+    if name not in row.columns:
+        there = ", ".join(row.columns) or "none"
+        raise refused(f"{row.place}: has no column {name!r}", f"Its columns: {there}. Choose others in task.options.")
+    return row.columns[name]
+
+
+def _filled(row: DataRow, template: str, alone: bool = False) -> str:
+    """The template with its {columns} put in; `alone`: a template without any is the name of a column."""
+    if alone and not COLUMN.search(template):
+        return _text(row, template, _value(row, template))
+    return COLUMN.sub(lambda found: _text(row, found[1], _value(row, found[1])), template)
+
+
+def _text(row: DataRow, name: str, value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise refused(f"{row.place}: the column {name!r} is {value}, not a number")
+    if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise refused(f"{row.place}: the column {name!r} holds half of a surrogate pair, which is no character")
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise refused(f"{row.place}: the column {name!r} is {'empty' if value is None else type(value).__name__}, not text")
+
+
+def _chat(row: DataRow, name: str, value: Any) -> tuple[tuple[Message, ...] | str, str | None]:
+    """The messages up to the user's last, and what the assistant answered to it, if that is there."""
+    if not isinstance(value, list):
+        return _text(row, name, value), None
+    sound = [m for m in value if isinstance(m, dict) and isinstance(m.get("role"), str) and "content" in m]
+    if not value or len(sound) < len(value):
+        raise refused(
+            f"{row.place}: the column {name!r} is not a chat", 'A message is {"role": "user", "content": "…"}.'
+        )
+    for role in (m["role"] for m in sound):
+        if not ROLE.fullmatch(role):
+            raise refused(f"{row.place}: the column {name!r} has a message of the role {role!r:.60}, not a plain word")
+    chat = tuple({"role": m["role"], "content": _text(row, f"{name}.content", m["content"])} for m in sound)
+    said = chat[-1]["content"] if chat[-1]["role"] == "assistant" else None
+    return (chat, None) if said is None else (chat[:-1], said)
+
+
+def _wrong_option(name: str, value: Any, fault: str, hint: str = "") -> ConfigError:
+    return ConfigError(f"task.options.{name} = {value!r} {fault}", hint=hint, field="task.options")
+
+
+def find_problems(task: TaskSettings) -> Problems:
+    """A registered task by its name, a dataset of reasoning-gym, or a data file or folder by its path."""
+    name, path = task.environment, Path(task.environment)
+    if name in TASKS:
+        return TASKS[name].with_options(task.options)
+    if name.startswith(PREFIX):
+        return GymProblems(name.removeprefix(PREFIX), task.options)
+    if "/" in name or path.suffix.lower() in READERS or path.exists():
+        return find_data(path, task.options)
+    near = difflib.get_close_matches(name, TASKS, 1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(TASKS)}; or the path of a data file."
+    raise ConfigError(f"task.environment = {name!r} is not a task we know", hint=hint, field="task.environment")

@@ -1,0 +1,246 @@
+"""The contract of whatever delivers problems: a registered task, a data file, or a library of generators.
+
+    find_problems(cfg.task) → Problems → Problem → the model's text → Score
+
+`agents/data/dataset.py` finds one by name; training, evaluation and supervised runs know no more than this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import Any, Protocol
+
+from groupwise.errors import ConfigError
+from groupwise.types import Message, Score
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is asked, and what is known about its answer.
+
+    `prompt` is one text, or the messages of a chat so far. `columns` are all that came with the problem, for rewards
+    that need more than the answer. `place` says where it is from, for messages about it.
+    """
+
+    prompt: str | tuple[Message, ...]
+    answer: str
+    columns: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    demonstration: str | None = None
+    place: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.text.strip():
+            raise ConfigError(f"{self.place or 'a problem'} has an empty prompt", hint="Ask something, or drop it.")
+
+    @property
+    def label(self) -> str:
+        """How messages name the problem: by its place or, without one, by how it begins."""
+        return self.place or f"the problem {self.text[:40]!r}"
+
+    @property
+    def messages(self) -> list[Message]:
+        """The prompt as a chat."""
+        return [{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else list(self.prompt)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Who speaks, in order."""
+        return tuple(message["role"] for message in self.messages)
+
+    @property
+    def text(self) -> str:
+        """The prompt as a reader sees it."""
+        if isinstance(self.prompt, str):
+            return self.prompt
+        return "\n".join(message["content"] for message in self.prompt)
+
+
+class Problems(Protocol):
+    """Where problems come from.
+
+    `training` is a pure function of its arguments, so that a run can go on anywhere; what it returns is never among
+    what `held_out` returns, whatever the seeds. `grade` is called in a thread; what it returns may have to be awaited.
+    `demonstration` is the text a supervised run imitates, or a
+    `ConfigError` that says there is none.
+    """
+
+    @property
+    def name(self) -> str: ...
+    def training(self, seed: int, number: int) -> Problem: ...
+    def held_out(self, seed: int, count: int) -> Sequence[Problem]: ...
+    def grade(self, problem: Problem, text: str, finished: bool) -> Score | Awaitable[Score]: ...
+    def demonstration(self, problem: Problem) -> str: ...
+
+
+def is_correct(score: Score) -> bool | None:
+    """Whether an answer is right: as a part `correct` of its score says, or else if it earned all of 1.
+
+    None where nothing tells: a total beyond 0 to 1, or one that several rewards were combined into.
+    """
+    said = [value for name, value in score.parts.items() if name.rpartition(".")[2] == "correct"]
+    if said:
+        return min(said) >= 1.0
+    combined = len(score.parts) > 1 and "environment" not in score.parts
+    return score.total >= 1.0 if 0.0 <= score.total <= 1.0 and not combined else None
+
+
+HELD_OUT = 5
+DIGITS, LETTERS, FEW_LETTERS = "0123456789", "abcdefgh", "abcd"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large problems get: `task.options` sets the number of `unit`."""
+
+    unit: str
+    value: int
+    least: int
+    most: int
+
+
+@dataclass(frozen=True)
+class VerifiableTask:
+    """A kind of problem: how one of a size is made, and which characters an answer may be made of.
+
+    With a `marker`, an answer is what stands behind the marker, and characters of `scratch` may stand before it.
+    """
+
+    name: str
+    make: Callable[[random.Random, int], Problem]
+    alphabet: str
+    size: Size
+    marker: str = ""
+    scratch: str = ""
+
+    def with_options(self, options: Mapping[str, object]) -> VerifiableTask:
+        """The task at the size that `task.options` asks for."""
+        size = self.size
+        for name, value in options.items():
+            if name != size.unit or type(value) is not int or not size.least <= value <= size.most:
+                raise ConfigError(
+                    f"task.options.{name} = {value!r} does not fit the task {self.name!r}",
+                    hint=f"It takes {size.unit}, a whole number from {size.least} to {size.most}.",
+                    field="task.options",
+                )
+            size = replace(size, value=value)
+        return replace(self, size=size)
+
+    def training(self, seed: int, number: int) -> Problem:
+        return self._sample(random.Random(f"{seed}/{number}"), held_out=False)
+
+    def held_out(self, seed: int, count: int) -> list[Problem]:
+        rng = random.Random(seed)
+        return [self._sample(rng, held_out=True) for _ in range(count)]
+
+    def _sample(self, rng: random.Random, held_out: bool) -> Problem:
+        while True:
+            problem = self.make(rng, self.size.value)
+            if is_held_out(problem.text) == held_out:
+                return problem
+
+    def demonstration(self, problem: Problem) -> str:
+        return problem.answer if problem.demonstration is None else problem.demonstration
+
+    def grade(self, problem: Problem, text: str, finished: bool) -> Score:
+        """1 for the right answer; less for one that is only in part right, or only in the right form.
+
+        total = 0.7 · correct + 0.2 · share of places that are right + 0.1 · well-formed. A place is a character at its
+        distance from the end, so that the units of a sum can be right when its tens are not.
+        """
+        before, marker, answer = text.rpartition(self.marker) if self.marker else ("", "", text)
+        well_formed = (
+            finished
+            and marker == self.marker
+            and set(before) <= set(self.scratch)
+            and bool(answer)
+            and set(answer) <= set(self.alphabet)
+        )
+        pairs = zip(reversed(answer), reversed(problem.answer), strict=False)
+        places = sum(a == b for a, b in pairs) / max(len(answer), len(problem.answer))
+        correct = well_formed and answer == problem.answer
+        parts = {"correct": float(correct), "places": places if well_formed else 0.0, "format": float(well_formed)}
+        tenths = 7 * parts["correct"] + 2 * parts["places"] + parts["format"]
+        return Score(tenths / 10, parts)
+
+
+def is_held_out(prompt: str) -> bool:
+    """One prompt in `HELD_OUT` is kept for judging, chosen by its text alone."""
+    return hashlib.sha256(prompt.encode()).digest()[0] % HELD_OUT == 0
+
+
+def addition(rng: random.Random, digits: int) -> Problem:
+    first, second = rng.randrange(10**digits), rng.randrange(10**digits)
+    return Problem(f"{first}+{second}", str(first + second))
+
+
+def column_addition(rng: random.Random, digits: int) -> Problem:
+    """A sum as it is done on paper: all digits of both numbers, the answer from the units up; 07+95 is 201."""
+    first, second = rng.randrange(10**digits), rng.randrange(10**digits)
+    answer = f"{first + second:0{digits + 1}}"
+    return Problem(f"{first:0{digits}}+{second:0{digits}}", answer[::-1])
+
+
+def addition_steps(rng: random.Random, digits: int) -> Problem:
+    """The sum, worked out from the units with carries: 47+85 is 7+5=12,4+8+1=13:132."""
+    problem = addition(rng, digits)
+    first, second = problem.text.split("+")
+    steps, carry = [], 0
+    for a, b in zip_longest(reversed(first), reversed(second), fillvalue="0"):
+        total = int(a) + int(b) + carry
+        steps.append(f"{a}+{b}+1={total}" if carry else f"{a}+{b}={total}")
+        carry = total // 10
+    return replace(problem, demonstration=f"{','.join(steps)}:{problem.answer}")
+
+
+def sorting(rng: random.Random, longest: int) -> Problem:
+    letters = word(rng, LETTERS, longest)
+    return Problem(f"sort {letters}", "".join(sorted(letters)))
+
+
+def counting(rng: random.Random, longest: int) -> Problem:
+    letters = word(rng, "ab", longest)
+    return Problem(f"count a in {letters}", str(letters.count("a")))
+
+
+def reversing(rng: random.Random, longest: int) -> Problem:
+    letters = word(rng, LETTERS, longest)
+    return Problem(f"reverse {letters}", letters[::-1])
+
+
+def editing(rng: random.Random, longest: int) -> Problem:
+    """One edit of every occurrence of a letter: replace, delete or double it."""
+    letters = word(rng, FEW_LETTERS, longest)
+    while len(set(letters)) == 1:  # without its only letter nothing would be left to answer
+        letters = word(rng, FEW_LETTERS, longest)
+    old = rng.choice(letters)
+    new = rng.choice([letter for letter in FEW_LETTERS if letter != old])
+    edits = {
+        f"replace {old} by {new} in {letters}": letters.replace(old, new),
+        f"delete {old} in {letters}": letters.replace(old, ""),
+        f"double {old} in {letters}": letters.replace(old, old + old),
+    }
+    return Problem(*rng.choice(list(edits.items())))
+
+
+def word(rng: random.Random, alphabet: str, longest: int) -> str:
+    return "".join([rng.choice(alphabet) for _ in range(rng.randrange(3, longest + 1))])
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        VerifiableTask("addition", addition, DIGITS, Size("digits", 2, 1, 9)),
+        VerifiableTask("column_addition", column_addition, DIGITS, Size("digits", 2, 1, 9)),
+        VerifiableTask(
+            "addition_steps", addition_steps, DIGITS, Size("digits", 3, 1, 9), marker=":", scratch=f"{DIGITS}+=,"
+        ),
+        VerifiableTask("sorting", sorting, LETTERS, Size("letters", 6, 3, 40)),
+        VerifiableTask("counting", counting, DIGITS, Size("letters", 12, 3, 40)),
+        VerifiableTask("reversing", reversing, LETTERS, Size("letters", 6, 3, 40)),
+        VerifiableTask("editing", editing, FEW_LETTERS, Size("letters", 6, 3, 40)),
+    )
+}

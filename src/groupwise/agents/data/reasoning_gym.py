@@ -1,0 +1,110 @@
+"""Problems of the reasoning-gym library: `task.environment = "reasoning_gym:chain_sum"`.
+
+Its datasets are generators that judge answers themselves; `task.options` are the settings of the one that is named.
+An answer may be the whole text, or stand between <answer> and </answer> behind the model's reasoning.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from groupwise.agents.data.problems import Problem, is_held_out
+from groupwise.errors import ConfigError, ContractError, MissingExtra
+from groupwise.types import Score
+
+PREFIX = "reasoning_gym:"
+POOL = 10_000  # some generators prepare as many problems as they are large
+TRIES = 1_000
+
+
+class GymProblems:
+    """One dataset of reasoning-gym. A seed has a pool of its own; the split is by the question's text in all pools."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self.name, self.options = f"{PREFIX}{name}", {"size": POOL, **options}
+        self.library = _library(self.name)
+        self.pool = lru_cache(maxsize=4)(self._pool)
+        self._check_name(name)
+        self.pool(0)  # options that do not fit are refused here
+
+    def training(self, seed: int, number: int) -> Problem:
+        return self._sample(seed, random.Random(f"{seed}/{number}"), held_out=False)
+
+    def held_out(self, seed: int, count: int) -> list[Problem]:
+        rng = random.Random(seed)
+        return [self._sample(seed, rng, held_out=True) for _ in range(count)]
+
+    def grade(self, problem: Problem, text: str, finished: bool) -> Score:
+        """The dataset's own score; none for an answer that was cut off."""
+        answer = self.library.utils.extract_answer(text) or text.strip()
+        try:
+            total = float(self.pool(0).score_answer(answer=answer, entry=problem.columns)) if finished else 0.0
+        except Exception as error:
+            raise ContractError(f"{self.name} could not judge {answer[:60]!r}: {error}") from error
+        return Score(total, {"correct": float(total >= 1.0)})
+
+    def demonstration(self, problem: Problem) -> str:
+        if not problem.answer:
+            raise ConfigError(f"{self.name!r} gives no answers to imitate", field="task.environment")
+        return problem.answer
+
+    def _sample(self, seed: int, rng: random.Random, held_out: bool) -> Problem:
+        pool = self.pool(seed)
+        for _ in range(TRIES):
+            number = rng.randrange(len(pool))
+            with global_seed(number):
+                entry = pool[number]
+            if is_held_out(entry["question"]) == held_out:
+                answer = "" if entry["answer"] is None else str(entry["answer"])
+                return Problem(entry["question"], answer, entry, place=f"{self.name} problem {number}")
+        side = "judge" if held_out else "train"
+        raise ConfigError(f"{self.name!r} with these options has no problem to {side} on", field="task.options")
+
+    def _pool(self, seed: int) -> Any:
+        """Generators seed problem n with seed + n: pools are put far apart."""
+        try:
+            return self.library.create_dataset(
+                self.name.removeprefix(PREFIX), seed=random.Random(seed).getrandbits(31), **self.options
+            )
+        except (TypeError, ValueError, AssertionError) as error:
+            raise ConfigError(
+                f"task.options = {self.options} does not fit {self.name!r}: {error}", field="task.options"
+            ) from error
+
+    def _check_name(self, name: str) -> None:
+        known = self.library.factory.DATASETS
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"Did you mean {PREFIX + near[0]!r}?" if near else f"It has {len(known)} datasets."
+            raise ConfigError(f"reasoning-gym has no dataset {name!r}", hint=hint, field="task.environment")
+
+
+@contextmanager
+def global_seed(seed: int) -> Iterator[None]:
+    """A few generators also draw from the global random state: it is set for them, and put back."""
+    before, numpy_before = random.getstate(), np.random.get_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(before)
+        np.random.set_state(numpy_before)  # noqa: NPY002
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module("reasoning_gym")
+    except ImportError as error:
+        raise MissingExtra(
+            f"task.environment = {name!r} needs reasoning-gym, which cannot be imported: {error}",
+            hint="pip install 'groupwise[reasoning-gym]'",
+        ) from error

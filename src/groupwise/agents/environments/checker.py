@@ -1,0 +1,334 @@
+"""Tells the author of a conversation's environment which of its promises are broken, before a model ever meets it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from groupwise.agents.conversation.call_formats import read_reply
+from groupwise.agents.conversation.frame import ROLES, Frame
+from groupwise.agents.environments.contract import Environment, Observation, Reply, ToolCall, Transition
+from groupwise.errors import ContractError
+from groupwise.event_loop import EventLoop
+from groupwise.types import End, Failure, Message, Task
+
+MOST_TURNS = 50
+STALL = 0.2  # seconds that one call may hold up all other conversations
+SECONDS = 20.0  # for one turn
+SPECIAL = ("<|im_start|>", "<|im_end|>", "<|end|>", "<|assistant|>", "<|endoftext|>", "</s>")
+UNKNOWN = object()
+PLAIN = Reply("I do not know.")
+ODD = {
+    "an empty reply": Reply(""),
+    "a reply of 1 MB": Reply("x" * 1_000_000),
+    "a reply that was cut off": Reply("I do not", cut=True),
+    "a call of a tool that is not there": Reply("", (ToolCall("t0000n000", "no_such_tool", {"x": 1}),)),
+    "a call with arguments of the wrong kind": Reply("", (ToolCall("t0000n000", "", {"x": [None]}),)),
+    "a call that is none": read_reply("@x {", None, 0),
+    "characters that are no text": Reply("\x00\ud800�"),
+}
+
+
+@dataclass
+class Heard:
+    """One conversation as the environment held it: what it said, paid, and how it ended."""
+
+    observation: Observation | None = None
+    transitions: list[Transition] = field(default_factory=list)
+    stall: float = 0.0
+
+    @property
+    def end(self) -> End | None:
+        return self.transitions[-1].end if self.transitions else None
+
+    def messages(self) -> Iterator[Message]:
+        """Those of the environment."""
+        if self.observation is not None:
+            yield from self.observation.messages
+        for transition in self.transitions:
+            yield from transition.messages
+
+    def as_seen(self) -> Any:
+        """What must be the same again."""
+        opened = None if self.observation is None else (_plain(self.observation.messages), repr(self.observation.tools))
+        return opened, [(_plain(t.messages), t.reward, t.end, dict(t.parts)) for t in self.transitions]
+
+
+class BrokenPromise(Exception):
+    """A promise that was broken in the middle of a conversation."""
+
+    def __init__(self, code: str, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.failure = Failure("environment", code, message, hint)
+
+
+def check_conversation_environment(
+    make: Callable[[], Environment], tasks: Sequence[Task], *, frame: Frame | None = None, most_turns: int = MOST_TURNS
+) -> list[Failure]:
+    """Hold a few conversations with scripted replies, and report what breaks the contract of `Environment`.
+
+    An empty list is a pass. With a `frame`, texts are checked against the model's own special tokens. The environment
+    runs in this process, and is called as in training: from an event loop, many conversations at once.
+    """
+    if not tasks:
+        raise ContractError("an environment cannot be checked without a task", hint="Give at least one Task.")
+    loop = EventLoop("environment checker")
+    try:
+        return loop.run(_check(make, list(tasks), frame, most_turns))
+    finally:
+        loop.close()
+
+
+async def _check(
+    make: Callable[[], Environment], tasks: list[Task], frame: Frame | None, most_turns: int
+) -> list[Failure]:
+    before = [_copied(task) for task in tasks]
+    try:
+        first = [await _talk(make(), task, most_turns) for task in tasks]
+        again = [await _talk(make(), task, most_turns) for task in tasks]
+        found = [
+            *_texts(first, frame),
+            *_numbers(first),
+            *_ends(first, most_turns),
+            *_stalls(first, again),
+            *_tasks(tasks, before),
+            *_reproducible(first, again),
+            *await _separate(make, tasks, first, most_turns),
+            *await _survives_odd_replies(make, tasks[0]),
+        ]
+    except BrokenPromise as broken:
+        return [broken.failure]
+    return list({failure.code: failure for failure in reversed(found)}.values())[::-1]
+
+
+async def _talk(environment: Environment, task: Task, most_turns: int) -> Heard:
+    """A conversation in which the model tries every tool once and otherwise says that it does not know."""
+    heard = Heard()
+    try:
+        observation = await _call(environment.reset(task), "reset", heard)
+        if not isinstance(observation, Observation):
+            raise BrokenPromise(
+                "not_an_observation",
+                f"reset returned {observation!r:.60}, not an Observation",
+                "Return Observation((…)).",
+            )
+        heard.observation = observation
+        for turn in range(most_turns):
+            transition = await _call(environment.step(_reply(observation, turn)), "step", heard)
+            if not isinstance(transition, Transition):
+                raise BrokenPromise(
+                    "not_a_transition", f"step returned {transition!r:.60}, not a Transition", "Return Transition((…))."
+                )
+            heard.transitions.append(replace(transition, messages=tuple(transition.messages)))
+            if transition.end is not None:
+                break
+    finally:
+        if hasattr(environment, "close"):
+            await environment.close()
+    return heard
+
+
+def _reply(observation: Observation, turn: int) -> Reply:
+    if turn >= len(observation.tools):
+        return PLAIN
+    function: Mapping[str, Any] = observation.tools[turn].get("function", {})
+    named = function.get("parameters", {}).get("properties", {})
+    arguments = {
+        name: {"integer": 1, "number": 1.0, "boolean": True}.get(_kind(kind), "1") for name, kind in named.items()
+    }
+    return Reply("", (ToolCall(f"t{turn:04}n000", str(function.get("name")), arguments),))
+
+
+def _kind(schema: Any) -> str:
+    return str(schema.get("type")) if isinstance(schema, Mapping) else ""
+
+
+async def _call(work: Any, name: str, heard: Heard) -> Any:
+    """The result; how long the event loop stood still meanwhile is noted, and what is raised is a finding."""
+    if not hasattr(work, "__await__"):
+        raise BrokenPromise("not_async", f"{name} returned {work!r:.60} at once", f"Write async def {name}(…).")
+    watch = asyncio.ensure_future(_watch(heard))
+    await asyncio.sleep(0)
+    try:
+        async with asyncio.timeout(SECONDS):
+            return await work
+    except TimeoutError:
+        raise BrokenPromise(
+            "too_slow", f"{name} took longer than {SECONDS:g} s over one turn", "Make it faster."
+        ) from None
+    except Exception as error:
+        message = f"{name} raised {type(error).__name__}: {error}"
+        raise BrokenPromise("raised", message[:500], "Call it by hand to see the traceback.") from error
+    finally:
+        await asyncio.sleep(0)
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+
+
+async def _watch(heard: Heard) -> None:
+    """Notes the longest time between two turns of the event loop."""
+    last = time.perf_counter()
+    try:
+        while True:
+            await asyncio.sleep(0.005)
+            now = time.perf_counter()
+            heard.stall = max(heard.stall, now - last - 0.005)
+            last = now
+    except asyncio.CancelledError:
+        heard.stall = max(heard.stall, time.perf_counter() - last - 0.005)
+
+
+def _texts(talks: Sequence[Heard], frame: Frame | None) -> Iterator[Failure]:
+    special = tuple(frame.special) if frame is not None else SPECIAL
+    said: list[Any] = [message for talk in talks for message in talk.messages()]
+    for message in said:
+        if not isinstance(message, Mapping):
+            yield _failure(
+                "not_a_message", f"a message is {message!r:.60}, not a table", 'Like {"role": …, "content": …}.'
+            )
+            continue
+        role, content = message.get("role"), message.get("content")
+        if role not in ROLES:
+            yield _failure("role", f"a message has the role {role!r}", f"Roles are {', '.join(ROLES)}.")
+        elif role == "assistant" and message not in _openings(talks):
+            yield _failure(
+                "role", "a message of the environment has the role 'assistant'", "Those are the model's own."
+            )
+        if not isinstance(content, str | None):
+            kind = type(content).__name__
+            yield _failure("not_text", f"a message of {role} has content of type {kind}", "Content is text.")
+        token = next((token for token in special if isinstance(content, str) and token in content), None)
+        if token is not None:
+            yield _failure("special_token", f"a message holds {token!r}, which frames turns", "Write it otherwise.")
+
+
+def _openings(talks: Sequence[Heard]) -> list[Message]:
+    return [message for talk in talks if talk.observation is not None for message in talk.observation.messages]
+
+
+def _numbers(talks: Sequence[Heard]) -> Iterator[Failure]:
+    for transition in (transition for talk in talks for transition in talk.transitions):
+        for name, value in {"reward": transition.reward, **transition.parts}.items():
+            try:
+                finite = math.isfinite(value)
+            except TypeError:
+                finite = False
+            if not finite:
+                yield _failure("not_finite", f"{name} is {value!r:.40}", "Every reward and part is a finite number.")
+        end: Any = transition.end
+        if not isinstance(end, End | None):
+            yield _failure("end", f"end is {end!r:.40}", f"One of End: {', '.join(End)}; or None to go on.")
+
+
+def _ends(talks: Sequence[Heard], most_turns: int) -> Iterator[Failure]:
+    for talk in talks:
+        if talk.end is None:
+            yield _failure(
+                "never_ends",
+                f"a model that only says {PLAIN.content!r} is still being answered after {most_turns} turns",
+                "Count turns and end with End.TURN_LIMIT, or rely on rollout.max_conversation_turns and ignore this.",
+            )
+        silent = any(t.end is None and not t.messages for t in talk.transitions)
+        if silent:
+            yield _failure(
+                "says_nothing",
+                "a step ended nothing and said nothing",
+                "Answer with a message, or end the conversation.",
+            )
+
+
+def _stalls(first: Sequence[Heard], again: Sequence[Heard]) -> Iterator[Failure]:
+    """Only what stalls both times: the machine itself may stall once."""
+    worst = max(min(one.stall, other.stall) for one, other in zip(first, again, strict=True))
+    if worst > STALL:
+        yield _failure(
+            "blocking",
+            f"one call held up the event loop, and so all other conversations, for {worst:.2f} s",
+            "Await what is slow, run it in a thread (asyncio.to_thread) or the environment in InProcesses.",
+        )
+
+
+def _reproducible(first: Sequence[Heard], again: Sequence[Heard]) -> Iterator[Failure]:
+    for one, other in zip(first, again, strict=True):
+        if one.as_seen() != other.as_seen():
+            yield _failure(
+                "reproducible",
+                f"the same task and replies gave another conversation the second time: {_difference(one, other)}",
+                "Take all chance from generators made of task.seed in reset, and no clock.",
+            )
+
+
+async def _separate(
+    make: Callable[[], Environment], tasks: Sequence[Task], first: Sequence[Heard], most_turns: int
+) -> Iterator[Failure]:
+    """The same conversations all at once: what one does must not be seen in another."""
+    talks = [(task, heard) for task, heard in zip(tasks, first, strict=True) for _ in range(3)]
+    together = await asyncio.gather(*(_talk(make(), task, most_turns) for task, _ in talks))
+    return (
+        _failure(
+            "shared_state",
+            f"a conversation went otherwise with others beside it: {_difference(alone, other)}",
+            "Keep what changes in the object, set in reset; nothing in the class, the module or a common file.",
+        )
+        for (_, alone), other in zip(talks, together, strict=True)
+        if alone.as_seen() != other.as_seen()
+    )
+
+
+def _tasks(tasks: Sequence[Task], before: Sequence[Any]) -> Iterator[Failure]:
+    for task, payload in zip(tasks, before, strict=True):
+        if payload is not UNKNOWN and payload != task.payload:
+            yield _failure(
+                "changes_task",
+                f"a conversation changed its task's payload from {payload!r:.60} to {task.payload!r:.60}",
+                "All members of a group are given the same one: copy what you change.",
+            )
+
+
+def _copied(task: Task) -> Any:
+    try:
+        return copy.deepcopy(task.payload)
+    except Exception:
+        return UNKNOWN
+
+
+async def _survives_odd_replies(make: Callable[[], Environment], task: Task) -> list[Failure]:
+    found: list[Failure] = []
+    for words, reply in ODD.items():
+        environment, heard, mine = make(), Heard(), copy.deepcopy(task)
+        try:
+            await _call(environment.reset(mine), "reset", heard)
+            transition = await _call(environment.step(reply), "step", heard)
+            heard.transitions.append(transition)
+            found += _numbers([heard]) if isinstance(transition, Transition) else []
+        except BrokenPromise as broken:
+            found.append(
+                _failure("odd_reply", f"after {words}, {broken.failure.message}", "Models write anything: answer.")
+            )
+        finally:
+            if hasattr(environment, "close"):
+                await environment.close()
+    return found
+
+
+def _difference(one: Heard, other: Heard) -> str:
+    (opened, turns), (opened_again, turns_again) = one.as_seen(), other.as_seen()
+    if opened != opened_again:
+        return f"it opened with {opened!r:.60}, then with {opened_again!r:.60}"
+    for number, (a, b) in enumerate(zip(turns, turns_again, strict=False), start=1):
+        if a != b:
+            return f"turn {number} was {a!r:.80}, then {b!r:.80}"
+    return f"it had {len(turns)} turns, then {len(turns_again)}"
+
+
+def _plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [dict(message) if isinstance(message, Mapping) else {"": message} for message in messages]
+
+
+def _failure(code: str, message: str, hint: str) -> Failure:
+    return Failure("environment", code, message, hint)

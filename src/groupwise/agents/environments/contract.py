@@ -1,0 +1,160 @@
+"""The contract of a conversation's other side: messages in, messages out. An author never sees tokens.
+
+    observation = await environment.reset(task)
+    while not over:
+        reply = the model's turn
+        transition = await environment.step(reply)
+
+One object lives through one conversation. `agents.conversations` holds many of them at once in one continuous batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Generic, Protocol, TypeVar
+
+from groupwise.errors import ConfigError
+from groupwise.types import End, Message, Task
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool the model wants to be run; `id` tells the calls of a conversation apart."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenCall:
+    """What began like a call of a tool and is none, and why; the model is told."""
+
+    text: str
+    problem: str
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One turn of the model: its words, and the calls found among them. `cut` where it ran into a limit of tokens."""
+
+    content: str
+    calls: tuple[ToolCall, ...] = ()
+    broken: tuple[BrokenCall, ...] = ()
+    cut: bool = False
+
+    @property
+    def written(self) -> list[ToolCall | BrokenCall]:
+        """All calls in the order they were written: the ids that replies are read with sort so."""
+        both: list[ToolCall | BrokenCall] = [*self.calls, *self.broken]
+        return sorted(both, key=lambda call: call.id) if self.broken else both
+
+    def as_message(self) -> Message:
+        """The turn as chat APIs write it."""
+        said = {"role": "assistant", "content": self.content}
+        if not self.calls:
+            return said
+        calls = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": dict(call.arguments)}}
+            for call in self.calls
+        ]
+        return {**said, "tool_calls": calls}
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """How a conversation begins: its first messages, and the JSON schemas of the tools the model may call."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What a reply led to: new messages for the model, what the turn earned, and how it ended if it did.
+
+    `parts` name what the reward is made of; over a conversation they are added up.
+    """
+
+    messages: tuple[Message, ...] = ()
+    reward: float = 0.0
+    end: End | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+class Environment(Protocol):
+    """The user, the task and the tools of one conversation. It may also have `async def close(self)`."""
+
+    async def reset(self, task: Task) -> Observation: ...
+    async def step(self, reply: Reply) -> Transition: ...
+
+
+class Scenarios(Protocol):
+    """Where conversations come from.
+
+    `training` is a pure function of its arguments, so that a run can go on anywhere; what it returns is never among
+    what `held_out` returns. A scenario can be anything the environment understands: it is the task's payload. `make`
+    gives a fresh environment for one conversation.
+    """
+
+    @property
+    def name(self) -> str: ...
+    def training(self, seed: int, number: int) -> Any: ...
+    def held_out(self, seed: int, count: int) -> Sequence[Any]: ...
+    def make(self) -> Environment: ...
+
+
+T = TypeVar("T")
+SHARE = 0.2
+
+
+class Listed(Generic[T]):
+    """A list in two parts that have nothing in common, told apart by what the scenarios say and not by their order.
+
+    One in five, and at least one of two, is held out; `held_out` given takes those instead. Of a single scenario
+    there is nothing to hold out: it is then judged on what it is trained on, and `shared` says so.
+    """
+
+    def __init__(self, scenarios: Sequence[T], held_out: Sequence[T] | None = None) -> None:
+        if not scenarios:
+            raise ConfigError("there is no scenario to hold a conversation about", hint="Give at least one.")
+        by_text = {_text(scenario): scenario for scenario in scenarios}
+        if held_out is not None:
+            judged = {_text(scenario): scenario for scenario in held_out}
+            self.train = [scenario for text, scenario in by_text.items() if text not in judged]
+            self.test = list(judged.values())
+        else:
+            order = sorted(by_text, key=lambda text: hashlib.sha256(text.encode()).digest())
+            count = max(1, round(SHARE * len(order))) if len(order) > 1 else 0
+            self.test = [by_text[text] for text in order[:count]]
+            self.train = [by_text[text] for text in by_text if text not in order[:count]]
+        if not self.train:
+            raise ConfigError("every scenario to train on is also one to judge on", hint="Give others to judge on.")
+        self.shared = not self.test
+        self._epoch = lru_cache(maxsize=2)(self._shuffled)
+
+    def training(self, seed: int, number: int) -> T:
+        epoch, place = divmod(number, len(self.train))
+        return self.train[self._epoch(seed, epoch)[place]]
+
+    def held_out(self, seed: int, count: int) -> list[T]:
+        """A choice of those to judge on; all of them where there are no more than asked for."""
+        test = self.test or self.train
+        return test if count >= len(test) else random.Random(seed).sample(test, count)
+
+    def _shuffled(self, seed: int, epoch: int) -> list[int]:
+        order = list(range(len(self.train)))
+        random.Random(f"{seed}/{epoch}").shuffle(order)
+        return order
+
+
+def _text(scenario: Any) -> str:
+    if isinstance(scenario, Mapping):
+        return json.dumps(dict(scenario), sort_keys=True, default=repr)
+    return repr(scenario)

@@ -1,0 +1,103 @@
+"""Scenarios by name: `task.environment` of a run of the agent product.
+
+orders                      questions about orders, with tools on an SQLite database
+conversation:FILE.jsonl     scenarios of one's own, a table a line
+reasoning_gym:NAME          a dataset of reasoning-gym, one turn each
+textarena:NAME              a game of TextArena for one player
+python:FILE.py:NAME         an object of one's own, or a function or class that makes one;
+python:package.module:NAME  an `async def rollout(client, task)` with a list TASKS beside it
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from groupwise.agents.conversation.custom_rollout import RolloutScenarios
+from groupwise.agents.data.reasoning_gym import PREFIX as GYM
+from groupwise.agents.data.reasoning_gym import GymProblems
+from groupwise.agents.environments.contract import Scenarios
+from groupwise.agents.environments.conversation import ConversationEnvironment
+from groupwise.agents.environments.orders import Orders
+from groupwise.agents.environments.task import OneTurnScenarios
+from groupwise.agents.environments.textarena import PREFIX as TEXTARENA
+from groupwise.agents.environments.textarena import TextArena
+from groupwise.config import TaskSettings
+from groupwise.errors import ConfigError
+from groupwise.user_code import load_module
+
+PYTHON = "python:"
+SCENARIOS: dict[str, Callable[..., Scenarios]] = {"orders": Orders}
+CONVERSATION = "conversation:"
+PREFIXES = (PYTHON, CONVERSATION, TEXTARENA)
+NEEDED = ("name", "training", "held_out", "make")
+
+
+def find_scenarios(task: TaskSettings) -> Scenarios:
+    """The scenarios that `task.environment` names, made with `task.options`."""
+    name, options = task.environment, dict(task.options)
+    if name.startswith(PYTHON):
+        return _own(name, options)
+    if name.startswith(GYM):
+        return OneTurnScenarios(GymProblems(name.removeprefix(GYM), options))
+    if name.startswith(CONVERSATION):
+        file = name.removeprefix(CONVERSATION)
+        return _made(name, lambda **given: ConversationEnvironment.from_file(file, **given), options)
+    if name.startswith(TEXTARENA):
+        return _made(name, lambda **given: TextArena(name.removeprefix(TEXTARENA), **given), options)
+    if name not in SCENARIOS:
+        near = difflib.get_close_matches(name, SCENARIOS, 1)
+        known = ", ".join((*SCENARIOS, "conversation:FILE", "reasoning_gym:NAME", "textarena:NAME", "python:FILE:NAME"))
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        raise ConfigError(
+            f"task.environment = {name!r} is no conversation",
+            hint=f"{hint}There are {known}.",
+            field="task.environment",
+        )
+    return _made(name, SCENARIOS[name], options)
+
+
+def names_scenarios(task: TaskSettings) -> bool:
+    """Whether `task.environment` is a conversation, and not a problem with one answer."""
+    return task.environment in SCENARIOS or task.environment.startswith(PREFIXES)
+
+
+def _made(name: str, make: Callable[..., Any], options: dict[str, Any]) -> Scenarios:
+    try:
+        scenarios: Scenarios = make(**options)
+    except TypeError as error:
+        raise ConfigError(f"task.options = {options} do not fit {name!r}: {error}", field="task.options") from error
+    missing = [needed for needed in NEEDED if not hasattr(scenarios, needed)]
+    if missing:
+        raise ConfigError(
+            f"{name!r} gives no scenarios: it has no {', '.join(missing)}",
+            hint="See groupwise.agents.environments.contract.Scenarios for what is needed.",
+            field="task.environment",
+        )
+    return scenarios
+
+
+def _own(name: str, options: dict[str, Any]) -> Scenarios:
+    place, _, attribute = name.removeprefix(PYTHON).rpartition(":")
+    if not place or not attribute:
+        raise ConfigError(
+            f"task.environment = {name!r} does not say where to look",
+            hint="Write python:FILE.py:NAME or python:package.module:NAME.",
+            field="task.environment",
+        )
+    module = load_module(place, lambda fault: ConfigError(f"{place} {fault}", field="task.environment"))
+    found = getattr(module, attribute, None)
+    if found is None:
+        raise ConfigError(f"there is no {attribute!r} in {place}", field="task.environment")
+    if inspect.iscoroutinefunction(found):
+        tasks = getattr(module, "TASKS", None)
+        if not tasks:
+            raise ConfigError(
+                f"{name!r} is an agent of one's own, and there is no list TASKS of what it is given in {place}",
+                hint="Write TASKS = […] beside it.",
+                field="task.environment",
+            )
+        return RolloutScenarios(found, tasks)
+    return _made(name, found if callable(found) else lambda: found, options)

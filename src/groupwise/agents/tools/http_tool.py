@@ -1,0 +1,322 @@
+"""Tools that call HTTP APIs: to named hosts only, within limits of time and size, with secrets that nobody gets to see.
+
+    HttpTool("weather", "https://api.example.com/v1/{city}", parameters={"properties": {"city": {"type": "string"}}, …},
+             headers={"Authorization": "Bearer {WEATHER_KEY}"})
+
+What stands in braces in the URL is an argument, what stands in braces in a header is an environment variable. Arguments
+that the URL does not name are the query of a GET or DELETE and the JSON body of any other request.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import os
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import SplitResult, quote, quote_plus, urlencode, urljoin, urlsplit
+
+from groupwise.agents.tools.function_tool import Tool, ToolError, TypedArguments, fields, shortened
+from groupwise.errors import ConfigError
+
+METHODS = ("GET", "DELETE", "POST", "PUT", "PATCH")
+IN_QUERY = ("GET", "DELETE")
+BRACES = re.compile(r"\{(\w*)\}")
+REDIRECTS = (301, 302, 303, 307, 308)
+MOST_REDIRECTS = 3
+GRACE = 0.5  # seconds that a connection outlives its call, so that it is the call that is said to be late
+
+
+class HttpTool(Tool):
+    """A tool that makes one request.
+
+    Args:
+      name, description: what the model is told.
+      url: where; {name} stands for an argument, anywhere behind the host.
+      method: GET, DELETE, POST, PUT or PATCH.
+      parameters: the JSON schema of the arguments, an object.
+      headers: what to send; {NAME} stands for the environment variable, which is never shown to anyone.
+      timeout: seconds a request may take.
+      allowed_hosts: hosts besides the URL's own that a redirect may lead to.
+      allow_private: whether a host may be on this machine or its network.
+      max_bytes: how much of an answer is read.
+    """
+
+    def __init__(
+        self, name: str, url: str, *, method: str = "GET", description: str = "",
+        parameters: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None, timeout: float = 10.0,
+        allowed_hosts: Sequence[str] = (), allow_private: bool = False, max_bytes: int = 100_000,
+    ) -> None:  # fmt: skip
+        schema = {"type": "object", "properties": {}, **(parameters or {})}
+        arguments = TypedArguments(name, fields(schema, f"the schema of {name}"), schema)
+        defaults = {key: inner["default"] for key, inner in schema["properties"].items() if "default" in inner}
+        hosts = (_host_of(name, url, schema), *map(str.lower, allowed_hosts))
+        rules = HttpRules(hosts, allow_private, timeout + GRACE, max_bytes)
+        endpoint = HttpEndpoint(name, url, _method(name, method), defaults, dict(headers or {}), rules)
+        endpoint.secrets()  # missing ones are said now
+        super().__init__(name, description, arguments, endpoint.call, timeout)
+
+
+def _method(name: str, method: str) -> str:
+    if method.upper() not in METHODS:
+        raise ConfigError(f"the tool {name} has the method {method!r}", hint=f"Methods are {', '.join(METHODS)}.")
+    return method.upper()
+
+
+def _host_of(name: str, url: str, schema: Mapping[str, Any]) -> str:
+    """The one host of a URL template that can be used."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower()
+    if parts.scheme not in ("http", "https") or not host or "{" in parts.netloc or "@" in parts.netloc:
+        raise ConfigError(
+            f"the tool {name} has the URL {BRACES.sub('{…}', url.rpartition('@')[2])!r}",
+            hint="Give http:// or https:// and a host; arguments come behind it, passwords into headers.",
+        )
+    required = schema.get("required", ())
+    for argument in BRACES.findall(url):
+        inner = schema["properties"].get(argument)
+        if inner is None or not (argument in required or "default" in inner):
+            raise ConfigError(
+                f"the URL of the tool {name} needs {argument!r}, which is no required parameter",
+                hint="Name it in the schema's properties, and under required or with a default.",
+            )
+    return host
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRules:
+    """What a request may do."""
+
+    hosts: tuple[str, ...]
+    private: bool
+    seconds: float
+    max_bytes: int
+
+    def addresses(self, url: SplitResult) -> list[str]:
+        """The addresses to connect to, looked up once, so that none can change between the check and its use."""
+        host = (url.hostname or "").lower()
+        if url.scheme not in ("http", "https") or host not in self.hosts:
+            raise ToolError(f"the host {host!r} is not allowed, only {', '.join(self.hosts)}")
+        try:
+            found = socket.getaddrinfo(host, url.port or port_of(url), type=socket.SOCK_STREAM)
+        except OSError:
+            raise ToolError(f"the host {host!r} was not found") from None
+        addresses = [str(entry[4][0]) for entry in found]
+        if not self.private and not all(map(is_public, addresses)):
+            raise ToolError(f"the host {host!r} is on a private network, which is not allowed")
+        return addresses
+
+
+def port_of(url: SplitResult) -> int:
+    return 443 if url.scheme == "https" else 80
+
+
+def is_public(address: str) -> bool:
+    """Whether anyone on the Internet has it: not this machine, its network, or an address inside of another."""
+    known = ipaddress.ip_address(address.partition("%")[0])
+    inner = getattr(known, "ipv4_mapped", None) or getattr(known, "sixtofour", None)
+    return (inner or known).is_global and not (inner or known).is_multicast
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes | None = None
+
+    def redirected(self, status: int, target: str) -> HttpRequest:
+        """The request that an answer asks for; the headers stay behind where it leads to another place."""
+        there = replace(self, url=urljoin(self.url, target))
+        if status in (301, 302, 303) and self.method != "GET":
+            there = replace(there, method="GET", body=None)
+        here, new = urlsplit(self.url), urlsplit(there.url)
+        if here.scheme == "https" and new.scheme != "https":
+            raise ToolError("the server redirects to a place without encryption")
+        same = (here.scheme, here.netloc) == (new.scheme, new.netloc)
+        return there if same else replace(there, headers={})
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    status: int
+    reason: str
+    kind: str
+    body: bytes = field(repr=False)
+    cut: bool
+    location: str = ""
+
+    def value(self) -> Any:
+        """What a model reads: JSON as it is, other text as text, anything else only by its kind."""
+        text = self.text()
+        if self.status >= 400:
+            raise ToolError(f"HTTP {self.status} {self.reason}: {shortened(text, 300)}".rstrip(": "))
+        if not self.body:
+            return f"HTTP {self.status} {self.reason}"
+        return text
+
+    def text(self) -> str:
+        if b"\0" in self.body or self.kind.partition("/")[0] in ("image", "audio", "video", "font"):
+            return f"({len(self.body)} bytes of {self.kind or 'an unknown kind'}, which are no text)"
+        text = self.body.decode("utf8", "replace")
+        if self.cut:
+            return f"{text}… (cut after {len(self.body)} bytes)"
+        try:
+            return json.dumps(json.loads(text), ensure_ascii=False)  # as short as it can be
+        except (ValueError, RecursionError):
+            return text
+
+
+@dataclass(frozen=True, slots=True)
+class HttpEndpoint:
+    """Where and how requests are made. It keeps no secret: environment variables are read for every call."""
+
+    name: str
+    url: str
+    method: str
+    defaults: Mapping[str, Any]
+    headers: Mapping[str, str] = field(repr=False)
+    rules: HttpRules
+
+    def call(self, /, **arguments: Any) -> str:
+        secrets = self.secrets()
+        try:
+            return hidden(self._answer({**self.defaults, **arguments}, secrets), secrets)
+        except ToolError as error:
+            raise ToolError(hidden(str(error), secrets)) from None
+        except TimeoutError:
+            raise ToolError(f"no answer within {self.rules.seconds - GRACE:g} s") from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ToolError(hidden(f"the request failed: {type(error).__name__} {error}", secrets)) from None
+
+    def secrets(self) -> dict[str, str]:
+        """The environment variables that the headers name."""
+        names = {name for value in self.headers.values() for name in BRACES.findall(value)}
+        found = {name: os.environ.get(name, "").strip() for name in sorted(names)}
+        wrong = [name for name, value in found.items() if not value or not value.isascii() or not value.isprintable()]
+        if wrong:
+            raise ConfigError(
+                f"the tool {self.name} needs the environment variable {wrong[0]}, which is not set to printable text",
+                hint=f"export {wrong[0]}=…",
+            )
+        return found
+
+    def _answer(self, arguments: Mapping[str, Any], secrets: Mapping[str, str]) -> str:
+        request = self._request(arguments, secrets)
+        for _ in range(MOST_REDIRECTS + 1):
+            answer = fetch(request, self.rules)
+            if answer.status not in REDIRECTS or not answer.location:
+                return str(answer.value())
+            request = request.redirected(answer.status, answer.location)
+        raise ToolError(f"the server redirects more than {MOST_REDIRECTS} times")
+
+    def _request(self, arguments: Mapping[str, Any], secrets: Mapping[str, str]) -> HttpRequest:
+        placed = set(BRACES.findall(self.url))
+        url = BRACES.sub(lambda found: in_url(found[1], arguments[found[1]]), self.url)
+        rest = {name: value for name, value in arguments.items() if name not in placed and value is not None}
+        headers = {name: BRACES.sub(lambda found: secrets[found[1]], value) for name, value in self.headers.items()}
+        if self.method not in IN_QUERY:
+            return HttpRequest(self.method, url, headers, json.dumps(rest).encode())
+        query = urlencode({name: as_query(value) for name, value in rest.items()}, doseq=True)
+        joint = "&" if urlsplit(url).query else "?"
+        return HttpRequest(self.method, f"{url}{joint}{query}" if query else url, headers)
+
+
+def in_url(name: str, value: Any) -> str:
+    """An argument as a piece of a URL that cannot lead elsewhere."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    if text in ("", ".", ".."):
+        raise ToolError(f"{name} cannot be {text!r}")
+    return quote(text, safe="")
+
+
+def as_query(value: Any) -> Any:
+    if isinstance(value, list):
+        return [as_query(item) for item in value]
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def hidden(text: str, secrets: Mapping[str, str]) -> str:
+    """The text without the secrets, as they are or as a URL or JSON would write them."""
+    for name, value in secrets.items():
+        for form in (value, quote(value, safe=""), quote_plus(value), json.dumps(value)[1:-1]):
+            text = text.replace(form, f"[{name}]")
+    return text
+
+
+def fetch(request: HttpRequest, rules: HttpRules) -> HttpAnswer:
+    """One request and its answer, from an address that was checked."""
+    url = urlsplit(request.url)
+    plug = plugged(url, rules)
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        with suppress(OSError):
+            socket.socket.shutdown(plug, socket.SHUT_RDWR)
+
+    # A server that sends a byte now and then is never late for the socket; it is for the clock.
+    clock = threading.Timer(rules.seconds, end)
+    clock.daemon = True
+    clock.start()
+    try:
+        return _exchange(request, url, plug, rules)
+    except (OSError, ValueError, ToolError, http.client.HTTPException):
+        if late.is_set():
+            raise TimeoutError from None
+        raise
+    finally:
+        clock.cancel()
+        plug.close()
+
+
+def _exchange(request: HttpRequest, url: SplitResult, plug: socket.socket, rules: HttpRules) -> HttpAnswer:
+    kinds = {"https": http.client.HTTPSConnection, "http": http.client.HTTPConnection}
+    connection = kinds[url.scheme](str(url.hostname), url.port or port_of(url))
+    connection.sock = plug
+    sent = {"User-Agent": "groupwise", "Accept-Encoding": "identity", "Connection": "close"}
+    if request.body is not None:
+        sent["Content-Type"] = "application/json"
+    target = url.path or "/"
+    target = f"{target}?{url.query}" if url.query else target
+    connection.request(request.method, target, request.body, {**sent, **request.headers})
+    with connection.getresponse() as response:
+        body = read(response, rules.max_bytes)
+        cut = len(body) > rules.max_bytes
+        kind = (response.getheader("Content-Type") or "").partition(";")[0].strip()
+        location = response.getheader("Location") or ""
+        return HttpAnswer(response.status, response.reason, kind, body[: rules.max_bytes], cut, location)
+
+
+def read(response: http.client.HTTPResponse, limit: int) -> bytes:
+    """The body, up to one byte more than the limit."""
+    promised = response.length
+    wanted = limit + 1 if promised is None else min(limit + 1, promised)
+    body = b""
+    while len(body) < wanted and (piece := response.read1(min(65536, wanted - len(body)))):
+        body += piece
+    if promised is not None and len(body) < wanted:
+        raise ToolError(f"the connection broke off after {len(body)} of {promised} bytes")
+    return body
+
+
+def plugged(url: SplitResult, rules: HttpRules) -> socket.socket:
+    """A connection to the first of a host's addresses that takes one."""
+    problem: OSError | None = None
+    for address in rules.addresses(url):
+        try:
+            plug = socket.create_connection((address, url.port or port_of(url)), rules.seconds)
+        except OSError as error:
+            problem = problem or error
+            continue
+        if url.scheme == "http":
+            return plug
+        return ssl.create_default_context().wrap_socket(plug, server_hostname=url.hostname)
+    raise problem or OSError("no address")

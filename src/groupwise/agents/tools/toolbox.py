@@ -1,0 +1,303 @@
+"""Running the calls of a turn: in parallel, each within its time, every outcome a message to the model with a name.
+
+`WithTools` gives any environment tools: it answers calls itself, and hands on what is said to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+import json
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import pydantic_core
+
+from groupwise.agents.environments.contract import BrokenCall, Environment, Observation, Reply, ToolCall, Transition
+from groupwise.agents.tools.function_tool import BadArguments, Tool, ToolError, shortened
+from groupwise.errors import ConfigError, ContractError
+from groupwise.types import End, Message, Task
+from groupwise.user_code import load_module
+
+T = TypeVar("T")
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+HANGING = 32  # so many calls of one tool may be past their time before it is given up
+
+
+class ToolOutcome(StrEnum):
+    """How a call came out."""
+
+    OK = "ok"
+    UNKNOWN_TOOL = "unknown_tool"
+    BAD_ARGUMENTS = "bad_arguments"
+    RAISED = "raised"
+    TIMED_OUT = "timed_out"
+    MALFORMED = "malformed"
+    TOO_MANY = "too_many"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What came of a call: the text the model reads, and how long it took."""
+
+    call: ToolCall | BrokenCall
+    outcome: ToolOutcome
+    content: str
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome is ToolOutcome.OK
+
+    def as_message(self) -> Message:
+        name = {"name": self.call.name[:64]} if isinstance(self.call, ToolCall) else {}
+        return {"role": "tool", "tool_call_id": self.call.id, **name, "content": self.content}
+
+
+class Toolbox:
+    """Some tools, and how calls of them are run.
+
+    Args:
+      tools: `Tool`s, or functions to make them of.
+      timeout: seconds a call may take.
+      parallel: calls of one turn that run at once.
+      longest_result: characters of a result that the model gets to read.
+      most_calls: calls of one turn that are run.
+    """
+
+    def __init__(
+        self, tools: Iterable[Any], *, timeout: float = 10.0, parallel: int = 8, longest_result: int = 4000,
+        most_calls: int = 16,
+    ) -> None:  # fmt: skip
+        made = [given if isinstance(given, Tool) else Tool.from_function(given) for given in tools]
+        self.tools: Mapping[str, Tool] = {tool.name: tool for tool in made}
+        self.timeout, self.parallel = timeout, parallel
+        self.longest_result, self.most_calls = longest_result, most_calls
+        self._hanging: dict[str, set[Any]] = {tool.name: set() for tool in made}
+        _insist_on_sound(self, made)
+
+    @property
+    def schemas(self) -> tuple[dict[str, Any], ...]:
+        """The tools as chat templates and chat APIs take them."""
+        return tuple(tool.schema for tool in self.tools.values())
+
+    async def run(self, calls: Sequence[ToolCall], broken: Sequence[BrokenCall] = ()) -> list[ToolResult]:
+        """What comes of a turn's calls, in the order they were written. It raises nothing that a tool raises."""
+        written = Reply("", tuple(calls), tuple(broken)).written
+        places = asyncio.Semaphore(self.parallel)
+
+        async def carry_out(call: ToolCall | BrokenCall) -> ToolResult:
+            async with places:
+                began = time.perf_counter()
+                outcome, content = await self._outcome(call)
+                return ToolResult(call, outcome, content, time.perf_counter() - began)
+
+        results = await asyncio.gather(*(carry_out(call) for call in written[: self.most_calls]))
+        if len(written) <= self.most_calls:
+            return results
+        problem = f"error: {len(written)} calls in one turn, and no more than {self.most_calls} are run"
+        return [*results, ToolResult(written[self.most_calls], ToolOutcome.TOO_MANY, problem)]
+
+    async def _outcome(self, call: ToolCall | BrokenCall) -> tuple[ToolOutcome, str]:
+        if isinstance(call, BrokenCall):
+            return ToolOutcome.MALFORMED, f"error: {shortened(call.problem, 300)}, in {shortened(call.text, 100)!r}"
+        tool = self.tools.get(call.name)
+        if tool is None:
+            return (
+                ToolOutcome.UNKNOWN_TOOL,
+                f"error: there is no tool {shortened(call.name, 60)!r}; {self._remedy(call)}",
+            )
+        try:
+            arguments = tool.arguments.read(call.arguments)
+        except BadArguments as error:
+            return ToolOutcome.BAD_ARGUMENTS, f"error: {tool.name} cannot be called so: {error}"
+        return await self._answered(tool, arguments)
+
+    def _remedy(self, call: ToolCall) -> str:
+        near = difflib.get_close_matches(call.name[:64], self.tools, 1)
+        return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.tools)}"
+
+    async def _answered(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[ToolOutcome, str]:
+        limit = tool.timeout or self.timeout
+        if len(self._hanging[tool.name]) >= HANGING:
+            return (
+                ToolOutcome.TIMED_OUT,
+                f"error: {tool.name} is out of order: {HANGING} earlier calls have not returned",
+            )
+        work = in_thread(partial(_called, tool, arguments)) if tool.blocking else _started(tool, arguments)
+        waiting = asyncio.wrap_future(work) if isinstance(work, Future) else work
+        try:
+            await asyncio.wait({waiting}, timeout=limit)
+        finally:
+            if not work.done():
+                self._hanging[tool.name].add(work)
+                work.add_done_callback(self._hanging[tool.name].discard)
+                waiting.cancel()
+        if not waiting.done() or waiting.cancelled():
+            return ToolOutcome.TIMED_OUT, f"error: {tool.name} took longer than {limit:g} s"
+        outcome, content = waiting.result()
+        return outcome, shortened(content, self.longest_result)
+
+
+def _called(tool: Tool, arguments: Mapping[str, Any]) -> tuple[ToolOutcome, str]:
+    """The outcome of an ordinary function: whatever it raises is one."""
+    try:
+        value = tool.run(**arguments)
+        if inspect.iscoroutine(value):
+            value.close()
+            raise TypeError("it returned a coroutine; it should be async itself")
+        return ToolOutcome.OK, as_text(value)
+    except BaseException as error:
+        return _raised(error)
+
+
+def _started(tool: Tool, arguments: Mapping[str, Any]) -> asyncio.Task[tuple[ToolOutcome, str]]:
+    """The same of an asynchronous function, as a task of its own: even one that will not stop can be left."""
+
+    async def answer() -> tuple[ToolOutcome, str]:
+        try:
+            return ToolOutcome.OK, as_text(await tool.run(**arguments))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():  # by us
+                raise
+            return _raised(error)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            return _raised(error)
+
+    return asyncio.ensure_future(answer())
+
+
+def _raised(error: BaseException) -> tuple[ToolOutcome, str]:
+    kind = "" if isinstance(error, ToolError) else f"{type(error).__name__}: "
+    return ToolOutcome.RAISED, "error: " + ADDRESS.sub("", kind + shortened(" ".join(str(error).split()), 500))
+
+
+def in_thread(work: Callable[[], T]) -> Future[T]:
+    """The work's result, from a daemon thread of its own: one that never returns holds up nobody, not even the exit."""
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()  # from here on nobody can take it back
+    run = copy_context().run
+    threading.Thread(target=lambda: done.set_result(run(work)), name="tool", daemon=True).start()
+    return done
+
+
+def as_text(value: Any) -> str:
+    """A tool's result as a model reads it: a text as it is, anything else as JSON or, where that fails, as Python."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(pydantic_core.to_jsonable_python(value), ensure_ascii=False)
+    except (ValueError, TypeError, RecursionError, pydantic_core.PydanticSerializationError):
+        return ADDRESS.sub("", repr(value))
+
+
+def _insist_on_sound(box: Toolbox, made: Sequence[Tool]) -> None:
+    twice = [name for name, count in Counter(tool.name for tool in made).items() if count > 1]
+    if twice:
+        raise ConfigError(f"two tools are called {twice[0]!r}", hint="Give one another name (name=…).")
+    loose = next((tool for tool in made if tool.unbound), None)
+    if loose is not None:
+        raise ConfigError(
+            f"the tool {loose.name} is a method of no object", hint=f"Take it from one: thing.{loose.name}."
+        )
+    for name in ("timeout", "parallel", "longest_result", "most_calls"):
+        if not getattr(box, name) > 0:
+            raise ConfigError(f"a toolbox cannot have {name} = {getattr(box, name)!r}", hint="Give more than 0.")
+
+
+class WithTools:
+    """An environment whose model has tools.
+
+    A reply with calls is answered by their results, and the environment does not hear of it; any other is a step of the
+    environment. `parts` count calls and errors, in all (`tool_calls`, `tool_errors`) and by outcome
+    (`tool_errors/unknown_tool`). After `max_failures` turns in a row whose calls all failed, the conversation ends as
+    `End.TOOL_FAILURE`.
+    """
+
+    def __init__(self, environment: Environment, toolbox: Toolbox, max_failures: int | None = None) -> None:
+        if max_failures is not None and max_failures < 1:
+            raise ConfigError(f"max_failures = {max_failures}", hint="Give 1 or more, or None for no limit.")
+        self.environment, self.toolbox, self.max_failures = environment, toolbox, max_failures
+        self.failures = 0
+        self.results: list[ToolResult] = []
+
+    async def reset(self, task: Task) -> Observation:
+        self.failures, self.results = 0, []
+        observation = await self.environment.reset(task)
+        if observation.tools:
+            raise ContractError(
+                "the environment has tools of its own, and would not hear of their calls",
+                hint="Put all tools into one toolbox.",
+            )
+        return replace(observation, tools=self.toolbox.schemas)
+
+    async def step(self, reply: Reply) -> Transition:
+        if not reply.calls and not reply.broken:
+            self.failures = 0
+            transition = await self.environment.step(reply)
+            return replace(transition, parts={"tool_calls": 0.0, "tool_errors": 0.0, **transition.parts})
+        results = await self.toolbox.run(reply.calls, reply.broken)
+        self.results += results
+        self.failures = 0 if any(result.ok for result in results) else self.failures + 1
+        given_up = self.max_failures is not None and self.failures >= self.max_failures
+        messages = tuple(result.as_message() for result in results)
+        return Transition(messages, end=End.TOOL_FAILURE if given_up else None, parts=counts(results))
+
+    async def close(self) -> None:
+        if hasattr(self.environment, "close"):
+            await self.environment.close()
+
+
+def counts(results: Sequence[ToolResult]) -> dict[str, float]:
+    """How many calls there were, and how many went wrong, in all and by outcome."""
+    wrong = Counter(f"tool_errors/{result.outcome}" for result in results if not result.ok)
+    return {"tool_calls": float(len(results)), "tool_errors": float(wrong.total()), **wrong}
+
+
+WAYS = "Give a Python file with functions under @tool, or module:name of a list of them."
+
+
+def find_tools(where: str) -> list[Tool]:
+    """The tools of `FILE.py`, in the order it names them, or those of `module:name`."""
+    module, split, name = where.rpartition(":")
+    if where.endswith(".py") or not split:
+        if not where.endswith(".py") or not Path(where).is_file():
+            raise ConfigError(f"there is no file {where!r} to take tools from", hint=WAYS)
+        found = _loaded(where)
+        tools = [value for value in vars(found).values() if isinstance(value, Tool) and not value.unbound]
+    else:
+        tools = _made(where, _named(module, name))
+    if not tools:
+        raise ConfigError(f"there are no tools in {where!r}", hint="Write @tool above a function.")
+    return list({id(tool): tool for tool in tools}.values())
+
+
+def _named(module: str, name: str) -> Any:
+    try:
+        return getattr(_loaded(module), name)
+    except AttributeError:
+        raise ConfigError(f"the module {module} has no {name!r}", hint=WAYS) from None
+
+
+def _loaded(place: str) -> ModuleType:
+    return load_module(place, lambda fault: ConfigError(f"{place} {fault}", hint="Run it by itself."))
+
+
+def _made(where: str, value: Any) -> list[Tool]:
+    given = list(value) if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(one, Tool) or callable(one) for one in given):
+        raise ConfigError(f"{where!r} is {value!r:.60}, and no tools", hint=WAYS)
+    return [one if isinstance(one, Tool) else Tool.from_function(one) for one in given]

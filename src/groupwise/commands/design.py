@@ -1,0 +1,151 @@
+"""`groupwise design` and `groupwise feedback`: design a workflow, and record how it performed in production."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from rich.console import Console
+
+from groupwise.commands.options import Common, answer, patiently, say
+from groupwise.designer.correction import (
+    MeasuredPerformance,
+    known_correction,
+    learn_from,
+    measured_from_log,
+    predict,
+    remember_correction,
+)
+from groupwise.designer.memory import MEMORY_FILE, open_memory
+from groupwise.designer.outcome import Generation
+from groupwise.designer.page import design_page
+from groupwise.designer.request import DesignCall, DesignRequest, design_for
+from groupwise.designer.terminal import show
+from groupwise.errors import StorageError
+from groupwise.training.stop_conditions import graceful_stop
+from groupwise.workflows.document import document_of
+from groupwise.workflows.feasibility import insist_feasible
+from groupwise.workflows.files import write_workflow
+from groupwise.workflows.files.formats import find_format
+from groupwise.workflows.inspection import open_workflow
+from groupwise.workflows.requirements import read_requirements
+
+Files = tuple[Path, ...]
+
+
+def design(
+    requirements: Annotated[Path, Parameter(help="Requirements (YAML or JSON).")],
+    *,
+    out: Annotated[
+        Files, Parameter(name=["--out", "-o"], negative=(), help="Where to write it; the suffix says the format.")
+    ] = (),
+    evaluations: Annotated[int, Parameter(validator=Number(gte=1), help="How many designs are judged.")] = 32,
+    learn: Annotated[bool, Parameter(negative=(), help="Improve the policy, and keep what it learned.")] = False,
+    memory: Annotated[Path | None, Parameter(help="What is remembered between calls (SQLite).")] = None,
+    policy: Annotated[Path | None, Parameter(help="Weights to design with (.safetensors); those that ship.")] = None,
+    seed: Annotated[int, Parameter(validator=Number(gte=0), help="The same seed, the same designs.")] = 0,
+    check: Annotated[
+        bool, Parameter(negative=(), help="Simulate the best, and say how well it was predicted.")
+    ] = False,
+    report: Annotated[Path | None, Parameter(help="Where to write a page about it: report.html.")] = None,
+    common: Common = Common(),
+) -> int:
+    """Design a workflow: sound, keeping every rule, and as good as so many evaluations find.
+
+    It is written in every format that -o asks for (`groupwise convert --help` lists them). Ctrl-C ends the search and
+    keeps the best so far. The exit status is 1 if no design was found that keeps the deadline, 2 if the requirements
+    contradict themselves.
+    """
+    for path in out:
+        find_format(path)
+    asked = DesignRequest(requirements, evaluations, learn, memory, policy, seed, check)
+    with graceful_stop() as flag, progress(common.json, evaluations) as watch:
+        found = design_for(asked, watch, lambda: flag.raised)
+    notes = [*found.notes, *written(found, out)]
+    if report is not None:
+        save(report, design_page(found))
+    if common.json:
+        answer({**found.as_dict(), "written": [str(path) for path in out], "notes": notes})
+    else:
+        show(found, [*out, *([report] if report else [])], notes, Console())
+    return 130 if flag.raised else 1 if found.score.broken else 0
+
+
+def written(found: DesignCall, out: Files) -> list[str]:
+    """Write the design to files, with its requirements; what a format had no place for."""
+    document = document_of(found.design, found.requirements)
+    notes: list[str] = []
+    for path in out:
+        try:
+            notes += write_workflow(document, path)
+        except OSError as error:
+            raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+    return notes
+
+
+def save(path: Path, page: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf8")
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def progress(quiet: bool, evaluations: int) -> Iterator[Callable[[Generation], None]]:
+    """A line that says where the search stands, for whoever waits longer than a second at a terminal."""
+    console = Console(stderr=True)
+    began, judged, best = time.perf_counter(), 0, 0.0
+    status = console.status("", spinner="dots")
+
+    def watch(generation: Generation) -> None:
+        nonlocal judged, best
+        at_work()
+        judged, best = judged + generation.judged, max(best, generation.best)
+        if not quiet and console.is_terminal and time.perf_counter() - began > 1:
+            status.update(f"{judged} of {evaluations} evaluations, best score {best:.3f} (Ctrl-C keeps it)")
+            status.start()
+
+    with patiently(quiet) as at_work:
+        try:
+            yield watch
+        finally:
+            status.stop()
+
+
+def feedback(
+    requirements: Annotated[Path, Parameter(help="The requirements that were designed for (YAML or JSON).")],
+    design: Annotated[Path, Parameter(help="The workflow that was run, in any format.")],
+    *,
+    cycle_time: Annotated[float | None, Parameter(help="Measured: seconds a case took on average.")] = None,
+    cost: Annotated[float | None, Parameter(help="Measured: what a case cost on average.")] = None,
+    log: Annotated[
+        Path | None, Parameter(name="--from", help="An event log (CSV or XES): times of cases and of activities.")
+    ] = None,
+    memory: Annotated[Path, Parameter(help="Where it is remembered, for `groupwise design`.")] = Path(MEMORY_FILE),
+    common: Common = Common(),
+) -> int:
+    """Tell how a design did: what was mispredicted, by how much, and what is predicted otherwise from now on."""
+    stated = read_requirements(requirements)
+    insist_feasible(stated)
+    found = open_workflow(design, stated).design()
+    told = measured_from_log(log) if log is not None else MeasuredPerformance(cycle_time, cost)
+    measured = replace(told, cycle_time=cycle_time or told.cycle_time, cost=cost or told.cost)
+    with open_memory(memory) as kept, patiently(common.json):
+        analysis = learn_from(found, stated, measured, known_correction(kept, stated))
+        remember_correction(kept, stated, analysis.correction)
+        now = predict(found, stated, analysis.correction)
+    if common.json:
+        losses = {**asdict(analysis.losses), "total": analysis.losses.total}
+        mistakes = [{**asdict(mistake), "error": mistake.error} for mistake in analysis.mistakes]
+        correction = asdict(analysis.correction)
+        answer({"mistakes": mistakes, "losses": losses, "correction": correction, "cycle_time_now": now.cycle_time})
+    else:
+        say(*analysis.lines(), f"a cycle time of {now.cycle_time:.4g} s is predicted for it now; kept in {memory}")
+    return 0

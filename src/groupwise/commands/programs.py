@@ -1,0 +1,271 @@
+"""`groupwise solve` and `groupwise search`: find a program for one problem, or for many."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from groupwise.commands.options import RUNS, Common, RunsDir, answer
+from groupwise.errors import ConfigError
+from groupwise.files import disk
+from groupwise.programs.language.problem import CodeProblem, Split
+from groupwise.programs.problems import FAMILIES, OFFLINE
+from groupwise.programs.problems.user_problems import problem_named
+from groupwise.programs.search.campaign import CampaignPlan, CampaignResult, campaign, program_text, record_told, shares
+from groupwise.programs.search.program_search import Prior, Uniform, explore
+from groupwise.programs.search.tree import SearchSettings, SearchTree
+from groupwise.programs.search.tree_view import outline, program_view, tree_svg, tree_view
+from groupwise.reporting.text import printable
+from groupwise.training.folder import find_run
+from groupwise.training.stop_conditions import graceful_stop
+
+PolicyRun = Annotated[
+    str | None,
+    Parameter(name="--policy", help="A run of `groupwise train code.toml`: its model says which lines to try first."),
+]
+
+
+def chosen_prior(policy: str | None, runs_dir: Path) -> Prior:
+    """The prior of a run's model, or one that knows nothing."""
+    if policy is None:
+        return Uniform()
+    # Only a model needs torch, which takes seconds to load.
+    from groupwise.programs.learning.prior import prior_of_run
+
+    return prior_of_run(find_run(policy, str(runs_dir)))
+
+
+def solve(
+    problem: Annotated[str, Parameter(help="A family (word_problems, transformations, tables …), a file, a question.")],
+    *,
+    budget: Annotated[int, Parameter(validator=Number(gte=1), help="How many programs may be evaluated.")] = 256,
+    seed: Annotated[int, Parameter(validator=Number(gte=0), help="Of the problem, and of the search.")] = 0,
+    difficulty: Annotated[int, Parameter(validator=Number(gte=1), help="Of a family's problem.")] = 2,
+    split: Annotated[Split, Parameter(help="Of a family's problem.")] = "test",
+    expected: Annotated[str | None, Parameter(name="--answer", help="The right answer to a question.")] = None,
+    policy: PolicyRun = None,
+    runs_dir: RunsDir = Path(RUNS),
+    in_flight: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations under way at once.")] = 1,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"], help="Where to write the program: program.py.")] = None,
+    picture: Annotated[Path | None, Parameter(help="Where to draw the tree: tree.svg.")] = None,
+    tree: Annotated[Path | None, Parameter(help="Where the tree is kept; one that is there is grown further.")] = None,
+    common: Common = Common(),
+) -> int:
+    """Search a program that solves a problem, and show the tree that found it.
+
+    A file (YAML or JSON) holds `question`, `examples` with inputs and answer, and if need be `constants` and
+    `max_lines`. Ctrl-C ends the search and shows the best so far. The exit status is 1 if no program solved it.
+    """
+    asked = problem_named(problem, seed, split, difficulty, expected)
+    prior = chosen_prior(policy, runs_dir)
+    began = time.perf_counter()
+    with graceful_stop() as flag, solve_progress(common.json, budget) as watch:
+        settings = SearchSettings(in_flight=in_flight)
+        grown = explore(
+            asked, prior, budget, settings=settings, seed=seed, file=tree, watch=watch, stop=lambda: flag.raised
+        )
+    seconds = time.perf_counter() - began
+    written = [path for path in (out, picture, tree) if path is not None]
+    best = grown.best
+    if out is not None and best is not None:
+        save(out, program_text(asked, best))
+    if picture is not None:
+        save(picture, tree_svg(grown, title(asked, grown)))
+    if common.json:
+        answer({**told(asked, grown), "seconds": seconds, "written": [str(path) for path in written]})
+    else:
+        show_solution(asked, grown, seconds, written)
+    return 130 if flag.raised else 0 if grown.solved else 1
+
+
+def title(problem: CodeProblem, tree: SearchTree) -> str:
+    how = "solved" if tree.solved else "not solved"
+    return f"{problem.id}: {how} after {_count(len(tree.records), 'evaluation')}"
+
+
+def show_solution(problem: CodeProblem, tree: SearchTree, seconds: float, written: list[Path]) -> None:
+    console = Console()
+    console.print(Text(printable(problem.question)), style="italic")
+    console.print()
+    console.print(tree_view(tree, title(problem, tree)))
+    console.print()
+    best = tree.best
+    if best is not None:
+        how = "solved" if best.judged.solved else f"right in {best.judged.value:.0%} of the cases"
+        console.print(program_view(program_text(problem, best).rstrip(), how, best.judged.solved))
+        if message := best.judged.notes.get("message"):
+            console.print(Text(printable(message), style="yellow"))
+    walks = f"{_count(tree.walks, 'walk')}, {tree.free} of them free" if tree.free else _count(tree.walks, "walk")
+    console.print(f"{_count(len(tree.records), 'evaluation')} in {seconds:.2f} s ({walks})", highlight=False)
+    if not tree.solved and tree.exhausted:
+        console.print("There is no other program of so many lines.", style="yellow")
+    for path in written:
+        console.print(f"{path} written", highlight=False, markup=False)
+
+
+def told(problem: CodeProblem, tree: SearchTree) -> dict[str, Any]:
+    """Everything for JSON."""
+    best = tree.best
+    return {
+        "problem": problem.id,
+        "question": problem.question,
+        "solved": tree.solved,
+        "evaluations": len(tree.records),
+        "walks": tree.walks,
+        "free": tree.free,
+        "exhausted": tree.exhausted,
+        "prior": tree.name.rsplit(", ", 1)[-1],
+        "best": record_told(problem, best) if best else None,
+        "programs": [record_told(problem, record) for record in tree.records],
+        "experience": tree.experience(),
+        "tree": asdict(outline(tree)),
+    }
+
+
+def save(path: Path, text: str) -> None:
+    with disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf8")
+
+
+@contextmanager
+def solve_progress(quiet: bool, budget: int) -> Iterator[Callable[[SearchTree], None]]:
+    """A line that says where the search stands, for whoever waits longer than a second at a terminal."""
+    console = Console(stderr=True)
+    began, status = time.perf_counter(), console.status("", spinner="dots")
+
+    def watch(tree: SearchTree) -> None:
+        if not quiet and console.is_terminal and time.perf_counter() - began > 1:
+            status.update(f"{len(tree.records)} of {budget} evaluations, best {tree.high:.2f} (Ctrl-C keeps it)")
+            status.start()
+
+    try:
+        yield watch
+    finally:
+        status.stop()
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+SHOWN = 40
+
+
+def search(
+    *families: Annotated[str, Parameter(help=f"Which problems: {', '.join(OFFLINE)} (all of them), reasoning_gym.")],
+    budget: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations for each problem.")] = 64,
+    problems: Annotated[int, Parameter(validator=Number(gte=1), help="How many of each family and difficulty.")] = 5,
+    difficulty: Annotated[tuple[int, ...], Parameter(negative=(), help="Which levels; all by default.")] = (1, 2, 3),
+    split: Annotated[Split, Parameter(help="Of the problems.")] = "test",
+    seed: Annotated[int, Parameter(validator=Number(gte=0), help="Of the first problem, and of the searches.")] = 0,
+    policy: PolicyRun = None,
+    runs_dir: RunsDir = Path(RUNS),
+    in_flight: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations under way at once.")] = 1,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"], help="The folder; under searches/ by default.")] = None,
+    common: Common = Common(),
+) -> int:
+    """Search programs for many problems and tell how many are solved within how many evaluations.
+
+    Every tree and every program is kept in the folder. Ctrl-C stops; the same command then goes on where it stood, and
+    one with a larger budget goes on from there.
+    """
+    chosen = families or OFFLINE
+    if unknown := [family for family in chosen if family not in FAMILIES]:
+        raise ConfigError(f"{unknown[0]!r} is not a family", hint=f"Known: {', '.join(FAMILIES)}.", field="families")
+    prior = chosen_prior(policy, runs_dir)
+    plan = CampaignPlan(
+        chosen, difficulty, problems, budget, split, seed, prior.name, SearchSettings(in_flight=in_flight)
+    )
+    folder = out or Path("searches") / f"{'+'.join(chosen)}-{split}-{seed}-{prior.name.replace(' ', '-')}"
+    with graceful_stop() as flag, search_progress(plan, common.json) as (watch, done):
+        found = []
+        for one in campaign(plan, prior, folder, lambda: flag.raised, watch):
+            found.append(one)
+            done(one)
+    table = shares(found, budget)
+    if common.json:
+        answer({
+            "folder": str(folder), "complete": not flag.raised, "shares": table,
+            "problems": [asdict(one) for one in found],
+        })  # fmt: skip
+    else:
+        show_found(found, table, folder, flag.raised)
+    return 130 if flag.raised else 0
+
+
+Watch = Callable[[CodeProblem, SearchTree], None]
+
+
+@contextmanager
+def search_progress(plan: CampaignPlan, quiet: bool) -> Iterator[tuple[Watch, Callable[[CampaignResult], None]]]:
+    """A bar over the problems, with what is being searched and how many were solved."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    solved = 0
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bars:
+        bar = bars.add_task("", total=len(plan))
+
+        def watch(problem: CodeProblem, tree: SearchTree) -> None:
+            words = f"{printable(problem.id)}  {len(tree.records)} of {plan.budget}  ({solved} solved)"
+            bars.update(bar, description=words)
+
+        def done(one: CampaignResult) -> None:
+            nonlocal solved
+            solved += one.solved
+            bars.advance(bar)
+
+        yield watch, done
+
+
+def show_found(
+    found: Sequence[CampaignResult], table: dict[str, dict[str, float]], folder: Path, stopped: bool
+) -> None:
+    console = Console()
+    if found:
+        console.print(problems_table(found[:SHOWN]))
+        if len(found) > SHOWN:
+            console.print(f"… and {len(found) - SHOWN} more, in {folder}/results.json", style="dim", markup=False)
+        console.print()
+        console.print(shares_table(table))
+    console.print(f"\nevery tree and program: {folder}", highlight=False, markup=False, soft_wrap=True)
+    if stopped:
+        console.print("stopped; the same command goes on with it", style="yellow")
+
+
+def problems_table(found: Sequence[CampaignResult]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("problem")
+    for heading in ("evaluations", "best"):
+        table.add_column(heading, justify="right")
+    table.add_column("program")
+    for one in found:
+        body = "; ".join(line.strip() for line in one.program.strip().split("\n")[1:])
+        mark = Text("✓ ", style="bold green") if one.solved else Text("  ")
+        table.add_row(
+            mark + Text(printable(one.id)), str(one.evaluations), f"{one.best:.2f}",
+            Text(printable(body), style="" if one.solved else "dim", overflow="ellipsis", no_wrap=True),
+        )  # fmt: skip
+    return table
+
+
+def shares_table(table: dict[str, dict[str, float]]) -> Table:
+    """The share of problems solved, by family, within so many evaluations."""
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("solved within")
+    for mark in next(iter(table.values())):
+        shown.add_column(mark, justify="right")
+    for name, row in table.items():
+        shown.add_row(name, *(f"{share:.0%}" for share in row.values()), style="bold" if name == "all" else "")
+    return shown

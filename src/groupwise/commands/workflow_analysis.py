@@ -1,0 +1,236 @@
+"""`groupwise check`, `groupwise score` and `groupwise simulate`: examine a workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from groupwise.commands.options import Common, RequirementsFile, WorkflowFile, answer, patiently, say
+from groupwise.errors import ConfigError
+from groupwise.workflows.blocks import Design
+from groupwise.workflows.document import Document
+from groupwise.workflows.evaluation import Performance, evaluate
+from groupwise.workflows.evaluation.encoding import encode
+from groupwise.workflows.evaluation.simulation import simulate as simulate_events
+from groupwise.workflows.feasibility import insist_feasible
+from groupwise.workflows.inspection import Inspection, inspect_workflow, open_workflow
+from groupwise.workflows.pictures.animation import write_figures
+from groupwise.workflows.requirements import Requirements, Weights
+from groupwise.workflows.rules import Violation, broken_rules
+from groupwise.workflows.scoring import ScorePart, score
+from groupwise.workflows.soundness.check import Soundness, check_document
+
+MARKS = {"sound": "✓", "unsound": "✗", "unknown": "?"}
+
+
+def check(file: WorkflowFile, *, requirements: RequirementsFile = None, common: Common = Common()) -> int:
+    """Check whether a workflow is sound: it can always end, ends cleanly, and no task is dead.
+
+    An unsound one comes with the steps that show it. With requirements, their rules are checked too. The exit status is
+    0 if everything holds and 1 if not.
+    """
+    found = inspect_workflow(open_workflow(file, requirements))
+    if common.json:
+        answer({"file": str(file), **found.as_dict()})
+    else:
+        say(*_lines(found))
+    return 0 if found.fine else 1
+
+
+def _lines(found: Inspection) -> Iterator[str]:
+    for name, verdict in found.verdicts.items():
+        why = f": {verdict.rule}, {verdict.explanation}" if verdict.rule else ""
+        yield f"{MARKS[verdict.verdict]} {name} is {_told(verdict)}{why}"
+        if verdict.trace:
+            yield f"  after {' → '.join(verdict.trace)}"
+    if asked := found.opened.requirements:
+        yield from (f"✗ the requirements contradict themselves: {conflict}" for conflict in found.conflicts)
+        yield from (f"✗ {violation}" for violation in found.broken)
+        if found.unread:
+            yield f"? the rules cannot be checked, because the workflow has no block form: {found.unread}"
+        elif not found.broken:
+            yield f"✓ it keeps every rule of {asked.name!r} (the deadline needs `groupwise simulate`)"
+    yield from (f"note: {note}" for note in found.opened.document.notes)
+
+
+def _told(verdict: Soundness) -> str:
+    return {"sound": "sound", "unsound": "not sound", "unknown": "not decided"}[verdict.verdict]
+
+
+Words = tuple[str, ...]
+
+
+def score_file(
+    file: WorkflowFile,
+    *,
+    requirements: RequirementsFile = None,
+    tier: Annotated[
+        Literal["auto", "analytic", "simulation", "schedule"], Parameter(help="How performance is found.")
+    ] = "auto",
+    seed: Annotated[int, Parameter(validator=Number(gte=0), help="Of the simulation.")] = 0,
+    weight: Annotated[Words, Parameter(negative=(), help="Weigh a part otherwise: --weight performance=0.7.")] = (),
+    common: Common = Common(),
+) -> int:
+    """Score a workflow: performance 40%, structure 25%, maintainability 20%, resources 15%, each explained.
+
+    A workflow that is not sound or breaks a hard rule has no score; the exit status is then 1.
+    """
+    opened = open_workflow(file, requirements)
+    asked = opened.insist_on_requirements("a score")
+    insist_feasible(asked)
+    unsound = {name: verdict for name, verdict in check_document(opened.document).items() if not verdict.sound}
+    if unsound:
+        name, verdict = next(iter(unsound.items()))
+        raise ConfigError(
+            f"{name} is {verdict.verdict}, and only a sound one has a score: {verdict.rule}, {verdict.explanation}",
+            hint="`groupwise check` shows the steps that lead there.",
+        )
+    design = opened.design()
+    with patiently(common.json):
+        performance = None if broken_rules(design, asked) else evaluate(design, asked, tier=tier, seed=seed)
+    chosen = asked.objective if isinstance(asked.objective, Weights) else Weights()
+    found = score(design, asked, performance, weighted(chosen, weight))
+    if common.json:
+        answer({"file": str(file), **found.as_dict()})
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        for words in tree(found.explain()):
+            console.print(words)
+    return 1 if found.broken else 0
+
+
+def weighted(weights: Weights, words: Words) -> Weights:
+    """The weights with some changed by NAME=NUMBER."""
+    changed = weights.model_dump()
+    for word in words:
+        name, _, number = word.partition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = -1.0
+        if name not in changed or not 0 <= value < float("inf"):
+            known = ", ".join(changed)
+            raise ConfigError(
+                f"--weight {word!r} is not NAME=NUMBER with a number of at least 0", hint=f"Names: {known}."
+            )
+        changed[name] = value
+    return Weights(**changed)
+
+
+def tree(part: ScorePart, first: str = "", rest: str = "") -> Iterator[str]:
+    """A part and what it is made of as lines of a tree, however wide."""
+    yield escape(first) + line(part)
+    for number, inner in enumerate(part.parts, 1):
+        last = number == len(part.parts)
+        yield from tree(inner, rest + ("└── " if last else "├── "), rest + ("    " if last else "│   "))
+
+
+def line(part: ScorePart) -> str:
+    if part.share is None:
+        return f"[dim]–      {escape(part.name)}: {escape(part.words)}[/dim]"
+    weight = f" [dim]{part.weight:.1%}[/dim]" if 0 < part.weight < 1 else ""
+    scale = f" [dim]({escape(part.scale)})[/dim]" if part.scale else ""
+    return f"[bold]{part.share:.3f}[/bold]  {escape(part.name)}{weight}: {escape(part.words)}{scale}"
+
+
+TRACED = 1_000
+
+
+def simulate(
+    file: WorkflowFile,
+    *,
+    requirements: RequirementsFile = None,
+    cases: Annotated[
+        int | None, Parameter(validator=Number(gte=20), help="How many are measured; 10,000, or 1,000 runs.")
+    ] = None,
+    seed: Annotated[int, Parameter(validator=Number(gte=0), help="The same seed, the same cases.")] = 0,
+    tier: Annotated[
+        Literal["auto", "analytic", "simulation", "schedule"],
+        Parameter(help="Formulas, events one by one, or a schedule of one run; auto takes what the design allows."),
+    ] = "simulation",
+    out: Annotated[
+        Path | None, Parameter(name=["--out", "-o"], help="A folder for figures of the first cases.")
+    ] = None,
+    common: Common = Common(),
+) -> int:
+    """Tell how long cases take, what they cost and how busy everybody is.
+
+    With -o there are figures too: a Gantt chart, queues, who is busy, and tokens that move (SVG and GIF).
+
+    The exit status is 1 if a hard rule is broken, the deadline among them.
+    """
+    opened = open_workflow(file, requirements)
+    asked = opened.insist_on_requirements("a simulation")
+    insist_feasible(asked)
+    design = opened.design()
+    with patiently(common.json):
+        found = evaluate(design, asked, tier=tier, seed=seed, cases=cases)
+    broken = broken_rules(design, asked, found.cycle_time)
+    figures = draw(opened.document, design, asked, seed, out) if out is not None else []
+    if common.json:
+        told = [asdict(violation) for violation in broken]
+        answer({"file": str(file), **asdict(found), "broken": told, "figures": [str(path) for path in figures]})
+    else:
+        show(found, broken)
+        say(*(f"{path} written" for path in figures))
+    return 1 if broken else 0
+
+
+def draw(document: Document, design: Design, asked: Requirements, seed: int, folder: Path) -> list[Path]:
+    """Figures of what happens first, from an empty start."""
+    encoded = encode(design, asked)
+    tries = simulate_events(encoded, TRACED, seed, trace=TRACED).trace
+    servers = dict(zip(asked.pools, map(int, encoded.servers), strict=True))
+    return write_figures(replace(document, requirements=asked), tries, servers, folder)
+
+
+def show(found: Performance, broken: list[Violation]) -> None:
+    """The table, and below it what should be known before it is believed."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, value in rows(found):
+        table.add_row(name, value)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table)
+    if not found.valid:
+        console.print(f"careful: {found.reason}", markup=False)
+    for violation in broken:
+        console.print(f"✗ {violation}", markup=False)
+
+
+def rows(found: Performance) -> Iterator[tuple[str, str]]:
+    low, high = found.interval
+    yield "tier", found.tier
+    margin = f"  (95% interval {duration(low)} to {duration(high)})" if high > low else ""
+    yield "cycle time", duration(found.cycle_time) + margin
+    for percent, seconds in found.percentiles.items():
+        yield f"  {percent}% of cases within", duration(seconds)
+    yield "waiting", duration(found.waiting)
+    yield "throughput", f"{found.throughput * 3600:.4g} cases per hour"
+    yield "cost", f"{found.cost:.4g} per case"
+    yield "completed", f"{found.completed:.1%} of cases"
+    if found.cpu:
+        yield "CPU", f"{found.cpu:.3g} cores on average" + _peak(found.cpu_peak, "")
+    if found.memory:
+        yield "memory", f"{found.memory / 2**20:.4g} MiB on average" + _peak(found.memory_peak / 2**20, " MiB")
+    for pool, load in found.utilisation.items():
+        yield f"busy: {pool}", f"{load:.1%}"
+
+
+def _peak(value: float, unit: str) -> str:
+    return f", {value:.4g}{unit} at most" if value == value else ""
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit people would use."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size and seconds < float("inf"):
+            return f"{seconds / size:.4g} {unit}"
+    return f"{seconds:.4g} s"

@@ -1,0 +1,155 @@
+"""GRPO beside PPO, fairly: the same environments, seeds and budgets, and statistics that may say "no difference"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from groupwise.config import TrainingConfig
+from groupwise.control.comparison.campaign import CampaignOutcome, Entry, available, job_of, run_campaign, unavailable
+from groupwise.control.model import tuned_settings
+from groupwise.errors import ConfigError
+from groupwise.reporting.advantage_figures import Moment
+from groupwise.reporting.comparison import Comparison
+from groupwise.reporting.comparison_page import Extras, as_json, write_comparison
+from groupwise.reporting.comparison_table import progress_bar
+from groupwise.reporting.history import History
+from groupwise.reporting.lesson_pictures import Shares, shares_of
+
+BUDGET = 100_000
+EVALUATION = 2_000
+PRODUCTS = {"control": "groupwise.control.product", "ppo": "groupwise.control.ppo"}
+
+
+def default_algorithms(environment: str = "CartPole-v1", total_samples: int = BUDGET) -> dict[str, TrainingConfig]:
+    """PPO, GRPO-auto and GRPO-task at their tuned settings for an environment, with the same number of steps.
+
+    Evaluations come about every `EVALUATION` steps, so that none is seen to reach a threshold sooner than another.
+    """
+    ppo, grpo = (tuned_settings(environment, name).replace(**budget(total_samples)) for name in ("ppo", "grpo"))
+    grouped = {"advantage_scale": "task_rms", "group_weight_method": "balanced"}
+    iteration = ppo.rollout.num_envs * ppo.rollout.num_steps
+    return {
+        "PPO": ppo.replace(eval_steps=max(1, EVALUATION // iteration)),
+        "GRPO-auto": grpo.replace(group_strategy="auto", eval_steps=1, **grouped),
+        "GRPO-task": grpo.replace(group_strategy="task", eval_steps=1, **grouped),
+    }
+
+
+def budget(total_samples: int) -> dict[str, int]:
+    """Settings that end a run by its environment steps alone."""
+    return {"total_samples": total_samples, "num_episodes": total_samples, "save_steps": 20}
+
+
+class GRPOvsPPOAnalyzer:
+    """Trains every algorithm in every environment from every seed, and reports what may be claimed.
+
+        analyzer = GRPOvsPPOAnalyzer("comparison")
+        analyzer.run_comparison(["CartPole-v1"], n_seeds=10)["headline"]
+
+    Everything is kept in `folder`, and a comparison that was interrupted goes on when it is called again.
+    `algorithms` are settings by name, whose environment and seed are replaced; where none are given they are PPO,
+    GRPO-auto and GRPO-task with `total_samples` environment steps each. An algorithm whose product is not installed is
+    reported as not available.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path = "comparison",
+        *,
+        algorithms: Mapping[str, TrainingConfig] | None = None,
+        total_samples: int = BUDGET,
+        first_seed: int = 0,
+        jobs: int | None = None,
+        thresholds: Mapping[str, float] | None = None,
+        quiet: bool = False,
+    ) -> None:
+        self.folder = Path(folder)
+        self.algorithms = dict(algorithms) if algorithms is not None else None
+        self.total_samples = total_samples
+        self.first_seed = first_seed
+        self.jobs = jobs
+        self.thresholds = dict(thresholds or {})
+        self.quiet = quiet
+        self.comparison: Comparison | None = None
+        self.extras = Extras()
+        self.metrics: dict[str, list[dict[str, Any]]] = {
+            "sample_efficiency": [],
+            "final_performance": [],
+            "training_stability": [],
+            "group_fairness": [],
+        }
+
+    def run_comparison(self, env_suite: Sequence[str], n_seeds: int = 5) -> dict[str, Any]:
+        """Make all courses that are not there yet and return the report's numbers; see `generate_report`."""
+        if isinstance(env_suite, str) or not env_suite:
+            raise ConfigError(f"env_suite = {env_suite!r} must be a list of environments", hint='["CartPole-v1"]')
+        if n_seeds < 1:
+            raise ConfigError(f"n_seeds = {n_seeds} must be at least 1", hint="5 is the least to claim anything by.")
+        entries = [
+            Entry(name, cfg.replace(environment=environment), product_module(cfg))
+            for environment in env_suite
+            for name, cfg in self._algorithms(environment).items()
+        ]
+        seeds = range(self.first_seed, self.first_seed + n_seeds)
+        with progress_bar(quiet=self.quiet) as bar:
+            outcome = compare(self.folder, entries, seeds, jobs=self.jobs, progress=bar)
+        self.comparison = Comparison(outcome.courses, outcome.failures, self.thresholds)
+        self.extras = extras_of(self.folder, entries, seeds[0])
+        self._fill_metrics(self.comparison)
+        return self.generate_report()
+
+    def generate_report(self) -> dict[str, Any]:
+        """Write `report.html`, its figures and data; return all numbers, with the page's path under `report`."""
+        if self.comparison is None:
+            raise ConfigError("there is nothing to report yet", hint="Call run_comparison first.")
+        path = write_comparison(self.folder, self.comparison, self.extras)
+        return {**as_json(self.comparison), "report": str(path)}
+
+    def _algorithms(self, environment: str) -> Mapping[str, TrainingConfig]:
+        return self.algorithms or default_algorithms(environment, self.total_samples)
+
+    def _fill_metrics(self, comparison: Comparison) -> None:
+        for rows in self.metrics.values():
+            rows.clear()
+        for s in comparison.standings:
+            named = {"algorithm": s.algorithm, "seeds": len(s.seeds)}
+            final = {key: interval.as_list() for key, interval in s.final.items()}
+            steady = {"seed_spread": s.seed_spread, "drawdown": s.drawdown, "collapses": s.collapses}
+            fair = {key: interval.as_list() for key, interval in s.fairness.items()}
+            self.metrics["sample_efficiency"].append({**named, "efficiency": s.efficiency.as_list()})
+            self.metrics["final_performance"].append({**named, **final})
+            self.metrics["training_stability"].append({**named, **steady})
+            self.metrics["group_fairness"].append({**named, **fair})
+
+
+def product_module(cfg: TrainingConfig) -> str:
+    """The module of a control product by its name."""
+    return PRODUCTS.get(cfg.task.product, f"groupwise.control.{cfg.task.product}")
+
+
+def compare(
+    folder: Path, entries: Sequence[Entry], seeds: Sequence[int], *, jobs: int | None = None, progress: Any = None
+) -> CampaignOutcome:
+    """The campaign of those entries whose product is there; the others are failures that say so."""
+    there = [entry for entry in entries if available(entry.product)]
+    missing = [failed for entry in entries if entry not in there for failed in unavailable(entry, seeds)]
+    outcome = run_campaign(folder, there, seeds, jobs=jobs, progress=progress)
+    return CampaignOutcome(outcome.courses, (*outcome.failures, *missing))
+
+
+def extras_of(folder: Path, entries: Sequence[Entry], seed: int, **words: str) -> Extras:
+    """What the runs of the first seed left besides scores: groups to look at, weights over time, settings."""
+    moments: dict[str, Moment] = {}
+    shares: dict[str, Shares] = {}
+    for entry in entries:
+        job = job_of(folder, entry, seed, snapshot=True)
+        name = f"{entry.algorithm} in {entry.environment}"
+        kept = folder / "snapshots" / f"{job.name}.npz"
+        if kept.exists():
+            moments[name] = Moment.read(kept)
+        if (job.runs / job.name).is_dir() and (found := shares_of(History.read(job.runs / job.name))):
+            shares[name] = found
+    settings = {entry.algorithm: entry.cfg.to_dict() for entry in entries}
+    return Extras(dict(list(moments.items())[:1]), shares, settings, **words)

@@ -1,0 +1,272 @@
+"""GRPO for control as the founding plan draws it: one object that learns from rollouts made elsewhere, and its parts.
+
+They are thin: groups, weights and advantages are those of `core` and `training`, and the update is the one learner's.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from groupwise.config import TrainingConfig
+from groupwise.config.rules import OUTCOME_STRATEGIES, needs_critic
+from groupwise.control.policy import MLPPolicy
+from groupwise.control.product import critic_values, refuse_sequence_losses, rows_of_steps
+from groupwise.core.grouping.kmeans import Ints
+from groupwise.core.grouping.strategies import HISTORY, Adaptive, Summaries, make_grouping, summarise
+from groupwise.core.grouping.weighting import group_sizes, make_weighting
+from groupwise.errors import ContractError
+from groupwise.rewards.function import EnvironmentReward
+from groupwise.training.learner import Learner
+from groupwise.training.source import GroupSource, NumberedTasks
+from groupwise.types import Array, End, Group, Task, Trajectory
+
+DEFAULTS: Mapping[str, Any] = {
+    "estimator": "group_gae", "advantage_scale": "task_rms", "learning_rate": 1e-3, "adam_epsilon": 1e-5,
+    "lr_scheduler_type": "constant", "warmup_ratio": 0.0, "max_grad_norm": 0.5, "num_epochs": 8, "kl_stop": 0.03,
+    "per_device_train_batch_size": 512, "gradient_accumulation_steps": 1, "value_clip": None,
+}  # fmt: skip
+
+
+class GRPO:
+    """Learns from rollouts: grouped, scaled by group, weighted by group, with PPO's clipped loss.
+
+    Args:
+      group_strategy: "auto", "task", "difficulty", "length", "adaptive", "hierarchical" or "dirichlet".
+      n_groups: how many groups; None chooses by silhouette.
+      group_weight_method: "none", "balanced", "inv_sqrt_steps", "performance" or "adaptive".
+      policy: who acts; None makes a small one to fit the first rollouts.
+      ppo_kwargs: settings of `TrainingConfig` under their flat names: learning_rate, clip_ratio, gamma, …
+
+    Groups formed from the outcome (all but "task") scale and weigh, and their mean is not subtracted: the critic is
+    the baseline. `notice` says so, and so does a warning.
+    """
+
+    def __init__(
+        self,
+        group_strategy: str = "auto",
+        n_groups: int | None = 4,
+        group_weight_method: str = "balanced",
+        *,
+        policy: MLPPolicy | None = None,
+        **ppo_kwargs: Any,
+    ) -> None:
+        grouping = {
+            "group_strategy": group_strategy, "n_groups": n_groups, "group_weight_method": group_weight_method,
+        }  # fmt: skip
+        self.cfg = TrainingConfig(**{**DEFAULTS, **ppo_kwargs, **grouping})
+        refuse_sequence_losses(self.cfg)
+        self.policy = policy
+        self.metrics: dict[str, float | None] = {}
+        self.notice = outcome_notice(group_strategy)
+        if self.notice:
+            warnings.warn(self.notice, stacklevel=2)
+        self._learning: tuple[GroupSource, Learner] | None = None
+        self._given = _Given()
+
+    def update(self, rollouts: Sequence[Any]) -> float:
+        """Improve the policy on rollouts; returns the policy loss. `metrics` tells the rest.
+
+        A rollout is a `Trajectory`, or any object with `obs` [T, D], `actions` [T] and `rewards` [T]; what it may
+        have besides is `terminated`, `last_obs`, `behavior_logp`, `task_id`, `group_id`. Without log-probabilities it
+        is taken for the present policy's own.
+        """
+        source, learner = self._start(rollouts)
+        assert self.policy is not None
+        self._given.groups = in_groups([as_trajectory(rollout, n, self.policy) for n, rollout in enumerate(rollouts)])
+        batch = source.next()
+        self.metrics = {**batch.metrics, **learner.update(batch)}
+        return float(self.metrics.get("loss/policy") or 0.0)
+
+    def _start(self, rollouts: Sequence[Any]) -> tuple[GroupSource, Learner]:
+        if not len(rollouts):
+            raise ContractError("there are no rollouts to learn from", hint="Give at least one episode.")
+        if self.policy is None:
+            self.policy = fitting_policy(rollouts, self.cfg)
+        if self._learning is None:
+            loss_type, policy = self.cfg.loss.loss_type, self.policy
+            source = GroupSource(
+                self.cfg,
+                tasks=NumberedTasks(lambda number: Task(str(number))),
+                rollout=self._given,
+                reward=EnvironmentReward(),
+                collate=lambda attempts: rows_of_steps(attempts, loss_type),
+                values=critic_values(policy) if needs_critic(self.cfg.advantage.estimator) else None,
+            )
+            self._learning = source, Learner(policy, self.cfg)
+        return self._learning
+
+
+def outcome_notice(group_strategy: str) -> str:
+    """What to know of groups formed from the outcome; nothing to know of others."""
+    if group_strategy not in OUTCOME_STRATEGIES:
+        return ""
+    return (
+        f"group_strategy = {group_strategy!r} forms groups from how rollouts went: they are used as scale and weight "
+        "groups, and their mean is not subtracted, which would teach the best of the worst"
+    )
+
+
+class _Given:
+    """A `Rollout` that hands over what it was given."""
+
+    def __init__(self) -> None:
+        self.groups: list[Group] = []
+
+    def collect(self, tasks: Sequence[Task]) -> list[Group]:
+        return self.groups
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing is kept."""
+
+
+class GroupingStrategy:
+    """Rollouts by group: `group_trajectories` returns a dictionary from the group's number to its rollouts."""
+
+    def __init__(self, strategy_type: str = "auto", n_groups: int | None = 4) -> None:
+        self.strategy_type = strategy_type
+        self.n_groups = n_groups
+        self.grouping = make_grouping(strategy_type, n_groups)
+
+    def group_trajectories(self, rollouts: Sequence[Any]) -> dict[int, list[Any]]:
+        found: dict[int, list[Any]] = {}
+        for number, rollout in zip(self.grouping(_summaries(rollouts)).tolist(), rollouts, strict=True):
+            found.setdefault(number, []).append(rollout)
+        return dict(sorted(found.items()))
+
+
+class GroupAdvantageNormalizer:
+    """Divides by the group's root mean square. No mean is subtracted: the baseline was, when advantages were made."""
+
+    def __init__(self) -> None:
+        self.scales: dict[Any, float] = {}
+
+    def normalize(self, advantages: Any, group_id: Any) -> Any:
+        """The group's advantages, array or tensor of any shape, at a root mean square of 1; all 0 stay 0."""
+        rms = float((advantages**2).mean()) ** 0.5 if np.prod(advantages.shape) else 0.0
+        if not np.isfinite(rms):
+            raise ContractError(
+                f"the advantages of group {group_id!r} are not all finite", hint="Look for NaN in rewards and values."
+            )
+        self.scales[group_id] = rms
+        return advantages / rms if rms > 1e-12 else advantages * 0.0
+
+
+class GroupWeightCalculator:
+    """What each group weighs per step; over all steps the weights have mean 1."""
+
+    def __init__(self, method: str = "balanced") -> None:
+        self.method = method
+        self.rule = make_weighting(method)
+
+    def compute_weights(
+        self, grouped_rollouts: Mapping[int, Sequence[Any]], group_advantages: Any = None
+    ) -> dict[int, float]:
+        """Weights by group; `group_advantages` are taken for the sake of the call and not looked at."""
+        pairs = [(group, _trajectory(r, 0)) for group, rollouts in grouped_rollouts.items() for r in rollouts]
+        found = group_sizes(
+            np.array([group for group, _ in pairs], np.int64),
+            np.array([len(t) for _, t in pairs], np.float64),
+            np.array([float(t.rewards.sum()) for _, t in pairs]),
+        )
+        return dict(zip(found.groups.tolist(), self.rule(found).tolist(), strict=True))
+
+
+class AdaptiveGrouper:
+    """Groups that follow the last `history_window` trajectories and keep their numbers."""
+
+    def __init__(self, history_window: int = HISTORY, n_groups: int | None = 4) -> None:
+        self.grouping = Adaptive(n_groups, history_window)
+
+    @property
+    def history(self) -> Any:
+        """The features of the trajectories remembered, oldest first."""
+        return self.grouping.history
+
+    def update_groups(self, new_trajectories: Sequence[Any]) -> Ints:
+        """Take these trajectories in; the group of each of them [N]."""
+        return self.grouping(_summaries(new_trajectories))
+
+
+def in_groups(trajectories: Sequence[Trajectory]) -> list[Group]:
+    """Attempts of one task and group id together, in the order they first appear."""
+    found: dict[tuple[str, str], list[Trajectory]] = {}
+    for trajectory in trajectories:
+        found.setdefault((trajectory.task_id, trajectory.group_id), []).append(trajectory)
+    return [Group(group, Task(task), tuple(members)) for (task, group), members in found.items()]
+
+
+def fitting_policy(rollouts: Sequence[Any], cfg: TrainingConfig) -> MLPPolicy:
+    """A policy as wide as the observations, with as many actions as were taken (two at least)."""
+    given = [_trajectory(rollout, number) for number, rollout in enumerate(rollouts)]
+    if any(t.actions.dtype.kind not in "iu" or t.actions.ndim != 1 for t in given):
+        raise ContractError(
+            "the actions are not whole numbers, so no policy can be made to fit", hint="Give one: GRPO(policy=…)."
+        )
+    actions = max((int(t.actions.max(initial=1)) for t in given), default=1) + 1
+    return MLPPolicy(
+        given[0].obs.shape[1], actions, hidden_sizes=cfg.policy.hidden_sizes,
+        critic=needs_critic(cfg.advantage.estimator), seed=cfg.run.seed,
+    )  # fmt: skip
+
+
+def as_trajectory(rollout: Any, number: int, policy: MLPPolicy) -> Trajectory:
+    """A rollout as a `Trajectory` with log-probabilities: those it has, or those of the policy."""
+    found = _trajectory(rollout, number)
+    if getattr(rollout, "behavior_logp", None) is not None:
+        return found
+    with torch.no_grad():
+        inputs = {"obs": torch.from_numpy(found.obs).float(), "actions": torch.from_numpy(found.actions)}
+        found.behavior_logp[:] = policy.evaluate(inputs).logp.numpy()
+    return found
+
+
+def _trajectory(rollout: Any, number: int) -> Trajectory:
+    if isinstance(rollout, Trajectory):
+        return rollout
+    missing = [name for name in ("obs", "actions", "rewards") if getattr(rollout, name, None) is None]
+    if missing:
+        raise ContractError(
+            f"rollout {number}, a {type(rollout).__name__}, has no {' and no '.join(missing)}",
+            hint="A rollout has obs [T, D], actions [T] and rewards [T].",
+        )
+    rewards = np.asarray(rollout.rewards, np.float64)
+    obs = np.asarray(rollout.obs, np.float32).reshape(len(rewards), -1)
+    actions = np.asarray(rollout.actions)
+    if actions.shape[:1] != rewards.shape or not (np.isfinite(rewards).all() and np.isfinite(obs).all()):
+        raise ContractError(
+            f"rollout {number} has {actions.shape} actions, {rewards.shape} rewards, or a number that is not finite",
+            hint="Give as many actions as rewards, and look for NaN.",
+        )
+    logp = getattr(rollout, "behavior_logp", None)
+    terminated, last_obs = bool(getattr(rollout, "terminated", True)), getattr(rollout, "last_obs", None)
+    return Trajectory(
+        id=str(number),
+        task_id=str(getattr(rollout, "task_id", "task")),
+        group_id=str(getattr(rollout, "group_id", "group")),
+        obs=obs,
+        actions=actions,
+        mask=np.ones(len(rewards), np.bool_),
+        behavior_logp=np.zeros(len(rewards), np.float32) if logp is None else np.asarray(logp, np.float32),
+        versions=np.zeros(len(rewards), np.int64),
+        rewards=rewards,
+        end=End.FINISHED if terminated else End.TRUNCATED,
+        terminated=terminated,
+        last_obs=None if last_obs is None else _flat(last_obs),
+    )
+
+
+def _flat(last_obs: Any) -> Array:
+    return np.asarray(last_obs, np.float32).reshape(-1)
+
+
+def _summaries(rollouts: Sequence[Any]) -> Summaries:
+    given = [_trajectory(rollout, number) for number, rollout in enumerate(rollouts)]
+    return summarise(given, [Task(t.task_id).kind for t in given])

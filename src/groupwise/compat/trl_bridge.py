@@ -1,0 +1,210 @@
+"""The same job handed to TRL: its GRPOTrainer trains the agent's model, on our scenarios and our rewards.
+
+TRL's trainer has vLLM and a distribution over several machines behind it. What it cannot carry is refused by name
+rather than left out: conversations of several turns, critics, credit by turns, baselines of ours. `docs/trl.md` tells
+which setting is which.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from groupwise.agents.environments.contract import Environment, Reply, Scenarios
+from groupwise.compat.trainer import Trainable
+from groupwise.config import TrainingConfig
+from groupwise.errors import ConfigError, ContractError, MissingExtra
+from groupwise.event_loop import EventLoop
+from groupwise.rewards.function import as_reward
+from groupwise.rewards.scoring import RewardScorer
+from groupwise.types import End, Group, Message, Reward, Score, Task, Trajectory
+
+MOST_PROMPTS = 10_000
+# A setting, the values TRL has something for, and what it is there.
+CARRIED: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "estimator": (("outcome",), "TRL gives every attempt one advantage"),
+    "baseline_type": (("group_mean",), "TRL compares with the group's mean"),
+    "advantage_scale": (("group_std", "batch_std", "none"), "TRL divides by the group's or the batch's deviation"),
+    "kl_estimator": (("k3",), "TRL estimates the KL by k3"),
+    "kl_target": ((None,), "TRL keeps beta fixed"),
+    "dynamic_sampling": ((False,), "TRL draws every group once"),
+    "replay_groups": ((0,), "TRL keeps no past groups"),
+    "reward_clip": ((None,), "TRL clips no rewards"),
+    "early_stopping": ((False,), "TRL trains to the end"),
+    "kl_stop": ((None,), "TRL takes all its steps"),
+}
+
+
+async def train_with_trl_grpo(
+    config: TrainingConfig,
+    agent: Trainable,
+    environment: Scenarios,
+    reward_model: Reward | Callable[[Sequence[Message]], Any] | None = None,
+    **trl_settings: Any,
+) -> Any:
+    """Train the agent's model with TRL, in place, and return the agent.
+
+    Args:
+      config: as for a run of ours; `policy.model_name`, LoRA and quantisation are the agent's.
+      agent: whose weights learn.
+      environment: scenarios whose first message is the prompt, and which end with the model's first answer.
+      reward_model: what an answer is worth; without one, the environment's own reward.
+      trl_settings: further fields of TRL's `GRPOConfig`, such as `use_vllm=True`.
+    """
+    library = _library()
+    await agent.initialize()
+    loop = EventLoop("trl")
+    try:
+        tasks, prompts = await asyncio.to_thread(loop.run, _openings(environment, config))
+        score = _Scores(environment, tasks, prompts, reward_model, loop, config)
+        arguments = library.GRPOConfig(**{**trl_arguments(config), **trl_settings})
+        trainer = library.GRPOTrainer(
+            model=agent.language.model,
+            reward_funcs=score,
+            args=arguments,
+            train_dataset=_dataset(prompts),
+            processing_class=agent.language.tokenizer,
+        )
+        await asyncio.to_thread(trainer.train)
+    finally:
+        loop.close()
+    agent.language.model.eval()
+    return agent
+
+
+def trl_arguments(cfg: TrainingConfig) -> dict[str, Any]:
+    """Our settings as fields of TRL's `GRPOConfig`; what it cannot carry is refused."""
+    for name, (values, reason) in CARRIED.items():
+        value = getattr(cfg, name)
+        if value not in values:
+            allowed = " or ".join(map(repr, values))
+            raise ConfigError(
+                f"{name} = {value!r} cannot be handed to TRL: {reason}",
+                hint=f"Set {name} = {allowed}, or train with MultiTurnGRPOTrainer.",
+                field=name,
+            )
+    rows = cfg.num_generations * cfg.tasks_per_step
+    size = next(n for n in range(min(rows, cfg.per_device_train_batch_size), 0, -1) if rows % n == 0)
+    scale = {"group_std": "group", "batch_std": "batch", "none": "none"}[cfg.advantage_scale]
+    sequence = cfg.loss_type == "gspo" or cfg.importance_level == "sequence"
+    return {
+        "output_dir": str(Path(cfg.output_dir) / (cfg.run_name or "trl")),
+        "max_steps": cfg.num_episodes,
+        "per_device_train_batch_size": size,
+        "gradient_accumulation_steps": rows // size,
+        "steps_per_generation": rows // size,
+        "num_generations": cfg.num_generations,
+        "num_iterations": cfg.num_epochs,
+        "max_completion_length": cfg.max_new_tokens,
+        "temperature": cfg.temperature,
+        "top_p": cfg.top_p,
+        "top_k": cfg.top_k,
+        "min_p": cfg.min_p or None,
+        "repetition_penalty": cfg.repetition_penalty,
+        "beta": cfg.beta if cfg.use_reference_model else 0.0,
+        "loss_type": "grpo" if cfg.loss_type == "gspo" else cfg.loss_type,
+        "importance_sampling_level": "sequence" if sequence else "token",
+        "epsilon": cfg.clip_ratio,
+        "epsilon_high": cfg.clip_ratio_high,
+        "delta": cfg.dual_clip,
+        "scale_rewards": scale if cfg.advantage_normalization else "none",
+        "mask_truncated_completions": cfg.mask_truncated,
+        "top_entropy_quantile": cfg.top_entropy_quantile,
+        "learning_rate": cfg.learning_rate,
+        "lr_scheduler_type": cfg.lr_scheduler_type,
+        "warmup_steps": math.ceil(cfg.warmup_ratio * cfg.num_episodes),
+        "max_grad_norm": cfg.max_grad_norm,
+        "weight_decay": cfg.weight_decay,
+        "adam_beta1": cfg.adam_beta1,
+        "adam_beta2": cfg.adam_beta2,
+        "adam_epsilon": cfg.adam_epsilon,
+        "bf16": cfg.bf16,
+        "fp16": cfg.fp16,
+        "gradient_checkpointing": cfg.gradient_checkpointing,
+        "use_cpu": cfg.device == "cpu",
+        "seed": cfg.seed,
+        "report_to": [],
+        "save_strategy": "no",
+        "logging_steps": 1,
+    }
+
+
+async def _openings(environment: Scenarios, cfg: TrainingConfig) -> tuple[list[Task], list[list[Message]]]:
+    """The tasks of the training, and the messages each begins with."""
+    count = min(MOST_PROMPTS, cfg.num_episodes * cfg.tasks_per_step)
+    tasks = [Task(f"{environment.name}/{n}", environment.training(cfg.seed, n), n) for n in range(count)]
+    prompts = []
+    for task in tasks:
+        observation = await environment.make().reset(task)
+        if observation.tools:
+            raise ConfigError(
+                f"{environment.name!r} gives the model tools, and its conversations cannot be handed to TRL",
+                hint="Train with MultiTurnGRPOTrainer.",
+            )
+        prompts.append(list(observation.messages))
+    return tasks, prompts
+
+
+class _Scores:
+    """A reward function as TRL calls it: all completions of a batch, with the columns of their prompts."""
+
+    def __init__(
+        self, environment: Scenarios, tasks: Sequence[Task], prompts: Sequence[Sequence[Message]],
+        reward: Reward | Callable[[Sequence[Message]], Any] | None, loop: EventLoop, cfg: TrainingConfig,
+    ) -> None:  # fmt: skip
+        self.__name__ = "groupwise"
+        self.environment, self.tasks, self.prompts, self.loop = environment, tasks, prompts, loop
+        self.reward = None if reward is None else as_reward(reward)
+        self.scorer = RewardScorer(cfg.rollout.reward_timeout)
+
+    def __call__(self, completions: Sequence[Any], number: Sequence[int], **_: Any) -> list[float | None]:
+        """One reward each, None for an attempt without a score: TRL leaves it out."""
+        texts = [said if isinstance(said, str) else said[-1]["content"] for said in completions]
+        if self.reward is None:
+            return [self.loop.run(self._played(n, text)) for n, text in zip(number, texts, strict=True)]
+        found: list[float | None] = [None] * len(texts)
+        for n in dict.fromkeys(number):
+            places = [place for place, other in enumerate(number) if other == n]
+            members = tuple(self._attempt(n, place, texts[place]) for place in places)
+            (graded,) = self.scorer.score(self.reward, [Group(f"g{n}", self.tasks[n], members)])
+            for place, score in zip(places, graded.scores, strict=True):
+                found[place] = score.total if isinstance(score, Score) else None
+        return found
+
+    async def _played(self, number: int, text: str) -> float:
+        environment: Environment = self.environment.make()
+        await environment.reset(self.tasks[number])
+        transition = await environment.step(Reply(text))
+        if transition.end is None:
+            raise ContractError(
+                f"{self.environment.name!r} goes on after the first answer, and TRL makes only one",
+                hint="Train with MultiTurnGRPOTrainer, or give a reward_model to judge first answers by.",
+            )
+        return float(transition.reward)
+
+    def _attempt(self, number: int, place: int, text: str) -> Trajectory:
+        nothing = np.zeros(0)
+        said = (*self.prompts[number], {"role": "assistant", "content": text})
+        return Trajectory(
+            id=f"g{number}/m{place}", task_id=self.tasks[number].id, group_id=f"g{number}",
+            obs=nothing, actions=nothing, mask=nothing, behavior_logp=nothing, versions=nothing, rewards=nothing,
+            end=End.FINISHED, terminated=True, meta={"messages": said, "text": text},
+        )  # fmt: skip
+
+
+def _dataset(prompts: Sequence[Sequence[Message]]) -> Any:
+    rows = [{"prompt": [dict(m) for m in messages], "number": n} for n, messages in enumerate(prompts)]
+    return import_module("datasets").Dataset.from_list(rows)
+
+
+def _library() -> Any:
+    try:
+        return import_module("trl")
+    except ImportError as error:
+        raise MissingExtra(f"TRL cannot be imported: {error}", hint="pip install 'groupwise[trl]'") from error

@@ -1,0 +1,1 @@
+"""MAP TO BE WRITTEN."""

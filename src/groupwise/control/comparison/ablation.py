@@ -1,0 +1,51 @@
+"""The ablation of outcome groups: what happens when attempts are compared with those that ended like them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+
+from groupwise.config import TrainingConfig
+from groupwise.config.files import parse_text
+
+BUDGET = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """Arms that differ in one thing, and the words that say why it matters (HTML)."""
+
+    title: str
+    arms: Mapping[str, TrainingConfig]
+    preface: str
+
+
+WHY = """<h2>Why groups formed from the outcome fail</h2>
+<p>GRPO makes likelier what scored above its group's mean. That is only a gradient of the expected score if the group
+was fixed <strong>before</strong> acting: then the mean does not depend on what an attempt did, and subtracting it takes
+away noise and nothing else.</p>
+<p>Groups by return, by length or by clusters of finished trajectories are fixed <strong>after</strong> acting. An
+attempt that fell early is put beside others that fell early; the least bad of them is above their mean and is made
+likelier. An attempt that nearly stood to the end is put beside others that nearly did; half of them are made less
+likely. What was good or bad about all attempts of a group at once (which is nearly everything there is to learn)
+cancels out, and what is left teaches the best of the worst and unlearns the worst of the best.</p>
+<p>So such groups may <em>divide</em> (scale) and <em>weigh</em>, which changes the size of a step but not its sign, and
+never subtract. The arms below have the same settings, seeds and budget; only the group whose mean is subtracted
+differs. Placing the same attempts in other groups is all it takes.</p>"""
+
+
+def outcome_grouping() -> Ablation:
+    """CartPole by outcome scores, against the mean of one start, and against groups formed from how attempts ended."""
+    text = files("groupwise.control").joinpath("cartpole.toml").read_text("utf8")
+    base = TrainingConfig.from_dict(parse_text(text, ".toml")).replace(
+        estimator="outcome", advantage_scale="batch_std", total_samples=BUDGET, num_episodes=BUDGET, eval_episodes=40
+    )
+    arms = {"same start": base}
+    # Grouping by length would be the same again: in CartPole the return is the length.
+    for name, strategy in (("by return", "difficulty"), ("by clusters", "auto")):
+        arms[name] = base.replace(baseline_group=strategy, allow_outcome_baseline=True)
+    return Ablation("Groups formed from the outcome", arms, WHY)
+
+
+ABLATIONS: Mapping[str, Callable[[], Ablation]] = {"outcome-grouping": outcome_grouping}

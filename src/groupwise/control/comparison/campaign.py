@@ -1,0 +1,239 @@
+"""Every (algorithm, environment, seed) of a comparison, in worker processes: one per core, resumable.
+
+    <folder>/jobs/<name>.json      what was asked for          courses/<name>.json     what came of it
+             runs/<name>/          the run, as ever            failures/<name>.json    or why nothing did
+             snapshots/<name>.npz  a few of its groups         log.txt                 what the workers said
+
+A finished course is a file, so a comparison that was killed goes on where it stood; runs under way go on from their
+checkpoints. A course that fails is recorded and tried again next time; the others do not notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+
+import groupwise
+from groupwise.config import TrainingConfig
+from groupwise.control.comparison.worker import CourseJob, fail
+from groupwise.errors import ConfigError
+from groupwise.files import acquire, disk, release
+from groupwise.reporting.comparison import Course, FailedCourse, read_courses
+from groupwise.training.folder import inspect_run
+from groupwise.training.loop import changes
+
+POLL = 0.2
+Progress = Callable[[float, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An algorithm in an environment: its name, its settings, and the module of the product that runs them."""
+
+    algorithm: str
+    cfg: TrainingConfig
+    product: str = "groupwise.control.product"
+
+    @property
+    def environment(self) -> str:
+        return self.cfg.task.environment
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignOutcome:
+    """What a campaign left: the courses that were finished, and those that failed."""
+
+    courses: tuple[Course, ...]
+    failures: tuple[FailedCourse, ...]
+
+
+def run_campaign(
+    folder: Path,
+    entries: Sequence[Entry],
+    seeds: Sequence[int],
+    *,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> CampaignOutcome:
+    """Make every course that is not there yet and return them all.
+
+    `progress(done, finished, total)` is told now and then how far the campaign is, in courses; `done` counts those
+    under way by their share.
+    """
+    check(entries)
+    wanted = [job_of(folder, entry, seed, snapshot=seed == seeds[0]) for seed in seeds for entry in entries]
+    with disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    lock = acquire(folder / "lock")
+    try:
+        for job in wanted:
+            settle(job)
+        open_jobs = [job for job in wanted if not job.result.exists()]
+        work(folder, open_jobs, jobs or os.cpu_count() or 1, lambda: tell(progress, wanted))
+    finally:
+        release(lock)
+    return gather(wanted)
+
+
+def check(entries: Sequence[Entry]) -> None:
+    """Refuse what no comparison can be made of, before anything runs."""
+    names = [(entry.algorithm, entry.environment) for entry in entries]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{name[0]!r} is given twice for {name[1]}", hint="Give each its own name: NAME=FILE.")
+    for entry in entries:
+        if entry.cfg.run.eval_steps == 0:
+            raise ConfigError(
+                f"{entry.algorithm} is never evaluated (run.eval_steps = 0), so there is nothing to compare",
+                hint="Set run.eval_steps to 1 or more.",
+                field="run.eval_steps",
+            )
+
+
+def job_of(folder: Path, entry: Entry, seed: int, snapshot: bool) -> CourseJob:
+    """One thread, no trackers, and the seed; all else is the entry's own."""
+    cfg = entry.cfg.replace(seed=seed, threads=entry.cfg.run.threads or 1, report_to=(), run_name=None)
+    name = f"{entry.algorithm}--{entry.environment}"
+    slug = re.sub(r"[^A-Za-z0-9._+=@-]+", "-", name).lstrip(".-+=@")[:80]
+    if slug != name:
+        slug = f"{slug}-{sha256(name.encode()).hexdigest()[:6]}"
+    return CourseJob(f"{slug}--{seed}", str(folder), entry.algorithm, entry.product, cfg.to_dict(), snapshot)
+
+
+def settle(job: CourseJob) -> None:
+    """Write the job down; refuse to go on with courses that were made by other settings."""
+    path = Path(job.folder) / "jobs" / f"{job.name}.json"
+    if path.exists():
+        before = CourseJob(**json.loads(path.read_text("utf8")))
+        differing = changes(before.settings, job.settings)
+        if differing or before.product != job.product:
+            raise ConfigError(
+                f"{job.folder} holds courses of {job.algorithm} with other settings ({'; '.join(differing[:3])})",
+                hint="Choose another folder (--out), or remove this one.",
+            )
+    job.write()
+
+
+def available(product: str) -> bool:
+    """Whether the module of a product is there."""
+    try:
+        return find_spec(product) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def work(folder: Path, jobs: Sequence[CourseJob], processes: int, tell: Callable[[], None]) -> None:
+    """Hand the jobs to workers, one process each, until none is left."""
+    with (folder / "log.txt").open("ab") as log:
+        crew = Crew(log)
+        pool = ThreadPoolExecutor(max(1, min(processes, len(jobs))))
+        try:
+            tasks = [pool.submit(crew.do, job) for job in jobs]
+            while not all(task.done() for task in tasks):
+                tell()
+                time.sleep(POLL)
+            tell()
+            raise_first(tasks)
+        finally:
+            crew.dismiss()
+            pool.shutdown(cancel_futures=True)
+
+
+def raise_first(tasks: Iterable[Future[None]]) -> None:
+    for task in tasks:
+        task.result()
+
+
+class Crew:
+    """Worker processes, one for each thread that asks; one that died is replaced."""
+
+    def __init__(self, log: IO[bytes]) -> None:
+        self.log = log
+        self.local = threading.local()
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.closed = False
+
+    def do(self, job: CourseJob) -> None:
+        """Have a worker carry the job out, and record it where the worker did not survive."""
+        worker = self._mine()
+        path = Path(job.folder) / "jobs" / f"{job.name}.json"
+        job.failure.unlink(missing_ok=True)
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        with suppress(BrokenPipeError):
+            worker.stdin.write(f"{path.absolute()}\n".encode())
+            worker.stdin.flush()
+        if not worker.stdout.readline() and not self.closed:
+            status = worker.wait()
+            how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+            fail(
+                job, f"its process {how}", f"{Path(job.folder) / 'log.txt'} may say more; 9 often means out of memory."
+            )
+
+    def _mine(self) -> subprocess.Popen[bytes]:
+        worker: subprocess.Popen[bytes] | None = getattr(self.local, "worker", None)
+        if worker is None or worker.poll() is not None:
+            worker = self.local.worker = self._hire()
+            self.workers.append(worker)
+        return worker
+
+    def _hire(self) -> subprocess.Popen[bytes]:
+        source = str(Path(groupwise.__file__).parents[1])
+        paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "groupwise.control.comparison.worker"]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self.log, env=environment)
+
+    def dismiss(self) -> None:
+        """End the workers; what they had under way stays in its run folder, to be gone on with."""
+        self.closed = True
+        for worker in self.workers:
+            worker.kill()
+            worker.wait()
+
+
+def tell(progress: Progress | None, jobs: Sequence[CourseJob]) -> None:
+    if progress is None:
+        return
+    shares = [1.0 if job.result.exists() or job.failure.exists() else share_done(job) for job in jobs]
+    progress(sum(shares), sum(share == 1.0 for share in shares), len(jobs))
+
+
+def share_done(job: CourseJob) -> float:
+    """How far a course under way is, by its run's own account; less than 1 until its file is there."""
+    path = job.runs / job.name
+    if not (path / "status.json").exists():
+        return 0.0
+    run = inspect_run(path)
+    return min(run.step / max(run.total, 1), 0.99)
+
+
+def gather(jobs: Sequence[CourseJob]) -> CampaignOutcome:
+    """What the jobs left."""
+    courses, failures = [], []
+    for job in jobs:
+        if job.result.exists():
+            courses += read_courses(job.result)
+        elif job.failure.exists():
+            failures.append(FailedCourse(**json.loads(job.failure.read_text("utf8"))))
+    return CampaignOutcome(tuple(courses), tuple(failures))
+
+
+def unavailable(entry: Entry, seeds: Sequence[int]) -> list[FailedCourse]:
+    """The courses of an entry whose product is not there, as failures."""
+    message = f"not available: {entry.product} is not part of this installation"
+    return [FailedCourse(entry.algorithm, entry.environment, seed, message) for seed in seeds]

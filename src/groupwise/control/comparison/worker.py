@@ -1,0 +1,260 @@
+"""One training of a comparison, from settings to scores, in a worker process that is handed one job after another.
+
+A worker is `python -m groupwise.control.comparison.worker`. It reads job paths from standard input, one per line, and
+answers each with a line once the job has left its file: the scores, or why it failed. It ends with its parent.
+
+The worker also keeps a snapshot of a few groups while the policy is still learning, for the figures that explain
+advantages. Snapshots use their own generator and environment, so training is unaffected. A source without groups of
+episodes (PPO, a language model) leaves none.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from groupwise.config import TrainingConfig
+from groupwise.control.product import Episodes, make_environment
+from groupwise.core import discounted_returns, group_return_to_go
+from groupwise.errors import ContractError, GroupwiseError
+from groupwise.files import write_atomic
+from groupwise.reporting.advantage_figures import Moment
+from groupwise.reporting.comparison import Course, FailedCourse
+from groupwise.reporting.history import History
+from groupwise.rollout.episodes import collect_groups
+from groupwise.training.estimators import Attempts, scored_attempts
+from groupwise.training.folder import create_run
+from groupwise.training.loop import SCORE
+from groupwise.training.session import Build, Parts, execute
+from groupwise.training.source import GroupSource
+from groupwise.types import Event, Group, Score, ScoredGroup
+
+GROUPS = 4
+
+
+class GroupSnapshot:
+    """Watches a run and keeps one moment of it: its first evaluation after the start."""
+
+    def __init__(self, cfg: TrainingConfig, path: Path) -> None:
+        self.cfg = cfg
+        self.path = path
+        self.parts: Parts | None = None
+
+    def see(self, event: Event) -> None:
+        if event.type == "eval" and event.step > 0 and self.parts is not None and not self.path.exists():
+            # A picture must never cost a course; what went wrong is in the log.
+            try:
+                self._keep(self.parts, event.step)
+            except Exception:
+                traceback.print_exc()
+
+    def _keep(self, parts: Parts, step: int) -> None:
+        source = parts.source
+        if isinstance(source, GroupSource) and isinstance(source.rollout, Episodes):
+            moment_of(source, source.rollout, self.cfg, step).write(self.path)
+
+
+def watching(build: Build, snapshot: GroupSnapshot | None) -> Build:
+    """`build`, which also tells the snapshot whom it watches."""
+
+    def built(cfg: TrainingConfig) -> Parts:
+        parts = build(cfg)
+        if snapshot is not None:
+            snapshot.parts = parts
+        return parts
+
+    return built
+
+
+def moment_of(source: GroupSource, rollout: Episodes, cfg: TrainingConfig, step: int) -> Moment:
+    tasks = copy.deepcopy(source.tasks).take(GROUPS)
+    rng = np.random.default_rng([cfg.run.seed, step])
+    environment = make_environment(cfg.task)
+    groups = collect_groups(environment, rollout.policy, tasks, cfg.rollout.num_generations, rng)
+    attempts = scored_attempts([_by_its_rewards(group) for group in groups])
+    labels, numbers = _labels(groups)
+    gamma = cfg.advantage.gamma
+    returns = discounted_returns(attempts.rewards, attempts.mask, gamma)
+    played = returns[attempts.mask]
+    everywhere = (returns - played.mean()) / played.std(correction=0).clamp(min=1e-12)
+    within = group_return_to_go(attempts.rewards, attempts.mask, gamma, group_ids=attempts.group)
+    within = within / within[attempts.mask].square().mean().sqrt().clamp(min=1e-12)
+    label = numbers[attempts.group.numpy()]
+    return Moment(
+        step, gamma, labels, label, attempts.group.numpy(), attempts.rewards.numpy(), attempts.mask.numpy(),
+        returns.numpy(), (everywhere * attempts.mask).numpy(), within.numpy(),
+        gradient_cosines(source, rollout, attempts, within, label, len(labels)),
+    )  # fmt: skip
+
+
+def _by_its_rewards(group: Group) -> ScoredGroup:
+    scores = tuple(Score(float(np.sum(member.rewards)), rewards=member.rewards) for member in group.members)
+    return ScoredGroup(group, scores)
+
+
+def _labels(groups: Sequence[Group]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """What to call the groups: by task where there are several, else by the start they share."""
+    names = [group.task.id.rpartition("/")[0] or group.task.id for group in groups]
+    if len(set(names)) == 1:
+        names = [f"start {number + 1}" for number in range(len(groups))]
+    labels = tuple(dict.fromkeys(names))
+    return labels, np.array([labels.index(name) for name in names])
+
+
+def gradient_cosines(
+    source: GroupSource,
+    rollout: Episodes,
+    attempts: Attempts,
+    advantages: torch.Tensor,
+    label: NDArray[np.int64],
+    count: int,
+) -> NDArray[np.float64]:
+    """The cosines [L, L] between the policy gradients that the labels' attempts ask for, each by itself."""
+    rows = source.collate(attempts)
+    policy = rollout.policy
+    wanted = rows.pick(advantages)
+    owner = rows.pick(torch.from_numpy(label)[:, None].expand_as(attempts.mask))
+    parameters = policy.actor_parameters()
+    gradients = []
+    for number in range(count):
+        logp = policy.evaluate(rows.inputs).logp
+        gain = (logp * wanted * (owner == number)).sum()
+        parts = torch.autograd.grad(gain, parameters, allow_unused=True)
+        gradients.append(torch.cat([part.flatten() for part in parts if part is not None]).double())
+    table = torch.nn.functional.normalize(torch.stack(gradients), dim=1)
+    return np.asarray((table @ table.T).numpy(), np.float64)
+
+
+TASK_SCORE = re.compile(r"eval/(?:task/)?(?P<task>.+)/reward_mean")
+
+
+@dataclass(frozen=True, slots=True)
+class CourseJob:
+    """What a worker needs to make one course: an algorithm's settings with their seed, and whose product it is.
+
+    `folder` is the comparison's: the run goes to `runs/<name>`, the course to `courses/<name>.json`, a failure to
+    `failures/<name>.json`.
+    """
+
+    name: str
+    folder: str
+    algorithm: str
+    product: str
+    settings: Mapping[str, Any]
+    snapshot: bool = False
+
+    @property
+    def cfg(self) -> TrainingConfig:
+        return TrainingConfig.from_dict(self.settings).replace(run_name=self.name, output_dir=str(self.runs))
+
+    @property
+    def runs(self) -> Path:
+        return Path(self.folder) / "runs"
+
+    @property
+    def result(self) -> Path:
+        return Path(self.folder) / "courses" / f"{self.name}.json"
+
+    @property
+    def failure(self) -> Path:
+        return Path(self.folder) / "failures" / f"{self.name}.json"
+
+    def write(self) -> Path:
+        path = Path(self.folder) / "jobs" / f"{self.name}.json"
+        write_json(path, asdict(self))
+        return path
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, (json.dumps(value) + "\n").encode())
+
+
+def carry_out(job: CourseJob) -> None:
+    """Train, or go on training where the run stands, and leave a course; whatever goes wrong is left instead."""
+    try:
+        courses = train(job)
+    except GroupwiseError as error:
+        fail(job, error.message, error.hint)
+    except Exception as error:
+        fail(job, f"{type(error).__name__}: {error}")
+    else:
+        job.failure.unlink(missing_ok=True)
+        write_json(job.result, [course.to_dict() for course in courses])
+
+
+def fail(job: CourseJob, message: str, hint: str = "") -> None:
+    cfg = job.settings
+    failure = FailedCourse(job.algorithm, cfg["task"]["environment"], cfg["run"]["seed"], message, hint)
+    write_json(job.failure, asdict(failure))
+
+
+def train(job: CourseJob) -> list[Course]:
+    cfg = job.cfg
+    path = job.runs / job.name
+    if not (path / "config.toml").exists():
+        create_run(cfg)
+    module = import_module(job.product)
+    snapshot = GroupSnapshot(cfg, Path(job.folder) / "snapshots" / f"{job.name}.npz") if job.snapshot else None
+    clock = time.process_time()
+    for event in execute(path, watching(module.build, snapshot), cfg):
+        if snapshot is not None:
+            snapshot.see(event)
+    return courses_of(History.read(path), job.algorithm, time.process_time() - clock)
+
+
+def courses_of(history: History, algorithm: str, cpu_seconds: float) -> list[Course]:
+    """The evaluations of a run by the samples it had made: one course for every task it names, or one in all."""
+    environment, seed = str(history.setting("task.environment")), int(history.setting("run.seed"))
+    samples = {0: 0.0, **dict(zip(*history.series("totals/samples"), strict=True))}
+    names = {match["task"]: name for name in history.names() if (match := TASK_SCORE.fullmatch(name))}
+    wall = sum(history.series("timing/total")[1])
+    courses = []
+    for task, metric in (names or {environment: SCORE}).items():
+        steps, scores = history.series(metric)
+        found = {int(samples[step]): score for step, score in zip(steps, scores, strict=True) if step in samples}
+        if not found:
+            raise ContractError(
+                f"the run {history.run} has no evaluation of {task}", hint="Set run.eval_steps to 1 or more."
+            )
+        course = Course(algorithm, environment, task, seed, tuple(found), tuple(found.values()), wall, cpu_seconds)
+        courses.append(course)
+    return courses
+
+
+def end_with_parent(parent: int) -> None:
+    """A worker whose parent was killed would go on for nobody, and hold its run's lock against the next one."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> None:
+    answers, sys.stdout = sys.stdout, sys.stderr
+    end_with_parent(os.getppid())
+    for line in sys.stdin:
+        carry_out(CourseJob(**json.loads(Path(line.strip()).read_text("utf8"))))
+        print("done", file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""A network of soft modules for several tasks: `build(cfg, network=soft_modules(tasks=3))`.
+
+"Multi-Task Reinforcement Learning with Soft Modularization" (arXiv 2003.13661): the modules see only the state; a
+routing network that sees state and task decides how to combine them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from groupwise.control.papers.routing import soft_route
+
+
+class SoftModules(nn.Module):
+    """[..., inputs] → [..., outputs], where the last `tasks` inputs are a one-hot of the task, as suites give them.
+
+    Two layers of `modules` modules of `width`. With f the state and h the task, both embedded:
+
+        e = f ⊙ h,   z¹ = W¹ relu(e),   z² = W² relu(U z¹ ⊙ e)        the routing network
+        g¹ = relu(M¹ f),   g² = relu(M² · route(g¹, z¹)),   out = route(M³ g², z²)
+
+    Departures: two layers (the paper has two and four), f is one layer, and the output is routed like a layer.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, tasks: int, modules: int = 4, width: int = 16) -> None:
+        super().__init__()
+        self.tasks, self.count = tasks, modules
+        hidden = 2 * width
+        self.state = nn.Linear(inputs - tasks, hidden)
+        self.task = nn.Linear(tasks, hidden)
+        self.first, self.second, self.last = (
+            nn.Parameter(torch.randn(modules, rows, columns) * gain / rows**0.5)
+            for rows, columns, gain in ((hidden, width, 1.4), (width, width, 1.4), (width, outputs, 0.1))
+        )
+        self.shifts = nn.Parameter(torch.zeros(2, modules, width))
+        self.route = nn.Linear(hidden, modules**2)
+        self.again = nn.Linear(modules**2, hidden)
+        self.gather = nn.Linear(hidden, modules)
+        # Torch's own start is small, and e = f ⊙ h would be smaller still: every route would be the same for long.
+        nn.init.normal_(self.task.weight)
+        for layer, gain in ((self.state, 1.4), (self.route, 1.0), (self.again, 1.0), (self.gather, 1.0)):
+            nn.init.normal_(layer.weight, std=gain / layer.in_features**0.5)
+            nn.init.zeros_(layer.bias)
+
+    def routing(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """z¹ [..., n, n] and z² [..., 1, n]."""
+        mixed = self.state(seen[..., : -self.tasks]).relu() * self.task(seen[..., -self.tasks :])
+        wanted = self.route(mixed.relu())
+        gathered = self.gather((self.again(wanted) * mixed).relu())
+        return wanted.unflatten(-1, (self.count, self.count)), gathered.unsqueeze(-2)
+
+    def forward(self, seen: Tensor) -> Tensor:
+        wanted, gathered = self.routing(seen)
+        state = self.state(seen[..., : -self.tasks]).relu()
+        said = (torch.einsum("...d,ndh->...nh", state, self.first) + self.shifts[0]).relu()
+        heard = soft_route(said, wanted)
+        said = (torch.einsum("...nd,ndh->...nh", heard, self.second) + self.shifts[1]).relu()
+        answers = torch.einsum("...nd,ndh->...nh", said, self.last)
+        return soft_route(answers, gathered).squeeze(-2)
+
+
+def soft_modules(tasks: int, *, modules: int = 4, width: int = 16) -> Callable[[int, int], nn.Module]:
+    """A maker of such networks, as `product.build` and `ControlModel` take them."""
+    return lambda inputs, outputs: SoftModules(inputs, outputs, tasks=tasks, modules=modules, width=width)

@@ -1,0 +1,360 @@
+"""Strategies that decide which trajectories belong together.
+
+Three kinds of group exist and must not be mixed up: the comparison group (attempts at one task, fixed before acting),
+the scaling group (whose standard deviation divides) and the weighting group (whose weight scales the loss).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.core.grouping.kmeans import Floats, Ints, choose_count, kmeans, nearest_centre, standardised
+from groupwise.core.grouping.mixture import DirichletMixture
+from groupwise.core.shapes import check_choice
+from groupwise.errors import ConfigError
+from groupwise.types import Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Summaries:
+    """What a grouping may look at, of N trajectories: features [N, F] and, all [N], the rest. Nothing may be NaN."""
+
+    features: Floats
+    tasks: NDArray[np.str_]
+    returns: Floats
+    lengths: Ints
+    seeds: Ints
+
+    def __post_init__(self) -> None:
+        count = len(self.features)
+        for name in ("tasks", "returns", "lengths", "seeds"):
+            if (shape := np.shape(getattr(self, name))) != (count,):
+                raise ValueError(f"{name} has shape {shape}; there are {count} rows of features")
+        for name in ("features", "returns"):
+            values = getattr(self, name)
+            if not np.isfinite(values).all():
+                row = int(np.argwhere(~np.isfinite(values))[0][0])
+                raise ValueError(f"{name} of trajectory {row} hold {values[row]}; groups need finite numbers")
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+
+def selected(attempts: Summaries, rows: NDArray[np.bool_]) -> Summaries:
+    """The summaries of those rows alone."""
+    return Summaries(*(getattr(attempts, name)[rows] for name in Summaries.__slots__))
+
+
+def summarise(
+    members: Sequence[Trajectory],
+    tasks: Sequence[str],
+    seeds: Sequence[int] | None = None,
+    returns: Sequence[float] | None = None,
+    *,
+    features: bool = True,
+) -> Summaries:
+    """Summaries of trajectories; without `returns`, what each earned by its own rewards.
+
+    Features: reward per step, log(1 + length), and the mean and standard deviation of every observed quantity. Without
+    `features` there are none, for strategies that do not use them.
+    """
+    totals = [float(np.sum(m.rewards)) for m in members] if returns is None else list(returns)
+    lengths = np.array([len(m) for m in members], np.int64)
+    return Summaries(
+        features=_features(members, totals) if features else np.zeros((len(members), 0)),
+        tasks=np.array(list(tasks), np.str_),
+        returns=np.array(totals, np.float64),
+        lengths=lengths,
+        seeds=np.array(list(seeds or [0] * len(members)), np.int64),
+    )
+
+
+def _features(members: Sequence[Trajectory], totals: Sequence[float]) -> Floats:
+    seen = [np.asarray(m.obs, np.float64).reshape(len(m), -1) if len(m) else np.zeros((1, 1)) for m in members]
+    width = max((obs.shape[1] for obs in seen), default=0)
+    features = np.zeros((len(members), 2 + 2 * width))
+    for row, obs, total, member in zip(features, seen, totals, members, strict=True):
+        row[0], row[1] = total / max(len(member), 1), np.log1p(len(member))
+        row[2 : 2 + obs.shape[1]] = obs.mean(axis=0)
+        row[2 + width : 2 + width + obs.shape[1]] = obs.std(axis=0)
+    return features
+
+
+HISTORY = 1000
+# A fresh clustering takes over from the one that drifted along when it leaves less than this share of its inertia.
+BETTER = 0.8
+
+
+class Grouping(ABC):
+    """A strategy: integer groups [N] of summaries. Those that learn keep what they learned in their state."""
+
+    name: ClassVar[str]
+    depends_on_outcome: ClassVar[bool]
+    uses_features: ClassVar[bool] = True
+
+    @abstractmethod
+    def __call__(self, attempts: Summaries) -> Ints: ...
+
+    def levels(self, attempts: Summaries) -> list[Ints]:
+        """Groups within groups, from coarse to fine; most strategies have one level."""
+        return [self(attempts)]
+
+    def label(self, group: int) -> str:
+        """What to call a group in reports."""
+        return f"{self.name}-{group}"
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027
+        """Nothing is kept unless a strategy says so."""
+
+
+class ByTask(Grouping):
+    """One group per task, numbered as they are first seen; a task keeps its number."""
+
+    name = "task"
+    depends_on_outcome = False
+    uses_features = False
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def __call__(self, attempts: Summaries) -> Ints:
+        found = [self.numbers.setdefault(str(task), len(self.numbers)) for task in attempts.tasks]
+        return np.array(found, np.int64)
+
+    def label(self, group: int) -> str:
+        return next(name for name, number in self.numbers.items() if number == group)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"numbers": dict(self.numbers)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.numbers = dict(state["numbers"])
+
+
+class ByQuantile(Grouping):
+    """Equal shares from the lowest (group 0) to the highest; equal numbers are never put apart.
+
+    As in the plan this grew from, a number equal to a quantile belongs below it.
+    """
+
+    depends_on_outcome = True
+    uses_features = False
+
+    def __init__(self, count: int | None = 4) -> None:
+        self.count = 4 if count is None else count
+
+    def __call__(self, attempts: Summaries) -> Ints:
+        values = self.values(attempts)
+        if not len(values):
+            return np.zeros(0, np.int64)
+        edges = np.quantile(values, np.arange(1, self.count) / self.count)
+        groups: Ints = np.searchsorted(edges, values).astype(np.int64)
+        return groups
+
+    @abstractmethod
+    def values(self, attempts: Summaries) -> Floats: ...
+
+
+class ByDifficulty(ByQuantile):
+    """By return: the lowest quarter is what was hardest."""
+
+    name = "difficulty"
+
+    def values(self, attempts: Summaries) -> Floats:
+        return attempts.returns
+
+
+class ByLength(ByQuantile):
+    """By length, from the shortest to the longest."""
+
+    name = "length"
+
+    def values(self, attempts: Summaries) -> Floats:
+        return attempts.lengths.astype(np.float64)
+
+
+class ByCluster(Grouping):
+    """k-means on standardised features, anew in every batch; `count` None chooses it by silhouette."""
+
+    name = "auto"
+    depends_on_outcome = True
+
+    def __init__(self, count: int | None = 4, seed: int = 0) -> None:
+        self.count = count
+        self.seed = seed
+
+    def __call__(self, attempts: Summaries) -> Ints:
+        if not len(attempts):
+            return np.zeros(0, np.int64)
+        points = standardised(attempts.features)
+        count = self.count or choose_count(points, seed=self.seed)
+        return kmeans(points, count, seed=self.seed).labels
+
+
+class Adaptive(Grouping):
+    """k-means that drifts along: the clusters of the last `window` trajectories, which keep their numbers.
+
+    Every batch moves the centres on from where they were. When a clustering made afresh fits clearly better,
+    say because a new kind of trajectory appeared, it takes over; its clusters get the numbers of the nearest old.
+    """
+
+    name = "adaptive"
+    depends_on_outcome = True
+
+    def __init__(self, count: int | None = 4, window: int = HISTORY, seed: int = 0) -> None:
+        self.count = count
+        self.seed = seed
+        self.history: deque[Floats] = deque(maxlen=window)
+        self.centres: Floats | None = None
+
+    def __call__(self, attempts: Summaries) -> Ints:
+        return self.update(attempts.features)
+
+    def update(self, features: Floats) -> Ints:
+        """Remember these trajectories, let the clusters follow, and say which each of them is in."""
+        if not len(features):
+            return np.zeros(0, np.int64)
+        self.history.extend(np.asarray(features, np.float64))
+        past = np.array(self.history)
+        shift, spread = past.mean(axis=0), past.std(axis=0)
+        spread = np.where(spread > 1e-9 * np.maximum(1.0, np.abs(past).max(axis=0)), spread, np.inf)
+        points = (past - shift) / spread
+        old = None if self.centres is None else (self.centres - shift) / spread
+        centres = self._follow(points, old)
+        self.centres = np.where(np.isinf(spread), shift, centres * np.where(np.isinf(spread), 0.0, spread) + shift)
+        return nearest_centre((features - shift) / spread, centres)
+
+    def _follow(self, points: Floats, old: Floats | None) -> Floats:
+        count = self.count or choose_count(points, seed=self.seed)
+        fresh = kmeans(points, count, seed=self.seed)
+        if old is None:
+            return fresh.centres
+        drifted = kmeans(points, len(old), seed=self.seed, start=old)
+        if len(drifted.centres) == len(fresh.centres) and fresh.inertia >= BETTER * drifted.inertia:
+            return drifted.centres
+        return _numbered_like(fresh.centres, old)
+
+    def state_dict(self) -> dict[str, Any]:
+        centres = None if self.centres is None else self.centres.tolist()
+        return {"history": [row.tolist() for row in self.history], "centres": centres}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.history = deque((np.array(row) for row in state["history"]), self.history.maxlen)
+        self.centres = None if state["centres"] is None else np.array(state["centres"])
+
+
+def _numbered_like(fresh: Floats, old: Floats) -> Floats:
+    """The fresh centres in the order of the old ones they are nearest to, pair by nearest pair; new ones behind."""
+    distance = np.square(fresh[:, np.newaxis] - old[np.newaxis]).sum(axis=2)
+    places: dict[int, int] = {}
+    for _ in range(min(len(fresh), len(old))):
+        one, other = np.unravel_index(int(distance.argmin()), distance.shape)
+        places[int(other)] = int(one)
+        distance[one, :] = distance[:, other] = np.inf
+    paired = [places[place] for place in sorted(places)]
+    return fresh[paired + [number for number in range(len(fresh)) if number not in paired]]
+
+
+class Hierarchical(Grouping):
+    """Tasks, clusters inside each task, starts inside each cluster. As plain groups: the clusters inside tasks."""
+
+    name = "hierarchical"
+    depends_on_outcome = True
+
+    def __init__(self, count: int | None = 4, seed: int = 0) -> None:
+        self.clusters = ByCluster(count, seed)
+        self.tasks = ByTask()
+
+    def __call__(self, attempts: Summaries) -> Ints:
+        return self.levels(attempts)[1]
+
+    def levels(self, attempts: Summaries) -> list[Ints]:
+        task = self.tasks(attempts)
+        inside = np.zeros_like(task)
+        for number in np.unique(task):
+            chosen = task == number
+            inside[chosen] = self.clusters(selected(attempts, chosen))
+        cluster = _numbered(task, inside)
+        return [task, cluster, _numbered(cluster, attempts.seeds)]
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.tasks.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.tasks.load_state_dict(state)
+
+
+class LatentTasks(Grouping):
+    """A sticky Dirichlet-process mixture over features: it finds how many tasks there are, and follows them."""
+
+    name = "dirichlet"
+    depends_on_outcome = True
+
+    def __init__(self, window: int = HISTORY) -> None:
+        self.mixture = DirichletMixture(window=window)
+
+    def __call__(self, attempts: Summaries) -> Ints:
+        return self.mixture.assign(attempts.features)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.mixture.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.mixture.load_state_dict(state)
+
+
+def _numbered(outer: Ints, inner: Ints) -> Ints:
+    """One number for every pair that occurs."""
+    pairs = np.stack([outer, inner], axis=1)
+    numbers: Ints = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return numbers
+
+
+Maker = Callable[[int | None, int, int], Grouping]
+STRATEGIES: Mapping[str, Maker] = {
+    "task": lambda count, window, seed: ByTask(),
+    "difficulty": lambda count, window, seed: ByDifficulty(count),
+    "length": lambda count, window, seed: ByLength(count),
+    "auto": lambda count, window, seed: ByCluster(count, seed),
+    "adaptive": lambda count, window, seed: Adaptive(count, window, seed),
+    "hierarchical": lambda count, window, seed: Hierarchical(count, seed),
+    "dirichlet": lambda count, window, seed: LatentTasks(window),
+}
+
+
+def make_grouping(strategy: str, n_groups: int | None = 4, *, history_window: int = HISTORY, seed: int = 0) -> Grouping:
+    """The strategy of that name.
+
+    Args:
+      strategy: "task", "difficulty" (quantiles of the return), "length", "auto" (k-means), "adaptive" (k-means
+        that drifts along), "hierarchical" (task, cluster, start) or "dirichlet" (finds the number itself).
+      n_groups: how many groups; None chooses by silhouette where there is clustering, and 4 quantiles.
+      history_window: how many trajectories "adaptive" and "dirichlet" remember.
+      seed: of k-means.
+    """
+    check_choice("group_strategy", strategy, STRATEGIES)
+    if n_groups is not None and n_groups < 1:
+        raise ValueError(f"n_groups is {n_groups}; it must be at least 1, or None to have it chosen")
+    return STRATEGIES[strategy](n_groups, history_window, seed)
+
+
+def check_baseline(grouping: Grouping, *, allow_outcome: bool = False) -> None:
+    """Refuse to subtract the mean of groups that were formed from the outcome."""
+    if grouping.depends_on_outcome and not allow_outcome:
+        raise ConfigError(
+            f"groups by {grouping.name!r} are formed from how attempts ended; subtracting their mean teaches "
+            "the best of the worst and unteaches the worst of the best",
+            hint="Use them to scale and weigh (grouping.group_strategy), and leave grouping.baseline_group = 'start'; "
+            "grouping.allow_outcome_baseline = true permits it, for the ablation that shows the harm.",
+            field="grouping.baseline_group",
+        )

@@ -1,0 +1,329 @@
+"""Many designs for one set of requirements at once, decision by decision, each masked to what is legal.
+
+    built = construct(problem, chooser, count=32)
+
+The chooser sees, for every decision, its candidates and what is known about each; it may be the policy, keys that
+somebody else searches over, or the choices of an earlier plan. What comes out is sound and keeps precedence, exclusion
+and staffing whatever is chosen: activities stand in lanes, lanes side by side in stages, stages one after the other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from groupwise.designer.plans import Chooser, DecisionBatch, Ordering, Plans
+from groupwise.designer.problem import (
+    ALLOCATION,
+    BRANCHING,
+    CANDIDATES,
+    CONSTRAINT,
+    DISCIPLINES,
+    DUES,
+    EXTRA_SERVERS,
+    FEATURES,
+    KEEP,
+    RETRY,
+    SCHEDULING,
+    STAFFING,
+    TIMEOUT,
+    TIMEOUTS,
+    TIMING,
+    TYPE,
+    Bools,
+    DesignProblem,
+    Floats,
+    Ints,
+)
+
+RETRIES = 4
+
+
+def construct(problem: DesignProblem, chooser: Chooser, count: int, record: bool = False) -> Plans:
+    """`count` plans; with `record` also what was seen at each decision, for learning."""
+    return _Construction(problem, chooser, count, record).run()
+
+
+class _Construction:
+    def __init__(self, problem: DesignProblem, chooser: Chooser, count: int, record: bool) -> None:
+        self.problem, self.chooser, self.count = problem, chooser, count
+        acts, units, pools, slots = len(problem.names), len(problem.units), len(problem.pool_names), len(problem.slots)
+        width = max(CANDIDATES, units)
+        self.plans = Plans(
+            problem,
+            choices=np.zeros((count, slots), np.int64),
+            free=np.zeros((count, slots), np.bool_),
+            kept=np.tile(~problem.free, (count, 1)),
+            active=np.zeros((count, units), np.bool_),
+            pool=np.full((count, acts), -1),
+            retries=np.zeros((count, acts), np.int64),
+            timeout=np.zeros((count, acts), np.int64),
+            due=np.zeros((count, acts), np.int64),
+            discipline=np.zeros((count, pools), np.int64),
+            priority=np.zeros((count, acts), np.int64),
+            unit_order=np.full((count, problem.most_units), -1),
+            stage=np.full((count, units), -1),
+            lane=np.full((count, units), -1),
+            servers=np.tile(problem.least, (count, 1)),
+            seen=np.zeros((count, slots, width, FEATURES), np.float32) if record else None,
+            legal=np.zeros((count, slots, width), np.bool_) if record else None,
+        )
+        self.rows = np.arange(count)
+        self.alive = np.ones((count, acts))
+        """How probably a case that needs it comes to an activity: what was knocked out before does not."""
+
+    def run(self) -> Plans:
+        self._keep()
+        self._branch()
+        self._allocate()
+        self._handle()
+        self._order()
+        self._staff()
+        return self.plans
+
+    def ask(self, head: int, slots: Ints | slice, subjects: Ints, legal: Bools, known: Floats) -> Ints:
+        """The choices of a question; decisions with one legal candidate are no decisions."""
+        where = np.arange(slots.start, slots.stop) if isinstance(slots, slice) else slots
+        choice = self.chooser(DecisionBatch(head, where, subjects, legal, known))
+        free = legal.sum(-1) > 1
+        choice = np.where(free, choice, legal.argmax(-1))
+        self.plans.choices[:, where] = choice
+        self.plans.free[:, where] = free
+        if self.plans.seen is not None and self.plans.legal is not None:
+            width = legal.shape[-1]
+            self.plans.seen[:, where, :width] = known
+            self.plans.legal[:, where, :width] = legal & free[..., None]
+        return choice
+
+    def _blank(self, decisions: int, candidates: int) -> tuple[Bools, Floats]:
+        legal = np.zeros((self.count, decisions, CANDIDATES), np.bool_)
+        legal[..., :candidates] = True
+        return legal, np.zeros((self.count, decisions, CANDIDATES, FEATURES))
+
+    def _about(self, subjects: Ints) -> Ints:
+        return np.broadcast_to(subjects, (self.count, len(subjects)))
+
+    def _keep(self) -> None:
+        """Optional activities one after the other: what excludes something kept cannot be."""
+        problem, kept = self.problem, self.plans.kept
+        slots, subjects = problem.of(KEEP)
+        for offset, activity in enumerate(subjects.tolist()):
+            legal, known = self._blank(1, 2)
+            legal[:, 0, 1] = ~(kept & problem.excludes[activity]).any(1)
+            where = np.array([slots.start + offset])
+            kept[:, activity] = (
+                self.ask(KEEP, where, self._about(subjects[offset : offset + 1]), legal, known)[:, 0] == 1
+            )
+        nothing = ~kept.any(1)
+        kept[nothing, 0] = True
+
+    def _branch(self) -> None:
+        problem, plans = self.problem, self.plans
+        slots, subjects = problem.of(BRANCHING)
+        together = {n: np.full(self.count, fork.together >= 0) for n, fork in enumerate(problem.forks)}
+        if len(subjects):
+            legal, known = self._blank(len(subjects), 2)
+            for place, fork in enumerate(subjects.tolist()):
+                known[:, place, :, 0] = len(problem.forks[fork].options) / 4
+                known[:, place, :, 1] = sum(problem.forks[fork].shares)
+            # a fork has no node of its own: it is about its first option
+            first = np.array([problem.forks[fork].options[0] for fork in subjects.tolist()])
+            choice = self.ask(BRANCHING, slots, self._about(first), legal, known)
+            for place, fork in enumerate(subjects.tolist()):
+                together[fork] = choice[:, place] == 0
+        plans.together = together
+        forked = {option for fork in problem.forks for option in fork.options}
+        for unit, acts in enumerate(problem.units):
+            if acts[0] not in forked:
+                plans.active[:, unit] = plans.kept[:, acts[0]]
+        for number, fork in enumerate(problem.forks):
+            if fork.together >= 0:
+                plans.active[:, fork.together] = together[number]
+            plans.active[:, list(fork.apart)] = ~together[number][:, None]
+
+    def _allocate(self) -> None:
+        """People or machines first, then activity by activity, the longest first, seeing what pools have to do."""
+        problem, plans = self.problem, self.plans
+        machines = self._types()
+        for activity, able in enumerate(problem.eligible):
+            if len(able) == 1:
+                plans.pool[:, activity] = able[0]
+        work = problem.rate * problem.mean * problem.share
+        load = np.zeros((self.count, len(problem.pool_names)))
+        capacity = problem.most * problem.open * problem.speed
+        for activity, able in enumerate(problem.eligible):
+            if len(able) == 1:
+                load[:, able[0]] += work[activity] / capacity[able[0]] * plans.kept[:, activity]
+        price = problem.wage / problem.speed
+        slots, subjects = problem.of(ALLOCATION)
+        for offset, activity in enumerate(subjects.tolist()):
+            pools = np.array(problem.pool_candidates(activity))
+            size = len(pools)
+            legal, known = self._blank(1, size)
+            legal[:, 0, :size] = self._pools_left(activity, pools, machines[:, activity])
+            own = work[activity] / capacity[pools]
+            known[:, 0, :size, 0] = np.minimum(load[:, pools], 3)
+            known[:, 0, :size, 1] = np.minimum(own, 3)
+            known[:, 0, :size, 2] = price[pools] / max(float(price[pools].mean()), 1e-12) - 1
+            known[:, 0, :size, 3] = problem.speed[pools] / float(problem.speed[pools].mean()) - 1
+            known[:, 0, :size, 4] = np.minimum(load[:, pools] + own, 3) > 0.9
+            known[:, 0, :size, 5] = load[:, pools] > 0
+            where = np.array([slots.start + offset])
+            chosen = pools[self.ask(ALLOCATION, where, self._about(subjects[offset : offset + 1]), legal, known)[:, 0]]
+            plans.pool[:, activity] = chosen
+            load[self.rows, chosen] += work[activity] / capacity[chosen] * plans.kept[:, activity]
+        self.load = load
+
+    def _types(self) -> Ints:
+        """[plans, activities]: 1 machines, 0 people, −1 nothing decided."""
+        problem = self.problem
+        found = np.full((self.count, len(problem.names)), -1)
+        slots, subjects = problem.of(TYPE)
+        if not len(subjects):
+            return found
+        legal, known = self._blank(len(subjects), 2)
+        price = problem.wage / problem.speed
+        for place, activity in enumerate(subjects.tolist()):
+            able = np.array(problem.eligible[activity])
+            for kind in (0, 1):
+                mine = able[problem.machine[able] == bool(kind)]
+                known[:, place, kind, 0] = len(mine) / len(able)
+                known[:, place, kind, 1] = price[mine].min() / max(float(price[able].mean()), 1e-12) - 1
+                known[:, place, kind, 2] = problem.speed[mine].max() / float(problem.speed[able].mean()) - 1
+        found[:, subjects] = self.ask(TYPE, slots, self._about(subjects), legal, known)
+        return found
+
+    def _pools_left(self, activity: int, able: Ints, machines: Ints) -> Bools:
+        """Pools of the kind that was decided, other than those of activities it must be separated from."""
+        problem, pool = self.problem, self.plans.pool
+        free = np.ones((self.count, len(able)), np.bool_)
+        for other in problem.apart_from[activity]:
+            free &= pool[:, other, None] != able
+        for other in problem.apart_from[activity]:
+            if len(problem.eligible[other]) == 2 and (pool[:, other] < 0).any():
+                free &= ~self._last_way_out(other, able)
+        kind = (machines[:, None] < 0) | (problem.machine[able] == (machines[:, None] == 1))
+        both = free & kind
+        free = np.where(both.any(1, keepdims=True), both, free)
+        return np.where(free.any(1, keepdims=True), free, True)
+
+    def _last_way_out(self, other: int, able: Ints) -> Bools:
+        """Whether taking a pool would leave none to an activity that has two and is still to get one."""
+        problem, pool = self.problem, self.plans.pool
+        taken = np.zeros((self.count, len(problem.pool_names)), np.bool_)
+        for third in problem.apart_from[other]:
+            known = pool[:, third] >= 0
+            taken[self.rows[known], pool[known, third]] = True
+        options = np.array(problem.eligible[other])
+        only = (~taken[:, options]).sum(1, keepdims=True) == 1
+        found: Bools = only & np.isin(able, options) & ~taken[:, able] & (pool[:, other, None] < 0)
+        return found
+
+    def _handle(self) -> None:
+        """Retries, timeouts, due times and the order of queues, all at once; then priorities, where they count."""
+        problem, plans = self.problem, self.plans
+        slots, subjects = problem.of(RETRY)
+        if len(subjects):
+            legal, known = self._blank(len(subjects), RETRIES)
+            fails = problem.failure[subjects][:, None]
+            tries = np.arange(1, RETRIES + 1)
+            known[:, :, :RETRIES, 0] = 1 - fails**tries
+            known[:, :, :RETRIES, 1] = (1 - fails**tries) / (1 - fails) - 1
+            known[:, :, :RETRIES, 2] = fails
+            plans.retries[:, subjects] = self.ask(RETRY, slots, self._about(subjects), legal, known)
+        slots, subjects = problem.of(TIMEOUT)
+        if len(subjects):
+            legal, known = self._blank(len(subjects), len(TIMEOUTS))
+            known[:, :, : len(TIMEOUTS), 0] = problem.scv[subjects][:, None] / 4
+            known[:, :, : len(TIMEOUTS), 1] = plans.retries[:, subjects, None] / RETRIES
+            plans.timeout[:, subjects] = self.ask(TIMEOUT, slots, self._about(subjects), legal, known)
+        self._queues()
+        self._dues()
+
+    def _queues(self) -> None:
+        problem, plans = self.problem, self.plans
+        slots, subjects = problem.of(SCHEDULING)
+        if not len(subjects):
+            return
+        dated = problem.requirements.rules.deadline is not None
+        legal, known = self._blank(len(subjects), len(DISCIPLINES) if dated else len(DISCIPLINES) - 1)
+        known[..., 0] = np.minimum(self.load[:, subjects], 3)[..., None]
+        users = np.stack([(plans.pool == pool).sum(1) for pool in subjects], 1)
+        known[..., 1] = np.minimum(users / 10, 3)[..., None]
+        nodes = subjects + len(problem.names)
+        plans.discipline[:, subjects] = self.ask(SCHEDULING, slots, self._about(nodes), legal, known)
+        slots, subjects = problem.of(CONSTRAINT)
+        legal, known = self._blank(len(subjects), 2)
+        pool = plans.pool[:, subjects]
+        by_priority = np.take_along_axis(plans.discipline, np.maximum(pool, 0), 1) == DISCIPLINES.index("priority")
+        legal[..., 1] = by_priority & (pool >= 0)
+        plans.priority[:, subjects] = self.ask(CONSTRAINT, slots, self._about(subjects), legal, known)
+
+    def _dues(self) -> None:
+        """Due times, where a pool goes by them."""
+        problem, plans = self.problem, self.plans
+        slots, subjects = problem.of(TIMING)
+        if not len(subjects):
+            return
+        legal, known = self._blank(len(subjects), len(DUES))
+        pool = plans.pool[:, subjects]
+        by_due = np.take_along_axis(plans.discipline, np.maximum(pool, 0), 1) == DISCIPLINES.index("due")
+        legal[..., 1 : len(DUES)] = (by_due & (pool >= 0))[..., None]
+        plans.due[:, subjects] = self.ask(TIMING, slots, self._about(subjects), legal, known)
+
+    def times(self) -> tuple[Floats, Floats]:
+        """Of each unit: its mean time with retries and its share of cases, and how many cases it lets pass."""
+        problem, plans = self.problem, self.plans
+        speed = np.where(plans.pool >= 0, np.append(problem.speed, 1.0)[plans.pool], 1.0)
+        tries = (1 - problem.failure ** (plans.retries + 1)) / (1 - problem.failure)
+        self.tries = tries
+        time = problem.mean / speed * tries * problem.share
+        lost = problem.share * (1 - (1 - problem.knock_out) * (1 - problem.failure ** (plans.retries + 1)))
+        has = problem.members > 0
+        return time @ has.T, 1 - np.minimum(lost @ has.T, 0.999)
+
+    def _order(self) -> None:
+        """Unit after unit: which comes next, and whether it waits for all, stands behind a lane or opens one."""
+        Ordering(self).run()
+
+    def _staff(self) -> None:
+        """How many servers: the fewest that keep up with what is left of the work, or more."""
+        problem, plans = self.problem, self.plans
+        slots, subjects = problem.of(STAFFING)
+        if not len(subjects):
+            return
+        visits = problem.rate * problem.share * self.alive * self.tries * plans.kept
+        work = visits * problem.mean
+        load = np.zeros((self.count, len(problem.pool_names)))
+        spread, cores = np.zeros_like(load), np.zeros_like(load)
+        for pool in range(len(problem.pool_names)):
+            mine = work * (plans.pool == pool)
+            load[:, pool] = mine.sum(1) / problem.speed[pool] / problem.open[pool]
+            spread[:, pool] = (mine * problem.scv).sum(1) / np.maximum(mine.sum(1), 1e-300)
+            cores[:, pool] = problem.machine[pool] * (mine * problem.cpu).sum(1) / np.maximum(mine.sum(1), 1e-300) / 4
+        load, spread = load[:, subjects], spread[:, subjects]
+        least, most = problem.least[subjects], problem.most[subjects]
+        fewest = np.clip(np.floor(load * 1.0000001).astype(np.int64) + 1, least, most)
+        extra = np.array(EXTRA_SERVERS)
+        servers = fewest[..., None] + extra
+        legal = servers <= most[:, None]
+        servers = np.minimum(servers, most[:, None])
+        busy = np.minimum(load[..., None] / servers, 1.0)
+        wait = (
+            busy ** (np.sqrt(2 * (servers + 1)) - 1)
+            / (servers * np.maximum(1 - busy, 0.01))
+            * (1 + spread[..., None])
+            / 2
+        )
+        known = np.zeros((self.count, len(subjects), CANDIDATES, FEATURES))
+        known[..., 0] = busy
+        known[..., 1] = np.log1p(wait)
+        known[..., 2] = servers / most[:, None]
+        wages = (problem.wage * problem.open)[subjects]
+        least_paid = max(float((plans.servers * problem.wage * problem.open).sum(1).mean()), 1e-12)
+        known[..., 3] = np.minimum(wages[:, None] * (servers - fewest[..., None]) / least_paid, 3)
+        known[..., 4] = load[..., None] == 0
+        known[..., 5] = np.maximum(busy - 0.8, 0) * 5
+        known[..., 6] = np.log1p(load)[..., None]
+        known[..., 7] = cores[:, subjects][..., None] * busy
+        choice = self.ask(STAFFING, slots, self._about(subjects + len(problem.names)), legal, known)
+        plans.servers[:, subjects] = np.take_along_axis(servers, choice[..., None], 2)[..., 0]

@@ -1,0 +1,237 @@
+"""Designs from numbers between 0 and 1: the decoder that searches without a policy use.
+
+A decision takes the candidate that its number falls on, among those that are legal. Which unit comes next, and where it
+is placed, is told by a number of the unit and not of the turn, so that a change in one place leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from groupwise.designer.construction import RETRIES, construct
+from groupwise.designer.plans import DecisionBatch, Plans
+from groupwise.designer.problem import (
+    ALLOCATION,
+    BRANCHING,
+    NEXT,
+    PLACE,
+    RETRY,
+    TYPE,
+    Bools,
+    DesignProblem,
+    Floats,
+    Ints,
+)
+from groupwise.designer.tasks import Drafter
+from groupwise.workflows.blocks import Design
+from groupwise.workflows.requirements import Requirements
+
+
+class KeyChooser:
+    """Chooses by keys [plans, genes]."""
+
+    def __init__(self, problem: DesignProblem, keys: Floats) -> None:
+        self.problem = problem
+        units, turns = len(problem.units), problem.staffing - problem.rounds
+        self.before = keys[:, : problem.rounds]
+        self.order = keys[:, problem.rounds : problem.rounds + units]
+        self.places = keys[:, problem.rounds + units : problem.rounds + 2 * units]
+        self.after = keys[:, problem.rounds + 2 * units :]
+        self.skipped = problem.rounds + turns
+
+    def __call__(self, question: DecisionBatch) -> Ints:
+        if question.head == NEXT:
+            first: Ints = np.where(question.legal[:, 0], self.order, -1.0).argmax(1)[:, None]
+            return first
+        if question.head == PLACE:
+            keys = np.take_along_axis(self.places, question.subjects, 1)
+        elif question.slots[0] < self.problem.rounds:
+            keys = self.before[:, question.slots]
+        else:
+            keys = self.after[:, question.slots - self.skipped]
+        return nth_legal(question.legal, keys)
+
+
+def nth_legal(legal: Bools, keys: Floats) -> Ints:
+    """The legal candidate that a number from 0 to 1 falls on."""
+    count = legal.sum(-1)
+    wanted = np.minimum((keys * count).astype(np.int64), count - 1)
+    found: Ints = (legal.cumsum(-1) > wanted[..., None]).argmax(-1)
+    return found
+
+
+def plans_of(problem: DesignProblem, keys: Floats, record: bool = False) -> Plans:
+    keys = np.clip(np.asarray(keys, np.float64), 0.0, 1 - 1e-12)
+    return construct(problem, KeyChooser(problem, keys), len(keys), record)
+
+
+def genes_of(problem: DesignProblem) -> int:
+    return problem.rounds + 2 * len(problem.units) + len(problem.slots) - problem.staffing
+
+
+class KeyDecoder:
+    """The decoder for one set of requirements."""
+
+    def __init__(self, requirements: Requirements) -> None:
+        self.problem = DesignProblem(requirements)
+        self.drafter = Drafter(self.problem)
+
+    @property
+    def genes(self) -> int:
+        return genes_of(self.problem)
+
+    def plans(self, keys: Floats) -> Plans:
+        return plans_of(self.problem, keys)
+
+    def decode(self, keys: Floats) -> list[Design]:
+        """One design for each row of keys."""
+        return self.drafter(self.plans(keys))
+
+
+PORTFOLIO = (23, 65, 592, 358, 598, 593)
+"""The rules to try first, each for what it adds to those before; `workflow_design.py --tune` found them."""
+FIRST = 3
+"""How many of them are tried before those that resemble the best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heuristic:
+    """Rules of thumb for a whole design.
+
+    `order`: "knock-outs" by reject probability over time (van der Aalst 2001), the longest work behind it first, or the
+    shortest first. `place`: in sequence, in parallel where allowed, knock-outs in sequence and the rest in parallel, or
+    spread over lanes. `pool`: the cheapest with room, the fastest with room, or evenly. `spare`: how far above the
+    fewest servers that keep up. `retries` where a try can fail; `apart`: a choice for each option of a branch.
+    """
+
+    order: str
+    place: str
+    pool: str
+    spare: float
+    retries: int
+    apart: bool
+
+
+CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "order": ("knock-outs", "longest", "shortest"),
+    "place": ("sequence", "parallel", "knock-outs first", "spread"),
+    "pool": ("cheap", "fast", "even"),
+    "spare": (0.0, 0.12, 0.25, 0.4),
+    "retries": (0, 1, 3),
+    "apart": (False, True),
+}
+HEURISTICS = tuple(itertools.starmap(Heuristic, itertools.product(*CHOICES.values())))
+ROOM = 0.8
+
+
+def neighbours(rule: Heuristic) -> Iterator[Heuristic]:
+    """All that differ from it in one respect."""
+    for name, ways in CHOICES.items():
+        yield from (replace(rule, **{name: way}) for way in ways if way != getattr(rule, name))
+
+
+class HeuristicQueue:
+    """Which rule to try next: those of the portfolio, then the neighbours of the best so far."""
+
+    def __init__(self) -> None:
+        self.untried = [HEURISTICS[number] for number in PORTFOLIO[:FIRST]]
+        self.tried: set[Heuristic] = set(self.untried)
+        self.best: Heuristic | None = None
+        self.total = float("-inf")
+        """The best rule's score."""
+
+    def next(self, count: int) -> list[Heuristic]:
+        if len(self.untried) < count and self.best is not None:
+            more = [rule for rule in neighbours(self.best) if rule not in self.tried]
+            self.tried.update(more)
+            self.untried += more
+        found, self.untried = self.untried[:count], self.untried[count:]
+        return found
+
+    def learn(self, rule: Heuristic, total: float) -> None:
+        if total > self.total:
+            self.best, self.total = rule, total
+
+
+def heuristic_keys(problem: DesignProblem, rules: Heuristic) -> Floats:
+    """The keys that a rule comes to; what it says nothing of stays as it is by default, no optional work."""
+    pool = _pools(problem, rules.pool)
+    keys = np.zeros(genes_of(problem))
+    for slot, (head, subject) in enumerate(problem.slots[: problem.rounds]):
+        if head == BRANCHING:
+            keys[slot] = 0.75 if rules.apart else 0.25
+        elif head == TYPE:
+            keys[slot] = 0.75 if problem.machine[pool[subject]] else 0.25
+        elif head == ALLOCATION:
+            able = problem.pool_candidates(subject)
+            alike = [one for one in able if problem.machine[one] == problem.machine[pool[subject]]]
+            keys[slot] = (alike.index(pool[subject]) + 0.5) / len(alike)
+        elif head == RETRY:
+            keys[slot] = (rules.retries + 0.5) / RETRIES
+    rounds, units = problem.rounds, len(problem.units)
+    order = _order(problem, rules.order)
+    keys[rounds : rounds + units] = by_rank(order)
+    keys[rounds + units : rounds + 2 * units] = _places(problem, rules.place, order)
+    keys[rounds + 2 * units :] = rules.spare
+    return keys
+
+
+def _pools(problem: DesignProblem, rule: str) -> list[int]:
+    """Who does what, the most work first: the pool that the rule likes best among those that have room."""
+    work = problem.rate * problem.mean * problem.share / (1 - problem.failure)
+    able = problem.most * problem.speed * problem.open
+    load, found = np.zeros(len(able)), [-1] * len(work)
+    price = problem.wage / problem.speed
+    for activity in np.argsort([len(pools) > 1 for pools in problem.eligible] - 1e-12 * work, kind="stable").tolist():
+        pools = problem.pool_candidates(activity)
+        if not pools:
+            continue
+        after = {pool: load[pool] + work[activity] / able[pool] for pool in pools}
+        free = [pool for pool in pools if after[pool] <= ROOM] if rule != "even" else []
+        liked = (lambda pool: price[pool]) if rule == "cheap" else (lambda pool: -problem.speed[pool])
+        chosen = min(free, key=liked) if free else min(pools, key=after.__getitem__)
+        found[activity] = chosen
+        load[chosen] = after[chosen]
+    return found
+
+
+def _order(problem: DesignProblem, rule: str) -> Floats:
+    has = problem.members > 0
+    time = has @ (problem.mean * problem.share)
+    rejects = has @ (problem.knock_out * problem.share)
+    if rule == "shortest":
+        return np.asarray(-time)
+    behind = problem.unit_before @ time
+    if rule == "longest":
+        return np.asarray(time + behind)
+    own = rejects / np.maximum(time, 1e-9)
+    # What a knock-out waits for comes as early as the knock-out.
+    lifted = np.maximum(own, 0.99 * np.where(problem.unit_before, own, 0.0).max(1))
+    return np.asarray(lifted + 1e-9 * (time + behind) / max(float((time + behind).max()), 1e-9))
+
+
+def _places(problem: DesignProblem, rule: str, order: Floats) -> Floats:
+    units = len(problem.units)
+    if rule == "sequence":
+        return np.zeros(units)
+    if rule == "spread":
+        return np.random.default_rng(0).uniform(0.2, 1.0, units)
+    found = np.full(units, 0.999)
+    if rule == "knock-outs first":
+        checks = ((problem.members > 0) @ problem.knock_out) > 0
+        found[checks] = 0.0
+        if not checks.all():
+            found[np.where(checks, -np.inf, order).argmax()] = 0.0
+    return found
+
+
+def by_rank(values: Floats) -> Floats:
+    """Keys for the order of units: the higher the value, the earlier."""
+    keys = np.empty(len(values))
+    keys[np.argsort(values, kind="stable")] = (np.arange(len(values)) + 0.5) / len(values)
+    return keys

@@ -1,0 +1,247 @@
+"""What design calls leave for later ones, and what they take from it.
+
+    with open_memory("memory.sqlite") as memory:
+        Designer(policy, memory).design(requirements)
+
+A call recalls once, before its first candidate: habits of designs that did well for requirements like these, and the
+best plan so far for these very requirements. After each generation its best designs are kept as experiences, the best
+of all as a habit, and the habits that were used are told whether they did at least as well as the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from groupwise.config import TrainingConfig
+from groupwise.config.sections import MemorySettings
+from groupwise.designer.features import ACTIVITY, POOL, SCHEMA_HASH, WHOLE, Features, features_of
+from groupwise.designer.generation_metrics import GenerationMetrics
+from groupwise.designer.generations import Candidate, Generations
+from groupwise.designer.problem import DesignProblem, Floats
+from groupwise.designer.sampling import Preference, preference_of_decisions, preference_of_plan
+from groupwise.designer.trajectories import table_order
+from groupwise.memory import Experience, MemorySystem, Pattern, Recall
+from groupwise.training.source import GroupSource
+from groupwise.training.step_groups import StepGroups
+from groupwise.types import Batch, Score, ScoredGroup
+
+MEMORY_FILE = "memory.sqlite"
+WIDTH = len(WHOLE) + len(ACTIVITY) + len(POOL) + 1
+SETTINGS = MemorySettings()
+KEPT = 3
+"""Experiences kept of each generation."""
+RECALLED = 0.125
+"""The most of a generation that is recalled."""
+
+
+def open_memory(path: str | Path = MEMORY_FILE, settings: MemorySettings = SETTINGS) -> MemorySystem:
+    """The memory of a designer, made if it is not there; close it after use."""
+    return MemorySystem(
+        path,
+        settings,
+        features=lambda requirements, context: context["features"],
+        width=WIDTH,
+        schema=f"designer {SCHEMA_HASH}",
+        instantiate=lambda payload, context: payload,
+    )
+
+
+def situation(seen: Features) -> Floats:
+    """What requirements are like as a whole: the numbers of the whole, and the means over activities and pools."""
+    whole = seen.nodes[-1, : len(WHOLE)]
+    activities = seen.nodes[seen.kinds == 0, : len(ACTIVITY)].mean(0)
+    pools = seen.nodes[seen.kinds == 1, : len(POOL)]
+    return np.concatenate([whole, activities, pools.mean(0) if len(pools) else np.zeros(len(POOL)), [1.0]])
+
+
+def fingerprint(problem: DesignProblem) -> str:
+    """The same for requirements that have the same decisions to take, whatever their numbers are."""
+    return hashlib.sha256(repr((problem.names, problem.pool_names, problem.slots)).encode()).hexdigest()[:16]
+
+
+class Recollection:
+    """Memory for one call: what it recalls is fixed when the call begins."""
+
+    def __init__(self, memory: MemorySystem, problem: DesignProblem, seed: int) -> None:
+        self.memory, self.problem = memory, problem
+        self.rng = np.random.default_rng([seed, 3])
+        self.context = {"features": situation(features_of(problem))}
+        self.key = f"plan {fingerprint(problem)}"
+        self.recall = memory.recall_patterns(problem.requirements, self.context)
+        self.used: list[tuple[Pattern, int]] = []
+        self.best = float("-inf")
+
+    def recalled(self, generations: Generations, count: int) -> list[Candidate]:
+        """Candidates from memory, at most an eighth of `count`; each pattern with the chance of its success rate."""
+        room = int(RECALLED * count)
+        found: list[Candidate] = []
+        known = self.memory.contexts.get(self.key)
+        if generations.number == 0 and known is not None and room:
+            told = known.last_performance
+            found += generations.follow(np.array([told["choices"]]), np.array([told["unit_order"]]))
+        drawn = self.recall.draw(self.rng)[: room - len(found)]
+        if drawn:
+            made = generations.recall([pattern.instantiate(self.context) for pattern in drawn])
+            self.used = list(zip(drawn, (candidate.key for candidate in made), strict=True))
+            found += made
+        else:
+            self.used = []
+        return found
+
+    def keep(self, generations: Generations, metrics: GenerationMetrics) -> None:
+        """Remember a generation that was judged: all of it, or nothing if this is interrupted."""
+        judged = sorted((result.candidate for result in metrics.results), key=lambda one: -one.total)
+        able = [one for one in judged if one.score is not None and not one.score.broken]
+        with self.memory.generation(self.memory.now + 1):
+            for candidate in able[:KEPT]:
+                self.memory.store_experience(self._experience(candidate), max(candidate.total, 1e-3))
+            self._report(generations, metrics)
+            if able and able[0].total > self.best:
+                self.best = able[0].total
+                self._learn(generations, able[0])
+            self.memory.working.note(
+                {"designed": self.problem.requirements.name, "judged": len(judged), "best": self.best_told}
+            )
+
+    @property
+    def best_told(self) -> float | None:
+        return self.best if math.isfinite(self.best) else None
+
+    def _learn(self, generations: Generations, candidate: Candidate) -> None:
+        direction = self.memory.direction(self.problem.requirements, self.context)
+        for draft in generations.drafts:
+            for row, made in enumerate(draft.candidates):
+                if made.key == candidate.key:
+                    weight = min(max(candidate.total, 1e-3), 1.0)
+                    self.memory.patterns.learn(direction, preference_of_plan(draft.plans, row), weight)
+                    self._keep_plan(direction, candidate)
+                    return
+
+    def _keep_plan(self, direction: Any, candidate: Candidate) -> None:
+        """The best plan so far for these requirements."""
+        known = self.memory.contexts.get(self.key)
+        better = known is None or candidate.total >= known.last_performance["score"]
+        plan = {
+            "score": candidate.total,
+            "choices": candidate.choices.tolist(),
+            "unit_order": candidate.unit_order.tolist(),
+        }
+        if known is not None and not better:
+            plan = known.last_performance
+        self.memory.contexts.record(self.key, direction, plan, better)
+
+    def _report(self, generations: Generations, metrics: GenerationMetrics) -> None:
+        """A pattern did well if its design is at least as good as half of those that are not from memory."""
+        scores = {result.candidate.key: result.total for result in metrics.results}
+        others = [result.total for result in metrics.results if result.candidate.origin != "memory"]
+        middle = float(np.median(others)) if others else 0.0
+        for pattern, key in self.used:
+            known = scores.get(key)
+            if known is None and key in generations.scores:
+                known = generations.scores[key].total
+            if known is not None:
+                self.memory.report(pattern, known >= middle)
+
+    def _experience(self, candidate: Candidate) -> Experience:
+        asked = self.problem.requirements
+        score = candidate.score
+        assert score is not None
+        performance = {"score": score.total}
+        if score.performance is not None:
+            performance |= {"cycle_time": score.performance.cycle_time, "cost": score.performance.cost}
+        return Experience(
+            {"name": asked.name, "activities": len(asked.activities), "plan": self.key},
+            {"choices": candidate.choices.tolist(), "unit_order": candidate.unit_order.tolist()},
+            {name: value for name, value in performance.items() if math.isfinite(value)},
+            {"origin": candidate.origin, "generation": candidate.generation},
+        )
+
+
+class Recalls:
+    """What is recalled for the groups of a step, and what becomes of it."""
+
+    def __init__(self, memory: MemorySystem, problem_of: Callable[[str], DesignProblem]) -> None:
+        self.memory, self.problem_of = memory, problem_of
+        self.found: dict[str, Recall] = {}
+        self.used: dict[str, list[Pattern]] = {}
+
+    def recall(self, tasks: Sequence[str]) -> None:
+        """For every task of a step, before any of its designs is made."""
+        with self.memory.generation(self.memory.now + 1):
+            self.found = {task: self.memory.recall_patterns({}, self._context(task)) for task in tasks}
+
+    def habits(self, group: str, task: str, count: int, rng: np.random.Generator) -> list[Preference]:
+        """A habit for each of the first designs of a group, by success rate; {} where nothing is recalled."""
+        self.used[group] = drawn = list(self.found[task].draw(rng)[:count])
+        return [*(pattern.instantiate({}) for pattern in drawn), *({} for _ in range(count - len(drawn)))]
+
+    def keep(self, groups: Sequence[ScoredGroup]) -> None:
+        """The best design of each group, and how those did that were guided."""
+        with self.memory.generation(self.memory.now):
+            for scored in groups:
+                self._keep(scored)
+        self.used = {}
+
+    def _keep(self, scored: ScoredGroup) -> None:
+        group, totals = scored.group, scored.totals()
+        guided = self.used.get(group.id, [])
+        others = totals[len(guided) :]
+        if np.isfinite(others).any():
+            for pattern, total in zip(guided, totals, strict=False):
+                if np.isfinite(total):
+                    self.memory.report(pattern, bool(total >= np.nanmedian(others)))
+        best = int(np.nanargmax(np.append(totals, -1.0)))
+        if best == len(totals) or not isinstance(scored.scores[best], Score) or totals[best] <= 0:
+            return
+        member, problem = group.members[best], self.problem_of(group.task.id)
+        assert member.action_mask is not None
+        experience = Experience(
+            {"name": problem.requirements.name, "activities": len(problem.names)},
+            {"actions": member.actions.tolist()},
+            {"score": float(totals[best])},
+            {"task": group.task.id},
+        )
+        self.memory.store_experience(experience, float(totals[best]))
+        heads = problem.heads[np.concatenate(table_order(problem))]
+        payload = preference_of_decisions(heads, member.obs, member.action_mask, member.actions)
+        direction = self.memory.direction({}, self._context(group.task.id))
+        self.memory.patterns.learn(direction, payload, min(float(totals[best]), 1.0))
+
+    def _context(self, task: str) -> dict[str, Any]:
+        return {"features": situation(features_of(self.problem_of(task)))}
+
+
+class RememberingSource(GroupSource):
+    """The usual source, with a memory beside it or without."""
+
+    def __init__(self, cfg: TrainingConfig, recalls: Recalls | None, **parts: Any) -> None:
+        super().__init__(cfg, **parts)
+        self.recalls = recalls
+
+    def compare(self, drawn: StepGroups) -> Batch:
+        if self.recalls is not None:
+            self.recalls.keep(drawn.all)
+        return super().compare(drawn)
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        if self.recalls is not None:
+            self.recalls.memory.sync()
+            state["memory"] = self.recalls.memory.now
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self.recalls is not None and "memory" in state:
+            self.recalls.memory.rewind(state["memory"])
+
+    def close(self) -> None:
+        super().close()
+        if self.recalls is not None:
+            self.recalls.memory.close()

@@ -1,0 +1,172 @@
+"""What designing comes to: the best design, those that no other beats, the stages with their times, and how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from groupwise.designer.correction import ErrorAnalysis
+from groupwise.designer.generations import Candidate
+from groupwise.designer.population import Diversity
+from groupwise.workflows.blocks import Design
+from groupwise.workflows.requirements import Requirements
+from groupwise.workflows.scoring import DesignScore
+
+STAGES = {
+    "preprocessing": (0.050, 0.100),
+    "candidate generation": (0.200, 0.500),
+    "evaluation": (0.100, 0.300),
+    "policy update": (0.050, 0.150),
+    "selection": (0.010, 0.050),
+    "memory integration": (0.020, 0.100),
+}
+"""The six stages, each with the seconds that the first description of this pipeline promised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One generation: how many were judged, best and mean score, where they came from, how different they were."""
+
+    number: int
+    judged: int
+    best: float
+    mean: float
+    origins: Mapping[str, int]
+    diversity: Diversity
+    novelty: float
+    entropy: float
+    policy_loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DesignOutcome:
+    """Everything about one design call.
+
+    `requirements` are those that were designed for: with measurements in memory, the stated ones corrected, and `notes`
+    say so. `analysis` is there where the best design was simulated and compared with what was predicted of it.
+    """
+
+    requirements: Requirements
+    best: Candidate
+    pareto: tuple[Candidate, ...]
+    generations: tuple[Generation, ...]
+    stages: Mapping[str, float]
+    evaluations: int
+    start: Design | None = None
+    start_score: DesignScore | None = None
+    hit_rate: float | None = None
+    analysis: ErrorAnalysis | None = None
+    notes: tuple[str, ...] = ()
+
+
+PhaseName: TypeAlias = Literal["initial", "training", "plateau"]
+WINDOW = 10
+"""The generations that a value is taken over, the newest."""
+RAPID = 1 - np.exp(-1)
+"""The share of the whole gain with which the initial phase ends: what a decay makes in one time constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvergenceTarget:
+    """A value that tells of convergence: where it should be, and what it means to be there."""
+
+    name: str
+    bound: float
+    above: bool
+    words: str
+
+    def met(self, value: float) -> bool:
+        return value > self.bound if self.above else value < self.bound
+
+
+TARGETS = (
+    ConvergenceTarget("policy loss", 0.1, False, "stable policy"),
+    ConvergenceTarget("performance variance", 0.05, False, "consistent results"),
+    ConvergenceTarget("exploration entropy", 1.0, True, "diversity is maintained"),
+    ConvergenceTarget("memory hit rate", 0.3, True, "memory is of use"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvergenceReading:
+    """A target with what was measured; None where there was nothing to measure, and then it is neither met nor not."""
+
+    target: ConvergenceTarget
+    value: float | None
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.value is None else self.target.met(self.value)
+
+
+def convergence_table(
+    generations: Sequence[Generation], hit_rate: float | None = None
+) -> tuple[ConvergenceReading, ...]:
+    """The four values over the newest ten generations.
+
+    Policy loss is the size of its mean; performance variance that of the generations' mean scores; exploration entropy
+    that of the policy over whole designs, in nats: e equally likely designs have 1.
+    """
+    last = generations[-WINDOW:]
+    losses = [one.policy_loss for one in last if one.policy_loss is not None]
+    entropies = [one.entropy for one in last if one.origins.get("sample")]
+    values = (
+        abs(float(np.mean(losses))) if losses else None,
+        float(np.var([one.mean for one in last])) if len(last) > 1 else None,
+        float(np.mean(entropies)) if entropies else None,
+        hit_rate,
+    )
+    return tuple(ConvergenceReading(target, value) for target, value in zip(TARGETS, values, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Generations `first` to `last` (both included), and what the best score gained in them."""
+
+    name: PhaseName
+    first: int
+    last: int
+    gain: float
+
+
+def phases(bests: Sequence[float], threshold: float = 0.01, patience: int = WINDOW) -> tuple[Phase, ...]:
+    """The phases of a run, from the best score of each generation.
+
+    The plateau begins where less than `threshold` is still to be gained, if it lasts for `patience` generations or
+    more. The initial phase ends when 63% of the gain up to there is made; training is what lies between.
+    """
+    if not len(bests):
+        return ()
+    best = np.maximum.accumulate(np.asarray(bests, float))
+    count = len(best)
+    flat = int(np.argmax(best[-1] - best < threshold))
+    plateau = flat if count - flat >= patience else count
+    initial = count
+    if plateau < count or best[-1] - best[0] >= threshold:
+        end = best[min(plateau, count - 1)]
+        initial = min(int(np.argmax(best - best[0] >= RAPID * (end - best[0]))) + 1, plateau)
+    bounds: list[tuple[PhaseName, int, int]] = [
+        ("initial", 0, initial),
+        ("training", initial, plateau),
+        ("plateau", plateau, count),
+    ]
+    return tuple(
+        Phase(name, first, end - 1, float(best[end - 1] - best[max(first - 1, 0)]))
+        for name, first, end in bounds
+        if end > first
+    )
+
+
+def phase_of(bests: Sequence[float], threshold: float = 0.01, patience: int = WINDOW) -> PhaseName:
+    """The phase that a run is in."""
+    found = phases(bests, threshold, patience)
+    return found[-1].name if found else "initial"
+
+
+def generations_to(bests: Sequence[float], tolerance: float) -> int:
+    """How many generations it took to come within `tolerance` of the best there ever was."""
+    best = np.maximum.accumulate(np.asarray(bests, float))
+    return int(np.argmax(best >= best[-1] - tolerance)) + 1

@@ -1,0 +1,201 @@
+"""Plans, decision by decision: what a construction asks, what it records, and the order in which units are placed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from groupwise.designer.problem import CANDIDATES, FEATURES, LANES, NEXT, PLACE, Bools, DesignProblem, Floats, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionBatch:
+    """Decisions of one head that are taken together, by every plan: [plans, decisions, candidates].
+
+    `slots` says which decisions; `subjects` [plans, decisions] what each is about: an activity, a pool, the unit to be
+    placed, or for the next unit the one placed last (−1: none yet). `known` [..., FEATURES] describes candidates.
+    """
+
+    head: int
+    slots: Ints
+    subjects: Ints
+    legal: Bools
+    known: Floats
+
+
+class Chooser(Protocol):
+    """Takes decisions: a legal candidate for each."""
+
+    def __call__(self, question: DecisionBatch) -> Ints: ...
+
+
+@dataclass(slots=True)
+class Plans:
+    """What was decided, a row for each plan; `free` is true where there was more than one legal candidate."""
+
+    problem: DesignProblem
+    choices: Ints
+    free: Bools
+    kept: Bools
+    active: Bools
+    pool: Ints
+    retries: Ints
+    timeout: Ints
+    due: Ints
+    discipline: Ints
+    priority: Ints
+    unit_order: Ints
+    stage: Ints
+    lane: Ints
+    servers: Ints
+    seen: Floats | None = None
+    legal: Bools | None = None
+    together: dict[int, Bools] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.choices)
+
+
+class Made(Protocol):
+    """The construction that an order is part of."""
+
+    problem: DesignProblem
+    plans: Plans
+    rows: Ints
+    count: int
+    alive: Floats
+
+    def ask(self, head: int, slots: Ints | slice, subjects: Ints, legal: Bools, known: Floats) -> Ints: ...
+    def times(self) -> tuple[Floats, Floats]: ...
+
+
+class Ordering:
+    """The turns of next and place, and what they see of the stage that is open."""
+
+    def __init__(self, made: Made) -> None:
+        self.made, self.problem, self.plans, self.rows = made, made.problem, made.plans, made.rows
+        count, units = made.count, len(made.problem.units)
+        self.time, self.passes = made.times()
+        self.scale = np.maximum((self.time * self.plans.active).sum(1) / np.maximum(self.plans.active.sum(1), 1), 1e-12)
+        before = self.problem.unit_before
+        self.waits_for: Ints = self.plans.active.astype(np.int64) @ before.astype(np.int64)
+        self.left = self.plans.active.copy()
+        self.earlier = np.zeros((count, units), np.bool_)
+        self.lane_time = np.zeros((count, LANES))
+        self.lane_passes = np.ones((count, LANES))
+        self.lane_pool = np.full((count, LANES), -1)
+        self.lanes = np.zeros(count, np.int64)
+        self.stage = np.zeros(count, np.int64)
+        self.arrives = np.ones(count)
+        self.last = np.full(count, -1)
+        self.total = np.maximum(self.plans.active.sum(1), 1)
+        first = np.array([acts[0] for acts in self.problem.units])
+        self.pool = self.plans.pool[:, first]
+        after = before.astype(np.float64) @ (self.time.mean(0))
+        self.tail = after / max(float(after.max()), 1e-12)
+        self.followers = before.sum(1) / max(units, 1)
+
+    def run(self) -> None:
+        for turn in range(self.problem.most_units):
+            slot = self.problem.rounds + 2 * turn
+            going: Bools = np.asarray(self.left.any(1))
+            unit = self._next(slot)
+            self._place(slot + 1, unit, going)
+            self.plans.unit_order[:, turn] = np.where(going, unit, -1)
+
+    def _next(self, slot: int) -> Ints:
+        """The next unit of each plan, among those whose predecessors all have their place."""
+        ready = self.left & (self.waits_for == 0)
+        legal = ready.copy()
+        legal[~ready.any(1), 0] = True
+        count, units = ready.shape
+        known = np.zeros((count, 1, units, FEATURES))
+        inside = self._inside()
+        known[:, 0, :, 0] = inside == 0
+        known[:, 0, :, 1] = np.minimum(self.time / self.scale[:, None], 4) / 2
+        known[:, 0, :, 2] = 1 - self.passes
+        known[:, 0, :, 3] = (self.pool == np.where(self.last >= 0, self.pool[self.rows, self.last], -2)[:, None]) & (
+            self.pool >= 0
+        )
+        known[:, 0, :, 4] = (1 - self.left.sum(1) / self.total)[:, None]
+        known[:, 0, :, 5] = (self.lanes / LANES)[:, None]
+        known[:, 0, :, 6] = self.tail
+        known[:, 0, :, 7] = self.problem.unit_before[self.last] * (self.last >= 0)[:, None]
+        choice = self.made.ask(NEXT, np.array([slot]), self.last[:, None], legal[:, None], known)
+        return choice[:, 0]
+
+    def _inside(self) -> Ints:
+        """[plans, units]: how many lanes of the open stage hold a predecessor (2 stands for several)."""
+        here = (self.plans.lane >= 0) & ~self.earlier
+        before = self.problem.unit_before
+        found = np.zeros(here.shape, np.int64)
+        for lane in range(int(self.lanes.max()) if len(self.lanes) else 0):
+            found += ((here & (self.plans.lane == lane)) @ before) > 0
+        return found
+
+    def _place(self, slot: int, unit: Ints, going: Bools) -> None:
+        """Candidate 0 waits for all lanes first; 1 to 8 are the lanes, and the first unused one is a new lane."""
+        count = len(unit)
+        lanes = np.arange(LANES)
+        here = (self.plans.lane >= 0) & ~self.earlier & self.problem.unit_before[:, unit].T
+        holds = np.zeros((count, LANES), np.bool_)
+        plan, earlier_unit = np.nonzero(here)
+        holds[plan, self.plans.lane[plan, earlier_unit]] = True
+        held = holds.sum(1)
+        open_lane = lanes < self.lanes[:, None]
+        new_lane = (lanes == self.lanes[:, None]) & (held == 0)[:, None]
+        fits = (open_lane & ((held == 0)[:, None] | ((held == 1)[:, None] & holds))) | new_lane
+        legal = np.zeros((count, 1, CANDIDATES), np.bool_)
+        legal[:, 0, 1 : LANES + 1] = fits & going[:, None]
+        legal[:, 0, 0] = (self.lanes > 0) | ~going
+        choice = self.made.ask(PLACE, np.array([slot]), unit[:, None], legal, self._seen(unit, new_lane))[:, 0]
+        joins = (choice == 0) & going
+        self._close(joins)
+        lane = np.where(choice == 0, 0, choice - 1)
+        self._put(unit, lane, going)
+        self.last = np.where(going, unit, self.last)
+
+    def _seen(self, unit: Ints, new_lane: Bools) -> Floats:
+        known = np.zeros((len(unit), 1, CANDIDATES, FEATURES))
+        rows = self.rows
+        longest = self.lane_time.max(1)
+        time = self.time[rows, unit]
+        scale = self.scale
+        span = slice(1, LANES + 1)
+        known[:, 0, 0, 0] = 1
+        known[:, 0, span, 1] = new_lane
+        known[:, 0, span, 2] = np.minimum((self.lane_time + time[:, None]) / np.maximum(longest, 1e-12)[:, None], 4) / 2
+        known[:, 0, span, 3] = (self.lane_pool == self.pool[rows, unit][:, None]) & (self.lane_pool >= 0)
+        known[:, 0, :, 4] = (self.lanes / LANES)[:, None]
+        known[:, 0, :, 5] = (np.minimum(longest / scale, 8) / 4)[:, None]
+        known[:, 0, span, 6] = 1 - self.lane_passes
+        known[:, 0, 0, 6] = 1 - self.lane_passes.prod(1)
+        known[:, 0, :, 7] = (1 - self.passes[rows, unit])[:, None]
+        return known
+
+    def _close(self, joins: Bools) -> None:
+        """Wait for all lanes: what they let pass comes to the next stage."""
+        self.arrives = np.where(joins, self.arrives * self.lane_passes.prod(1), self.arrives)
+        self.earlier[joins] |= self.plans.lane[joins] >= 0
+        self.lane_time[joins] = 0
+        self.lane_passes[joins] = 1
+        self.lane_pool[joins] = -1
+        self.lanes[joins] = 0
+        self.stage[joins] += 1
+
+    def _put(self, unit: Ints, lane: Ints, going: Bools) -> None:
+        rows, plans, problem = self.rows[going], self.plans, self.problem
+        unit, lane = unit[going], lane[going]
+        plans.stage[rows, unit] = self.stage[rows]
+        plans.lane[rows, unit] = lane
+        alive = self.arrives[rows] * self.lane_passes[rows, lane]
+        has = problem.members[unit] > 0
+        self.made.alive[rows] = np.where(has, alive[:, None], self.made.alive[rows])
+        self.lane_time[rows, lane] += self.time[rows, unit]
+        self.lane_passes[rows, lane] *= self.passes[rows, unit]
+        self.lane_pool[rows, lane] = self.pool[rows, unit]
+        self.lanes[rows] = np.maximum(self.lanes[rows], lane + 1)
+        self.left[rows, unit] = False
+        self.waits_for[rows] -= problem.unit_before[unit]

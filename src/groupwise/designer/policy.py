@@ -1,0 +1,163 @@
+"""The graph policy: attention over activities and pools, and a small head for each of the twelve kinds of decision.
+
+A candidate's logit is out · relu(subject + candidate + known), each a linear view: the subject (what the decision is
+about) and the candidate are nodes of the graph, `known` is what the construction tells of the candidate at that moment.
+So a whole plan's log-probabilities are found at once, whatever the order it was made in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from groupwise.designer.features import NUMBERS, RELATIONS, SCHEMA_HASH
+from groupwise.designer.problem import ALLOCATION, CANDIDATES, FEATURES, HEADS, NEXT
+from groupwise.designer.weights import load_weights, read_facts, save_weights
+from groupwise.types import Evaluation, Tensors
+
+WIDTH, HIDDEN, LAYERS, ATTENTION_HEADS = 64, 32, 3, 4
+
+
+class AttentionLayer(nn.Module):
+    """Attention whose scores also depend on how two nodes relate, then two products."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.project = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.relation = nn.Parameter(torch.zeros(len(RELATIONS), heads))
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, nodes: Tensor, relations: Tensor, present: Tensor) -> Tensor:
+        batch, count, width = nodes.shape
+        mixed = self.project(self.first(nodes)).view(batch, count, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        bias = (relations @ self.relation).permute(0, 3, 1, 2)
+        bias = bias.masked_fill(~present[:, None, None, :], -1e9)
+        found = functional.scaled_dot_product_attention(mixed[0], mixed[1], mixed[2], attn_mask=bias)
+        nodes = nodes + self.out(found.transpose(1, 2).reshape(batch, count, width))
+        grown: Tensor = nodes + self.down(functional.gelu(self.up(self.second(nodes))))
+        return grown
+
+
+class GraphPolicy(nn.Module):
+    """Reads requirements as a graph, and takes the decisions of a construction."""
+
+    def __init__(self, width: int = WIDTH, hidden: int = HIDDEN, layers: int = LAYERS) -> None:
+        super().__init__()
+        self.version = 0
+        self.read = nn.Parameter(torch.randn(3, NUMBERS, width) / math.sqrt(NUMBERS))
+        self.kind = nn.Parameter(torch.randn(3, width) * 0.1)
+        self.layers = nn.ModuleList(AttentionLayer(width, ATTENTION_HEADS) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        heads = len(HEADS)
+        self.subject = nn.Parameter(torch.randn(heads, width, hidden) / math.sqrt(width))
+        self.candidate = nn.Parameter(torch.randn(heads, width, hidden) / math.sqrt(width))
+        self.whole = nn.Parameter(torch.randn(heads, width, hidden) / math.sqrt(width))
+        self.known = nn.Parameter(torch.randn(heads, FEATURES, hidden) / math.sqrt(FEATURES))
+        self.number = nn.Parameter(torch.randn(heads, CANDIDATES, hidden) * 0.3)
+        self.bias = nn.Parameter(torch.zeros(heads, hidden))
+        self.out = nn.Parameter(torch.randn(heads, hidden) * 0.05)
+
+    def encode(self, nodes: Tensor, kinds: Tensor, relations: Tensor) -> Tensor:
+        """[graphs, nodes, width]; kinds below 0 are padding."""
+        present = kinds >= 0
+        own = functional.one_hot(kinds.clamp(min=0), 3).to(nodes.dtype)
+        found = torch.einsum("gnf,kfw,gnk->gnw", nodes, self.read, own) + own @ self.kind
+        bits = (relations[..., None] >> torch.arange(len(RELATIONS), device=relations.device)) & 1
+        table = bits.to(nodes.dtype)
+        for layer in self.layers:
+            found = layer(found, table, present)
+        normed: Tensor = self.norm(found) * present[..., None]
+        return normed
+
+    def evaluate(self, inputs: Tensors) -> Evaluation:
+        """Log-probabilities and entropies [rows, decisions]: first those of few candidates, then the turns of next."""
+        sets, row_set = inputs["set"].unique(return_inverse=True)
+        first = torch.zeros(len(sets), dtype=torch.long, device=sets.device).scatter_(
+            0, row_set, torch.arange(len(row_set), device=sets.device)
+        )
+        graph = self.encode(inputs["nodes"][first], inputs["kinds"][first], inputs["relations"][first])
+        units = inputs["members"][first] @ graph
+        whole = graph[torch.arange(len(sets)), inputs["whole"][first]]
+        table = torch.cat([torch.zeros_like(whole)[:, None], graph, units], 1)
+        small = self._few(inputs, table, whole, row_set)
+        turns = self._turns(inputs, table, units, whole, row_set)
+        logp, entropy = zip(small, turns, strict=True)
+        return Evaluation(torch.cat(logp, 1), torch.cat(entropy, 1))
+
+    def _few(self, inputs: Tensors, table: Tensor, whole: Tensor, row_set: Tensor) -> tuple[Tensor, Tensor]:
+        """Head by head, and only what is legal: that is a third of the candidates there is room for."""
+        legal, heads = inputs["legal"], inputs["heads"]
+        logits = torch.full(legal.shape, -1e9, dtype=table.dtype, device=legal.device)
+        rows, slots, numbers = legal.nonzero(as_tuple=True)
+        of_head = heads[rows, slots]
+        for head in of_head.unique().tolist():
+            mine = (of_head == head).nonzero()[:, 0]
+            row, slot, number = rows[mine], slots[mine], numbers[mine]
+            view = table @ self.subject[head] + (whole @ self.whole[head] + self.bias[head])[:, None]
+            hidden = view[row_set[row], inputs["subjects"][row, slot]] + self.number[head][number]
+            hidden = hidden + inputs["known"][row, slot, number] @ self.known[head]
+            if head == ALLOCATION:
+                pool = inputs["candidates"][row, slot, number]
+                hidden = hidden + (table @ self.candidate[head])[row_set[row], pool] * (pool > 0)[:, None]
+            logits = logits.index_put((row, slot, number), hidden.relu() @ self.out[head])
+        return _chosen(logits, legal, inputs["choices"])
+
+    def _turns(
+        self, inputs: Tensors, table: Tensor, units: Tensor, whole: Tensor, row_set: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        legal = inputs["next_legal"]
+        row, turn, unit = legal.nonzero(as_tuple=True)
+        view = table @ self.subject[NEXT] + (whole @ self.whole[NEXT] + self.bias[NEXT])[:, None]
+        hidden = view[row_set[row], inputs["last"][row, turn]] + (units @ self.candidate[NEXT])[row_set[row], unit]
+        hidden = hidden + inputs["next_known"][row, turn, unit] @ self.known[NEXT]
+        logits = torch.full(legal.shape, -1e9, dtype=table.dtype, device=legal.device)
+        logits = logits.index_put((row, turn, unit), hidden.relu() @ self.out[NEXT])
+        return _chosen(logits, legal, inputs["next_choices"])
+
+    def actor_parameters(self) -> Sequence[nn.Parameter]:
+        return list(self.parameters())
+
+    def critic_parameters(self) -> Sequence[nn.Parameter]:
+        return []
+
+
+def _chosen(logits: Tensor, legal: Tensor, choices: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probability of what was chosen and entropy, where there was a choice; 0 elsewhere."""
+    free = legal.any(-1)
+    logits = logits.masked_fill(~legal, -1e9)
+    logp = torch.log_softmax(logits, -1)
+    entropy = -(logp.exp() * logp.masked_fill(~legal, 0.0)).sum(-1)
+    taken = logp.gather(-1, choices.clamp(min=0)[..., None])[..., 0]
+    return torch.where(free, taken, 0.0), torch.where(free, entropy, 0.0)
+
+
+PRETRAINED = "pretrained"
+
+
+def save_policy(policy: GraphPolicy, path: str | Path, facts: Mapping[str, str] | None = None) -> None:
+    """Write the weights with what is to be known of them."""
+    save_weights(policy.state_dict(), Path(path), SCHEMA_HASH, facts)
+
+
+def load_policy(path: str | Path = PRETRAINED) -> GraphPolicy:
+    """The policy in a file, or the one that ships."""
+    policy = GraphPolicy()
+    policy.load_state_dict(load_weights(_place(path), SCHEMA_HASH, "benchmarks/train_designer.py"))
+    return policy.eval()
+
+
+def facts_of(path: str | Path = PRETRAINED) -> dict[str, str]:
+    """What was written down with the weights."""
+    return read_facts(_place(path))
+
+
+def _place(path: str | Path) -> Path:
+    return Path(__file__).with_name("pretrained.safetensors") if str(path) == PRETRAINED else Path(path)

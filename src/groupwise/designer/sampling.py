@@ -1,0 +1,273 @@
+"""What worked, without what was particular: of each kind of decision, what its chosen candidates had more of.
+
+A habit is learned from one plan and means something for requirements of any size, since it speaks of what is known of
+candidates (load, price, chance of failure, whether a lane is new) and not of activities or pools by name. For each head
+
+    weight_f = mean(known_f of the chosen − mean known_f of the legal) / (variance_f among the legal + 0.01)
+    number_c = ln((share of choices that were c + 0.1) / (share expected of any choice + 0.1))
+
+the first as in discriminant analysis, the second as in naive Bayes; a candidate's logit is their sum. Those of "next"
+and "allocation" are numbered by the requirements, so for those the number says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from groupwise.designer.features import features_of
+from groupwise.designer.plans import DecisionBatch, Plans
+from groupwise.designer.policy import GraphPolicy
+from groupwise.designer.problem import (
+    ALLOCATION,
+    CANDIDATES,
+    FEATURES,
+    HEADS,
+    NEXT,
+    PLACE,
+    Bools,
+    DesignProblem,
+    Floats,
+    Ints,
+)
+
+Preference: TypeAlias = Mapping[str, Mapping[str, Sequence[float]]]
+"""By head: `known`, a weight for each number known of a candidate, and `number`, one for each candidate's place."""
+
+NAMELESS = (ALLOCATION, NEXT)
+STEADY = 0.01
+PRIOR = 0.1
+
+
+def preference_of_plan(plans: Plans, row: int) -> dict[str, Any]:
+    """The habit of one plan, which was made with a record."""
+    assert plans.seen is not None
+    assert plans.legal is not None
+    return preference_of_decisions(plans.problem.heads, plans.seen[row], plans.legal[row], plans.choices[row])
+
+
+def preference_of_decisions(heads: Ints, seen: np.ndarray, legal: Bools, choices: Ints) -> dict[str, Any]:
+    """The habit of decisions [decisions, candidates]; those without a legal candidate were none."""
+    found: dict[str, Any] = {}
+    for head, name in enumerate(HEADS):
+        mine = np.flatnonzero((heads == head) & legal.any(-1))
+        if len(mine):
+            found[name] = _head_preference(head, seen[mine], legal[mine], choices[mine])
+    return found
+
+
+def _head_preference(head: int, seen: np.ndarray, legal: np.ndarray, chosen: np.ndarray) -> dict[str, list[float]]:
+    count = legal.sum(1, keepdims=True)
+    middle = (seen * legal[..., None]).sum(1) / count
+    apart = (seen - middle[:, None]) * legal[..., None]
+    variance = (apart**2).sum((0, 1)) / count.sum()
+    decisions = np.arange(len(chosen))
+    weight = apart[decisions, chosen].mean(0) / (variance + STEADY)
+    told = {"known": [round(float(one), 1) for one in weight]}
+    if head not in NAMELESS:
+        expected = (legal / count).mean(0)[:CANDIDATES]
+        share = np.bincount(chosen, minlength=CANDIDATES)[:CANDIDATES] / len(chosen)
+        told["number"] = [round(float(one), 1) for one in np.log((share + PRIOR) / (expected + PRIOR))]
+    return told
+
+
+class Preferences:
+    """Habits as somebody to ask: of each plan one, the share of each candidate in every decision."""
+
+    def __init__(self, habits: Sequence[Preference]) -> None:
+        self.known = np.zeros((len(habits), len(HEADS), FEATURES))
+        self.number = np.zeros((len(habits), len(HEADS), CANDIDATES))
+        for row, habit in enumerate(habits):
+            for head, name in enumerate(HEADS):
+                told = habit.get(name, {})
+                self.known[row, head] = told.get("known", 0.0)
+                self.number[row, head] = told.get("number", 0.0)
+
+    def __call__(self, question: DecisionBatch) -> Floats:
+        """[plans, decisions, candidates]: shares that add up to 1 over the legal."""
+        head = question.head
+        logits = np.einsum("pdcf,pf->pdc", question.known, self.known[:, head])
+        if head not in NAMELESS:
+            logits = logits + self.number[:, None, head]
+        logits = np.where(question.legal, logits, -np.inf)
+        weights = np.exp(logits - logits.max(-1, keepdims=True))
+        shares: Floats = weights / weights.sum(-1, keepdims=True)
+        return shares
+
+
+class Views:
+    """What a policy makes of one set of requirements: its heads as plain arrays, worked out once."""
+
+    def __init__(self, policy: GraphPolicy, problem: DesignProblem) -> None:
+        self.problem = problem
+        seen = features_of(problem)
+        with torch.no_grad():
+            nodes, kinds = torch.from_numpy(seen.nodes)[None], torch.from_numpy(seen.kinds)[None]
+            graph = policy.encode(nodes, kinds, torch.from_numpy(seen.relations)[None])[0]
+            units = torch.from_numpy(padded_members(problem)).float() @ graph
+            table = torch.cat([torch.zeros_like(graph[:1]), graph, units])
+            whole = torch.einsum("w,hwd->hd", graph[-1], policy.whole) + policy.bias
+            self.subject = (torch.einsum("nw,hwd->hnd", table, policy.subject) + whole[:, None]).numpy()
+            self.pools = (table @ policy.candidate[ALLOCATION]).numpy()
+            self.units = (units @ policy.candidate[NEXT]).numpy()
+            self.known = policy.known.detach().numpy()
+            self.number = policy.number.detach().numpy()
+            self.out = policy.out.detach().numpy()
+        self.version = policy.version
+
+    def logits(self, question: DecisionBatch) -> Floats:
+        """[plans, decisions, candidates]."""
+        problem, head = self.problem, question.head
+        hidden = self.subject[head][table_rows(problem, head, question.subjects)][:, :, None]
+        hidden = hidden + (self.units if head == NEXT else self.number[head])
+        if head == ALLOCATION:
+            able = pool_rows(problem, int(question.subjects[0, 0]))
+            hidden = hidden + np.where((able > 0)[:, None], self.pools[able], 0.0)
+        hidden = hidden + question.known.astype(np.float32) @ self.known[head]
+        logits: Floats = np.maximum(hidden, 0) @ self.out[head]
+        return logits
+
+
+def padded_members(problem: DesignProblem) -> Floats:
+    """[units, nodes]: the mean over the activities of a unit."""
+    nodes = len(problem.names) + len(problem.pool_names) + 1
+    return np.pad(problem.members, ((0, 0), (0, nodes - len(problem.names))))
+
+
+def table_rows(problem: DesignProblem, head: int, subjects: Ints) -> Ints:
+    """Where a subject stands in the table of nothing, nodes and units."""
+    if head in (NEXT, PLACE):
+        first = 1 + len(problem.names) + len(problem.pool_names) + 1
+        return np.where(subjects >= 0, subjects + first, 0)
+    return subjects + 1
+
+
+def pool_rows(problem: DesignProblem, activity: int) -> Ints:
+    """The rows of the pools that an activity chooses from; 0 where there are no more."""
+    able = problem.pool_candidates(activity)
+    rows = np.zeros(10, np.int64)
+    rows[: len(able)] = np.array(able) + 1 + len(problem.names)
+    return rows
+
+
+Guide: TypeAlias = Callable[[DecisionBatch], Floats]
+"""Somebody else's shares of the candidates [plans, decisions, candidates], 0 where illegal."""
+
+
+class PolicyChooser:
+    """Draws from the policy; `epsilon` [plans] of the time from anything legal, or as a guide says.
+
+    `greedy` plans take the likeliest.
+    """
+
+    def __init__(
+        self,
+        views: Views,
+        rng: np.random.Generator,
+        epsilon: Floats | float = 0.0,
+        greedy: Bools | None = None,
+        temperature: float = 1.0,
+        guide: Guide | None = None,
+    ) -> None:
+        self.views, self.rng, self.temperature, self.guide = views, rng, temperature, guide
+        self.epsilon, self.greedy = epsilon, greedy
+        self.logp: dict[int, Floats] = {}
+
+    def __call__(self, question: DecisionBatch) -> Ints:
+        choice, logp = self.draw(question)
+        for place, slot in enumerate(question.slots.tolist()):
+            self.logp[slot] = logp[:, place]
+        return choice
+
+    def draw(self, question: DecisionBatch) -> tuple[Ints, Floats]:
+        legal = question.legal
+        logits = self.views.logits(question) / self.temperature
+        logits = np.where(legal, logits, -np.inf)
+        weights = np.exp(logits - logits.max(-1, keepdims=True))
+        shares = weights / weights.sum(-1, keepdims=True)
+        count = legal.sum(-1, keepdims=True)
+        epsilon = np.broadcast_to(np.asarray(self.epsilon, np.float64), legal.shape[:1])[:, None, None]
+        other = legal / count if self.guide is None else self.guide(question)
+        mixed = (1 - epsilon) * shares + epsilon * other
+        point = self.rng.random((*legal.shape[:2], 1)) * mixed.sum(-1, keepdims=True)
+        choice = (mixed.cumsum(-1) > point).argmax(-1)
+        if self.greedy is not None:
+            choice = np.where(self.greedy[:, None], logits.argmax(-1), choice)
+        taken = np.take_along_axis(mixed, choice[..., None], -1)[..., 0]
+        return choice, np.where(count[..., 0] > 1, np.log(np.maximum(taken, 1e-30)), 0.0)
+
+    def log_probabilities(self, plans: Plans) -> Floats:
+        """[plans, slots], 0 where nothing was decided."""
+        found = np.zeros(plans.choices.shape)
+        for slot, logp in self.logp.items():
+            found[:, slot] = np.where(plans.free[:, slot], logp, 0.0)
+        return found
+
+
+@dataclass(slots=True)
+class Parents:
+    """Plans to be edited, one for each that is made; `again` [plans, slots] is what is decided anew.
+
+    Turns are followed by unit: a unit keeps its place in the order and its lane as long as that is legal.
+    """
+
+    choices: Ints
+    unit_order: Ints
+    again: Bools
+
+
+class Retake:
+    """Follows the parents where it may, and lets another chooser decide what is open.
+
+    With `other`, what is decided again is decided otherwise, wherever there is another way.
+    """
+
+    def __init__(self, problem: DesignProblem, parents: Parents, chooser: PolicyChooser, other: bool = False) -> None:
+        self.problem, self.parents, self.chooser, self.other = problem, parents, chooser, other
+        count, units = len(parents.choices), len(problem.units)
+        turns = parents.unit_order.shape[1]
+        self.rank = np.full((count, units), turns)
+        self.lane = np.full((count, units), -1)
+        plan, turn = np.nonzero(parents.unit_order >= 0)
+        unit = parents.unit_order[plan, turn]
+        self.rank[plan, unit] = turn
+        self.lane[plan, unit] = parents.choices[plan, problem.rounds + 2 * turn + 1]
+        next_again = parents.again[:, problem.rounds : problem.staffing : 2]
+        place_again = parents.again[:, problem.rounds + 1 : problem.staffing : 2]
+        self.place_again = np.zeros((count, units), np.bool_)
+        self.place_again[plan, unit] = place_again[plan, turn]
+        self.next_again = next_again
+        self.taken = np.zeros(parents.choices.shape, np.bool_)
+        """Where a decision was taken again, or had to be: the parent's choice was no longer legal."""
+        self.logp = np.zeros(parents.choices.shape)
+
+    def __call__(self, question: DecisionBatch) -> Ints:
+        wanted, again = self._wanted(question)
+        possible = np.take_along_axis(question.legal, np.maximum(wanted, 0)[..., None], -1)[..., 0] & (wanted >= 0)
+        follow = possible & ~again
+        drawn, logp = self.chooser.draw(self._narrowed(question, wanted, possible & again) if self.other else question)
+        self.taken[:, question.slots] = ~follow
+        self.logp[:, question.slots] = np.where(follow, 0.0, logp)
+        return np.where(follow, wanted, drawn)
+
+    def _narrowed(self, question: DecisionBatch, wanted: Ints, again: Bools) -> DecisionBatch:
+        """The question without the parents' choices where they are not to be repeated."""
+        legal = question.legal.copy()
+        plan, place = np.nonzero(again & (legal.sum(-1) > 1))
+        legal[plan, place, wanted[plan, place]] = False
+        return replace(question, legal=legal)
+
+    def _wanted(self, question: DecisionBatch) -> tuple[Ints, Bools]:
+        """What the parents chose, and where that is to be decided again."""
+        if question.head == NEXT:
+            turn = (int(question.slots[0]) - self.problem.rounds) // 2
+            wanted = np.where(question.legal[:, 0], self.rank, 1 << 30).argmin(1)
+            return wanted[:, None], self.next_again[:, turn : turn + 1]
+        if question.head == PLACE:
+            again = np.take_along_axis(self.place_again, question.subjects, 1)
+            return np.take_along_axis(self.lane, question.subjects, 1), again
+        return self.parents.choices[:, question.slots], self.parents.again[:, question.slots]

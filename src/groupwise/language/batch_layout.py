@@ -1,0 +1,194 @@
+"""How a batch of token rows is laid out for the model: rows without padding, and a shared prompt only once."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from groupwise.errors import ContractError
+from groupwise.types import Tensors
+
+INPUTS = ("input_ids", "attention_mask", "action_mask")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLayout:
+    """Closed-up rows and the actions in them: action n is `tokens[n]`, chosen after `ids[rows[n], before[n]]`.
+
+    ids: [B, W] as far as the last action needs; before, tokens, rows: [N]; columns: [N], where each action stood
+    in the original rows, whose shape is `shape`.
+    """
+
+    ids: Tensor
+    rows: Tensor
+    before: Tensor
+    tokens: Tensor
+    columns: Tensor
+    shape: tuple[int, int]
+
+    def spread(self, values: Tensor) -> Tensor:
+        """One number per action [N], put where the actions stand: [B, T], 0 elsewhere."""
+        return values.new_zeros(self.shape).index_put((self.rows, self.columns), values)
+
+
+def lay_out(inputs: Tensors) -> BatchLayout:
+    """Close up the rows of `input_ids` and find the tokens of `action_mask`, all [B, T]."""
+    missing = [name for name in INPUTS if name not in inputs]
+    if missing:
+        raise ContractError(f"a language policy needs the inputs {', '.join(INPUTS)}; {missing[0]} is missing")
+    ids, attention, action = inputs["input_ids"], inputs["attention_mask"].bool(), inputs["action_mask"].bool()
+    order, closed = _close_up(ids, attention)
+    rows, columns = action.gather(1, order).nonzero(as_tuple=True)
+    if bool((action & ~attention).any()):
+        raise ContractError("action_mask marks padding: every action must also be in attention_mask")
+    if len(columns) and int(columns.min()) == 0:
+        row = int(rows[columns.argmin()])
+        raise ContractError(f"row {row} begins with an action: nothing precedes it that could have predicted it")
+    width = int(columns.max()) if len(columns) else 1
+    return BatchLayout(
+        closed[:, :width], rows, columns - 1, closed[rows, columns], order[rows, columns], (ids.shape[0], ids.shape[1])
+    )  # fmt: skip
+
+
+def close_up(ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows with their tokens in front, cut to the longest, and the column each place came from: both [B, W]."""
+    attention = attention_mask.bool()
+    order, closed = _close_up(ids, attention)
+    width = max(1, int(attention.sum(1).max()))
+    return closed[:, :width], order[:, :width]
+
+
+def _close_up(ids: Tensor, attention: Tensor) -> tuple[Tensor, Tensor]:
+    order = torch.argsort((~attention).to(torch.uint8), dim=1, stable=True)
+    closed = ids.masked_fill(~attention, 0).gather(1, order)  # padding may hold any number; 0 is a token of any model
+    return order, closed
+
+
+LEAST_SAVED = 0.15  # of all tokens: below this, masked attention costs more than sharing saves
+LEAST_TOKENS_ON_GPU = 8192  # saved: a second pass of small kernels must be worth its launches
+NEEDED = ("past_key_values", "position_ids", "attention_mask", "use_cache")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrompts:
+    """Rows cut in two. Each distinct prompt stands once in `prompts` [G, P], padded in front; row b of `rests` [B, R]
+    goes on after prompt `group[b]`, whose length is `start[b]`."""
+
+    prompts: Tensor
+    rests: Tensor
+    group: Tensor
+    start: Tensor
+
+    @property
+    def tokens(self) -> int:
+        """How many go through the model."""
+        return self.prompts.numel() + self.rests.numel()
+
+    def place(self) -> Tensor:
+        """The position of every token of the prompts, [G, P]; below 0 on padding."""
+        longest = self.prompts.shape[1]
+        lengths = self.start.new_zeros(len(self.prompts)).scatter(0, self.group, self.start)
+        return torch.arange(longest, device=self.start.device) - (longest - lengths)[:, None]
+
+    def hidden(self, decoder: Any) -> Tensor:
+        """The hidden states of the rests, [B, R, H]."""
+        place, device = self.place(), self.start.device
+        there = place >= 0
+        ragged = not bool(there.all())
+        cache = decoder(
+            input_ids=self.prompts,
+            attention_mask=there.long() if ragged else None,
+            position_ids=place.clamp(min=0),
+            use_cache=True,
+        ).past_key_values
+        cache.reorder_cache(self.group)
+        seen = torch.cat((there[self.group], torch.ones_like(self.rests, dtype=torch.bool)), 1)
+        states: Tensor = decoder(
+            input_ids=self.rests,
+            attention_mask=seen.long() if ragged else None,
+            position_ids=self.start[:, None] + torch.arange(self.rests.shape[1], device=device),
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state
+        return states
+
+
+def share_prompts(layout: BatchLayout, most: float | None = None) -> SharedPrompts | None:
+    """The rows of a layout with common prompts, or beginnings, taken together; None where more than `most` are left.
+
+    All before a row's first action is its prompt, but for the last token: what follows it is wanted. Unless given,
+    `most` is where sharing begins to pay.
+    """
+    rows, width = layout.ids.shape
+    most = worthwhile(layout) if most is None else most
+    start = layout.before.new_full((rows,), width).scatter_reduce(0, layout.rows, layout.before, "amin")
+    start = start.masked_fill(start == width, 0)  # a row without actions needs nothing
+    last = start.scatter_reduce(0, layout.rows, layout.before, "amax")
+    longest, rest = int(start.max()), int((last - start).max()) + 1
+    beginning = share_beginning(layout, int(start.min()), most)
+    if longest == 0 or longest + rows * rest > most:
+        return beginning
+    place = torch.arange(longest, device=start.device) - (longest - start)[:, None]
+    table = layout.ids.gather(1, place.clamp(min=0)).masked_fill(place < 0, -1)
+    prompts, group = torch.unique(table, dim=0, return_inverse=True)
+    if prompts.numel() + rows * rest > min(most, beginning.tokens if beginning is not None else most):
+        return beginning
+    columns = (start[:, None] + torch.arange(rest, device=start.device)).clamp(max=width - 1)
+    return SharedPrompts(prompts.clamp(min=0), layout.ids.gather(1, columns), group, start)
+
+
+def share_beginning(layout: BatchLayout, longest: int, most: float) -> SharedPrompts | None:
+    """Rows whose prompts differ may still begin alike, with a list of tools, say: that beginning taken together."""
+    same = (layout.ids[:, :longest] == layout.ids[:1, :longest]).all(0)
+    common = int(same.long().cumprod(0).sum())
+    rests = layout.ids[:, common:]
+    if common == 0 or common + rests.numel() > most:
+        return None
+    rows = len(layout.ids)
+    return SharedPrompts(
+        layout.ids[:1, :common], rests, layout.rows.new_zeros(rows), layout.rows.new_full((rows,), common)
+    )
+
+
+def worthwhile(layout: BatchLayout) -> float:
+    """How many of a layout's tokens may be left for sharing to pay."""
+    tokens = layout.ids.numel()
+    saved = LEAST_SAVED * tokens
+    return tokens - (saved if layout.ids.device.type == "cpu" else max(saved, LEAST_TOKENS_ON_GPU))
+
+
+def can_share(decoder: Any) -> bool:
+    """Whether this model's own modules can read prompts first."""
+    known = all(name in inspect.signature(decoder.forward).parameters for name in NEEDED)
+    return known and reads_rightly(decoder, lambda shared: shared.hidden(decoder))
+
+
+@torch.no_grad()
+def reads_rightly(decoder: Any, read: Callable[[SharedPrompts], Tensor]) -> bool:
+    """Whether a way to read prompts first gives the model's own hidden states: tried on two prompts of three rows."""
+    device = next(decoder.parameters()).device
+    ids = torch.arange(15, device=device).view(3, 5) % 7
+    ids[2, :4] = ids[1, :4]
+    layout = BatchLayout(
+        ids=ids,
+        rows=torch.tensor([0, 0, 1, 2], device=device),
+        before=torch.tensor([2, 4, 3, 3], device=device),
+        tokens=torch.zeros(4, dtype=torch.long, device=device),
+        columns=torch.zeros(4, dtype=torch.long, device=device),
+        shape=(3, 6),
+    )
+    shared = share_prompts(layout, most=math.inf)
+    assert shared is not None
+    wanted = decoder(input_ids=ids, use_cache=False).last_hidden_state[layout.rows, layout.before]
+    try:
+        found = read(shared)[layout.rows, layout.before - shared.start[layout.rows]]
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # a cache of another kind
+        return False
+    tolerance = 1e-3 if wanted.dtype in (torch.float32, torch.float64) else 5e-2
+    return bool((found - wanted).abs().max() <= tolerance * wanted.abs().max())

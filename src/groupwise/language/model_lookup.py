@@ -1,0 +1,164 @@
+"""Find a model by name (`tiny`, `./model`, `Qwen/Qwen3-0.6B`), and later recognise its weights by a fingerprint."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import ConfigError, MissingExtra
+
+
+def import_extra(module: str, install: str = "pip install 'groupwise[language]'") -> Any:
+    """The module of that name, or `MissingExtra` with the command that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise MissingExtra(
+            f"language models need {package}, which cannot be imported: {error}", hint=install
+        ) from error
+
+
+ADAPTER = "adapter_config.json"
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLocation:
+    """A model that can be loaded: from `source` (a folder or a hub name), or made from `tiny_seed`.
+
+    `adapter` is the folder of an adapter that belongs on top.
+    """
+
+    name: str
+    source: str = ""
+    tiny_seed: int | None = None
+    adapter: Path | None = None
+
+
+def find_model(name: str, seed: int = 0) -> ModelLocation:
+    """Where the model called `name` is; `seed` is the tiny model's unless its name says so."""
+    kind, _, number = name.partition("@")
+    if kind == "tiny" and (number.isdecimal() or not number):
+        seed = int(number) if number else seed
+        return ModelLocation(f"tiny@{seed}" if seed else "tiny", tiny_seed=seed)
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return _folder(name, folder)
+    if name.startswith((".", "/", "~")) or name.count("/") > 1 or not name.strip():
+        raise ConfigError(f"there is no model folder '{name}'", hint=_advice(name))
+    _look_on_hub(name)
+    return ModelLocation(name, source=name)
+
+
+def is_model(folder: Path) -> bool:
+    """Whether there is a model or an adapter in `folder`, by the file of its settings."""
+    return any((folder / file).is_file() for file in ("config.json", ADAPTER))
+
+
+def _folder(name: str, folder: Path) -> ModelLocation:
+    if (folder / ADAPTER).is_file() and not (folder / "config.json").is_file():
+        base = json.loads((folder / ADAPTER).read_text()).get("base_model_name_or_path") or ""
+        if not base:
+            raise ConfigError(f"the adapter in '{name}' does not say which model it belongs to")
+        return replace(find_model(base), name=name, adapter=folder)
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"folder '{name}' holds no model: it has no config.json", hint=_advice(name))
+    if not any((folder / file).is_file() for file in TOKENIZERS):
+        raise ConfigError(
+            f"folder '{name}' holds a model but no tokenizer",
+            hint=f"Save the tokenizer there too: tokenizer.save_pretrained('{name}').",
+        )
+    return ModelLocation(name, source=str(folder))
+
+
+def _look_on_hub(name: str) -> None:
+    """Pass if the hub's model is in the local cache or the hub answers for it."""
+    transformers, hub = import_extra("transformers"), import_extra("huggingface_hub")
+    try:
+        transformers.AutoConfig.from_pretrained(name, local_files_only=True)
+        return
+    except (OSError, ValueError, KeyError):
+        pass
+    if hub.constants.HF_HUB_OFFLINE or not _answers(hub.constants.ENDPOINT):
+        raise ConfigError(
+            f"model '{name}' is not on this machine and the Hugging Face hub is out of reach", hint=_advice(name)
+        )
+    try:
+        transformers.AutoConfig.from_pretrained(name)
+    except (OSError, ValueError, KeyError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f"model '{name}' cannot be had from the Hugging Face hub: {first}", hint=_advice(name)
+        ) from error
+
+
+def _answers(endpoint: str) -> bool:
+    """Ask once: the hub's own client would retry for half a minute."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(endpoint, method="HEAD"), timeout=5):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+
+
+def _advice(name: str) -> str:
+    near = difflib.get_close_matches(Path(name).name, dict.fromkeys(p.name for p in _nearby(name)), n=3, cutoff=0.4)
+    found = {path.name: str(path) for path in _nearby(name)}
+    meant = f"Did you mean {' or '.join(repr(found[n]) for n in near)}? " if near else ""
+    return f"{meant}Give the folder of a downloaded model, or model_name='tiny', which needs no download."
+
+
+def _nearby(name: str) -> Iterator[Path]:
+    """Model folders where the name points to, and here."""
+    for parent in dict.fromkeys((Path(name).expanduser().parent, Path(name).expanduser(), Path("."))):
+        if parent.is_dir():
+            yield from (p for p in sorted(parent.iterdir()) if is_model(p))
+
+
+REST = (
+    "config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "chat_template.jinja", "merges.txt", *TOKENIZERS,
+)  # fmt: skip
+PIECE, PIECES = 2**16, 256
+
+Fingerprint = dict[str, dict[str, str]]
+
+
+def fingerprint(place: ModelLocation) -> Fingerprint:
+    """What stands for the model's weights, and what for everything else of it, the tokenizer say; by file.
+
+    Of a model of the hub only its commit is known before it is loaded. Of a large file count its size and 256 pieces
+    all over it, so that many gigabytes take no time; its date does not, so that a copy is as good as the original.
+    """
+    if place.tiny_seed is not None:
+        return {"weights": {"seed": str(place.tiny_seed)}, "rest": {}}
+    folder = Path(place.source)
+    if not folder.is_dir():
+        config = import_extra("huggingface_hub").try_to_load_from_cache(place.source, "config.json")
+        return {"weights": {}, "rest": {}, "commit": {place.source: Path(str(config)).parent.name}}
+    weights = sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
+    return {
+        "weights": {path.name: _digest(path) for path in weights},
+        "rest": {name: _digest(folder / name) for name in REST if (folder / name).is_file()},
+    }
+
+
+def _digest(path: Path) -> str:
+    size = path.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    with open(path, "rb") as file:
+        for place in range(0, size, max(PIECE, -(-size // PIECES))):
+            file.seek(place)
+            digest.update(file.read(PIECE))
+    return digest.hexdigest()

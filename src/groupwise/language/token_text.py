@@ -1,0 +1,42 @@
+"""Tokens one by one as a reader sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+WORD = "▁"  # how SentencePiece writes the space before a word, which decoding a single token drops
+
+
+def token_texts(tokenizer: Any, ids: Iterable[int]) -> tuple[str, ...]:
+    """The text of each token by itself. Half a letter is shown as �, a special token by its name."""
+    known = _known(tokenizer)
+    return tuple(known[token] if token in known else _learn(tokenizer, known, token) for token in map(int, ids))
+
+
+@lru_cache(maxsize=4)
+def _known(tokenizer: Any) -> dict[int, str]:
+    return {}
+
+
+def _learn(tokenizer: Any, known: dict[int, str], token: int) -> str:
+    text = str(tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False))
+    written = tokenizer.convert_ids_to_tokens(token)
+    if isinstance(written, str) and written.startswith(WORD) and not text.startswith(" "):
+        text = f" {text}"
+    known[token] = text
+    return text
+
+
+def is_special(tokenizer: Any, token: int) -> bool:
+    """Whether a token has no text of its own."""
+    known = _special(tokenizer)
+    if token not in known:
+        known[token] = not tokenizer.decode([token], skip_special_tokens=True)
+    return known[token]
+
+
+@lru_cache(maxsize=4)
+def _special(tokenizer: Any) -> dict[int, bool]:
+    return {}

@@ -1,0 +1,155 @@
+"""A memory's SQLite file: claimed by one process, upgraded if it is old, set aside if it cannot be used."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+from groupwise.errors import StorageError
+from groupwise.sqlite import Database
+
+COMPANIONS = ("", "-wal", "-shm")
+
+
+def unfit(path: Path, mark: int, version: int) -> str:
+    """Why a file cannot be gone on with: "foreign", "damaged", or "v7" for a version newer than ours; "" if it can.
+
+    Args:
+      mark: the number that tells such a file from SQLite files of others.
+      version: the newest version that can be read; older ones are led on to it.
+    """
+    if not path.exists() or not path.stat().st_size:
+        return ""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as link:
+            return _look(link, mark, version)
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            return "damaged"
+        raise StorageError(f"{path} cannot be used: {error}", hint="Is it a file, readable and writable?") from error
+
+
+def set_aside(path: Path, reason: str) -> Path:
+    """Rename a file, and what SQLite keeps beside it, to a name that is free; the new name."""
+    target = path.with_name(f"{path.name}.{reason}")
+    number = 2
+    while target.exists():
+        target = path.with_name(f"{path.name}.{reason}.{number}")
+        number += 1
+    try:
+        for companion in reversed(COMPANIONS):  # the log first: beside a fresh file it would be played into that
+            old = path.with_name(path.name + companion)
+            if old.exists():
+                old.rename(target.with_name(target.name + companion))
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be set aside as {target.name}: {error.strerror}", hint="Rename it, or name another file."
+        ) from error
+    return target
+
+
+def _look(link: sqlite3.Connection, mark: int, version: int) -> str:
+    tables, found_mark, found_version = (
+        int(link.execute(f"PRAGMA {name}").fetchone()[0])
+        for name in ("schema_version", "application_id", "user_version")
+    )
+    if tables and found_mark != mark:
+        return "foreign"
+    if found_version > version:
+        return f"v{found_version}"
+    return "" if link.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok" else "damaged"
+
+
+PAUSE = 0.02
+
+
+class Owner:
+    """Holds `<file>.lock` until it is released or the process ends, however it ends.
+
+    Args:
+      path: the file that is owned.
+      patience: seconds to wait while another process, or another object of this one, owns it.
+    """
+
+    def __init__(self, path: Path, patience: float) -> None:
+        try:
+            self._descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StorageError(
+                f"{path} cannot be used: {error.strerror}", hint="Is the folder there and writable?"
+            ) from error
+        try:
+            self._wait(path, patience)
+        except BaseException:
+            self.release()
+            raise
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
+        _owners.add(self)
+
+    def release(self) -> None:
+        _owners.discard(self)
+        with suppress(OSError):
+            os.close(self._descriptor)
+
+    def _wait(self, path: Path, patience: float) -> None:
+        end = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    break
+                time.sleep(PAUSE)
+        holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace") or "unknown"
+        raise StorageError(
+            f"{path} is in use by process {holder} and was not free within {patience:g} seconds",
+            hint="Wait for that process or end it, or name another file.",
+        )
+
+
+_owners: weakref.WeakSet[Owner] = weakref.WeakSet()
+
+
+def _release_all() -> None:
+    """A forked worker must not keep a file whose own process is gone."""
+    for owner in list(_owners):
+        owner.release()
+
+
+os.register_at_fork(after_in_child=_release_all)
+
+
+def open_database(path: str, mark: int, steps: tuple[str, ...], notice: Callable[[str], None]) -> Database:
+    """The database at `path`; whoever calls owns it. What had to be set aside is told to `notice`."""
+
+    def begin_afresh(reason: str) -> None:
+        why = f"in version {reason[1:]}" if reason.startswith("v") else reason
+        kept = set_aside(Path(path), reason)
+        notice(f"{path} is {why} and cannot be gone on with: it is kept as {kept.name}, and memory begins afresh")
+
+    if path != ":memory:" and (reason := unfit(Path(path), mark, len(steps))):
+        begin_afresh(reason)
+    database = Database(path, "memories", mark, steps, lazy=True)
+    if not _readable(database):
+        database.close()
+        begin_afresh("damaged")
+        database = Database(path, "memories", mark, steps, lazy=True)
+    return database
+
+
+def _readable(database: Database) -> bool:
+    """Whether every text is the JSON it should be: SQLite itself does not know of bytes that changed inside a text."""
+    query = (
+        "SELECT NOT EXISTS (SELECT 1 FROM records WHERE NOT json_valid(body)) "
+        "AND NOT EXISTS (SELECT 1 FROM states WHERE NOT json_valid(state)) AND (SELECT count(*) FROM clock) = 1"
+    )
+    with database.transaction(write=False) as link:
+        return bool(link.execute(query).fetchone()[0])

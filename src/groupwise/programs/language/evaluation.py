@@ -1,0 +1,294 @@
+"""The answer in what a model said: the number, list or word of the kind that is wanted; or the program."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any, Protocol
+
+from groupwise.errors import ConfigError, ContractError, StorageError
+from groupwise.programs.language.operators import Operator, OperatorError, Value, quoted, same
+from groupwise.programs.language.parser import Program, parse
+from groupwise.programs.language.plain import host_name, hosted
+from groupwise.programs.language.problem import Case, CodeProblem
+from groupwise.programs.language.program import LONGEST_TEXT, FaultCode, Form, ProgramFault
+from groupwise.programs.language.pure_operators import PURE
+from groupwise.programs.language.straight import run_straight
+from groupwise.sandbox import SandboxLimits, SandboxOutcome, SandboxResult
+from groupwise.types import Score
+
+INTEGER = re.compile(r"(?<![\w.])-?\d[\d,]{0,20}(?![\w]|\.\d)")
+LEAD = re.compile(r"(?:final answer|answer)\s*(?:is|:|=)\s*", re.IGNORECASE)
+FENCE = re.compile(r"```(?:python)?[ \t]*\n(.*?)```", re.DOTALL)
+LONGEST = 20_000
+
+
+def answer_in(said: Value, wanted: Value) -> Value:
+    """What a workflow's text says, as a value of the kind of the wanted one; other values as they are.
+
+    Of several numbers the last counts: models reason first.
+    """
+    if not isinstance(said, str) or isinstance(wanted, bool):
+        return said
+    text = final(said[-LONGEST:])
+    if isinstance(wanted, int):
+        found = [match.replace(",", "") for match in INTEGER.findall(text)]
+        return int(found[-1]) if found else said
+    if isinstance(wanted, list):
+        parts = [part.strip(" '\"") for part in re.split(r"[,\s]+", text.strip().strip("[].")) if part]
+        return [int(part) for part in parts] if all(re.fullmatch(r"-?\d{1,15}", part) for part in parts) else parts
+    return text.strip().strip(".'\"")
+
+
+def code_in(said: str) -> str:
+    """The program in an answer: what stands between the last fences, or all of it."""
+    found = FENCE.findall(said[-LONGEST:])
+    return str(found[-1] if found else said).strip("\n")
+
+
+def final(text: str) -> str:
+    """The part behind the last "Answer:", or all of it."""
+    return LEAD.split(text)[-1]
+
+
+TRIED = (FaultCode.FORBIDDEN, FaultCode.UNKNOWN_OPERATOR, FaultCode.UNKNOWN_NAME)
+"""Faults that count as forbidden; the others as raised, as Python would."""
+HOPELESS = (SandboxOutcome.TIMED_OUT, SandboxOutcome.MEMORY, SandboxOutcome.FORBIDDEN)
+MOST_ASKED = 40
+NO_SANDBOX = "only operator calls are run without a sandbox; open one for everything else"
+NO_TESTER = "tests in full Python are run in a sandbox of the second tier only; open one"
+
+
+class ProgramSandbox(Protocol):
+    """Where plain programs and workflows run: the first tier."""
+
+    def run(
+        self,
+        code: str,
+        inputs: Mapping[str, Any] | None = None,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        limits: SandboxLimits = ...,
+        *,
+        call: str = "",
+    ) -> SandboxResult: ...
+
+
+class ProgramTester(Protocol):
+    """Where full Python meets its tests: the second tier."""
+
+    def run(
+        self, code: str, inputs: Mapping[str, Any] | None = None, limits: SandboxLimits = ..., *, tests: str = ""
+    ) -> SandboxResult: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramEvaluation:
+    """One program on one problem.
+
+    `correctness` is the share of cases it got right; `solved` says it got all. `calls` counts operator calls on the
+    question as asked and `length` the lines of the body. `fault` names what kept a text from being a program, `key`
+    is equal for equal programs, and `text` is the program in its normal form.
+    """
+
+    outcome: SandboxOutcome
+    solved: bool
+    correctness: float
+    calls: int = 0
+    seconds: float = 0.0
+    length: int = 0
+    message: str = ""
+    fault: FaultCode | None = None
+    key: str = ""
+    text: str = field(default="", repr=False)
+
+
+class ProgramEvaluator:
+    """Judges programs for one problem. `sandbox` runs plain programs and workflows, `tester` tests in full Python."""
+
+    def __init__(
+        self,
+        problem: CodeProblem,
+        sandbox: ProgramSandbox | None = None,
+        *,
+        tester: ProgramTester | None = None,
+        limits: SandboxLimits | None = None,
+        operators: Mapping[str, Operator] = PURE,
+    ) -> None:
+        self.problem, self.sandbox, self.tester, self.operators = problem, sandbox, tester, operators
+        self.limits = limits or SandboxLimits()
+        if problem.checker == "cases" and not problem.cases:
+            raise ContractError(
+                f"{problem.id} has no case to judge a program by", hint="Give it cases, or tests and checker='tests'."
+            )
+
+    def __call__(self, text: str) -> ProgramEvaluation:
+        """The evaluation of a program's text, whatever the text is; never an exception because of it."""
+        start = time.perf_counter()
+        if self.problem.checker == "tests":
+            return self._tested(text, start)
+        program = parse(text, self.problem.signature, self.operators)
+        if isinstance(program, Program) and program.form is Form.STRAIGHT and program.lines > self.problem.max_lines:
+            said = f"a program for this problem has at most {self.problem.max_lines} lines, not {program.lines}"
+            program = ProgramFault(FaultCode.TOO_LONG, said)
+        if isinstance(program, ProgramFault):
+            outcome = SandboxOutcome.FORBIDDEN if program.code in TRIED else SandboxOutcome.RAISED
+            seconds = time.perf_counter() - start
+            return ProgramEvaluation(outcome, False, 0.0, 0, seconds, 0, str(program), program.code, _key(text), text)
+        cases = self.problem.cases[:1] if program.form is Form.WORKFLOW else self.problem.cases
+        calls: Counter[str] = Counter()
+        ran = self._runs(program, cases, calls)
+        return self._judged(program, cases, ran, calls.total() or len(program.steps), start)
+
+    async def evaluate(self, text: str) -> ProgramEvaluation:
+        """The same for an event loop, which is not blocked."""
+        return await asyncio.to_thread(self, text)
+
+    def _runs(self, program: Program, cases: Sequence[Case], calls: Counter[str]) -> list[SandboxResult]:
+        """A run for every case; after one that used up its time or memory, or was forbidden, the rest are spared."""
+        ran: list[SandboxResult] = []
+        for case in cases:
+            ran.append(self._run(program, case, calls if not ran else Counter()))
+            if ran[-1].outcome in HOPELESS:
+                break
+        return ran + [ran[-1]] * (len(cases) - len(ran))
+
+    def _run(self, program: Program, case: Case, calls: Counter[str]) -> SandboxResult:
+        if program.form is Form.STRAIGHT:
+            try:
+                return SandboxResult(SandboxOutcome.PASSED, run_straight(program, case.inputs, self.operators))
+            except OperatorError as error:
+                return SandboxResult(SandboxOutcome.RAISED, message=str(error))
+        if self.sandbox is None:
+            return SandboxResult(SandboxOutcome.FORBIDDEN, message=NO_SANDBOX)
+        functions = {host_name(name): _counting(self.operators[name], calls) for name in program.operators}
+        given = (self.problem.question,) if program.form is Form.WORKFLOW else case.inputs
+        inputs = dict(zip(program.parameters, given, strict=False))
+        return self.sandbox.run(hosted(program), inputs, functions, self.limits, call=program.function)
+
+    def _judged(
+        self, program: Program, cases: Sequence[Case], ran: Sequence[SandboxResult], calls: int, start: float
+    ) -> ProgramEvaluation:
+        given = [answer_in(one.value, case.answer) if program.form is Form.WORKFLOW else one.value
+                 for one, case in zip(ran, cases, strict=True)]  # fmt: skip
+        right = [one.passed and same(value, case.answer) for one, value, case in zip(ran, given, cases, strict=True)]
+        failed = next((one for one in ran if not one.passed), None)
+        outcome = SandboxOutcome.PASSED if all(right) else SandboxOutcome.WRONG if failed is None else failed.outcome
+        return ProgramEvaluation(
+            outcome,
+            all(right),
+            sum(right) / len(right),
+            calls,
+            time.perf_counter() - start,
+            program.lines,
+            failed.message if failed else self._missed(given[0], right),
+            key=program.key,
+            text=program.text,
+        )
+
+    def _missed(self, given: Any, right: Sequence[bool]) -> str:
+        """What was wrong, in words: the answer to the question as asked, or how many variations of it."""
+        if all(right):
+            return ""
+        if not right[0]:
+            return f"the answer is {quoted(self.problem.answer)}, and this gives {quoted(given)}"
+        missed = right.count(False)
+        return f"right for the question as asked, but wrong for {missed} of {len(right) - 1} variations of it"
+
+    def _tested(self, text: str, start: float) -> ProgramEvaluation:
+        """A program in full Python against the problem's own tests."""
+        if len(text) > LONGEST_TEXT:
+            said = f"a program has at most {LONGEST_TEXT:,} characters, not {len(text):,}"
+            return ProgramEvaluation(
+                SandboxOutcome.RAISED, False, 0.0, message=said, fault=FaultCode.TOO_LONG, key=_key(text)
+            )
+        ran = SandboxResult(SandboxOutcome.FORBIDDEN, message=NO_TESTER)
+        if self.tester is not None:
+            ran = self.tester.run(text, None, self.limits, tests=self.problem.tests)
+        seconds = time.perf_counter() - start
+        lines = text.strip().count("\n") + 1
+        return ProgramEvaluation(
+            ran.outcome, ran.passed, float(ran.passed), 0, seconds, lines, ran.message, None, _key(text), text
+        )
+
+
+def _counting(operator: Operator, calls: Counter[str]) -> Callable[..., Any]:
+    """The operator as a host function that counts how often it is called."""
+    if operator.kind == "model":
+
+        @wraps(operator.run)
+        async def asked(*given: Any) -> Any:
+            calls[operator.name] += 1
+            if calls.total() > MOST_ASKED:
+                raise OperatorError(f"a workflow may call operators at most {MOST_ASKED} times")
+            return await operator.asked(*given)
+
+        return asked
+
+    def called(*given: Any) -> Any:
+        calls[operator.name] += 1
+        return operator(*given)
+
+    return called
+
+
+def _key(text: str) -> str:
+    return hashlib.sha256(text.encode("utf8", "surrogatepass")).hexdigest()[:16]
+
+
+MANY_CALLS, MANY_LINES = 10, 20
+
+
+@dataclass(frozen=True, slots=True)
+class RewardWeights:
+    """What each part of a score is worth. `seconds` is the time after which time earns nothing."""
+
+    correctness: float = 0.9
+    calls: float = 0.06
+    time: float = 0.03
+    length: float = 0.01
+    seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        rest = self.calls + self.time + self.length
+        if min(self.correctness, self.calls, self.time, self.length) < 0 or self.seconds <= 0:
+            raise ConfigError(f"weights must not be negative, and seconds be above 0: {self}")
+        if self.correctness < 2 * rest:
+            raise ConfigError(
+                f"correctness weighs {self.correctness:g} and the rest {rest:g}; it must weigh at least twice as much",
+                hint="Correctness comes first; lower the other weights.",
+            )
+
+
+USUAL = RewardWeights()
+
+
+def score(evaluation: ProgramEvaluation, weights: RewardWeights = USUAL) -> Score:
+    """The score of a program, with its parts."""
+    shares = {
+        "correctness": 1.0,
+        "calls": 1 - min(evaluation.calls, MANY_CALLS) / MANY_CALLS,
+        "time": 1 - min(10, int(10 * evaluation.seconds / weights.seconds)) / 10,
+        "length": 1 - min(evaluation.length, MANY_LINES) / MANY_LINES,
+    }
+    parts = {name: getattr(weights, name) * share * evaluation.correctness for name, share in shares.items()}
+    flags = (str(evaluation.outcome),) if evaluation.fault is None else (str(evaluation.outcome), str(evaluation.fault))
+    return Score(sum(parts.values()), parts, flags)
+
+
+def save_program(folder: Path, problem: CodeProblem, text: str, key: str) -> Path:
+    """Keep a searched program as a file of its own, named by problem and key; the path is its `workflow_path`."""
+    place = folder / re.sub(r"[^\w.-]+", "-", problem.id)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        path = place / f"{re.sub(r'[^0-9a-z]', '', key)[:16] or 'program'}.py"
+        path.write_text(text + "\n", "utf8", errors="backslashreplace")
+    except OSError as error:
+        raise StorageError(f"the program could not be saved in {place}: {error}", hint="Is the disk full?") from error
+    return path

@@ -1,0 +1,242 @@
+"""What may come next in a straight program: every legal line, in one order.
+
+`legal_lines(prefix, problem)` never leads into a dead end: from every line it offers, some sequence of its lines
+reaches a `return` of the right type within the problem's `max_lines`, with no result left unused. Lines that would
+only repeat an earlier result, or swap the arguments of an operator that commutes, are left out.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+from groupwise.errors import ContractError
+from groupwise.programs.language.operators import Type
+from groupwise.programs.language.problem import CodeProblem
+from groupwise.programs.language.program import (
+    Argument,
+    Constant,
+    Form,
+    Parameter,
+    Program,
+    ProgramStep,
+    Result,
+    Signature,
+)
+from groupwise.programs.language.pure_operators import PURE
+from groupwise.programs.language.straight import variable, written
+
+FAR_ENOUGH = 6
+INDENT = "    "
+LINE = re.compile(r"(\w+) = (\w+)\((.*)\)", re.ASCII)
+ARGUMENT = re.compile(r"\s*('[^']*'|\"[^\"]*\"|-?\w+)\s*(?:,|$)", re.ASCII)
+
+
+def legal_lines(prefix: Sequence[str], problem: CodeProblem) -> list[str]:
+    """The lines that may follow the lines of a body so far (indentation aside).
+
+    None after a `return`, and none after lines that are not straight, typed and within the problem's limit.
+    """
+    return list(_legal(tuple(line.strip() for line in prefix), _facts(problem)))
+
+
+def one_step_programs(problem: CodeProblem) -> Iterator[Program]:
+    """Every legal program of a single step, ready to run but without text: none may solve a harder problem."""
+    facts = _facts(problem)
+    for step in _steps(_Scope(), facts):
+        if PURE[step.operator].gives == facts.signature.gives:
+            yield Program("", Form.STRAIGHT, facts.signature.names, (step.operator,), (step,), Result(0))
+
+
+def line_weights(lines: Sequence[str]) -> list[float]:
+    """A distribution over legal lines that knows nothing: every operator alike (`return` is one), then every argument.
+
+    Without it an operator with many arguments would be drawn more often than one with few, and programs would hardly
+    ever end before they must.
+    """
+    kinds = [_operator_of(line) for line in lines]
+    sizes = Counter(kinds)
+    return [1 / (len(sizes) * sizes[kind]) for kind in kinds]
+
+
+def random_program(problem: CodeProblem, rng: random.Random) -> str:
+    """A legal program drawn line by line from `line_weights`."""
+    body: list[str] = []
+    while lines := legal_lines(body, problem):
+        body += rng.choices(lines, line_weights(lines))
+    if not body:
+        raise ContractError(
+            f"no program of {problem.max_lines} lines gives {problem.signature.gives} for {problem.id}",
+            hint="Raise the problem's max_lines.",
+        )
+    return as_program(body, problem)
+
+
+def as_program(body: Sequence[str], problem: CodeProblem) -> str:
+    """The lines of a body under the problem's header."""
+    return "\n".join([problem.signature.header, *(INDENT + line.strip() for line in body)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """The part of a problem that decides what is legal; equal for all problems that allow the same lines."""
+
+    signature: Signature
+    constants: tuple[tuple[Type, int | str], ...]
+    max_lines: int
+
+
+def _facts(problem: CodeProblem) -> _Facts:
+    return _Facts(problem.signature, tuple((word.type, word.value) for word in problem.constants), problem.max_lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What a prefix has made: its steps, the types of their results, and which of these nobody has used."""
+
+    steps: tuple[ProgramStep, ...] = ()
+    types: tuple[Type, ...] = ()
+    unused: frozenset[int] = frozenset()
+
+    def after(self, step: ProgramStep) -> _Scope:
+        used = {argument.at for argument in step.arguments if isinstance(argument, Result)}
+        unused = (self.unused - used) | {len(self.steps)}
+        return _Scope((*self.steps, step), (*self.types, PURE[step.operator].gives), unused)
+
+
+@lru_cache(maxsize=20_000)
+def _legal(prefix: tuple[str, ...], facts: _Facts) -> tuple[str, ...]:
+    scope = _scope(prefix, facts)
+    if scope is None:
+        return ()
+    names = facts.signature.names
+    left = facts.max_lines - len(prefix) - 2  # lines for steps after this one, before the return
+    lines = []
+    known: dict[tuple[Type, frozenset[int]], bool] = {}
+    for step in _steps(scope, facts) if left >= 0 else ():
+        used = scope.unused.intersection([one.at for one in step.arguments if isinstance(one, Result)])
+        alike = (PURE[step.operator].gives, used)
+        if alike not in known:
+            known[alike] = _can_end(scope.after(step), facts, left)
+        if known[alike]:
+            given = ", ".join(written(argument, names) for argument in step.arguments)
+            lines.append(f"{variable(len(prefix))} = {step.operator}({given})")
+    if len(scope.unused) == 1 and scope.types[(at := next(iter(scope.unused)))] == facts.signature.gives:
+        lines.append(f"return {variable(at)}")
+    return tuple(lines)
+
+
+def _steps(scope: _Scope, facts: _Facts) -> Iterator[ProgramStep]:
+    """Every step that the scope allows: typed, not all constants, no argument twice, not done before."""
+    done = set(scope.steps)
+    places = {argument: at for at, argument in enumerate(_values(scope, facts))}
+    for operator in PURE.values():
+        choices = [_candidates(wanted, scope, facts) for wanted in operator.takes]
+        for given in product(*choices):
+            step = ProgramStep(operator.name, given)
+            if len(set(given)) < len(given) or (facts.signature.takes and _is_written(given)):
+                continue
+            if operator.commutes and places[given[0]] > places[given[1]]:
+                continue
+            if step not in done:
+                yield step
+
+
+def _is_written(given: Sequence[Argument]) -> bool:
+    """Whether a step would only compute with constants: needless where there are parameters."""
+    return all(isinstance(argument, Constant) for argument in given)
+
+
+def _values(scope: _Scope, facts: _Facts) -> list[Argument]:
+    """Everything a line may mention: results, parameters, constants."""
+    results: list[Argument] = [Result(at) for at in range(len(scope.types))]
+    parameters: list[Argument] = [Parameter(at) for at in range(len(facts.signature.takes))]
+    return [*results, *parameters, *(Constant(value) for _, value in facts.constants)]
+
+
+def _candidates(wanted: Type, scope: _Scope, facts: _Facts) -> list[Argument]:
+    results: list[Argument] = [Result(at) for at, kind in enumerate(scope.types) if kind == wanted]
+    parameters: list[Argument] = [Parameter(at) for at, kind in enumerate(facts.signature.takes) if kind == wanted]
+    return [*results, *parameters, *(Constant(value) for kind, value in facts.constants if kind == wanted)]
+
+
+def _can_end(scope: _Scope, facts: _Facts, left: int) -> bool:
+    """Whether a return of the right type, with nothing left unused, is within reach."""
+    waiting = tuple(sorted(scope.types[at] for at in scope.unused))
+    free = {*facts.signature.takes, *(kind for kind, _ in facts.constants)}
+    free |= {kind for at, kind in enumerate(scope.types) if at not in scope.unused}
+    return _reachable(waiting, frozenset(free), facts.signature.gives, min(left, FAR_ENOUGH))
+
+
+@lru_cache(maxsize=20_000)
+def _reachable(waiting: tuple[Type, ...], free: frozenset[Type], gives: Type, left: int) -> bool:
+    if waiting == (gives,):
+        return True
+    if left == 0 or len(waiting) > 2 * left + 1:
+        return False
+    for operator in PURE.values():
+        for spared, consumed in _sources(operator.takes, waiting, free):
+            after = tuple(sorted((*spared, operator.gives)))
+            if len(after) <= len(waiting) and _reachable(after, free | consumed, gives, left - 1):
+                return True
+    return False
+
+
+def _sources(
+    takes: tuple[Type, ...], waiting: tuple[Type, ...], free: frozenset[Type]
+) -> Iterator[tuple[tuple[Type, ...], frozenset[Type]]]:
+    """The ways to feed an operator: what stays waiting, and the types that were consumed."""
+    for choice in product((True, False), repeat=len(takes)):
+        spared, consumed = list(waiting), set()
+        for wanted, from_waiting in zip(takes, choice, strict=True):
+            if from_waiting and wanted in spared:
+                spared.remove(wanted)
+                consumed.add(wanted)
+            elif from_waiting or wanted not in free:
+                break
+        else:
+            if consumed:
+                yield tuple(spared), frozenset(consumed)
+
+
+def _scope(prefix: tuple[str, ...], facts: _Facts) -> _Scope | None:
+    """The scope after the lines of a prefix; None if they are not lines of a straight program that goes on."""
+    scope = _Scope()
+    names = dict(zip(facts.signature.names, map(Parameter, range(len(facts.signature.takes))), strict=True))
+    for at, line in enumerate(prefix):
+        step = _read(line, {**names, **{variable(n): Result(n) for n in range(at)}})
+        if step is None or step.operator not in PURE:
+            return None
+        scope = scope.after(step)
+    return scope
+
+
+def _read(line: str, names: Mapping[str, Argument]) -> ProgramStep | None:
+    found = LINE.fullmatch(line)
+    if found is None:
+        return None
+    arguments: list[Argument] = []
+    at, inside = 0, found[3]
+    while at < len(inside):
+        one = ARGUMENT.match(inside, at)
+        if one is None:
+            return None
+        at, text = one.end(), one[1]
+        if text in names:
+            arguments.append(names[text])
+        elif text[0] in "'\"":
+            arguments.append(Constant(text[1:-1]))
+        elif text.lstrip("-").isdecimal() and len(text) <= 10:
+            arguments.append(Constant(int(text)))
+        else:
+            return None
+    return ProgramStep(found[2], tuple(arguments))
+
+
+def _operator_of(line: str) -> str:
+    return line.split("(", 1)[0].split(" = ")[-1].split(" ")[0]

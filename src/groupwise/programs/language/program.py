@@ -1,0 +1,216 @@
+"""What a program consists of: form, signature and steps.
+
+Also the named fault that says why a text is not a program, and the function read from a text.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import threading
+import warnings
+from dataclasses import dataclass
+from enum import StrEnum
+
+from groupwise.programs.language.operators import Type
+
+
+class FaultCode(StrEnum):
+    """The faults that workflow code can have."""
+
+    SYNTAX = "syntax"
+    TOO_LONG = "too_long"
+    TOO_DEEP = "too_deep"
+    NO_FUNCTION = "no_function"
+    NO_RETURN = "no_return"
+    FORBIDDEN = "forbidden"
+    UNKNOWN_NAME = "unknown_name"
+    UNKNOWN_OPERATOR = "unknown_operator"
+    WRONG_ARGUMENTS = "wrong_arguments"
+    WRONG_TYPES = "wrong_types"
+    TOO_MANY_LOOPS = "too_many_loops"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFault:
+    """What is wrong with a text, and in which line (0: with all of it)."""
+
+    code: FaultCode
+    message: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.message}" if self.line else self.message
+
+
+class Faulty(Exception):
+    """Carries a fault out of a check; `parse` turns it into a value."""
+
+    def __init__(self, code: FaultCode, message: str, line: int = 0) -> None:
+        super().__init__(message)
+        self.fault = ProgramFault(code, message, line)
+
+
+MOST_LINES = 80
+PARAMETERS = "xyzwvu"
+
+
+class Form(StrEnum):
+    STRAIGHT = "straight"
+    PLAIN = "plain"
+    WORKFLOW = "workflow"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What the program of a problem takes and gives."""
+
+    takes: tuple[Type, ...]
+    gives: Type = Type.ANY
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(PARAMETERS[: len(self.takes)])
+
+    @property
+    def header(self) -> str:
+        return f"def solve({', '.join(self.names)}):"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """An argument that is one of the program's own."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An argument that is the result of an earlier step."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """An argument that is written down: a number or a word."""
+
+    value: int | str
+
+
+Argument = Parameter | Result | Constant
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStep:
+    """One line of a straight program: an operator and what it is given."""
+
+    operator: str
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A checked program in its normal form. `steps` and `result` are those of a straight program, otherwise empty."""
+
+    text: str
+    form: Form
+    parameters: tuple[str, ...]
+    operators: tuple[str, ...]
+    steps: tuple[ProgramStep, ...] = ()
+    result: Argument | None = None
+
+    def render(self) -> str:
+        """The program as text; its parse renders identically."""
+        return self.text
+
+    @property
+    def key(self) -> str:
+        """Equal for equal programs."""
+        return hashlib.sha256(self.text.encode("utf8", "surrogatepass")).hexdigest()[:16]
+
+    @property
+    def lines(self) -> int:
+        """How many lines its body has."""
+        return self.text.count("\n")
+
+    @property
+    def function(self) -> str:
+        return "workflow" if self.form is Form.WORKFLOW else "solve"
+
+
+LONGEST_TEXT = 8_000
+DEEPEST = 40
+WARNED = re.compile(r"\\|\d[A-Za-z]")
+QUIET = threading.Lock()
+"""Silencing warnings is not safe between threads."""
+
+
+def read(text: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
+    """The one function that a text defines; `Faulty` if it is none, or too large to look at."""
+    if len(text) > LONGEST_TEXT:
+        raise Faulty(FaultCode.TOO_LONG, f"a program has at most {LONGEST_TEXT:,} characters, not {len(text):,}")
+    if (lines := text.count("\n")) > 2 * MOST_LINES:
+        raise Faulty(FaultCode.TOO_LONG, f"a program has at most {MOST_LINES} lines, not {lines}")
+    try:
+        module = _parsed(text)
+    except SyntaxError as error:
+        if "too many nested" in str(error.msg) or "recursion" in str(error.msg):
+            raise Faulty(FaultCode.TOO_DEEP, f"brackets are nested deeper than {DEEPEST}", error.lineno or 0) from None
+        raise Faulty(FaultCode.SYNTAX, f"this is no Python: {error.msg}", error.lineno or 0) from None
+    except (ValueError, OverflowError) as error:  # a null byte, a lone surrogate, a number of thousands of digits
+        raise Faulty(FaultCode.SYNTAX, f"this is no Python: {error}") from None
+    except (RecursionError, MemoryError):
+        raise Faulty(FaultCode.TOO_DEEP, f"expressions are nested deeper than {DEEPEST}") from None
+    _insist_on_depth(module)
+    return _the_function(module)
+
+
+def _parsed(text: str) -> ast.Module:
+    """The syntax tree; what Python would warn of, a strange escape or number, is kept from the screen."""
+    if not WARNED.search(text):
+        return ast.parse(text)
+    with QUIET, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
+
+
+def _the_function(module: ast.Module) -> ast.FunctionDef | ast.AsyncFunctionDef:
+    wanted = "write one `def solve(…):` or `async def workflow(problem):`"
+    body = [node for node in module.body if not _is_remark(node)]
+    if not body:
+        raise Faulty(FaultCode.NO_FUNCTION, f"there is no function; {wanted}")
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            raise Faulty(FaultCode.FORBIDDEN, "nothing can be imported; the operators are there already", node.lineno)
+    if len(body) > 1 or not isinstance(body[0], ast.FunctionDef | ast.AsyncFunctionDef):
+        stray = next((node for node in body if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)), body[-1])
+        raise Faulty(FaultCode.NO_FUNCTION, f"only one function may stand at the top; {wanted}", stray.lineno)
+    function = body[0]
+    if function.decorator_list:
+        raise Faulty(FaultCode.FORBIDDEN, "decorators are not allowed", function.decorator_list[0].lineno)
+    name = "solve" if isinstance(function, ast.FunctionDef) else "workflow"
+    if function.name != name:
+        kind = "def" if name == "solve" else "async def"
+        raise Faulty(
+            FaultCode.NO_FUNCTION, f"`{kind}` must define {name}, not {function.name[:40]}; {wanted}", function.lineno
+        )
+    return function
+
+
+def _is_remark(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _insist_on_depth(module: ast.Module) -> None:
+    layer: list[ast.AST] = [module]
+    depth = 0
+    while layer:
+        depth += 1
+        if depth > DEEPEST:
+            line = getattr(layer[0], "lineno", 0)
+            raise Faulty(
+                FaultCode.TOO_DEEP, f"expressions are nested deeper than {DEEPEST}; give steps names of their own", line
+            )
+        layer = [child for node in layer for child in ast.iter_child_nodes(node)]

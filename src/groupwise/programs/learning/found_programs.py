@@ -1,0 +1,181 @@
+"""Programs that searches found, as rows of tokens to learn from, and how they are learned from.
+
+A search draws from another distribution than the policy: its tree's, which is recorded line by line. Two ways to learn
+from such samples are sound, and both are here.
+
+*imitate* (the default): expert iteration (Anthony et al. 2017), the limit of advantage-weighted regression (Peng et
+al. 2019) for a small temperature. The policy is moved towards the search's distribution conditioned on having solved
+the problem, by the likelihood of solved programs. No ratio belongs into a likelihood: it is an expectation under the
+distribution that the programs were drawn from, which is the tree's. Programs that did not solve anything say nothing.
+
+*ratio*: every program of a tree is a member of one group, with its advantage relative to that tree; the loss takes the
+ratio of the policy's probability to the tree's recorded one, per program, and clips it as usual. The gradient then is
+the policy's own, estimated from other samples; programs that the policy would hardly write weigh as little as that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from groupwise.programs.language.grammar import as_program
+from groupwise.programs.language.problem import CodeProblem
+from groupwise.programs.learning.prompts import body_of, line_text, prompt_of
+from groupwise.programs.learning.rollout import prompt_ids, shuffled
+from groupwise.programs.search.tree import EvaluationRecord, SearchTree
+from groupwise.training.token_attempts import Row
+from groupwise.types import Batch, End, Group, Score, ScoredGroup, Task, Trajectory
+
+MOST = 5000
+SEARCH = "search"
+
+
+def searched_group(
+    task: Task, tree: SearchTree, tokenizer: Any, limit: int, version: int, placebo: bool
+) -> ScoredGroup:
+    """Everything a search evaluated for a task as one group, with the tree's log-probabilities.
+
+    A line's log-probability stands at its first token, and 0 at its others: summed over a program they are that of the
+    draw. As a placebo, scores change places inside the tree.
+    """
+    problem: CodeProblem = task.payload
+    prompt = prompt_ids(tokenizer, problem, limit)
+    members = tuple(_attempt(task, problem, prompt, record, tokenizer, version) for record in tree.records)
+    scores = [_score(record) for record in tree.records]
+    return ScoredGroup(Group(f"s{task.seed}", task, members), tuple(shuffled(scores, task.seed) if placebo else scores))
+
+
+def trajectories_of(
+    problem: CodeProblem, tree: SearchTree, tokenizer: Any, paths: Sequence[Path] = ()
+) -> dict[str, Any]:
+    """What a search found as a table for `TrajectoryDataset`: problem, codes, rewards, tokens, and how each was drawn.
+
+    `workflow_paths` name the files that hold the programs, where they were saved.
+    """
+    task = Task(f"{problem.family} {problem.difficulty}/0", problem, 0)
+    group = searched_group(task, tree, tokenizer, 1 << 30, 0, placebo=False)
+    members = group.group.members
+    return {
+        "problem": prompt_of(problem),
+        "problem_id": problem.id,
+        "workflow_codes": [member.meta["text"] for member in members],
+        "workflow_paths": [str(path) for path in paths],
+        "rewards": group.totals().tolist(),
+        "token_ids": [member.actions[member.mask].tolist() for member in members],
+        "behavior_logp": [member.behavior_logp[member.mask].tolist() for member in members],
+    }
+
+
+def _score(record: EvaluationRecord) -> Score:
+    solved = float(record.judged.solved)
+    outcome = str(record.judged.notes.get("outcome", ""))
+    return Score(solved, {"correct": solved, "format": 1.0}, (SEARCH, outcome))
+
+
+def _attempt(
+    task: Task, problem: CodeProblem, prompt: Sequence[int], record: EvaluationRecord, tokenizer: Any, version: int
+) -> Trajectory:
+    ids, logp = list(prompt), [0.0] * len(prompt)
+    for step in record.steps:
+        tokens = tokenizer.encode(line_text(step.action), add_special_tokens=False)
+        ids += tokens
+        logp += [step.log_prob, *[0.0] * (len(tokens) - 1)]
+    ids.append(tokenizer.eos_token_id)
+    logp.append(0.0)
+    row = np.array(ids, np.int64)
+    return Trajectory(
+        id=f"s{task.seed}/{record.number}",
+        task_id=task.id,
+        group_id=f"s{task.seed}",
+        obs=row,
+        actions=row,
+        mask=np.arange(len(row)) >= len(prompt),
+        behavior_logp=np.array(logp, np.float32),
+        versions=np.full(len(row), version, np.int64),
+        rewards=np.zeros(len(row)),
+        end=End.FINISHED,
+        terminated=True,
+        meta={"text": body_of(as_program(record.actions, problem)), "prompt": prompt_of(problem)},
+    )
+
+
+class Finds:
+    """The newest programs that solved something, one problem as likely to be drawn as another."""
+
+    def __init__(self, seed: int) -> None:
+        self.rows: dict[str, list[Row]] = {}
+        self.rng = np.random.default_rng([seed, 11])
+
+    def add(self, scored: ScoredGroup) -> None:
+        """Keep what a search solved."""
+        problem: CodeProblem = scored.group.task.payload
+        for member, score in zip(scored.group.members, scored.scores, strict=True):
+            if isinstance(score, Score) and score.total > 0:
+                self._keep(problem.id, (np.array(member.actions), np.array(member.mask)))
+        while len(self.rows) > MOST:
+            self.rows.pop(next(iter(self.rows)))
+
+    def _keep(self, problem: str, row: Row) -> None:
+        kept = self.rows.setdefault(problem, [])
+        if not any(np.array_equal(row[0], other) for other, _ in kept):
+            kept.append(row)
+
+    def draw(self, count: int) -> list[Row]:
+        """Rows to imitate; none while nothing was found."""
+        if not self.rows:
+            return []
+        places = list(self.rows.values())
+        chosen = [places[number] for number in self.rng.integers(len(places), size=count)]
+        return [kept[int(self.rng.integers(len(kept)))] for kept in chosen]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def state_dict(self) -> dict[str, Any]:
+        rows = {
+            problem: [(torch.from_numpy(ids), torch.from_numpy(own)) for ids, own in kept]
+            for problem, kept in self.rows.items()
+        }
+        return {"rows": rows, "rng": self.rng.bit_generator.state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.rows = {
+            problem: [(ids.numpy(), own.numpy()) for ids, own in kept] for problem, kept in state["rows"].items()
+        }
+        self.rng.bit_generator.state = state["rng"]
+
+
+def beside(batch: Batch, shown: Batch, weight: float) -> Batch:
+    """A batch of groups with rows to imitate below it, whose mean likelihood weighs `weight` times the groups' loss."""
+    width = max(batch.mask.shape[1], shown.mask.shape[1])
+    scale = weight * batch.denominator / shown.denominator
+
+    def joined(above: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
+        return torch.cat([_wide(above, width), _wide(below.to(above.dtype), width)])
+
+    def maybe(above: torch.Tensor | None, below: torch.Tensor) -> torch.Tensor | None:
+        return None if above is None else joined(above, below)
+
+    own = shown.mask
+    return replace(
+        batch,
+        inputs={name: joined(tensor, shown.inputs[name]) for name, tensor in batch.inputs.items()},
+        mask=joined(batch.mask, own),
+        behavior_logp=joined(batch.behavior_logp, shown.behavior_logp),
+        advantages=joined(batch.advantages, shown.advantages * scale),
+        total_rows=batch.total_rows + shown.total_rows,
+        total_tokens=batch.total_tokens + shown.total_tokens,
+        keep=maybe(batch.keep, own),
+        weight_group=maybe(batch.weight_group, torch.zeros_like(own)),
+        weights=maybe(batch.weights, torch.ones_like(own)),
+        reference_logp=maybe(batch.reference_logp, shown.behavior_logp),
+    )
+
+
+def _wide(table: torch.Tensor, width: int) -> torch.Tensor:
+    return torch.nn.functional.pad(table, (0, width - table.shape[1]))

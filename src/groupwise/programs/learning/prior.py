@@ -1,0 +1,216 @@
+"""The language policy as a prior: how likely it would write each legal line next.
+
+A line's probability is what it would be if the policy wrote with everything illegal struck out, in two stages: how the
+line begins (with the small model's tokenizer that is the operator), made to sum to one over the beginnings of legal
+lines, and then the rest of it, made to sum to one over the legal rests. Where a beginning has less than `LEAST` of the
+probability, its lines share it equally instead of being read one by one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from math import log
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+
+from groupwise.language.policy import LanguagePolicy
+from groupwise.programs.language.grammar import legal_lines
+from groupwise.programs.language.problem import CodeProblem
+from groupwise.programs.learning.model import load_policy
+from groupwise.programs.learning.prompts import line_text, prompt_of
+from groupwise.programs.search.program_search import Prior
+from groupwise.programs.search.tree import SearchSettings
+from groupwise.training.checkpoint import choose_checkpoint
+from groupwise.training.estimators import padded
+
+LEAST = log(0.02)
+SEARCH = SearchSettings(explore=0.1, sharpness=1.0)
+"""How a search with a learned prior goes: new lines are drawn as the prior says, which is sharp enough already."""
+BEGINNING = 2
+KEPT = 20_000
+ROWS = 512
+Tokens = tuple[int, ...]
+Lines = list[tuple[str, float]]
+Asked = tuple[CodeProblem, tuple[str, ...]]
+
+
+class LanguagePrior:
+    """`Prior` of a search: the policy's present weights, asked about legal lines only."""
+
+    def __init__(self, policy: LanguagePolicy, tokenizer: Any, name: str = "policy") -> None:
+        self.policy, self.tokenizer, self.name = policy, tokenizer, name
+        self._known: dict[str, Tokens] = {}
+
+    def lines(self, problem: CodeProblem, prefix: tuple[str, ...]) -> Lines:
+        """Every legal line with its log-probability."""
+        return self.many([(problem, prefix)])[0]
+
+    def many(self, asked: Sequence[Asked]) -> list[Lines]:
+        """The lines of several problems and prefixes, read together."""
+        places = [_Place(self, problem, prefix) for problem, prefix in asked]
+        shares = self._proportions([(place.before, list(place.groups)) for place in places])
+        inner = [(place, *one) for place, found in zip(places, shares, strict=True) for one in place.inner(found)]
+        rests = self._proportions([(place.after(beginning), place.rests(beginning)) for place, beginning, _ in inner])
+        for place, found in zip(places, shares, strict=True):
+            place.share_equally(found)
+        for (place, beginning, share), parts in zip(inner, rests, strict=True):
+            place.spread(beginning, share, parts)
+        return [list(zip(place.lines, place.found, strict=True)) for place in places]
+
+    def tokens(self, text: str) -> Tokens:
+        if text not in self._known:
+            if len(self._known) >= KEPT:
+                self._known.clear()
+            self._known[text] = tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        return self._known[text]
+
+    def _proportions(self, asked: Sequence[tuple[Tokens, Sequence[Tokens]]]) -> list[list[float]]:
+        """Of every beginning and its continuations the continuations' log-probabilities, made to sum to one."""
+        rows = [(before, rest) for before, rests in asked if len(rests) > 1 for rest in rests]
+        values = iter([value for at in range(0, len(rows), ROWS) for value in self._logp(rows[at : at + ROWS])])
+        found = []
+        for _, rests in asked:
+            logp = np.array([next(values) for _ in rests]) if len(rests) > 1 else np.zeros(len(rests))
+            found.append((logp - np.logaddexp.reduce(logp)).tolist() if len(rests) else [])
+        return found
+
+    @torch.no_grad()
+    def _logp(self, rows: Sequence[tuple[Tokens, Tokens]]) -> list[float]:
+        ids = padded([np.array([*before, *rest], np.int64) for before, rest in rows], np.int64)
+        place = torch.arange(ids.shape[1])
+        start = torch.tensor([len(before) for before, _ in rows])[:, None]
+        end = torch.tensor([len(before) + len(rest) for before, rest in rows])[:, None]
+        inputs = {
+            "input_ids": ids,
+            "attention_mask": (place < end).long(),
+            "action_mask": (place >= start) & (place < end),
+        }
+        device = next(self.policy.model.parameters()).device
+        seen = self.policy.evaluate({name: tensor.to(device) for name, tensor in inputs.items()})
+        found: list[float] = seen.logp.sum(1).double().tolist()
+        return found
+
+
+class _Place:
+    """Where a program stands: the tokens before, the legal lines as tokens, and those grouped by how they begin."""
+
+    def __init__(self, prior: LanguagePrior, problem: CodeProblem, prefix: tuple[str, ...]) -> None:
+        self.lines = legal_lines(prefix, problem)
+        written = [token for line in prefix for token in prior.tokens(line_text(line))]
+        self.before = (*prior.tokens(prompt_of(problem)), *written)
+        self.rows = [prior.tokens(line_text(line)) for line in self.lines]
+        self.groups: dict[Tokens, list[int]] = {}
+        for number, row in enumerate(self.rows):
+            self.groups.setdefault(row[:BEGINNING], []).append(number)
+        self.found = [0.0] * len(self.lines)
+
+    def inner(self, shares: Sequence[float]) -> list[tuple[Tokens, float]]:
+        """The beginnings that are worth reading on, each with its share."""
+        pairs = zip(self.groups.items(), shares, strict=True)
+        return [(beginning, share) for (beginning, members), share in pairs if len(members) > 1 and share > LEAST]
+
+    def after(self, beginning: Tokens) -> Tokens:
+        return (*self.before, *beginning)
+
+    def rests(self, beginning: Tokens) -> list[Tokens]:
+        return [self.rows[number][BEGINNING:] for number in self.groups[beginning]]
+
+    def share_equally(self, shares: Sequence[float]) -> None:
+        for members, share in zip(self.groups.values(), shares, strict=True):
+            for number in members:
+                self.found[number] = share - log(len(members))
+
+    def spread(self, beginning: Tokens, share: float, parts: Sequence[float]) -> None:
+        for number, part in zip(self.groups[beginning], parts, strict=True):
+            self.found[number] = share + part
+
+
+def prior_of_run(run: Path) -> LanguagePrior:
+    """The prior of a run's newest checkpoint, under a name that tells both."""
+    policy, language = load_policy(run)
+    return LanguagePrior(policy, language.tokenizer, f"policy {run.name} {choose_checkpoint(run, None).step}")
+
+
+Found = TypeVar("Found")
+WIDTH = 16
+
+
+def together(prior: LanguagePrior, jobs: Sequence[Callable[[Prior], Found]], width: int = WIDTH) -> list[Found]:
+    """What the jobs return, in order; `width` of them run at once."""
+    found: list[Found] = []
+    for start in range(0, len(jobs), width):
+        found += _Meeting(prior, jobs[start : start + width]).run()
+    return found
+
+
+class _Meeting(Generic[Found]):
+    """Searches that wait for each other whenever they have a question."""
+
+    def __init__(self, prior: LanguagePrior, jobs: Sequence[Callable[[Prior], Found]]) -> None:
+        self.prior, self.jobs = prior, jobs
+        self.asked: dict[int, Asked] = {}
+        self.answers: dict[int, Lines] = {}
+        self.found: dict[int, Found] = {}
+        self.failed: BaseException | None = None
+        self.running = len(jobs)
+        self.state = threading.Condition()
+
+    def run(self) -> list[Found]:
+        threads = [threading.Thread(target=self._work, args=(seat,), daemon=True) for seat in range(len(self.jobs))]
+        for thread in threads:
+            thread.start()
+        while self._answer():
+            pass
+        for thread in threads:
+            thread.join()
+        if self.failed is not None:
+            raise self.failed
+        return [self.found[seat] for seat in range(len(self.jobs))]
+
+    def _answer(self) -> bool:
+        """Answer all questions once everybody who runs has one; False when nobody runs any more."""
+        with self.state:
+            self.state.wait_for(lambda: len(self.asked) == self.running)
+            if not self.running:
+                return False
+            seats = sorted(self.asked)
+            try:
+                answers = self.prior.many([self.asked[seat] for seat in seats])
+            except BaseException as error:  # every search must hear of it, or it would wait for ever
+                self.failed, answers = error, [[] for _ in seats]
+            self.answers.update(zip(seats, answers, strict=True))
+            self.asked.clear()
+            self.state.notify_all()
+        return True
+
+    def ask(self, seat: int, question: Asked) -> Lines:
+        with self.state:
+            self.asked[seat] = question
+            self.state.notify_all()
+            self.state.wait_for(lambda: seat in self.answers)
+            return self.answers.pop(seat)
+
+    def _work(self, seat: int) -> None:
+        try:
+            self.found[seat] = self.jobs[seat](_Seat(self, seat))
+        except BaseException as error:  # raised again where the searches were asked for
+            self.failed = self.failed or error
+        finally:
+            with self.state:
+                self.running -= 1
+                self.state.notify_all()
+
+
+class _Seat:
+    """The prior as one of the searches sees it."""
+
+    def __init__(self, meeting: _Meeting[Found], seat: int) -> None:
+        self.meeting, self.seat = meeting, seat
+        self.name = meeting.prior.name
+
+    def lines(self, problem: CodeProblem, prefix: tuple[str, ...]) -> Lines:
+        return self.meeting.ask(self.seat, (problem, prefix))

@@ -1,0 +1,193 @@
+"""Questions on small tables: which rows, and what about them.
+
+The table is `solve`'s parameter; its columns and cells are the words a program may write. Hidden cases are other tables
+with the same columns and names, so the program must answer the question and not only this table. Difficulty is the
+number of operators.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from groupwise.programs.language.operators import Type, Value
+from groupwise.programs.language.problem import CodeProblem, Split, Word
+from groupwise.programs.language.program import Argument, Constant, Parameter, Result, Signature
+from groupwise.programs.problems.generator import NAMES, ProblemDraft, make, program_of, sentence, words_of
+
+FAMILY = "tables"
+LEVELS = 3
+ROWS = 6
+LISTINGS = {1: 0.5, 2: 0.2, 3: 0.0}
+"""How often a question asks for the rows themselves."""
+THRESHOLDS = (10, 20, 30, 40, 50, 60, 70, 80)
+
+
+@dataclass(frozen=True, slots=True)
+class TableKind:
+    """A kind of table: what its rows are, its columns of words with their cells, and its columns of numbers."""
+
+    rows: str
+    names: tuple[str, ...]
+    words: tuple[tuple[str, tuple[str, ...], str], ...]
+    numbers: tuple[str, ...]
+
+
+SHEETS = (
+    TableKind("players", NAMES[:8], (("team", ("red", "blue", "green"), "in the {cell} team"),
+                             ("city", ("Rome", "Oslo", "Lima"), "from {cell}")), ("age", "score", "height")),
+    TableKind("goods", ("bread", "milk", "soap", "rice", "tea", "salt", "jam", "oil"),
+          (("shelf", ("top", "middle", "low"), "on the {cell} shelf"),
+           ("maker", ("Alba", "Boro", "Ceda"), "made by {cell}")),
+          ("price", "weight", "stock")),
+    TableKind("trains", ("Comet", "Swift", "Arrow", "Star", "Eagle", "Wolf", "Storm", "River"),
+          (("line", ("north", "south", "east"), "on the {cell} line"),
+           ("class", ("fast", "slow", "night"), "of the {cell} class")),
+          ("speed", "length", "delay")),
+)  # fmt: skip
+
+WHICH = {
+    "where": ("{phrase}", "that are {phrase}"),
+    "without": ("not {phrase}", "that are not {phrase}"),
+    "over": ("with {column} over #", "with more than # in {column}", "whose {column} is above #"),
+    "under": ("with {column} under #", "with less than # in {column}", "whose {column} is below #"),
+}
+ASKED = {
+    "count_rows": ("how many {which} are there?", "count the {which}.", "what is the number of {which}?"),
+    "sum_of": ("what is the total {column} of the {which}?", "add up the {column} of all {which}."),
+    "mean_of": ("what is the average {column} of the {which}?", "give the mean {column} of the {which}."),
+    "highest": ("what is the highest {column} of the {which}?", "give the maximum {column} among the {which}."),
+    "lowest": ("what is the lowest {column} of the {which}?", "give the minimum {column} among the {which}."),
+    "who_most": (
+        "which of the {which} has the highest {column}?",
+        "name the one with the greatest {column} among the {which}.",
+    ),
+    "who_least": (
+        "which of the {which} has the lowest {column}?",
+        "name the one with the smallest {column} among the {which}.",
+    ),
+}
+LISTED = ("list the {which}.", "show all {which}.")
+LOOKED = ("what is the {column} of {A}?", "look up the {column} of {A}.", "which {column} does {A} have?")
+PAIRED = {
+    "sub": (
+        "by how much is the {column} of {A} above that of {B}?",
+        "how much larger is the {column} of {A} than that of {B}?",
+    ),
+    "add": ("which {column} do {A} and {B} have together?", "add the {column} of {A} to that of {B}."),
+}
+SPREAD = ("how far apart are the highest and the lowest {column}?", "what is the range of {column} over all {rows}?")
+
+
+def generate(seed: int, split: Split = "train", difficulty: int = 1) -> CodeProblem:
+    """The question of a seed."""
+    return make(FAMILY, draw, seed, split, difficulty, LEVELS)
+
+
+def vocabulary() -> list[str]:
+    """Every word and sign that a question can hold, numbers aside."""
+    texts = [text for table in (WHICH, ASKED, PAIRED) for texts in table.values() for text in texts]
+    texts += [*LISTED, *LOOKED, *SPREAD, "and"]
+    for sheet in SHEETS:
+        texts += [sheet.rows, *sheet.names, *sheet.numbers]
+        for column, cells, phrase in sheet.words:
+            texts += [column, *cells, phrase]
+    return sorted(words_of(texts))
+
+
+def draw(rng: random.Random, difficulty: int) -> ProblemDraft | None:
+    """A question over one kind of table, with as many operators as the difficulty says."""
+    sheet = rng.choice(SHEETS)
+    names = rng.sample(sheet.names, ROWS)
+    if difficulty == 1 and rng.random() < 0.2:
+        told, steps, gives = _lookup(rng, names, sheet)
+    elif difficulty == 3 and rng.random() < 0.35:
+        told, steps, gives = _comparison(rng, names, sheet)
+    else:
+        told, steps, gives = _selection(rng, sheet, difficulty, listed=rng.random() < LISTINGS[difficulty])
+    signature = Signature((Type.TABLE,), gives)
+    program = program_of(signature, steps)
+    if len(program.steps) != difficulty:
+        return None
+    return ProblemDraft(
+        lambda case: sentence(told),
+        signature,
+        program,
+        lambda rng: (_table(rng, sheet, names),),
+        _constants(rng, sheet, names, told),
+        lambda inputs, results: all(result for result in results if isinstance(result, list)),
+        wording=told,
+    )
+
+
+Steps = list[tuple[str, list[Argument]]]
+Told = tuple[str, Steps, Type]
+
+
+def _lookup(rng: random.Random, names: list[str], sheet: TableKind) -> Told:
+    column, who = rng.choice(sheet.numbers), rng.choice(names)
+    told = rng.choice(LOOKED).replace("{column}", column).replace("{A}", who)
+    return told, [("look", [Parameter(0), Constant(who), Constant(column)])], Type.INT
+
+
+def _comparison(rng: random.Random, names: list[str], sheet: TableKind) -> Told:
+    column, (one, other) = rng.choice(sheet.numbers), rng.sample(names, 2)
+    table = Parameter(0)
+    if rng.random() < 0.3:
+        told = rng.choice(SPREAD).replace("{column}", column).replace("{rows}", sheet.rows)
+        ends: Steps = [("highest", [table, Constant(column)]), ("lowest", [table, Constant(column)])]
+        return told, [*ends, ("sub", [Result(0), Result(1)])], Type.INT
+    kind = rng.choice(list(PAIRED))
+    told = rng.choice(PAIRED[kind]).replace("{column}", column).replace("{A}", one).replace("{B}", other)
+    looks: Steps = [("look", [table, Constant(who), Constant(column)]) for who in (one, other)]
+    return told, [*looks, (kind, [Result(0), Result(1)])], Type.INT
+
+
+def _selection(rng: random.Random, sheet: TableKind, difficulty: int, listed: bool) -> Told:
+    steps: Steps = []
+    conditions: list[str] = []
+    fresh = list(sheet.words)
+    for _ in range(difficulty if listed else difficulty - 1):
+        value: Argument = Result(len(steps) - 1) if steps else Parameter(0)
+        kind = rng.choice(list(WHICH))
+        if kind in ("where", "without") and fresh:
+            _, cells, phrase = fresh.pop(rng.randrange(len(fresh)))
+            cell = rng.choice(cells)
+            conditions.append(rng.choice(WHICH[kind]).format(phrase=phrase.format(cell=cell)))
+            steps.append((kind, [value, Constant(cell)]))
+        else:
+            kind, column, limit = rng.choice(("over", "under")), rng.choice(sheet.numbers), rng.choice(THRESHOLDS[2:6])
+            conditions.append(rng.choice(WHICH[kind]).format(column=column).replace("#", str(limit)))
+            steps.append((kind, [value, Constant(column), Constant(limit)]))
+    value = Result(len(steps) - 1) if steps else Parameter(0)
+    asked, column = rng.choice(list(ASKED)), rng.choice(sheet.numbers)
+    which = " ".join([sheet.rows, " and ".join(conditions)]).strip()
+    if listed:
+        return rng.choice(LISTED).format(which=which), steps, Type.TABLE
+    told = rng.choice(ASKED[asked]).format(which=which, column=column)
+    steps.append((asked, [value] if asked == "count_rows" else [value, Constant(column)]))
+    return told, steps, Type.TEXT if asked.startswith("who") else Type.INT
+
+
+def _table(rng: random.Random, sheet: TableKind, names: list[str]) -> list[dict[str, Value]]:
+    rows: list[dict[str, Value]] = []
+    for name in rng.sample(names, len(names)):
+        row: dict[str, Value] = {"name": name}
+        row |= {column: rng.choice(cells) for column, cells, _ in sheet.words}
+        rows.append(row | {column: rng.randint(1, 99) for column in sheet.numbers})
+    return rows
+
+
+def _constants(rng: random.Random, sheet: TableKind, names: list[str], told: str) -> tuple[Word, ...]:
+    """The table's columns and cells, four of its names with those mentioned, and two numbers with the one mentioned."""
+    mentioned = [name for name in names if name in told]
+    others = rng.sample([name for name in names if name not in mentioned], 4 - len(mentioned))
+    limits = {int(word) for word in told.replace("?", "").replace(".", "").split() if word.isdecimal()}
+    while len(limits) < 2:
+        limits.add(rng.choice(THRESHOLDS[2:6]))
+    return (
+        *(Word(column, Type.COLUMN) for column in sheet.numbers),
+        *(Word(cell, Type.CELL) for _, cells, _ in sheet.words for cell in cells),
+        *(Word(name, Type.ROW) for name in sorted([*mentioned, *others])),
+        *(Word(limit, Type.INT) for limit in sorted(limits)),
+    )

@@ -1,0 +1,174 @@
+"""Problems of one's own: from a file of examples, or from a question and its answer.
+
+    question: Keep the even numbers, then add them up.
+    examples:
+      - {inputs: [[1, 2, 3, 4]], answer: 6}
+      - {inputs: [[5, 6, 8]], answer: 14}
+    constants: [2]        # what a line may write besides; the numbers of the question by default
+    max_lines: 4          # of the body, `return` included
+
+A table is a list of rows, each with a `name`; its columns, words and names are constants by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from groupwise.errors import ConfigError, StorageError
+from groupwise.programs.language.operators import Type, Value, fits, quoted
+from groupwise.programs.language.problem import Case, CodeProblem, Split, Word
+from groupwise.programs.language.program import MOST_LINES, PARAMETERS, Signature
+from groupwise.programs.problems import FAMILIES, generate
+
+FIELDS = ("question", "examples", "constants", "max_lines")
+USUAL_LINES = 4
+TYPES = (Type.INT, Type.TEXT, Type.NUMBERS, Type.WORDS, Type.TABLE)
+EXAMPLE = "Write it as `- {inputs: [[1, 2, 3]], answer: 6}`."
+
+
+def problem_of_file(path: Path) -> CodeProblem:
+    """The problem that a JSON or YAML file describes."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf8"))
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is neither JSON nor YAML: {' '.join(str(error).split())}") from error
+    return problem_of(data, path.stem)
+
+
+def problem_of(data: Any, name: str) -> CodeProblem:
+    """The problem that plain data describes."""
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"a problem has fields ({', '.join(FIELDS)}), and this is {quoted(data)}")
+    for field in data:
+        if field not in FIELDS:
+            raise ConfigError(
+                f"{field!r} is no field of a problem", hint=f"Known: {', '.join(FIELDS)}.", field=str(field)
+            )
+    cases = _cases(data.get("examples"))
+    question = str(data.get("question", ""))
+    takes = tuple(_type([case.inputs[at] for case in cases], f"input {at + 1}") for at in range(len(cases[0].inputs)))
+    gives = _type([case.answer for case in cases], "the answer")
+    return _made(name, question, Signature(takes, gives), cases, _constants(data, question, cases), _lines(data))
+
+
+def problem_of_question(question: str, answer: Value, max_lines: int = USUAL_LINES) -> CodeProblem:
+    """A question in words with its answer: the numbers it mentions are what `solve` takes, in order."""
+    numbers = _numbers(question)
+    if not 1 <= len(numbers) <= len(PARAMETERS):
+        raise ConfigError(
+            f"the question mentions {len(numbers)} numbers; a program takes 1 to {len(PARAMETERS)}",
+            hint="Write it as a file of examples instead: `groupwise solve problem.yaml`.",
+        )
+    signature = Signature((Type.INT,) * len(numbers), _type([answer], "the answer"))
+    return _made("question", question, signature, (Case(numbers, answer),), (), _lines({"max_lines": max_lines}))
+
+
+def _made(
+    name: str, question: str, signature: Signature, cases: tuple[Case, ...], constants: tuple[Word, ...], lines: int
+) -> CodeProblem:  # fmt: skip
+    return CodeProblem(
+        f"own/{name}", "own", "own", lines - 1, question, signature, cases, constants, max_lines=lines
+    )  # fmt: skip
+
+
+def _lines(data: Mapping[str, Any]) -> int:
+    lines = data.get("max_lines", USUAL_LINES)
+    if not isinstance(lines, int) or not 2 <= lines <= MOST_LINES:
+        raise ConfigError(f"max_lines = {lines!r}; a program has 2 to {MOST_LINES} lines", field="max_lines")
+    return lines
+
+
+def _cases(examples: Any) -> tuple[Case, ...]:
+    if not isinstance(examples, Sequence) or isinstance(examples, str) or not examples:
+        raise _bad_example("a problem needs at least one example to tell right from wrong")
+    cases: list[Case] = []
+    for number, example in enumerate(examples, 1):
+        if not isinstance(example, Mapping) or set(example) != {"inputs", "answer"}:
+            raise _bad_example(f"example {number} must have inputs and an answer, and is {quoted(example)}")
+        inputs = example["inputs"]
+        if not isinstance(inputs, list) or len(inputs) != len(cases[0].inputs if cases else inputs):
+            wanted = f"a list of {len(cases[0].inputs)} inputs" if cases else "a list of inputs"
+            raise _bad_example(f"example {number} needs {wanted}, not {quoted(inputs)}")
+        if not 1 <= len(inputs) <= len(PARAMETERS):
+            raise _bad_example(f"a program takes 1 to {len(PARAMETERS)} inputs, not {len(inputs)}")
+        cases.append(Case(tuple(inputs), example["answer"]))
+    return tuple(cases)
+
+
+def _bad_example(message: str) -> ConfigError:
+    return ConfigError(message, hint=EXAMPLE, field="examples")
+
+
+def _type(values: Sequence[Value], where: str) -> Type:
+    """The one type that fits all values at a place."""
+    for wanted in TYPES:
+        if all(fits(value, wanted) for value in values):
+            return wanted
+    told = ", ".join(quoted(value, 24) for value in values[:3])
+    raise ConfigError(
+        f"{where} is {told}, which is not of one kind",
+        hint="Whole numbers, texts, lists of either, and tables (lists of rows) are understood.",
+        field="examples",
+    )
+
+
+def _constants(data: Mapping[str, Any], question: str, cases: Sequence[Case]) -> tuple[Word, ...]:
+    """What a line may write: what the file says or the question mentions, and the words of the tables."""
+    tables = [value for case in cases for value in case.inputs if _is_table(value)]
+    given = data.get("constants", sorted(set(_numbers(question))))
+    if not isinstance(given, list) or not all(
+        isinstance(one, int | str) and not isinstance(one, bool) for one in given
+    ):
+        raise ConfigError(f"constants are whole numbers and words, not {quoted(given)}", field="constants")
+    words = [Word(one, Type.INT if isinstance(one, int) else Type.TEXT) for one in given]
+    for row in (row for table in tables for row in table):
+        for column, value in row.items():
+            if isinstance(value, int):
+                words.append(Word(column, Type.COLUMN))
+            else:
+                words.append(Word(value, Type.ROW if column == "name" else Type.CELL))
+    return tuple(dict.fromkeys(words))
+
+
+def _is_table(value: Value) -> bool:
+    return isinstance(value, list) and bool(value) and fits(value, Type.TABLE)
+
+
+def _numbers(question: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"(?<![\w.])-?\d{1,9}(?![\w])", question))
+
+
+def problem_named(words: str, seed: int, split: Split, difficulty: int, answer: str | None) -> CodeProblem:
+    """The problem that some words name."""
+    if words in FAMILIES:
+        return generate(words, seed, split, difficulty)
+    path = Path(words)
+    if path.suffix in (".json", ".yaml", ".yml"):
+        return problem_of_file(path)
+    if not any(letter.isspace() for letter in words.strip()):
+        raise ConfigError(
+            f"{words!r} is neither a family, nor a file of a problem, nor a question",
+            hint=f"The families are {', '.join(FAMILIES)}; a file ends in .yaml or .json.",
+        )
+    if answer is None:
+        raise ConfigError(
+            "nothing tells a right program for this question from a wrong one",
+            hint="Give its answer with --answer, or write examples into a file: `groupwise solve problem.yaml`.",
+            field="answer",
+        )
+    return problem_of_question(words, _value(answer))
+
+
+def _value(answer: str) -> object:
+    try:
+        return json.loads(answer)
+    except ValueError:
+        return answer

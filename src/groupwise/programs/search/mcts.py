@@ -1,0 +1,243 @@
+"""Monte Carlo tree search: walk down, expand, evaluate, carry the value back. The domain is passed in as functions.
+
+    tree = search(domain, budget=64)
+    tree.best, tree.records
+
+One walk makes a whole program: where the tree ends, the walk goes on by the prior, and every node it passes is kept.
+The budget counts evaluations. What has been evaluated is never evaluated again: a walk that ends at an equal program
+costs nothing, and parts of the tree without anything new are closed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from math import exp, fsum, isfinite, log
+from random import Random
+from typing import Any
+
+from groupwise.errors import ConfigError, ContractError
+from groupwise.programs.search.selection import Chances, chances
+from groupwise.programs.search.tree import (
+    ActionDraw,
+    Domain,
+    EvaluationRecord,
+    Judged,
+    SearchSettings,
+    SearchTree,
+    State,
+    TreeEdge,
+    TreeNode,
+    TreeStep,
+    VisitTally,
+)
+
+Watch = Callable[[SearchTree], None]
+
+
+def search(
+    domain: Domain[State],
+    budget: int,
+    *,
+    settings: SearchSettings | None = None,
+    seed: int = 0,
+    tree: SearchTree | None = None,
+    executor: Executor | None = None,
+    watch: Watch | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    to_the_end: bool = False,
+) -> SearchTree:
+    """Spend a budget of evaluations, or less where something is solved before (unless `to_the_end`) or none are left.
+
+    A `tree` from before goes on where it stood; with the same seed, settings and budget it ends bit for bit like one
+    that was never interrupted, also when it was written down and read back while evaluations were in flight. `watch`
+    sees the tree after every evaluation, and `stop` may end the search there. With an `executor` as many evaluations
+    as `Settings.in_flight` says are under way at once; how long each takes does not change what is found.
+    """
+    tree = plant(domain, settings or SearchSettings(), seed) if tree is None else _checked(tree, domain, settings)
+    states: dict[int, State] = {}
+    futures = deque(_submit(executor, domain, _state(domain, tree, draw.leaf, states)) for draw in tree.pending)
+    while not stop() and (to_the_end or not tree.solved):
+        while len(futures) < tree.settings.in_flight and len(tree.records) + len(futures) < budget:
+            draw = simulate(tree, domain, states)
+            if draw is None:
+                break
+            futures.append(_submit(executor, domain, _state(domain, tree, draw.leaf, states)))
+        if not futures:
+            break
+        judged = futures[0].result()
+        futures.popleft()
+        record(tree, domain, tree.pending.popleft(), judged)
+        if watch is not None:
+            watch(tree)
+    for future in futures:
+        future.cancel()
+    return tree
+
+
+def plant(domain: Domain[State], settings: SearchSettings, seed: int) -> SearchTree:
+    """A tree that is only a root."""
+    tree = SearchTree(domain.name, seed, settings)
+    _node(tree, domain, domain.root, ())
+    return tree
+
+
+def simulate(tree: SearchTree, domain: Domain[State], states: dict[int, State]) -> ActionDraw | None:
+    """Walk down until something unknown is found, which is then waited for; None where there is nothing at the moment.
+
+    Every walk has its own random numbers, made from the seed and its number.
+    """
+    while not (tree.root.closed or tree.root.waiting):
+        tree.walks += 1
+        draw = _walk(tree, domain, states, Random(f"{tree.seed} {tree.walks}"))
+        leaf = tree.nodes[draw.leaf]
+        if leaf.judged is not None:
+            tree.free += 1
+            backward(tree, draw, leaf.judged.value)
+        elif leaf.finished and not leaf.waiting:
+            leaf.waiting = True
+            for node, edge in zip(draw.nodes, draw.edges, strict=True):
+                tree.nodes[node].edges[edge].waiting += 1
+            tree.pending.append(draw)
+            return draw
+    return None
+
+
+def _walk(tree: SearchTree, domain: Domain[State], states: dict[int, State], random: Random) -> ActionDraw:
+    """From the root to a finished node, or as far as there is anything open."""
+    here, nodes, edges, steps = 0, [], [], []
+    trail = [tree.root]
+    while not trail[-1].finished:
+        odds = chances(tree, trail, domain.traits)
+        if odds is None:
+            _set_aside(tree, here)
+            break
+        number = _drawn(odds, random)
+        edge = trail[-1].edges[number]
+        nodes.append(here)
+        edges.append(number)
+        steps.append(TreeStep(edge.action, log(odds.of[number]), edge.log_prior, odds.choices, odds.rule))
+        here = expand(tree, domain, states, here, edge)
+        trail.append(tree.nodes[here])
+    return ActionDraw(tuple(nodes), tuple(edges), tuple(steps), here)
+
+
+def _set_aside(tree: SearchTree, number: int) -> None:
+    """A node without anything open: for good, or until one of the evaluations under way comes back."""
+    node = tree.nodes[number]
+    node.closed = all(_closed(tree, edge) for edge in node.edges)
+    if not node.closed:
+        node.waiting = True
+        tree.busy.append(number)
+
+
+def _drawn(odds: Chances, random: Random) -> int:
+    point, number = random.random() * fsum(odds.of), 0
+    for number, chance in enumerate(odds.of):
+        point -= chance
+        if point < 0:
+            return number
+    return max(range(len(odds.of)), key=odds.of.__getitem__)
+
+
+def expand(tree: SearchTree, domain: Domain[State], states: dict[int, State], here: int, edge: TreeEdge) -> int:
+    """The node that an edge leads to, made when it is first needed, or found if it was reached another way."""
+    if edge.child is None:
+        state = domain.step(_state(domain, tree, here, states), edge.action)
+        edge.child = _node(tree, domain, state, (*tree.nodes[here].path, edge.action))
+        states.setdefault(edge.child, state)
+    return edge.child
+
+
+def backward(tree: SearchTree, draw: ActionDraw, value: float) -> None:
+    """Carry a value up the way that was taken, and close what has nothing new below."""
+    for number, place in zip(reversed(draw.nodes), reversed(draw.edges), strict=True):
+        node = tree.nodes[number]
+        node.tally.add(value)
+        node.edges[place].tally.add(value)
+        if _closed(tree, node.edges[place]):
+            node.closed = all(_closed(tree, edge) for edge in node.edges)
+
+
+def record(tree: SearchTree, domain: Domain[State], draw: ActionDraw, judged: Judged) -> None:
+    """Take in an evaluation: the leaf is closed, the virtual losses end, the value goes up with the experience."""
+    if not 0 <= judged.value <= 1:
+        raise ContractError(f"the value of a program is {judged.value!r}; it must lie between 0 and 1")
+    leaf = tree.nodes[draw.leaf]
+    leaf.judged, leaf.waiting, leaf.closed = judged, False, True
+    leaf.tally.add(judged.value)
+    tree.low = min(tree.low, judged.value) if tree.records else judged.value
+    tree.high = max(tree.high, judged.value) if tree.records else judged.value
+    tree.solved |= judged.solved
+    actions = tuple(step.action for step in draw.steps)
+    tree.records.append(EvaluationRecord(len(tree.records) + 1, actions, leaf.key, judged, draw.steps))
+    for node, edge in zip(draw.nodes, draw.edges, strict=True):
+        tree.nodes[node].edges[edge].waiting -= 1
+    for number in tree.busy:
+        tree.nodes[number].waiting = False
+    tree.busy.clear()
+    backward(tree, draw, judged.value)
+    for depth, node in enumerate(draw.nodes):
+        experience = tree.nodes[node].experience
+        for trait in dict.fromkeys(trait for action in actions[depth:] for trait in domain.traits(action)):
+            experience.setdefault(trait, VisitTally()).add(judged.value)
+
+
+def _closed(tree: SearchTree, edge: TreeEdge) -> bool:
+    child = tree.child(edge)
+    return child is not None and child.closed
+
+
+def _node(tree: SearchTree, domain: Domain[State], state: State, path: tuple[str, ...]) -> int:
+    """The number of a state's node. Unfinished states are only the same at the same depth, so there are no rings."""
+    edges = _edges(domain.actions(state), path)
+    key = domain.key(state)
+    name = f"{len(path)} {key}" if edges else f"= {key}"
+    if name not in tree.numbers:
+        tree.numbers[name] = len(tree.nodes)
+        tree.nodes.append(TreeNode(path, key, edges))
+    return tree.numbers[name]
+
+
+def _edges(actions: Any, path: tuple[str, ...]) -> list[TreeEdge]:
+    """Actions with their log-probabilities, made to sum to one."""
+    possible = [(action, value) for action, value in actions if value != float("-inf")]
+    if not all(isfinite(value) for _, value in possible):
+        raise ContractError(f"the prior of an action after {list(path)!r} is not a number")
+    if len({action for action, _ in possible}) < len(possible):
+        raise ContractError(f"an action occurs twice after {list(path)!r}")
+    if not possible:
+        return []
+    top = max(value for _, value in possible)
+    whole = top + log(fsum(exp(value - top) for _, value in possible))
+    return [TreeEdge(action, value - whole) for action, value in possible]
+
+
+def _state(domain: Domain[State], tree: SearchTree, number: int, states: dict[int, State]) -> State:
+    """The state of a node, made again from its actions where it is not at hand."""
+    if number not in states:
+        state = domain.root
+        for action in tree.nodes[number].path:
+            state = domain.step(state, action)
+        states[number] = state
+    return states[number]
+
+
+def _submit(executor: Executor | None, domain: Domain[State], state: State) -> Future[Judged]:
+    if executor is not None:
+        return executor.submit(domain.evaluate, state)
+    future: Future[Judged] = Future()
+    future.set_result(domain.evaluate(state))
+    return future
+
+
+def _checked(tree: SearchTree, domain: Domain[Any], settings: SearchSettings | None) -> SearchTree:
+    if tree.name != domain.name:
+        raise ConfigError(f"the tree is of {tree.name!r} and cannot go on as {domain.name!r}")
+    if settings is not None and settings != tree.settings:
+        raise ConfigError(
+            f"the tree was grown with {tree.settings} and cannot go on with {settings}",
+            hint="Go on with the same settings, or begin anew.",
+        )
+    return tree

@@ -1,0 +1,248 @@
+"""What a search needs to know of its domain, as functions."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Generic, TypeVar
+
+from groupwise.errors import ConfigError
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What an evaluation found: a value from 0 to 1 that guides the search, and whether nothing is left to improve.
+
+    `notes` say the rest (outcome, message, time …) in what JSON can hold.
+    """
+
+    value: float
+    solved: bool = False
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def itself(action: str) -> tuple[str, ...]:
+    return (action,)
+
+
+@dataclass(frozen=True, slots=True)
+class Domain(Generic[State]):
+    """Things made action by action from `root`; what has no further actions is finished and can be evaluated.
+
+    name      tells domains apart; a saved tree is only taken up again by the domain that made it
+    root      where everything begins
+    actions   what may come next, each with its log-probability under the prior; none where a thing is finished
+    step      the state after an action
+    key       equal for states that are worth the same: they share a node, and one evaluation
+    evaluate  what a finished thing is worth; called from several threads when several are in flight
+    traits    what an action has in common with others, so that experience with one says something about the other
+    """
+
+    name: str
+    root: State
+    actions: Callable[[State], Sequence[tuple[str, float]]]
+    step: Callable[[State, str], State]
+    key: Callable[[State], str]
+    evaluate: Callable[[State], Judged]
+    traits: Callable[[str], Sequence[str]] = itself
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """How a search divides its budget of evaluations.
+
+    exploration     PUCT's weight of the prior against what was found
+    widening        a node with n visits has at most `widening` · n ** `widening_power` children that are looked into
+    widening_power
+    explore         the share of steps that follow the prior alone; it gives every program a chance, and every draw a
+                    distribution that covers all of them
+    greed           how much a child's value is the best below it rather than the mean
+    experience      how far experience with an operator under a parent bends what is tried next there (0: not at all)
+    sharpness       1: new lines are drawn as the prior says; more: the likelier come first, as far as they are likelier
+    in_flight       how many evaluations may be under way at once; results are taken in the order they were asked for
+    """
+
+    exploration: float = 1.0
+    widening: float = 4.0
+    widening_power: float = 0.75
+    explore: float = 0.05
+    greed: float = 0.5
+    experience: float = 10.0
+    sharpness: float = 3.0
+    in_flight: int = 1
+
+    def __post_init__(self) -> None:
+        bounds = {
+            "exploration": (0, 1e6), "widening": (1e-6, 1e6), "widening_power": (0, 1), "explore": (0, 1),
+            "greed": (0, 1), "experience": (0, 1e3), "sharpness": (0, 1e3), "in_flight": (1, 1024),
+        }  # fmt: skip
+        for name, (low, high) in bounds.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigError(f"{name} is {value!r}; it goes from {low:g} to {high:g}", field=name)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class VisitTally:
+    """How often something was part of what was evaluated, and what it was worth."""
+
+    count: int = 0
+    total: float = 0.0
+    best: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        self.total += value
+        self.best = max(self.best, value)
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else 0.0
+
+
+@dataclass(slots=True)
+class TreeEdge:
+    """An action at a node: its log-probability under the prior, what came of it, and where it leads (a node's number).
+
+    `waiting` counts the evaluations below it that are under way: until they come back, each counts as a visit that
+    found nothing (a virtual loss).
+    """
+
+    action: str
+    log_prior: float
+    tally: VisitTally = field(default_factory=VisitTally)
+    waiting: int = 0
+    child: int | None = None
+
+    @property
+    def tries(self) -> int:
+        return self.tally.count + self.waiting
+
+
+@dataclass(slots=True)
+class TreeNode:
+    """A state: the actions that first led to it, and what may come next (nothing: it is finished).
+
+    `closed` where everything below has been evaluated; `waiting` while it is being evaluated itself, or all that is
+    left below it. `experience` has what the traits of actions taken here or below were worth.
+    """
+
+    path: tuple[str, ...]
+    key: str
+    edges: list[TreeEdge] = field(default_factory=list)
+    tally: VisitTally = field(default_factory=VisitTally)
+    closed: bool = False
+    waiting: bool = False
+    judged: Judged | None = None
+    experience: dict[str, VisitTally] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        return not self.edges
+
+    @property
+    def tries(self) -> int:
+        return self.tally.count + sum(edge.waiting for edge in self.edges)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeStep:
+    """One action of a draw, with its log-probability under the distribution it was drawn from, and under the prior.
+
+    The distribution is that of the tree at that moment over the `choices` actions that were open: `rule` says whether
+    PUCT chose among known children ("puct") or a new one was asked for ("new"), each mixed with the prior as
+    `Settings.explore` says.
+    """
+
+    action: str
+    log_prob: float
+    log_prior: float
+    choices: int
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActionDraw:
+    """A way down the tree: the nodes passed, the edges taken there (by number), how they were drawn, and the leaf."""
+
+    nodes: tuple[int, ...]
+    edges: tuple[int, ...]
+    steps: tuple[TreeStep, ...]
+    leaf: int
+
+    @property
+    def log_prob(self) -> float:
+        return sum(step.log_prob for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRecord:
+    """One evaluation: which it was, what was evaluated, how it was drawn and what it was worth."""
+
+    number: int
+    actions: tuple[str, ...]
+    key: str
+    judged: Judged
+    steps: tuple[TreeStep, ...]
+
+    @property
+    def log_prob(self) -> float:
+        """The log-probability of the draw, under the distribution that the tree had at that moment."""
+        return sum(step.log_prob for step in self.steps)
+
+
+@dataclass(slots=True)
+class SearchTree:
+    """Everything a search knows.
+
+    `walks` counts ways down from the root, `free` those that ended at something evaluated before and so cost nothing;
+    `numbers` finds a node by its key; `busy` are nodes with everything left below under
+    way; `low` and `high` are the least and the greatest value seen.
+    """
+
+    name: str
+    seed: int
+    settings: SearchSettings
+    nodes: list[TreeNode] = field(default_factory=list)
+    records: list[EvaluationRecord] = field(default_factory=list)
+    pending: deque[ActionDraw] = field(default_factory=deque)
+    walks: int = 0
+    free: int = 0
+    numbers: dict[str, int] = field(default_factory=dict)
+    busy: list[int] = field(default_factory=list)
+    low: float = 0.0
+    high: float = 0.0
+    solved: bool = False
+
+    @property
+    def root(self) -> TreeNode:
+        return self.nodes[0]
+
+    @property
+    def exhausted(self) -> bool:
+        return self.root.closed
+
+    @property
+    def best(self) -> EvaluationRecord | None:
+        """The best program found; the first of several."""
+        return max(self.records, key=lambda record: (record.judged.solved, record.judged.value), default=None)
+
+    def child(self, edge: TreeEdge) -> TreeNode | None:
+        return None if edge.child is None else self.nodes[edge.child]
+
+    def open(self, edge: TreeEdge) -> bool:
+        """Whether there may be something below that is neither evaluated nor being evaluated."""
+        child = self.child(edge)
+        return child is None or not (child.closed or child.waiting)
+
+    def experience(self, number: int = 0) -> list[dict[str, Any]]:
+        """What was tried at a node, best first: the action, how often, its mean and best value."""
+        tried = [edge for edge in self.nodes[number].edges if edge.tally.count]
+        tried.sort(key=lambda edge: (-edge.tally.best, -edge.tally.mean))
+        return [{"action": e.action, "tries": e.tally.count, "mean": e.tally.mean, "best": e.tally.best} for e in tried]

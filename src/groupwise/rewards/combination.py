@@ -1,0 +1,302 @@
+"""Several rewards as one: `MultiObjectiveRewardFunction`, and the presets for five domains that are made with it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import difflib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from groupwise.core.objectives import COMBINATIONS, WITHIN_GROUP, Floats, weighted_average
+from groupwise.errors import ConfigError, ContractError
+from groupwise.rewards.function import RewardFunction, as_reward, attempt_of
+from groupwise.rewards.rules.components import LengthRewardComponent, SimilarityRewardComponent
+from groupwise.rewards.rules.customer_service import (
+    AccuracyRewardComponent,
+    ActionOrientedRewardComponent,
+    EmpathyRewardComponent,
+    NeedsIdentificationRewardComponent,
+    ProblemResolutionRewardComponent,
+    ProductKnowledgeRewardComponent,
+    ProfessionalismRewardComponent,
+    StepByStepRewardComponent,
+    ValuePropositionRewardComponent,
+)
+from groupwise.rewards.rules.teaching_and_writing import (
+    CoherenceRewardComponent,
+    CorrectnessRewardComponent,
+    CreativityRewardComponent,
+    EngagementRewardComponent,
+    PedagogicalApproachRewardComponent,
+    StyleRewardComponent,
+)
+from groupwise.rewards.scoring import score_group, score_groups
+from groupwise.rewards.statistics import AVERAGE
+from groupwise.types import Failed, Failure, Group, Hint, Message, Reward, Score, Task, Trajectory
+
+RewardLike = Reward | Callable[[Sequence[Message]], Any]
+WITHOUT_NEGATIVE = "Let every component score 0 or more, or choose weighted_average."
+
+
+def heuristic_components() -> list[RewardFunction]:
+    """What any helpful reply is rated by: courteous, acting, coherent, of a reasonable length."""
+    return [
+        ProfessionalismRewardComponent(weight=0.3),
+        ActionOrientedRewardComponent(weight=0.3),
+        CoherenceRewardComponent(weight=0.2),
+        LengthRewardComponent(weight=0.2),
+    ]
+
+
+class MultiObjectiveRewardFunction(RewardFunction):
+    """Scores a group by each component and combines the scores by `normalization_method`.
+
+    The methods are those of `core.objectives`: weighted_sum, weighted_average, geometric_mean, chebyshev, pareto and
+    normalize_then_sum. A component is a `RewardFunction`, another reward or a function of turns, and counts by its
+    `weight` (1 where it has none). Without components, a few rules of thumb for any helpful reply.
+
+    The parts of a score are the components' own totals, unweighted, by their names; the parts of a part come behind a
+    dot, and a method that compares adds `average`, the weighted average. An attempt that one component failed on has
+    failed: a missing number is not a 0. Flags are passed on.
+    """
+
+    def __init__(
+        self,
+        components: Sequence[RewardLike] | None = None,
+        normalization_method: str = "weighted_sum",
+        weight: float = 1.0,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(weight, name or "multi_objective")
+        if normalization_method not in COMBINATIONS:
+            raise _unknown_method(normalization_method)
+        given = heuristic_components() if components is None else list(components)
+        self.normalization_method = normalization_method
+        self.components = dict(zip(_names(given), map(as_reward, given), strict=True))
+        self.weights = {name: _weight(name, part) for name, part in zip(self.components, given, strict=True)}
+        if not sum(self.weights.values()) > 0:
+            raise ConfigError(
+                f"the weights of {self.name} are {list(self.weights.values())}", hint="One at least must be above 0."
+            )
+
+    async def score_group(self, task: Task, group: Sequence[Trajectory]) -> list[Score | Failed]:
+        if not group:
+            return []
+        attempts = Group(group[0].group_id, task, tuple(group))
+        scored = await asyncio.gather(*(score_group(part, attempts) for part in self.components.values()))
+        return self._combined(list(zip(*(part.scores for part in scored), strict=True)))
+
+    def compute_reward(self, turns: Sequence[Message]) -> Score:
+        """One conversation by itself; a method that compares has nothing to compare it with."""
+        attempt = attempt_of(turns)
+        (scored,) = score_groups(self, [Group(attempt.group_id, Task(attempt.task_id), (attempt,))])
+        (score,) = scored.scores
+        if isinstance(score, Failed):
+            raise ContractError(score.failure.message, hint=score.failure.hint)
+        return score
+
+    def _combined(self, attempts: Sequence[tuple[Score | Failed, ...]]) -> list[Score | Failed]:
+        """One score for each attempt from those of its components; methods that compare see the sound ones only."""
+        found: list[Score | Failed] = [self._failure(scores) or Score(0.0) for scores in attempts]
+        sound = [n for n, score in enumerate(found) if isinstance(score, Score)]
+        together = [sound] if self.normalization_method in WITHIN_GROUP else [[n] for n in sound]
+        for rows in filter(None, together):
+            try:
+                totals = self._totals([attempts[n] for n in rows])
+            except ValueError as error:
+                for n in rows:
+                    found[n] = Failed(Failure("reward", "combining", f"{self.name}: {error}", WITHOUT_NEGATIVE))
+                continue
+            for n, total in zip(rows, totals, strict=True):
+                found[n] = self._score(float(total), attempts[n])
+        return found
+
+    def _totals(self, attempts: Sequence[Sequence[Any]]) -> Floats:
+        table = np.array([[score.total for score in scores] for scores in attempts])
+        return COMBINATIONS[self.normalization_method](table, list(self.weights.values()))
+
+    def _score(self, total: float, scores: Sequence[Any]) -> Score:
+        parts, flags = self._average(scores), []
+        for name, score in zip(self.components, scores, strict=True):
+            parts[name] = score.total
+            parts |= {f"{name}.{inner}": value for inner, value in score.parts.items()}
+            flags += score.flags
+        return Score(total, parts, tuple(dict.fromkeys(flags)))
+
+    def _average(self, scores: Sequence[Any]) -> dict[str, float]:
+        """How good it is by itself, where the total only says how it compares."""
+        if self.normalization_method not in WITHIN_GROUP:
+            return {}
+        return {AVERAGE: float(weighted_average([[s.total for s in scores]], list(self.weights.values()))[0])}
+
+    def _failure(self, scores: Sequence[Score | Failed]) -> Failed | None:
+        for name, score in zip(self.components, scores, strict=True):
+            if isinstance(score, Failed):
+                return Failed(replace(score.failure, message=f"{name}: {score.failure.message}"))
+        return None
+
+    def absolute(self) -> MultiObjectiveRewardFunction:
+        """The same for attempts without a group, as in evaluation: a method that compares becomes weighted_average."""
+        other = copy.copy(self)
+        if self.normalization_method in WITHIN_GROUP:
+            other.normalization_method = "weighted_average"
+        other.components = {name: absolute(part) for name, part in self.components.items()}
+        return other
+
+    def metrics(self) -> dict[str, float]:
+        """What the components report of themselves; under the component's name where two report the same."""
+        found: dict[str, float] = {}
+        for name, part in self._offering("metrics"):
+            found |= {f"{name}/{metric}" if metric in found else metric: v for metric, v in part.metrics().items()}
+        return found
+
+    def hints(self) -> tuple[Hint, ...]:
+        return tuple(hint for _, part in self._offering("hints") for hint in part.hints())
+
+    def close(self) -> None:
+        for _, part in self._offering("close"):
+            part.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: part.state_dict() for name, part in self._offering("state_dict")}
+
+    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
+        for name, part in self._offering("load_state_dict"):
+            if state and name in state:
+                part.load_state_dict(state[name])
+
+    def _offering(self, method: str) -> Iterator[tuple[str, Any]]:
+        return ((name, part) for name, part in self.components.items() if hasattr(part, method))
+
+
+def absolute(reward: Reward) -> Reward:
+    """A reward for attempts that have no group."""
+    return reward.absolute() if isinstance(reward, MultiObjectiveRewardFunction) else reward
+
+
+def _weight(name: str, component: Any) -> float:
+    weight = getattr(component, "weight", 1.0)
+    if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) < math.inf:
+        raise ConfigError(
+            f"the weight of {name} is {weight!r}, and must be a finite number of at least 0",
+            hint="To punish something, let its component score 1 where it is absent.",
+        )
+    return float(weight)
+
+
+def _names(components: Sequence[Any]) -> list[str]:
+    """What each is called; a second one of a name is name_2."""
+    if not components:
+        raise ConfigError(
+            "a reward of several objectives needs one component at least", hint="None takes the usual ones."
+        )
+    names: list[str] = []
+    for component in components:
+        own = str(getattr(component, "name", None) or getattr(component, "__name__", type(component).__name__))
+        names.append(own if own not in names else next(f"{own}_{n}" for n in count(2) if f"{own}_{n}" not in names))
+    return names
+
+
+def _unknown_method(method: object) -> ConfigError:
+    near = difflib.get_close_matches(str(method), COMBINATIONS, 1)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    return ConfigError(
+        f"normalization_method = {method!r} is not a way to combine rewards",
+        hint=f"{hint}One of {', '.join(COMBINATIONS)}.",
+    )
+
+
+Expected = str | Sequence[str] | None
+SIMILARITY = 0.15
+
+
+def create_customer_service_reward(
+    expected_responses: Expected = None, weight: float = 1.0, normalization_method: str = "weighted_sum"
+) -> MultiObjectiveRewardFunction:
+    """Empathy, action and professionalism a quarter each, length 10% and similarity to expected responses 15%."""
+    parts = [
+        EmpathyRewardComponent(0.25),
+        ActionOrientedRewardComponent(0.25),
+        ProfessionalismRewardComponent(0.25),
+        LengthRewardComponent(0.1),
+        SimilarityRewardComponent(0.15, expected_responses),
+    ]
+    return MultiObjectiveRewardFunction(parts, normalization_method, weight, "customer_service")
+
+
+def create_technical_support_reward(
+    expected_responses: Expected = None, weight: float = 1.0, normalization_method: str = "weighted_sum"
+) -> MultiObjectiveRewardFunction:
+    """Accuracy, guidance step by step and problem resolution 30% each, length 10%."""
+    parts = [
+        AccuracyRewardComponent(0.3, expected_responses),
+        StepByStepRewardComponent(0.3),
+        ProblemResolutionRewardComponent(0.3),
+        LengthRewardComponent(0.1, target_words=60, max_words=300),
+    ]
+    return MultiObjectiveRewardFunction(parts, normalization_method, weight, "technical_support")
+
+
+def create_sales_reward(
+    expected_responses: Expected = None, weight: float = 1.0, normalization_method: str = "weighted_sum"
+) -> MultiObjectiveRewardFunction:
+    """Product knowledge, needs identification and value proposition 30% each, length 10%."""
+    parts = [
+        ProductKnowledgeRewardComponent(0.3),
+        NeedsIdentificationRewardComponent(0.3),
+        ValuePropositionRewardComponent(0.3),
+        LengthRewardComponent(0.1),
+    ]
+    return MultiObjectiveRewardFunction(_alike(parts, expected_responses), normalization_method, weight, "sales")
+
+
+def create_educational_reward(
+    expected_responses: Expected = None, weight: float = 1.0, normalization_method: str = "weighted_sum"
+) -> MultiObjectiveRewardFunction:
+    """Correctness 40%, pedagogical approach 30%, engagement 20%, length 10%."""
+    parts = [
+        CorrectnessRewardComponent(0.4, expected_responses),
+        PedagogicalApproachRewardComponent(0.3),
+        EngagementRewardComponent(0.2),
+        LengthRewardComponent(0.1),
+    ]
+    return MultiObjectiveRewardFunction(parts, normalization_method, weight, "educational")
+
+
+def create_creative_reward(
+    expected_responses: Expected = None, weight: float = 1.0, normalization_method: str = "weighted_sum"
+) -> MultiObjectiveRewardFunction:
+    """Creativity 35%, coherence 25%, style 20%, engagement and length 10% each."""
+    parts = [
+        CreativityRewardComponent(0.35),
+        CoherenceRewardComponent(0.25),
+        StyleRewardComponent(0.2),
+        EngagementRewardComponent(0.1),
+        LengthRewardComponent(0.1, target_words=100, max_words=600),
+    ]
+    return MultiObjectiveRewardFunction(_alike(parts, expected_responses), normalization_method, weight, "creative")
+
+
+PRESETS: Mapping[str, Callable[..., MultiObjectiveRewardFunction]] = {
+    "customer_service": create_customer_service_reward,
+    "technical_support": create_technical_support_reward,
+    "sales": create_sales_reward,
+    "educational": create_educational_reward,
+    "creative": create_creative_reward,
+}
+
+
+def _alike(parts: Sequence[RewardFunction], expected_responses: Expected) -> Sequence[RewardFunction]:
+    """With expected responses, likeness to them has a share beside the other parts."""
+    if not expected_responses:
+        return parts
+    for part in parts:
+        part.weight *= 1 - SIMILARITY
+    return [*parts, SimilarityRewardComponent(SIMILARITY, expected_responses)]

@@ -1,0 +1,354 @@
+"""Which server answers to `provider/model`, and with which key.
+
+openai/gpt-4                    api.openai.com, key in OPENAI_API_KEY; OPENAI_BASE_URL points elsewhere
+local/qwen                      a server of your own at 127.0.0.1:8000, no key needed
+my-model, base_url="http://…"   any other server that speaks the same language
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from email.utils import parsedate_to_datetime
+from functools import cache
+from ipaddress import ip_address
+from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from groupwise.errors import ConfigError, GroupwiseError, MissingExtra
+
+REDACTED = "[key]"
+SHORTEST_SECRET = 8
+KEY_PATTERN = re.compile(r"[^\s\"'\\]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """Where a provider is, and which environment variables say otherwise and hold its key."""
+
+    url: str
+    url_variable: str
+    key_variable: str
+    needs_key: bool = True
+
+
+PROVIDERS = {
+    "openai": Provider("https://api.openai.com/v1", "OPENAI_BASE_URL", "OPENAI_API_KEY"),
+    "openrouter": Provider("https://openrouter.ai/api/v1", "OPENROUTER_BASE_URL", "OPENROUTER_API_KEY"),
+    "together": Provider("https://api.together.xyz/v1", "TOGETHER_BASE_URL", "TOGETHER_API_KEY"),
+    "groq": Provider("https://api.groq.com/openai/v1", "GROQ_BASE_URL", "GROQ_API_KEY"),
+    "mistral": Provider("https://api.mistral.ai/v1", "MISTRAL_BASE_URL", "MISTRAL_API_KEY"),
+    "ollama": Provider("http://127.0.0.1:11434/v1", "OLLAMA_BASE_URL", "OLLAMA_API_KEY", needs_key=False),
+    "local": Provider("http://127.0.0.1:8000/v1", "LOCAL_BASE_URL", "LOCAL_API_KEY", needs_key=False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A model on a server. `missing` says which variable should hold a key and does not."""
+
+    url: str
+    model: str
+    key: str = field(default="", repr=False)
+    missing: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"} if self.key else {}
+
+    @property
+    def on_this_machine(self) -> bool:
+        host = urlsplit(self.url).hostname or ""
+        try:
+            return ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
+
+    def redacted(self, text: str) -> str:
+        """A text in which the key, should a server have echoed it, cannot be read; a short key is a placeholder."""
+        return text.replace(self.key, REDACTED) if len(self.key) >= SHORTEST_SECRET else text
+
+
+def resolve(
+    model: str,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Address:
+    """The address of a model by its name.
+
+    With a `base_url` the server is given: a known provider's prefix then only says where the key is, and any other name
+    is sent as it is.
+    """
+    known = os.environ if environment is None else environment
+    prefix, slash, rest = model.partition("/")
+    provider = PROVIDERS.get(prefix) if slash else None
+    name = rest if provider else model
+    if not name.strip():
+        raise ConfigError(f"{model!r} names no model", hint="Write provider/model, for example openai/gpt-4.")
+    if provider is None and base_url is None:
+        raise ConfigError(
+            f"{model!r} does not say who serves it",
+            hint=f"Write one of {', '.join(PROVIDERS)} and a slash before it, or give base_url.",
+        )
+    url = base_url or (known.get(provider.url_variable) if provider else None) or (provider.url if provider else "")
+    key = api_key if api_key is not None else known.get(provider.key_variable, "") if provider else ""
+    address = Address(_checked_url(url), name, _checked_key(key))
+    if provider and provider.needs_key and address.url == provider.url and not address.key:
+        return replace(address, missing=provider.key_variable)
+    return address
+
+
+def _checked_url(url: str) -> str:
+    """The address without its last slash. One that carries a name, password or query is refused, and not repeated."""
+    try:
+        parts = urlsplit(url.strip())
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        sound = False
+    if not sound:
+        raise ConfigError(
+            "the judge's base_url is no address of a server",
+            hint="Write it as https://host/v1, or http://host:port/v1.",
+        )
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ConfigError(
+            "the judge's base_url holds more than an address (a name, a password, a query)",
+            hint="Give the key as api_key or in the provider's environment variable.",
+        )
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def _checked_key(key: str) -> str:
+    key = key.strip()
+    if not (KEY_PATTERN.fullmatch(key) and key.isascii() and key.isprintable()):
+        raise ConfigError(
+            "the judge's API key holds characters that no key has (spaces, quotes)", hint="Copy it again, on one line."
+        )
+    return key
+
+
+LARGEST = 8 << 20
+QUOTED = 300
+UNSOUND_QUESTION = (400, 413, 422)
+BUSY = 429
+PASSING = (408, 409, 425, BUSY)
+
+Format: TypeAlias = Literal["json_schema", "json_object", "text"]
+SIMPLER: dict[Format, Format] = {"json_schema": "json_object", "json_object": "text"}
+
+
+class EndpointError(GroupwiseError):
+    """No usable answer.
+
+    `again` says whether asking again may help, `after` how many seconds the server wants to be left alone, and `ill`
+    whether it tells of the server's health rather than of this one question.
+    """
+
+    def __init__(
+        self, code: str, message: str, *, hint: str = "", again: bool, after: float | None = None, ill: bool = True,
+        status: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.again, self.after, self.ill, self.status = again, after, ill, status
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeReply:
+    """What the model said, whether it was cut off, and the tokens it took (None: the server does not say)."""
+
+    text: str
+    cut: bool
+    prompt_tokens: int | None
+    completion_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What of the language this server understands: learned from what it refuses."""
+
+    format: Format
+    options: Mapping[str, Any]
+
+    def body(self, model: str, messages: Sequence[Mapping[str, Any]], schema: Mapping[str, Any]) -> dict[str, Any]:
+        described = {"name": schema.get("title", "scores"), "strict": True, "schema": schema}
+        formats: dict[Format, dict[str, Any]] = {
+            "json_schema": {"response_format": {"type": "json_schema", "json_schema": described}},
+            "json_object": {"response_format": {"type": "json_object"}},
+            "text": {},
+        }
+        return {"model": model, "messages": list(messages), **self.options, **formats[self.format]}
+
+    def without(self, complaint: str) -> Dialect | None:
+        """What to try after a refusal; None if nothing is left to leave out."""
+        options = dict(self.options)
+        if "max_completion_tokens" in complaint and "max_tokens" in options:
+            options["max_completion_tokens"] = options.pop("max_tokens")
+            return replace(self, options=options)
+        if "temperature" in complaint and "temperature" in options:
+            del options["temperature"]
+            return replace(self, options=options)
+        if "context" in complaint or self.format not in SIMPLER:
+            return None
+        return replace(self, format=SIMPLER[self.format])
+
+
+@dataclass
+class JudgeEndpoint:
+    """A model behind an address, and what it is asked to be. `timeout` bounds a whole call, however slow its bytes."""
+
+    address: Address
+    timeout: float
+    options: Mapping[str, Any] = field(default_factory=dict)
+    role: str = "judge"
+
+    def __post_init__(self) -> None:
+        self.dialect = Dialect("json_schema", dict(self.options))
+
+    async def ask(self, messages: Sequence[Mapping[str, Any]], schema: Mapping[str, Any]) -> JudgeReply:
+        """The reply; what the server refuses of the request is left out and, once that worked, not tried again."""
+        dialect, refusal = self.dialect, None
+        while True:
+            try:
+                reply = await self._post(dialect.body(self.address.model, messages, schema))
+            except EndpointError as error:
+                simpler = dialect.without(error.message) if error.status in (400, 422) else None
+                if simpler is None:
+                    raise refusal or error from None
+                dialect, refusal = simpler, refusal or error
+            else:
+                self.dialect = dialect
+                return reply
+
+    async def _post(self, body: Mapping[str, Any]) -> JudgeReply:
+        self._insist_on_key()
+        httpx = http_client()
+        client = httpx.AsyncClient(verify=_tls(), timeout=self.timeout, trust_env=not self.address.on_this_machine)
+        try:
+            async with asyncio.timeout(self.timeout), client:
+                content = json.dumps(body, ensure_ascii=False).encode("utf8", "replace")
+                headers = {"Content-Type": "application/json", **self.address.headers}
+                url = f"{self.address.url}/chat/completions"
+                async with client.stream("POST", url, content=content, headers=headers) as response:
+                    text = self.address.redacted(await _read(response))
+        except TimeoutError:
+            raise self._error("timeout", f"no answer within {self.timeout:g} s", again=True) from None
+        except _TooLarge:
+            raise self._error("malformed", f"an answer of more than {LARGEST >> 20} MB", again=False) from None
+        except httpx.HTTPError as error:
+            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise self._error("connection", said, again=True) from None
+        if response.status_code != 200:
+            raise self._refused(response.status_code, response.headers, text)
+        return self._reply(text)
+
+    def _insist_on_key(self) -> None:
+        missing, url = self.address.missing, self.address.url
+        if missing:
+            raise EndpointError(
+                "no_key",
+                f"{missing} is not set, so {url} would refuse the {self.role} {self.address.model}",
+                hint=f"Set {missing}, or choose a {self.role} that needs no key: local/…, or base_url.",
+                again=False,
+                ill=False,
+            )
+
+    def _refused(self, status: int, headers: Mapping[str, str], text: str) -> EndpointError:
+        said, code = _complaint(text)
+        again = (status in PASSING or status >= 500) and code != "insufficient_quota"
+        ill = status not in UNSOUND_QUESTION and not (again and status == BUSY)
+        return self._error(
+            "refused", f"HTTP {status}{': ' + said if said else ''}", again=again, after=_retry_after(headers), ill=ill,
+            status=status, hint=HINTS.get(status, ""),
+        )  # fmt: skip
+
+    def _reply(self, text: str) -> JudgeReply:
+        try:
+            answer = json.loads(text)
+            choice, usage = answer["choices"][0], answer.get("usage") or {}
+            content, finish = choice["message"]["content"], choice.get("finish_reason")
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+            raise self._error(
+                "malformed", f"an answer that is no chat completion: {text[:QUOTED]!r}", again=True
+            ) from None
+        if not isinstance(content, str):
+            raise self._error("malformed", "an answer without text", again=True)
+        counts = [_count(usage, name) for name in ("prompt_tokens", "completion_tokens")]
+        return JudgeReply(self.address.redacted(content), finish == "length", *counts)
+
+    def _error(self, code: str, said: str, *, again: bool, **rest: Any) -> EndpointError:
+        message = f"the {self.role} {self.address.model} at {self.address.url}: {said}"
+        return EndpointError(code, self.address.redacted(message), again=again, **rest)
+
+
+HINTS = {
+    401: "Is the API key right, and of this provider?",
+    403: "May this key use this model?",
+    404: "Are the model's name and base_url right? It usually ends in /v1.",
+    413: "Make groups smaller or attempts shorter.",
+}
+
+
+class _TooLarge(Exception):
+    pass
+
+
+async def _read(response: Any) -> str:
+    parts, size = [], 0
+    async for part in response.aiter_bytes():
+        parts.append(part)
+        size += len(part)
+        if size > LARGEST:
+            raise _TooLarge
+    return b"".join(parts).decode("utf8", "replace")
+
+
+def _complaint(text: str) -> tuple[str, str]:
+    """What a server says about a refusal, in one line, and its code."""
+    try:
+        error = json.loads(text)["error"]
+        said, code = (error.get("message"), error.get("code")) if isinstance(error, dict) else (error, "")
+    except (ValueError, KeyError, TypeError, RecursionError):
+        said, code = text, ""
+    words = " ".join(str(said or "").split())
+    if code == "context_length_exceeded" and "context" not in words:
+        words = f"context length exceeded: {words}"
+    return words[:QUOTED], str(code or "")
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds, from a number or a date."""
+    given = headers.get("retry-after", "").strip()
+    with suppress(ValueError):
+        return max(0.0, float(given)) if float(given) < float("inf") else None
+    with suppress(ValueError, TypeError, OverflowError):
+        return max(0.0, parsedate_to_datetime(given).timestamp() - time.time())
+    return None
+
+
+def _count(usage: Any, name: str) -> int | None:
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+@cache
+def _tls() -> Any:
+    return http_client().create_ssl_context()
+
+
+def http_client() -> Any:
+    """The library that speaks HTTP, or `MissingExtra` with the command that installs it."""
+    try:
+        return importlib.import_module("httpx2")
+    except ImportError as error:
+        raise MissingExtra(
+            "a judge needs httpx2, which is not installed", hint="pip install 'groupwise[judge]'"
+        ) from error

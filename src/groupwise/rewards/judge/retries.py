@@ -1,0 +1,126 @@
+"""A circuit breaker: after many failures in a row, stop asking for a while, then try once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import weakref
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from groupwise.rewards.judge.endpoint import EndpointError
+
+
+class Permit:
+    """Leave to make one call."""
+
+
+class CircuitBreaker:
+    """Closed, it lets every call through; open, none; after `cooldown` seconds, one: its outcome decides.
+
+    Whoever got a permit gives it back to `succeeded`, `failed`, or `withdrew` (neither: cancelled, say).
+    """
+
+    def __init__(self, threshold: int, cooldown: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.threshold = threshold
+        self.cooldown = cooldown
+        self.clock = clock
+        self.failures = 0
+        self._opened: float | None = None
+        self._trial: Permit | None = None
+
+    @property
+    def open(self) -> bool:
+        return self._opened is not None
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the next trial."""
+        return 0.0 if self._opened is None else max(0.0, self._opened + self.cooldown - self.clock())
+
+    def permit(self) -> Permit | None:
+        """Leave to call now, or None."""
+        permit = Permit()
+        if self._opened is not None:
+            if self._trial is not None or self.remaining > 0:
+                return None
+            self._trial = permit
+        return permit
+
+    def succeeded(self, permit: Permit) -> None:
+        self.failures, self._opened, self._trial = 0, None, None
+
+    def failed(self, permit: Permit) -> None:
+        self.failures += 1
+        if permit is self._trial or (self._opened is None and self.failures >= self.threshold):
+            self._opened, self._trial = self.clock(), None
+
+    def withdrew(self, permit: Permit) -> None:
+        if permit is self._trial:
+            self._trial = None
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class RetryPolicy:
+    """How long to go on asking.
+
+    The pause before try n + 1 is drawn from 0 to `pause · 2ⁿ` seconds, at most `longest_pause` (full jitter: clients
+    that failed together do not come back together), and is never shorter than the server asked for. A server that
+    wants to be left alone for longer than `longest_pause` is not waited for.
+    """
+
+    at_once: int
+    retries: int
+    breaker: CircuitBreaker
+    pause: float = 1.0
+    longest_pause: float = 60.0
+    _last_words: str = field(default="", init=False, repr=False)
+    _slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = field(
+        default_factory=weakref.WeakKeyDictionary, init=False, repr=False
+    )
+
+    async def persist(self, attempt: Callable[[int], Awaitable[T]]) -> T:
+        """The first answer of `attempt(0)`, `attempt(1)` …; the last error when patience is at its end."""
+        for number in range(self.retries + 1):
+            try:
+                return await self._once(attempt, number)
+            except EndpointError as error:
+                if not error.again or number == self.retries or (error.after or 0) > self.longest_pause:
+                    raise
+                await asyncio.sleep(self._pause(number, error.after))
+        raise AssertionError("a last try answers or raises")
+
+    async def _once(self, attempt: Callable[[int], Awaitable[T]], number: int) -> T:
+        async with self._slot():
+            permit = self.breaker.permit()
+            if permit is None:
+                raise EndpointError(
+                    "unavailable",
+                    f"the judge failed {self.breaker.failures} times in a row and is left alone for another "
+                    f"{self.breaker.remaining:.0f} s; the last time: {self._last_words}",
+                    again=False,
+                )
+            try:
+                answer = await attempt(number)
+            except EndpointError as error:
+                self._last_words = error.message
+                (self.breaker.failed if error.ill else self.breaker.withdrew)(permit)
+                raise
+            except BaseException:
+                self.breaker.withdrew(permit)
+                raise
+            self.breaker.succeeded(permit)
+            return answer
+
+    def _pause(self, number: int, after: float | None) -> float:
+        drawn = random.uniform(0, min(self.longest_pause, self.pause * 2**number))
+        return max(drawn, after or 0.0)
+
+    def _slot(self) -> asyncio.Semaphore:
+        """The limit, one per event loop: that is where it is waited for."""
+        return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.at_once))

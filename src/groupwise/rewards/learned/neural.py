@@ -1,0 +1,197 @@
+"""`NeuralRewardFunction`: a reward that learns while it is used, and stands back until it may be believed.
+
+Where its preferences come from: a teacher (any reward: its scores of a group make pairs), preferences that somebody has
+(`add_preferences`), or both. Until its held-out accuracy beats chance, or where it fails, a group is scored by the
+heuristic, as a whole and flagged. It never stops a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from groupwise.errors import ConfigError, ContractError
+from groupwise.event_loop import contained
+from groupwise.rewards.function import FALLBACK_FLAG, HeuristicReward, RewardFunction, attempt_of, turns_of
+from groupwise.rewards.learned.preferences import RewardTranscript, Row, read_preferences
+from groupwise.rewards.learned.trainer import NeuralRewardTrainer
+from groupwise.rewards.registry import make_reward
+from groupwise.rewards.scoring import score_group, score_groups
+from groupwise.types import Failed, Group, Message, Reward, Score, Task, Trajectory
+
+logger = logging.getLogger(__name__)
+UNPROVEN, BROKEN = "neural_unproven", "neural_failed"
+RECENT = 1000
+HEURISTIC, NOBODY = "heuristic", "none"
+
+
+class NeuralRewardFunction(RewardFunction):
+    """Scores in (0, 1); the part `certainty` is 1 less the heads' disagreement.
+
+    `teacher` scores every group that is evaluated, and is learned from: a reward, or the name of one as in the settings
+    (`reward.name`); None, or "none", learns from given preferences alone.
+    `heuristic` scores in its place while it is not believed. An update follows every `update_frequency`-th evaluation
+    of an attempt. Groups count in the order in which they arrive, however long the teacher takes over each, so that
+    the same run learns the same.
+    """
+
+    def __init__(
+        self,
+        weight: float = 1.0,
+        name: str = "neural",
+        *,
+        trainer: NeuralRewardTrainer | None = None,
+        update_frequency: int = 100,
+        teacher: Reward | str | None = HEURISTIC,
+        heuristic: Reward | None = None,
+    ) -> None:
+        super().__init__(weight, name)
+        if update_frequency < 1:
+            raise ConfigError(f"update_frequency = {update_frequency} must be at least 1", hint="Its default is 100.")
+        self.trainer = trainer or NeuralRewardTrainer()
+        self.update_frequency = update_frequency
+        self.heuristic: Reward = heuristic or HeuristicReward()
+        self.teacher = self._found(teacher)
+        self.evaluations = 0
+        self.recent: deque[tuple[float, bool]] = deque(maxlen=RECENT)
+        self._turns = _Turns()
+
+    def _found(self, teacher: Reward | str | None) -> Reward | None:
+        if teacher == HEURISTIC:
+            return self.heuristic
+        if isinstance(teacher, str):
+            return None if teacher == NOBODY else make_reward(teacher)
+        return teacher
+
+    def add_preferences(self, pairs: Iterable[Row]) -> None:
+        """Preferences that somebody has: (prompt, better, worse), or rows with prompt, chosen and rejected."""
+        self.trainer.add_preferences(pairs)
+
+    def compute_reward(self, turns: Sequence[Message]) -> Score:
+        """One conversation that stands alone. It counts as an evaluation like any other."""
+        attempt = attempt_of(turns)
+        (scored,) = score_groups(self, [Group(attempt.group_id, Task(attempt.task_id), (attempt,))])
+        (score,) = scored.scores
+        if isinstance(score, Failed):
+            raise ContractError(score.failure.message, hint=score.failure.hint)
+        return score
+
+    async def score_group(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
+        attempts = Group(group[0].group_id if group else "", task, tuple(group))
+        lesson = asyncio.ensure_future(
+            contained(self._taught(attempts))
+        )  # teachers of several groups may be asked at once
+        try:
+            async with self._turns.lock():
+                taught = await lesson
+                scores = self._judged(attempts) or await self._fallen_back(attempts, taught)
+                self._learn(attempts, taught)
+                return scores
+        finally:
+            lesson.cancel()
+
+    async def _taught(self, group: Group) -> Sequence[Score | Failed]:
+        return (await score_group(self.teacher, group)).scores if self.teacher else []
+
+    def _judged(self, group: Group) -> list[Score | Failed] | None:
+        """The network's own scores of the group; None where it is not to be believed."""
+        if not self.trainer.trusted:
+            return None
+        try:
+            totals, doubts = self.trainer.score([_transcript(member) for member in group.members])
+        except Exception as error:  # the boundary: whatever fails in here must not end a run
+            logger.warning("the learned reward cannot score: %s: %s", type(error).__name__, error)
+            return None
+        self.recent.extend((doubt, False) for doubt in doubts)
+        return [Score(total, {"certainty": 1 - doubt}) for total, doubt in zip(totals, doubts, strict=True)]
+
+    async def _fallen_back(self, group: Group, taught: Sequence[Score | Failed]) -> list[Score | Failed]:
+        """The heuristic's scores, for the whole group, with flags that say so and why."""
+        flags = (FALLBACK_FLAG, BROKEN if self.trainer.trusted else UNPROVEN)
+        known = taught if self.teacher is self.heuristic else (await score_group(self.heuristic, group)).scores
+        self.recent.extend((np.nan, True) for _ in known)
+        return [s if isinstance(s, Failed) else replace(s, flags=(*s.flags, *flags)) for s in known]
+
+    def _learn(self, group: Group, taught: Sequence[Score | Failed]) -> None:
+        pairs = zip(group.members, taught, strict=False)
+        self.trainer.add_scores([(_transcript(m), s.total) for m, s in pairs if isinstance(s, Score)])
+        due = self.evaluations // self.update_frequency
+        self.evaluations += len(group.members)
+        for _ in range(self.evaluations // self.update_frequency - due):
+            self.trainer.update()
+
+    def metrics(self) -> dict[str, float]:
+        """Shares and uncertainty are those of the last thousand evaluations."""
+        doubts = [doubt for doubt, fallback in self.recent if not fallback]
+        found = self.trainer.metrics()
+        if doubts:
+            found["uncertainty"] = float(np.mean(doubts))
+        if self.recent:
+            found["fallback_share"] = float(np.mean([fallback for _, fallback in self.recent]))
+        return {f"neural/{name}": value for name, value in found.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "trainer": self.trainer.state_dict(),
+            "evaluations": self.evaluations,
+            "recent": [list(entry) for entry in self.recent],
+            **{part: reward.state_dict() for part, reward in self._others() if hasattr(reward, "state_dict")},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.trainer.load_state_dict(state["trainer"])
+        self.evaluations = state["evaluations"]
+        self.recent = deque(((doubt, fallback) for doubt, fallback in state["recent"]), RECENT)
+        for part, reward in self._others():
+            if part in state and hasattr(reward, "load_state_dict"):
+                reward.load_state_dict(state[part])
+
+    def _others(self) -> list[tuple[str, Any]]:
+        teacher = [] if self.teacher is self.heuristic else [("teacher", self.teacher)]
+        return [("heuristic", self.heuristic), *teacher]
+
+
+def create_neural_reward_function(
+    embedding_dim: int = 128,
+    hidden_dim: int = 256,
+    learning_rate: float = 1e-4,
+    weight: float = 1.0,
+    update_frequency: int = 100,
+    *,
+    teacher: Reward | str | None = HEURISTIC,
+    heuristic: Reward | None = None,
+    preferences: str | None = None,
+    seed: int = 0,
+) -> NeuralRewardFunction:
+    """A learned reward with a fresh network; `preferences` is a file of them to begin with."""
+    trainer = NeuralRewardTrainer(embedding_dim, hidden_dim, learning_rate, seed=seed)
+    if preferences is not None:
+        trainer.add_preferences(read_preferences(Path(preferences)))
+    return NeuralRewardFunction(
+        weight, trainer=trainer, update_frequency=update_frequency, teacher=teacher, heuristic=heuristic
+    )
+
+
+class _Turns:
+    """A lock that lets callers in by the order of their arrival, in whatever event loop they run."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = asyncio.Lock()
+
+    def lock(self) -> asyncio.Lock:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._lock = loop, asyncio.Lock()
+        return self._lock
+
+
+def _transcript(attempt: Trajectory) -> RewardTranscript:
+    return RewardTranscript.of(turns_of(attempt))

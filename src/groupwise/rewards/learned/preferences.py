@@ -1,0 +1,210 @@
+"""Conversations as a learned reward reads them: who spoke, what was said, in order."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from groupwise.errors import ConfigError
+from groupwise.types import Message
+
+LONGEST_TURN = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class RewardTranscript:
+    """Turns of (whether the policy spoke, text). Of a long turn the beginning and the end are kept."""
+
+    turns: tuple[tuple[bool, str], ...]
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> RewardTranscript:
+        return cls(tuple((message.get("role") == "assistant", _clipped(_text(message))) for message in messages))
+
+    @property
+    def opening(self) -> tuple[tuple[bool, str], ...]:
+        """What stood there before the policy first spoke: what the members of a group share."""
+        first = next((number for number, (own, _) in enumerate(self.turns) if own), len(self.turns))
+        return self.turns[:first]
+
+    def packed(self) -> list[Any]:
+        return [[own, text] for own, text in self.turns]
+
+    @classmethod
+    def unpacked(cls, state: Sequence[Any]) -> RewardTranscript:
+        return cls(tuple((bool(own), str(text)) for own, text in state))
+
+
+def stable_hash(*things: object) -> int:
+    """A number that depends on what is said alone: the same in every process."""
+    return zlib.crc32(repr(things).encode("utf8", "backslashreplace"))
+
+
+def _text(message: Message) -> str:
+    content = message.get("content") or ""
+    if not isinstance(content, str):  # parts, as chat APIs also write them
+        content = " ".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    calls = message.get("tool_calls")
+    return f"{content} {json.dumps(calls, default=str, ensure_ascii=False)}" if calls else content
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= LONGEST_TURN else f"{text[: LONGEST_TURN // 2]} … {text[-LONGEST_TURN // 2 :]}"
+
+
+FEW_OPENINGS = 4
+ONE_IN = 5
+MOST_PAIRS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """`better` is preferred to `worse`; their scores are those of whoever said so, None where nobody gave any."""
+
+    better: RewardTranscript
+    worse: RewardTranscript
+    scores: tuple[float, float] | None = None
+
+    def packed(self) -> list[Any]:
+        return [self.better.packed(), self.worse.packed(), None if self.scores is None else list(self.scores)]
+
+    @classmethod
+    def unpacked(cls, state: Sequence[Any]) -> Preference:
+        better, worse, scores = state
+        return cls(
+            RewardTranscript.unpacked(better),
+            RewardTranscript.unpacked(worse),
+            None if scores is None else tuple(scores),
+        )
+
+
+Row: TypeAlias = "Preference | tuple[str, str, str] | Mapping[str, Any]"
+Scored: TypeAlias = tuple[RewardTranscript, float]
+
+
+def preference_of(row: Row) -> Preference:
+    """A preference from what a user has: (prompt, better, worse), or a row with `prompt`, `chosen` and `rejected`.
+
+    Prompt and replies are texts or lists of messages, as datasets of preferences hold them.
+    """
+    if isinstance(row, Preference):
+        return row
+    try:
+        prompt, chosen, rejected = (
+            (row.get("prompt", ""), row["chosen"], row["rejected"]) if isinstance(row, Mapping) else row
+        )
+        opening = _messages("user", prompt)
+        better, worse = (RewardTranscript.of([*opening, *_messages("assistant", said)]) for said in (chosen, rejected))
+        return Preference(better, worse)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"{row!r:.80} is not a preference", hint="Give (prompt, better, worse) or {prompt, chosen, rejected}."
+        ) from error
+
+
+def read_preferences(path: Path) -> list[Preference]:
+    """The rows of a file of JSON lines."""
+    try:
+        lines = path.read_text("utf8").splitlines()
+        return [preference_of(json.loads(line)) for line in lines if line.strip()]
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path} is no file of preferences: {error}", hint='A line is {"prompt", "chosen", …}.'
+        ) from error
+
+
+def _messages(role: str, said: Any) -> list[Mapping[str, Any]]:
+    return [{"role": role, "content": said}] if isinstance(said, str) else list(said)
+
+
+class Split:
+    """Who is learned from and who is kept to judge the judge, for good: by what was said, not by chance.
+
+    Conversations with one opening stay together, one opening in five is held out. The first few openings are divided
+    by the whole conversation instead, so that a run of a single prompt has something to be judged on.
+    """
+
+    def __init__(self) -> None:
+        self.first: list[int] = []
+
+    def holds_out(self, transcript: RewardTranscript) -> bool:
+        opening = stable_hash(transcript.opening)
+        if opening not in self.first and len(self.first) < FEW_OPENINGS:
+            self.first.append(opening)
+        return (stable_hash(transcript.turns) if opening in self.first else opening) % ONE_IN == 0
+
+
+def all_pairs(group: Sequence[Scored], rng: np.random.Generator) -> list[Preference]:
+    """Every pair whose scores differ; of many, a choice."""
+    pairs = [_pair(a, b) for number, a in enumerate(group) for b in group[:number] if a[1] != b[1]]
+    if len(pairs) <= MOST_PAIRS:
+        return pairs
+    return [pairs[number] for number in sorted(rng.choice(len(pairs), MOST_PAIRS, replace=False).tolist())]
+
+
+def disjoint_pairs(group: Sequence[Scored], rng: np.random.Generator) -> list[Preference]:
+    """Pairs of which no two share a conversation: what a test that counts successes may count."""
+    order = [group[number] for number in rng.permutation(len(group)).tolist()]
+    return [_pair(a, b) for a, b in zip(order[::2], order[1::2], strict=False) if a[1] != b[1]]
+
+
+def _pair(a: Scored, b: Scored) -> Preference:
+    (better, high), (worse, low) = (a, b) if a[1] > b[1] else (b, a)
+    return Preference(better, worse, (high, low))
+
+
+LEAST_PRIORITY = 1e-3
+
+
+class PrioritisedReplay:
+    """The newest `capacity` preferences. One that was never drawn is as urgent as the most urgent."""
+
+    def __init__(self, capacity: int = 4096, alpha: float = 0.3, beta: float = 1.0) -> None:
+        self.capacity, self.alpha, self.beta = capacity, alpha, beta
+        self.kept: list[Preference] = []
+        self.priorities = np.zeros(0)
+        self.next = 0
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def add(self, preference: Preference) -> None:
+        urgent = self.priorities.max(initial=LEAST_PRIORITY) if len(self.priorities) else 1.0
+        if len(self.kept) < self.capacity:
+            self.kept.append(preference)
+            self.priorities = np.append(self.priorities, urgent)
+        else:
+            self.kept[self.next], self.priorities[self.next] = preference, urgent
+        self.next = (self.next + 1) % self.capacity
+
+    def draw(self, count: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Numbers of preferences, different ones, and the weight of each."""
+        chances = self.priorities**self.alpha
+        chances /= chances.sum()
+        numbers = rng.choice(len(self.kept), min(count, len(self.kept)), replace=False, p=chances)
+        weights = (len(self.kept) * chances[numbers]) ** -self.beta
+        return numbers, weights / weights.max()
+
+    def settle(self, numbers: NDArray[np.int64], losses: Sequence[float]) -> None:
+        """What the drawn ones lose now."""
+        self.priorities[numbers] = np.maximum(losses, LEAST_PRIORITY)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "kept": [preference.packed() for preference in self.kept],
+            "priorities": torch.from_numpy(self.priorities.copy()),
+            "next": self.next,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.kept = [Preference.unpacked(preference) for preference in state["kept"]]
+        self.priorities = state["priorities"].numpy().copy()
+        self.next = state["next"]

@@ -1,0 +1,220 @@
+"""`reward.name` and `reward.options` to the reward they name.
+
+    [reward]
+    name = "customer_service"                    # one of `KNOWN`
+    options = { normalization_method = "pareto" }
+
+    [reward]
+    name = "python:my_rewards.py:brief"          # your own: a file or a module, and a name in it
+    options = { limit = 40 }
+
+What is named may be a class, called with the options; an object that is a reward; a function of turns, or of a task and
+its group, called with the options by name; or a function without arguments of that kind, which makes the reward.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from groupwise.config import RewardSettings
+from groupwise.errors import ConfigError, GroupwiseError
+from groupwise.rewards.combination import MultiObjectiveRewardFunction
+from groupwise.rewards.function import RewardFunction, needed, of_turns, parameters
+from groupwise.rewards.scoring import is_async
+from groupwise.types import Reward
+from groupwise.user_code import load_module
+
+PREFIX = "python:"
+SECRETS = ("api_key", "token", "password")
+KNOWN: Mapping[str, str] = {
+    "customer_service": "combination:create_customer_service_reward",
+    "technical_support": "combination:create_technical_support_reward",
+    "sales": "combination:create_sales_reward",
+    "educational": "combination:create_educational_reward",
+    "creative": "combination:create_creative_reward",
+    "multi_objective": "registry:create_multi_objective_reward",
+    "ruler": "judge.ruler:RulerRewardFunction",
+    "neural": "learned.neural:create_neural_reward_function",
+    "exact": "rules.correctness:ExactReward",
+    "numeric": "rules.correctness:NumericReward",
+    "symbolic": "rules.correctness:SymbolicReward",
+    "format": "rules.correctness:FormatReward",
+    "safety": "rules.components:SafetyReward",
+    "length": "rules.components:LengthRewardComponent",
+    "keywords": "rules.components:KeywordRewardComponent",
+    "similarity": "rules.components:SimilarityRewardComponent",
+    "empathy": "rules.customer_service:EmpathyRewardComponent",
+    "professionalism": "rules.customer_service:ProfessionalismRewardComponent",
+    "action_oriented": "rules.customer_service:ActionOrientedRewardComponent",
+    "accuracy": "rules.customer_service:AccuracyRewardComponent",
+    "step_by_step": "rules.customer_service:StepByStepRewardComponent",
+    "problem_resolution": "rules.customer_service:ProblemResolutionRewardComponent",
+    "product_knowledge": "rules.customer_service:ProductKnowledgeRewardComponent",
+    "needs_identification": "rules.customer_service:NeedsIdentificationRewardComponent",
+    "value_proposition": "rules.customer_service:ValuePropositionRewardComponent",
+    "correctness": "rules.teaching_and_writing:CorrectnessRewardComponent",
+    "pedagogical_approach": "rules.teaching_and_writing:PedagogicalApproachRewardComponent",
+    "engagement": "rules.teaching_and_writing:EngagementRewardComponent",
+    "creativity": "rules.teaching_and_writing:CreativityRewardComponent",
+    "coherence": "rules.teaching_and_writing:CoherenceRewardComponent",
+    "style": "rules.teaching_and_writing:StyleRewardComponent",
+}
+"""Where each is, `module:name` in `groupwise.rewards`: nothing is imported before it is asked for."""
+ADDED: dict[str, Callable[..., Any]] = {}
+"""Rewards of the products, which need more than this part knows."""
+
+
+def add_reward(name: str, make: Callable[..., Any]) -> None:
+    """Let settings name a reward that is made elsewhere."""
+    ADDED[name] = make
+
+
+def find_reward(settings: RewardSettings) -> Reward | None:
+    """The reward that the settings name; None where they name none, and the task pays by itself."""
+    if settings.name is None:
+        if settings.options:
+            raise ConfigError(
+                f"reward.options = {dict(settings.options)} are given, but reward.name is not",
+                hint="Name the reward they belong to.",
+                field="reward.name",
+            )
+        return None
+    return make_reward(settings.name, settings.options)
+
+
+def make_reward(name: str, options: Mapping[str, Any] | None = None) -> Reward:
+    """A reward by its name, or one's own by its place, with its options."""
+    options = dict(options or {})
+    if name.startswith(PREFIX):
+        return _own(name, options)
+    if name in ADDED:
+        added: Reward = _called(name, ADDED[name], options)
+        return added
+    if name not in KNOWN:
+        raise _refused(name, "is not a reward we know", _suggestion(name))
+    module, _, attribute = KNOWN[name].partition(":")
+    found: Reward = _called(name, getattr(importlib.import_module(f"groupwise.rewards.{module}"), attribute), options)
+    return found
+
+
+def create_multi_objective_reward(
+    components: Sequence[str] | None = None,
+    weights: Sequence[float] | None = None,
+    normalization_method: str = "weighted_sum",
+    weight: float = 1.0,
+) -> MultiObjectiveRewardFunction:
+    """Rewards by their names, each with its weight (1 where none are given), as one."""
+    if components is None:
+        return MultiObjectiveRewardFunction(None, normalization_method, weight)
+    names = [components] if isinstance(components, str) else list(components)
+    shares = [1.0] * len(names) if weights is None else list(weights)
+    if len(shares) != len(names):
+        raise ConfigError(
+            f"there are {len(names)} components and {len(shares)} weights", hint="Give one weight for each."
+        )
+    parts = [_weighed(make_reward(name), name, share) for name, share in zip(names, shares, strict=True)]
+    return MultiObjectiveRewardFunction(parts, normalization_method, weight)
+
+
+def _weighed(reward: Any, name: str, weight: float) -> Any:
+    """The reward with a weight and a name; one that is a plain function has neither by itself."""
+    if not isinstance(reward, RewardFunction):
+        reward.name = name.rpartition(":")[2]
+    reward.weight = weight
+    return reward
+
+
+def _own(name: str, options: Mapping[str, Any]) -> Reward:
+    place, colon, attribute = name.removeprefix(PREFIX).rpartition(":")
+    if not colon or not place or not attribute.isidentifier():
+        raise _refused(name, "does not say what to take from where", "Write python:FILE.py:NAME or python:MODULE:NAME.")
+    module = load_module(place, lambda fault: _refused(name, fault))
+    if not hasattr(module, attribute):
+        public = [known for known in vars(module) if not known.startswith("_")]
+        near = difflib.get_close_matches(attribute, public, 1)
+        raise _refused(
+            name, f"names nothing: {place} has no {attribute!r}", f"Did you mean {near[0]!r}?" if near else ""
+        )
+    return _made(name, getattr(module, attribute), options)
+
+
+def _made(name: str, given: Any, options: Mapping[str, Any]) -> Reward:
+    """The reward that a class, an object or a function of a user stands for."""
+    if isinstance(given, type):
+        return _insisted(name, _called(name, given, options))
+    if not callable(given):
+        raise _refused(name, f"is {given!r:.60}, which cannot be called", "Name a class or a function.")
+    if isinstance(given, RewardFunction) or not inspect.isroutine(given):
+        if options:
+            raise _refused(name, "is made already and takes no options", "Name its class, or leave reward.options out.")
+        return _insisted(name, given)
+    count = needed(given)
+    if count > 2:
+        raise _refused(name, f"needs {count} arguments", "A reward takes turns, or a task and its group.")
+    if count == 0:
+        return _insisted(name, _called(name, given, options))
+    _check_options(name, given, options)
+    bound = partial(given, **options)
+    reward: Any = bound if count == 2 else of_turns(bound, name)
+    reward.__qualname__ = name
+    return reward  # type: ignore[no-any-return]
+
+
+def _called(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    """What a class or a function makes of the options."""
+    _check_options(name, make, options)
+    try:
+        return make(**options)
+    except GroupwiseError as error:
+        error.field = error.field or "reward.options"
+        raise
+    except (Exception, SystemExit) as error:
+        raise _refused(name, f"raised {type(error).__name__} when it was made: {error}") from error
+
+
+def _check_options(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    secret = next((option for option in options if option in SECRETS), None)
+    if secret is not None:
+        raise ConfigError(
+            f"reward.options.{secret} would be written into every run folder",
+            hint="Set it in the environment instead.",
+            field="reward.options",
+        )
+    known = parameters(make)
+    if any(p.kind is p.VAR_KEYWORD for p in known):
+        return
+    skipped = 0 if isinstance(make, type) else needed(make)
+    taken = [p.name for p in known[skipped:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    unknown = [option for option in options if option not in taken]
+    if unknown:
+        raise ConfigError(
+            f"reward.options.{unknown[0]} is not an option of {name!r}",
+            hint=f"{_near(unknown[0], taken)}It takes {', '.join(taken) or 'none'}.",
+            field="reward.options",
+        )
+
+
+def _insisted(name: str, made: Any) -> Reward:
+    if isinstance(made, RewardFunction) or is_async(made):
+        return made  # type: ignore[no-any-return]
+    what = f"{made!r:.60}" if not callable(made) else f"a {type(made).__name__} whose call is not async"
+    raise _refused(name, f"gives {what}, which is no reward", "Subclass RewardFunction, or write a function of turns.")
+
+
+def _suggestion(name: str) -> str:
+    names = [*KNOWN, *ADDED]
+    return f"{_near(name, names)}Known: {', '.join(names)}; or your own as python:FILE.py:NAME."
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"Did you mean {near[0]!r}? " if near else ""
+
+
+def _refused(name: str, fault: str, hint: str = "") -> ConfigError:
+    return ConfigError(f"reward.name = {name!r} {fault}", hint=hint, field="reward.name")

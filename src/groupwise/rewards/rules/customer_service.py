@@ -1,0 +1,206 @@
+"""Components for talking to customers: customer service, technical support and sales."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from groupwise.errors import ConfigError
+from groupwise.rewards.rules.components import Component, Ideas, Referenced, ReplyText, listed, phrase_of, words_of
+
+SHOUTED = re.compile(r"\b[A-Z]{4,}\W{1,3}[A-Z]{4,}\b")
+MANY_MARKS = re.compile(r"[!?]{2,}")
+
+
+class EmpathyRewardComponent(Ideas):
+    """min(1, n / 2): of regret, understanding, naming the feeling, care and thanks for patience, how many are there."""
+
+    label = "empathy"
+    enough = 2
+    ideas: ClassVar = {
+        "regret": listed("sorry, apolog*, regret"),
+        "understanding": listed(
+            "i understand, we understand, i can understand, i completely understand, understandable, i see why, i "
+            "hear you, makes sense that you, i can imagine, in your position"
+        ),
+        "feeling": listed(
+            "frustrat*, disappoint*, upset*, stressful, inconvenien*, worr*, annoying, must be hard, must feel, how "
+            "you feel"
+        ),
+        "care": listed(
+            "i'm here to help, i am here to help, we're here to help, here for you, happy to help, glad to help, care "
+            "about, we want to make this right, make this right, take care of you"
+        ),
+        "thanks": listed(
+            "thank you for your patience, thanks for your patience, appreciate your patience, thank you for letting, "
+            "thanks for letting, thank you for reaching, thanks for reaching, appreciate you, thank you for telling"
+        ),
+    }
+
+
+class ProfessionalismRewardComponent(Component):
+    """0.5 + 0.25 · courtesies − 0.25 · slips, kept in [0, 1]; 0 for a reply without words.
+
+    Courtesies are greeting, please, thanks, offering further help and a farewell, each counted once. Slips are each
+    different word of slang or abuse, two neighbouring words in capitals and doubled exclamation or question marks.
+    """
+
+    label = "professionalism"
+    courtesies: ClassVar = (
+        listed("hello, good morning, good afternoon, good evening, dear, welcome"),
+        listed("please, kindly, may i, would you"),
+        listed("thank you, thanks, we appreciate, i appreciate"),
+        listed("let me know, happy to, glad to, pleased to, anything else, at your disposal, feel free"),
+        listed("best regards, kind regards, sincerely, have a great day, have a good day, have a nice day"),
+    )
+    slang: ClassVar = listed(
+        "gonna, wanna, gotta, dunno, lol, lmao, omg, wtf, yeah, yep, nope, dude, bro, whatever, crap, damn, hell, "
+        "shit, fuck*, stupid, idiot*, dumb, moron*, shut up, sucks, ain't, u, ur, thx, pls"
+    )
+
+    def rate(self, reply: ReplyText) -> float:
+        if not reply.words:
+            return 0.0
+        courtesies = sum(reply.says_any(phrases) for phrases in self.courtesies)
+        slips = sum(map(reply.says, self.slang))
+        slips += bool(SHOUTED.search(reply.text)) + bool(MANY_MARKS.search(reply.text))
+        return min(1.0, max(0.0, 0.5 + 0.25 * (courtesies - slips)))
+
+
+class ActionOrientedRewardComponent(Ideas):
+    """min(1, n / 3): of promising, doing, asking the customer to act, a time and a next step, how many are there."""
+
+    label = "action_oriented"
+    enough = 3
+    ideas: ClassVar = {
+        "promise": listed("i'll, i will, we'll, we will, i'm going to, i am going to, let me, i can"),
+        "deed": listed(
+            "i've, i have, we've, we have, i just, check*, process*, refund*, replac*, updat*, sent, escalat*, "
+            "arrang*, cancel*, credit*"
+        ),
+        "request": listed(
+            "please, could you, can you, would you, send me, tell me, share, provide, confirm, click, try"
+        ),
+        "time": listed(
+            "now, today, tomorrow, right away, immediately, hours, hour, minutes, minute, business days, days, "
+            "shortly, as soon as, by the end of"
+        ),
+        "next step": listed("next, then, once, after that, first, follow up, next step, steps, in the meantime"),
+    }
+
+
+STEP = re.compile(r"^[ \t>*_#-]*(?:step[ \t]+)?(\d{1,2})[.):]", re.IGNORECASE | re.MULTILINE)
+ORDINALS = listed("first, second, third, next, then, after that, once, finally, lastly")
+SHORTEST = 4
+
+
+class AccuracyRewardComponent(Referenced):
+    """The share of a reference's telling words that the replies state, for the best reference.
+
+    Telling are numbers and words of four letters or more, each once (all words, where none is). Saying more than the
+    reference costs nothing here: length stands against that. Without a reference, 0.5 and the flag `no_reference`.
+    """
+
+    label = "accuracy"
+
+    def compare(self, said: Sequence[ReplyText], reference: str) -> float:
+        words = set(words_of(reference))
+        telling = {word for word in words if len(word) >= SHORTEST or word.isdigit()} or words
+        stated = {word for reply in said for word in reply.words}
+        return len(telling & stated) / len(telling)
+
+
+class StepByStepRewardComponent(Component):
+    """min(1, n / 3): n different step numbers at the beginnings of lines, or words of order (first, then, finally)."""
+
+    label = "step_by_step"
+    enough = 3
+
+    def rate(self, reply: ReplyText) -> float:
+        numbered = len(set(STEP.findall(reply.text)))
+        return min(1.0, max(numbered, sum(map(reply.says, ORDINALS))) / self.enough)
+
+
+class ProblemResolutionRewardComponent(Ideas):
+    """min(1, n / 3): of a cause, a remedy, a test that it worked and what to do if not, how many are there."""
+
+    label = "problem_resolution"
+    enough = 3
+    ideas: ClassVar = {
+        "cause": listed("because, caused by, due to, the reason, happens when, means that, the problem is"),
+        "remedy": listed(
+            "fix*, resolv*, solv*, restart*, reset*, reinstall*, install*, updat*, replac*, remov*, enabl*, disabl*, "
+            "configur*, clear*, reconnect*, run, set"
+        ),
+        "test": listed(
+            "check*, verify, test*, confirm, make sure, should now, you should see, let me know if, does that, did "
+            "that, is it working, try again"
+        ),
+        "otherwise": listed(
+            "if that doesn't, if this doesn't, if it doesn't, if not, otherwise, still, escalat*, alternatively, if "
+            "the problem, if the issue, contact"
+        ),
+    }
+
+
+MEASURE = re.compile(
+    r"[$€£]\s?\d|(?<!\d)\d{1,12}(?:[.,]\d{1,6})?\s?(?:%|[a-zA-Z]{1,3}\b|percent|inch|hours|years|watts)"
+)
+
+
+class ProductKnowledgeRewardComponent(Ideas):
+    """min(1, n / 3): of features, figures, compatibility, price, warranty and comparison, how many are spoken of.
+
+    With `facts`, the share of those facts that a reply states, word for word.
+    """
+
+    label = "product_knowledge"
+    enough = 3
+    ideas: ClassVar = {
+        "features": listed("feature*, includ*, comes with, equipped, built in, design*, model, version*, supports"),
+        "compatibility": listed("compatib*, works with, fits, integrat*, connects, requires"),
+        "price": listed("price*, cost*, plan, plans, discount*, subscription, per month, a month"),
+        "warranty": listed("warrant*, guarantee*, return policy, returns, support included, service plan"),
+        "comparison": listed("compared to, compared with, unlike, whereas, more than, better than, faster than"),
+    }
+
+    def __init__(self, weight: float = 1.0, facts: Iterable[str] | None = None, name: str | None = None) -> None:
+        super().__init__(weight, name)
+        given = [facts] if isinstance(facts, str) else facts or ()
+        self.facts = tuple(filter(None, map(phrase_of, given)))
+        if facts is not None and not self.facts:
+            raise ConfigError("product_knowledge: none of the facts has a word in it", hint="Leave facts out instead.")
+
+    def rate(self, reply: ReplyText) -> float:
+        if self.facts:
+            return sum(map(reply.says, self.facts)) / len(self.facts)
+        return min(1.0, (self.found(reply) + bool(MEASURE.search(reply.text))) / self.enough)
+
+
+class NeedsIdentificationRewardComponent(Component):
+    """min(1, n / 2): n different questions, and one more where a reply takes up what the customer said they need."""
+
+    label = "needs_identification"
+    enough = 2
+    taken_up: ClassVar = listed(
+        "you mentioned, you said, you need, you're looking for, you are looking for, your needs, your goal*, your "
+        "budget, sounds like you, based on what you, for your"
+    )
+
+    def rate(self, reply: ReplyText) -> float:
+        return min(1.0, (len(reply.questions) + reply.says_any(self.taken_up)) / self.enough)
+
+
+class ValuePropositionRewardComponent(Ideas):
+    """min(1, n / 3): of a benefit, a saving, a result for you, proof and an invitation, how many are there."""
+
+    label = "value_proposition"
+    enough = 3
+    ideas: ClassVar = {
+        "benefit": listed("benefit*, advantage*, help you, helps you, lets you, allows you, makes it easy, improve*"),
+        "saving": listed("save*, saving*, less time, lower cost*, cheaper, reduce*, return on investment, roi, value"),
+        "result": listed("so you can, so that you, means you, you'll get, you will get, you can, for your, you gain"),
+        "proof": listed("customers, reviews, rated, proven, percent, award*, tested, case study, on average"),
+        "invitation": listed("free trial, demo, would you like, get started, try it, shall we, interested, sign up"),
+    }

@@ -1,0 +1,166 @@
+"""Components for teaching (correct, well taught, engaging) and for creative writing (creativity, coherence, style)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean, pstdev
+from typing import ClassVar
+
+from groupwise.rewards.rules.components import (
+    Component,
+    Ideas,
+    Referenced,
+    ReplyText,
+    likeness,
+    listed,
+    phrase_of,
+    words_of,
+)
+
+
+class CorrectnessRewardComponent(Referenced):
+    """1 where the last reply states a right answer word for word; else half its likeness to the nearest one.
+
+    Likeness is that of `SimilarityRewardComponent`. Without a right answer, 0.5 and the flag `no_reference`.
+    """
+
+    label = "correctness"
+
+    def compare(self, said: Sequence[ReplyText], reference: str) -> float:
+        last = said[-1]
+        return 1.0 if last.says(phrase_of(reference).rstrip("*")) else likeness(last.words, words_of(reference)) / 2
+
+
+class PedagogicalApproachRewardComponent(Ideas):
+    """min(1, n / 3): of an example, a comparison, reasons, building up, a check and a summary, how many are there.
+
+    A question to the learner is a check.
+    """
+
+    label = "pedagogical_approach"
+    enough = 3
+    ideas: ClassVar = {
+        "example": listed("for example, for instance, example, suppose, imagine, say we, consider"),
+        "comparison": listed("think of it, like a, similar to, just as, analogy, is like, picture"),
+        "reasons": listed("because, since, therefore, so that, the reason, which means, why"),
+        "building up": listed("first, next, then, step, start with, let's start, build on, remember that, recall"),
+        "check": listed("does that make sense, can you, what do you think, try, your turn, what would"),
+        "summary": listed("in short, to sum up, in summary, to summarise, to summarize, key point, remember, overall"),
+    }
+
+    def found(self, reply: ReplyText) -> int:
+        asked = bool(reply.questions) and not reply.says_any(self.ideas["check"])
+        return super().found(reply) + asked
+
+
+class EngagementRewardComponent(Ideas):
+    """min(1, n / 3): of a question, speaking to the reader, praise, doing it together and wonder, how many are."""
+
+    label = "engagement"
+    enough = 3
+    ideas: ClassVar = {
+        "you": listed("you, your, you're, you'll, yourself"),
+        "praise": listed("great, well done, good question, excellent, nice, you're right, exactly, good job, proud"),
+        "together": listed("let's, let us, together, we can, we'll, shall we"),
+        "wonder": listed(
+            "imagine, interesting*, fascinat*, curious, surpris*, fun, amazing, guess, discover*, what if"
+        ),
+    }
+
+    def found(self, reply: ReplyText) -> int:
+        return super().found(reply) + bool(reply.questions)
+
+
+VARIETY_WINDOW = 50
+TELLING = 4
+
+
+class CreativityRewardComponent(Component):
+    """min(1, n / 20) · (0.6 · variety + 0.4 · min(1, figures / 2)) · (1 − 0.25 · clichés), the last at least 0.
+
+    n is the number of words. Variety is the share of different words, averaged over windows of 50 words (the moving
+    type–token ratio), so that a longer text is not poorer for its length. Figures are different figures of speech (like
+    a, as if, as though …), clichés different worn phrases.
+    """
+
+    label = "creativity"
+    figures: ClassVar = listed("like a, like an, like the, as if, as though, as a, whisper*, danc*, echo*, shimmer*")
+    cliches: ClassVar = listed(
+        "once upon a time, happily ever after, dark and stormy night, at the end of the day, think outside the box, "
+        "little did they know, in the nick of time, calm before the storm, only time will tell, tapestry"
+    )
+
+    def rate(self, reply: ReplyText) -> float:
+        figures = min(1.0, sum(map(reply.says, self.figures)) / 2)
+        worn = max(0.0, 1 - 0.25 * sum(map(reply.says, self.cliches)))
+        return min(1.0, len(reply.words) / 20) * (0.6 * variety(reply.words) + 0.4 * figures) * worn
+
+
+class CoherenceRewardComponent(Component):
+    """Linked pairs / max(2, pairs of neighbouring sentences), times the share of sentences that are not repeated.
+
+    Two sentences are linked where they share a word of four letters or more, or the second one opens with a word that
+    points back (but, so, then, it, they, this …). Three linked sentences are the least that score 1.
+    """
+
+    label = "coherence"
+    pointers: ClassVar = frozenset(
+        listed(
+            "and, but, so, then, thus, yet, still, also, or, nor, because, therefore, however, meanwhile, moreover, "
+            "instead, finally, next, after, before, when, while, once, if, though, although, it, its, he, she, they, "
+            "his, her, their, this, that, these, those, such, there, here, who, which"
+        )
+    )
+
+    def rate(self, reply: ReplyText) -> float:
+        sentences = [words_of(sentence) for sentence in reply.sentences]
+        linked = sum(self._linked(before, after) for before, after in pairwise(sentences))
+        different = len(set(map(tuple, sentences)))
+        return linked / max(2, len(sentences) - 1) * different / len(sentences) if sentences else 0.0
+
+    def _linked(self, before: list[str], after: list[str]) -> bool:
+        shared = {word for word in before if len(word) >= TELLING} & set(after)
+        return bool(shared) or after[0] in self.pointers
+
+
+class StyleRewardComponent(Component):
+    """0.5 · rhythm + 0.5 · economy.
+
+    rhythm = min(1, 2 · std / mean of the sentences' lengths in words), 0 for a single sentence. economy =
+    1 − min(1, 10 · f), where f is the share of filler words (very, really, just …).
+    """
+
+    label = "style"
+    fillers: ClassVar = frozenset(
+        listed(
+            "very, really, just, quite, actually, basically, literally, simply, totally, absolutely, definitely, "
+            "stuff, things, rather"
+        )
+    )
+
+    def rate(self, reply: ReplyText) -> float:
+        if not reply.words:
+            return 0.0
+        lengths = [len(words_of(sentence)) for sentence in reply.sentences]
+        rhythm = min(1.0, 2 * pstdev(lengths) / fmean(lengths)) if len(lengths) > 1 else 0.0
+        filler = sum(word in self.fillers for word in reply.words) / len(reply.words)
+        return 0.5 * rhythm + 0.5 * (1 - min(1.0, 10 * filler))
+
+
+def variety(words: list[str]) -> float:
+    """The share of different words, averaged over every window of 50 (over all of them, where there are fewer)."""
+    if len(words) <= VARIETY_WINDOW:
+        return len(set(words)) / len(words) if words else 0.0
+    counts: dict[str, int] = {}
+    total = 0
+    for n, word in enumerate(words):
+        counts[word] = counts.get(word, 0) + 1
+        if n >= VARIETY_WINDOW:
+            left = words[n - VARIETY_WINDOW]
+            counts[left] -= 1
+            if not counts[left]:
+                del counts[left]
+        if n >= VARIETY_WINDOW - 1:
+            total += len(counts)
+    return total / VARIETY_WINDOW / (len(words) - VARIETY_WINDOW + 1)

@@ -1,0 +1,175 @@
+"""One bubblewrap sandbox: a process that waits for jobs, and what it reports of them."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import ConfigError, ResourceError
+from groupwise.sandbox.machine import Interpreter, command
+from groupwise.sandbox.outcome import SandboxLimits, SandboxOutcome, SandboxResult, readable
+from groupwise.sandbox.plain_data import PIECES, fault_of
+from groupwise.sandbox.seccomp import keeper_filter
+from groupwise.sandbox.wire import GONE, LAST, NEXT, WireError, dumps, loads
+
+BOOT = """
+import marshal, os, sys
+size, data = int.from_bytes(os.read(0, 4), "big"), b""
+while len(data) < size:
+    data += os.read(0, size - len(data))
+for name, code in marshal.loads(data):
+    module = sys.modules[name] = type(sys)(name)
+    exec(code, module.__dict__)
+module.keep()
+"""
+PARTS = ("wire", "inside.frames", "inside.program", "inside.remote", "inside.judge", "inside.keeper")
+"""In the order in which they import one another; the last one runs."""
+PATIENCE = 30.0
+"""Seconds for a sandbox to start on a busy machine."""
+GRACE = 3.0
+"""Seconds beyond a run's own limit after which the whole sandbox is ended from outside."""
+REPORT = 24 << 20
+AROUND = 10
+"""Pieces of a report besides the value, and one that is too many."""
+
+
+class SandboxDied(Exception):
+    """The sandbox is gone before its report was whole."""
+
+
+class SandboxProcess:
+    """A sandbox that has started. It takes one job after another; any of them may be its last."""
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        filter_fd, end = os.pipe()
+        os.write(end, keeper_filter())
+        os.close(end)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        try:
+            self._process = subprocess.Popen(
+                command(interpreter, filter_fd, BOOT),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                pass_fds=(filter_fd,),
+                env={},
+                bufsize=0,
+            )
+        finally:
+            os.close(filter_fd)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
+        self._poll = select.poll()
+        self._poll.register(self._out, select.POLLIN)
+        self._buffer = bytearray()
+        self.alive = True
+
+    def start(self, interpreter: Interpreter) -> None:
+        """Wait until it can take a job; raises where the machine does not let it."""
+        try:
+            self._send(_program(interpreter.same_magic))
+            if self._frame(time.monotonic() + PATIENCE) != b"ready":
+                raise SandboxDied("it said something else")
+        except (SandboxDied, OSError, TimeoutError) as error:
+            said = self._said()
+            self.close()
+            raise ResourceError(
+                f"a bubblewrap sandbox does not start here: {said or error or 'no reason given'}",
+                hint="Unprivileged user namespaces must be allowed (sysctl user.max_user_namespaces, AppArmor).",
+            ) from None
+
+    def run(self, job: Mapping[str, Any], tests: str, limits: SandboxLimits, *, last: bool = False) -> SandboxResult:
+        """One job; after the last one the sandbox is gone."""
+        start = time.monotonic()
+        try:
+            self._write(LAST if last else NEXT)
+            self._send(dumps(dict(job)))
+            self._send(dumps(tests))
+            ran = _ran(self._frame(start + limits.seconds + GRACE))
+            if ran.seconds != GONE:
+                return ran
+        except (SandboxDied, TimeoutError):
+            ran = None
+        self.close()
+        seconds = time.monotonic() - start
+        if ran is not None:
+            return replace(ran, seconds=seconds)
+        if seconds >= limits.seconds:
+            return SandboxResult(SandboxOutcome.TIMED_OUT, message="it did not end in time", seconds=seconds)
+        return SandboxResult(SandboxOutcome.RAISED, message="the sandbox ended before its report", seconds=seconds)
+
+    @property
+    def running(self) -> bool:
+        return self.alive and self._process.poll() is None
+
+    def close(self) -> None:
+        """End it and everything in it: all its processes die with the first."""
+        self._process.kill()
+        self._process.wait()
+        self.alive = False
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                stream.close()
+
+    def _send(self, data: bytes) -> None:
+        self._write(len(data).to_bytes(4, "big") + data)
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            try:
+                data = data[os.write(self._in, data) :]
+            except BrokenPipeError:
+                raise SandboxDied("it takes no more") from None
+
+    def _frame(self, deadline: float) -> bytes:
+        while len(self._buffer) < 4 or len(self._buffer) < 4 + (size := int.from_bytes(self._buffer[:4], "big")):
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._poll.poll(1000 * left):
+                raise TimeoutError
+            piece = os.read(self._out, 1 << 16)
+            if not piece or len(self._buffer) > REPORT:
+                raise SandboxDied("it ended")
+            self._buffer += piece
+        frame = bytes(self._buffer[4 : 4 + size])
+        del self._buffer[: 4 + size]
+        return frame
+
+    def _said(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read(2000).decode(errors="replace").strip()
+
+
+@cache
+def _program(compiled: bool) -> bytes:
+    """What is sent into a sandbox to run there; as text where its Python is of another version."""
+    folder = Path(__file__).parent
+    parts: list[tuple[str, Any]] = []
+    for name in PARTS:
+        text = (folder / f"{name.replace('.', '/')}.py").read_text()
+        code = compile(text, f"<{name}>", "exec", dont_inherit=True, optimize=2) if compiled else text
+        parts.append((f"groupwise.sandbox.{name}", code))
+    return marshal.dumps(parts)
+
+
+def _ran(report: bytes) -> SandboxResult:
+    """A report as a run. It comes from a sandbox, and is believed in its form only."""
+    try:
+        outcome, message, seconds, value, stdout = loads(report, pieces=PIECES + AROUND)
+        words, printed = readable(str(message)), bytes(stdout).decode(errors="replace")
+    except (WireError, TypeError, ValueError) as error:
+        return SandboxResult(SandboxOutcome.WRONG, message=f"the value cannot be taken: {error}")
+    if outcome == "tests":
+        raise ConfigError(f"the tests cannot be run: {words}", hint="They are yours, not the model's: correct them.")
+    if fault := fault_of(value):
+        return SandboxResult(SandboxOutcome.WRONG, None, printed, f"the value {fault}", float(seconds))
+    return SandboxResult(SandboxOutcome(outcome), value, printed, words, float(seconds))

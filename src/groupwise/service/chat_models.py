@@ -1,0 +1,116 @@
+"""Chat as the service offers it: which models there are, and conversations that were had."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from groupwise.agents.conversation.store import ConversationContext, ConversationNotFound, ConversationStore
+from groupwise.agents.strategies import known_strategies
+from groupwise.errors import GroupwiseError
+from groupwise.service.keys import Who
+from groupwise.service.metrics import ServiceMetrics
+from groupwise.service.schemas import RUN_NAME, ChatRequest
+from groupwise.service.settings import ServiceSettings
+from groupwise.service.sidecar import Sidecar
+from groupwise.training.folder import read_config, run_folders
+
+LANGUAGE_PRODUCTS = ("language", "agent", "warm-start")
+PREVIEW = 80
+TINY = "tiny"
+
+
+class ModelNotFound(GroupwiseError):
+    code = "model_not_found"
+
+
+class ChatModels:
+    """Conversations with the base model and with trained runs."""
+
+    def __init__(self, settings: ServiceSettings, counting: ServiceMetrics) -> None:
+        self.settings, self.counting = settings, counting
+        self.file = settings.folder / "conversations.sqlite"
+        self.store = ConversationStore(self.file)
+        words = [str(settings.runs_dir), str(self.file), str(settings.models_loaded)]
+        self.process = Sidecar("groupwise.service.chat_worker", [*words, *([settings.tools] if settings.tools else [])])
+        self._products: dict[Path, tuple[float, bool]] = {}
+
+    def models(self) -> list[dict[str, Any]]:
+        """The base model first, then every run of a language model that has a checkpoint."""
+        base = dict.fromkeys([self.settings.model, TINY])
+        runs = [path for path in run_folders(self.settings.runs_dir) if self._speaks(path)]
+        found = [{"id": path.name, "kind": "run", "step": _step(path)} for path in runs]
+        return [{"id": name, "kind": "base", "step": None} for name in base] + [run for run in found if run["step"]]
+
+    def find(self, name: str | None) -> str:
+        """The model of that name, the base model without one."""
+        wanted = name or self.settings.model
+        if wanted in (self.settings.model, TINY):
+            return wanted
+        path = self.settings.runs_dir / wanted
+        if path.parent == self.settings.runs_dir and self._speaks(path) and _step(path):
+            return wanted
+        known = ", ".join(model["id"] for model in self.models()[:10])
+        raise ModelNotFound(f"there is no model {wanted!r:.100}", hint=f"There are {known}.", field="model")
+
+    async def chat(self, request: ChatRequest, who: Who) -> AsyncIterator[Mapping[str, Any]]:
+        """An answer as it is made."""
+        asked = request.model_dump(exclude={"stream"})
+        asked |= {"model": self.find(request.model), "user": who.id, "admin": who.may("admin")}
+        async for event in self.process.ask("chat", asked):
+            if event["type"] == "done":
+                self.counting.tokens.inc(event["tokens"])
+            yield event
+
+    def conversation(self, name: str, who: Who) -> ConversationContext:
+        context = self.store.load(name)
+        if context.user_id != who.id and not who.may("admin"):
+            raise ConversationNotFound(
+                f"there is no conversation {name!r:.60}", hint="GET /api/conversations lists yours."
+            )
+        return context
+
+    def conversations(self, who: Who, limit: int) -> list[ConversationContext]:
+        """The newest first."""
+        return [self.store.load(name) for name in self.store.of_user(who.id)[:limit]]
+
+    def state(self) -> dict[str, Any]:
+        return {"process": self.process.pid, "starts": self.process.starts, "under_way": self.process.waiting}
+
+    async def close(self) -> None:
+        await self.process.close()
+        self.store.close()
+
+    def _speaks(self, path: Path) -> bool:
+        """Whether it is a run of a language model."""
+        if not re.fullmatch(RUN_NAME, path.name):
+            return False
+        try:
+            changed = (path / "config.toml").stat().st_mtime
+            known = self._products.get(path)
+            if known is None or known[0] != changed:
+                known = (changed, read_config(path).task.product in LANGUAGE_PRODUCTS)
+                self._products[path] = known
+            return known[1]
+        except (OSError, ValueError, GroupwiseError):
+            return False
+
+
+def strategies() -> list[str]:
+    return list(known_strategies())
+
+
+def summary(context: ConversationContext) -> dict[str, Any]:
+    first = next((str(m.get("content") or "") for m in context.messages if m["role"] == "user"), "")
+    return {
+        "conversation_id": context.conversation_id, "strategy": context.strategy, "turns": context.turns,
+        "created": context.created, "updated": context.updated, "preview": first[:PREVIEW],
+    }  # fmt: skip
+
+
+def _step(path: Path) -> int | None:
+    """The step of the newest checkpoint, as far as can be told without reading it."""
+    whole = [file.parent.name for file in path.glob("checkpoints/*/COMPLETE")]
+    return max((int(name) for name in whole if re.fullmatch("[0-9]{1,15}", name)), default=None)

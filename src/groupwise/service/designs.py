@@ -1,0 +1,109 @@
+"""Workflows as the service offers them: the process that works on them, and the designs it made."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import GroupwiseError
+from groupwise.files import disk, write_atomic
+from groupwise.service.settings import ServiceSettings
+from groupwise.service.sidecar import Sidecar
+
+PACKAGED = Path(__file__).parents[1] / "examples" / "workflows"
+IN_THE_REPOSITORY = Path(__file__).parents[3] / "examples" / "workflows"
+MEDIA = {
+    ".json": "application/json", ".wfcommons.json": "application/json", ".svg": "image/svg+xml", ".png": "image/png",
+    ".bpmn": "application/xml", ".yawl": "application/xml", ".pnml": "application/xml", ".py": "text/x-python",
+    ".yml": "application/yaml", ".argo.yaml": "application/yaml", ".mmd": "text/plain",
+}  # fmt: skip
+
+
+class DesignNotFound(GroupwiseError):
+    code = "design_not_found"
+
+
+@dataclass(frozen=True)
+class DesignFile:
+    """A workflow in some format."""
+
+    name: str
+    content: bytes
+    media: str
+    notes: tuple[str, ...]
+
+
+class Designs:
+    """Designs, checks, simulates and converts, in a process of its own."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self.folder = settings.folder / "designs"
+        self.seconds = settings.workflow_timeout
+        self.process = Sidecar("groupwise.service.workflow_worker", [])
+        self._formats: list[dict[str, Any]] | None = None
+
+    async def work(self, what: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """What the process found; one that takes too long is ended."""
+        found: dict[str, Any] = await self.process.answer(what, asked, self.seconds)
+        return found
+
+    async def design(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """A design, kept so that it can be downloaded in any format."""
+        found = await self.work("design", asked)
+        name = uuid.uuid4().hex[:16]
+        with disk(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(self.folder / f"{name}.json", found.pop("document").encode())
+        downloads = await self._downloads(name, found.pop("cannot"))
+        return {**found, "id": name, "downloads": downloads}
+
+    async def _downloads(self, name: str, cannot: Mapping[str, str]) -> list[dict[str, str]]:
+        return [
+            {"format": one["name"], "title": one["title"], "suffix": one["suffix"],
+             "url": f"/api/workflows/{name}/download/{one['name']}", "cannot": cannot.get(one["name"], "")}
+            for one in await self.formats() if one["writes"]
+        ]  # fmt: skip
+
+    async def formats(self) -> list[dict[str, Any]]:
+        if self._formats is None:
+            self._formats = list((await self.work("formats", {}))["formats"])
+        return self._formats
+
+    async def download(self, name: str, to: str) -> DesignFile:
+        path = self.folder / f"{name}.json"
+        if not path.is_file():
+            raise DesignNotFound(f"there is no design {name!r:.40}", hint="POST /api/workflows/design makes one.")
+        return _file(await self.work("download", {"document": path.read_text("utf8"), "to": to}))
+
+    async def convert(self, asked: Mapping[str, Any]) -> DesignFile:
+        return _file(await self.work("convert", asked))
+
+    async def close(self) -> None:
+        await self.process.close()
+
+
+def examples() -> list[dict[str, Any]]:
+    """The examples that ship: requirements, and the workflow that each starts from."""
+    folder = PACKAGED if PACKAGED.is_dir() else IN_THE_REPOSITORY
+    found = []
+    for path in sorted(folder.glob("*.yaml")):
+        beside = [other for other in folder.glob(f"{path.stem}.*") if other != path]
+        start = beside[0].read_text("utf8") if beside else None
+        found.append({"name": path.stem, "requirements": path.read_text("utf8"), "workflow": start})
+    return found
+
+
+def _file(found: Mapping[str, Any]) -> DesignFile:
+    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in found["name"]).strip("-")
+    content = base64.b64decode(found["content"])
+    media = MEDIA.get(found["suffix"], "application/octet-stream")
+    return DesignFile(f"{plain[:60] or 'workflow'}{found['suffix']}", content, media, tuple(found["notes"]))
+
+
+def as_header(notes: tuple[str, ...]) -> str:
+    return json.dumps(list(notes))[:4000]

@@ -1,0 +1,369 @@
+"""A run's event log, read incrementally and streamed to many clients: each has its own position in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import itertools
+import os
+import threading
+import zlib
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from groupwise.errors import RunError
+from groupwise.files import open_regular
+from groupwise.training.events import decode, lines_of
+from groupwise.types import Event
+
+NAN = float("nan")
+Floats = npt.NDArray[np.float64]
+
+
+class Series:
+    """The numbers of one kind of events, `step` or `eval`, as columns."""
+
+    def __init__(self) -> None:
+        self.seqs = array("q")
+        self.steps = array("q")
+        self.columns: dict[str, array[float]] = {}
+
+    def add(self, event: Event) -> None:
+        before = len(self.seqs)
+        self.seqs.append(event.seq)
+        self.steps.append(event.step)
+        metrics = event.data.get("metrics", {})
+        for name, value in metrics.items():
+            column = self.columns.get(name)
+            if column is None:
+                column = self.columns[name] = array("d", [NAN]) * before
+            column.append(NAN if value is None else value)
+        if len(metrics) < len(self.columns):
+            for name in self.columns.keys() - metrics.keys():
+                self.columns[name].append(NAN)
+
+    def column(self, name: str) -> tuple[Floats, Floats]:
+        """Steps and values where there is one."""
+        values = np.array(self.columns.get(name, ()), dtype=np.float64)
+        steps = np.array(self.steps, dtype=np.float64)[: len(values)]
+        there = ~np.isnan(values)
+        return steps[there], values[there]
+
+
+class RunLog:
+    """The sound beginning of `events.jsonl`, as lines of bytes and as columns of numbers."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = threading.Lock()
+        self.rewinds: list[int] = []  # from which number on events became others, every time they did
+        self._clear()
+
+    def _clear(self) -> None:
+        self.ends = array("Q")  # where the line of each event ends
+        self.marks = array("Q")  # a checksum of each line
+        self.attempts = array("q")
+        self.rare: list[int] = []  # the numbers of events other than steps, evaluations and checkpoints
+        self.last: Event | None = None
+        self.step = self.total = 0  # the furthest step, and how many there are to be
+        self.metrics: dict[str, float | None] = {}  # the newest of each
+        self.numbers = {"step": Series(), "eval": Series()}
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @property
+    def attempt(self) -> int:
+        return self.attempts[-1] if self.attempts else 0
+
+    def known_until(self, attempt: int) -> int:
+        """Up to which event somebody whose last event was of `attempt` can have the same."""
+        return bisect.bisect_right(self.attempts, attempt)
+
+    @property
+    def _size(self) -> int:
+        return int(self.ends[-1]) if self.ends else 0
+
+    def refresh(self) -> None:
+        """Read what is new."""
+        with self.lock:
+            self._refresh()
+
+    def news(self, count: int, rewinds: int, most: int) -> tuple[int, int, list[bytes]]:
+        """What somebody lacks who had `count` events when there had been `rewinds` rewinds: the newest `most` lines.
+
+        With them: how many rewinds there are now, and the number of the first line.
+        """
+        with self.lock:
+            self._refresh()
+            begin = max(min([count, *self.rewinds[rewinds:]]), len(self.ends) - most)
+            return len(self.rewinds), begin, self._lines(begin, len(self.ends))
+
+    def _refresh(self) -> None:
+        marks, rewound = self.marks, False
+        try:
+            with self._opened() as file:
+                rewound = bool(self.ends) and not self._holds(file)
+                if rewound:
+                    self._clear()
+                self._read(file)
+        except FileNotFoundError:
+            rewound = bool(self.ends)
+            self._clear()
+        if rewound:
+            pairs = zip(marks, self.marks, strict=False)
+            same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+            if same < len(marks):
+                self.rewinds.append(same)
+
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        try:
+            with open_regular(self.path) as file:
+                yield file
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            run = self.path.parent.name
+            raise RunError(
+                f"the event log of run {run} cannot be read: {error.strerror}", hint=f"Look at {self.path}."
+            ) from error
+
+    def _holds(self, file: BinaryIO) -> bool:
+        """Whether the last known line is still where it was."""
+        begin = int(self.ends[-2]) if len(self.ends) > 1 else 0
+        file.seek(begin)
+        return zlib.crc32(file.read(self._size - begin)) == self.marks[-1]
+
+    def _read(self, file: BinaryIO) -> None:
+        size = self._size
+        file.seek(size)
+        for line in lines_of(file):
+            event = decode(line) if line.endswith(b"\n") else None
+            if event is None or event.seq != len(self.ends):
+                return
+            size += len(line)
+            self.ends.append(size)
+            self.marks.append(zlib.crc32(line))
+            self.attempts.append(event.attempt)
+            self.last, self.step = event, max(self.step, event.step)
+            if event.type in self.numbers:
+                self.numbers[event.type].add(event)
+                self.metrics.update(event.data.get("metrics", {}))
+            elif event.type != "checkpoint":
+                self.rare.append(event.seq)
+                self.total = event.data.get("total_steps", 0) if event.type == "start" else self.total
+
+    def lines(self, begin: int, end: int) -> list[bytes]:
+        """The events from number `begin` up to, not including, `end`, as JSON."""
+        with self.lock:
+            return self._lines(begin, end)
+
+    def _lines(self, begin: int, end: int) -> list[bytes]:
+        begin, end = max(0, begin), min(end, len(self.ends))
+        if begin >= end:
+            return []
+        start = int(self.ends[begin - 1]) if begin else 0
+        size = int(self.ends[end - 1]) - start
+        content = self._between([(start, size)])[0]
+        # One that was cut back since it was last read has other events by now; they are read at the next look.
+        return content[:-1].split(b"\n") if len(content) == size else []
+
+    def chosen(self, numbers: Sequence[int]) -> list[bytes]:
+        """Some events by their numbers, as JSON."""
+        with self.lock:
+            known = [number for number in numbers if number < len(self.ends)]
+            starts = [int(self.ends[number - 1]) if number else 0 for number in known]
+            places = [(start, int(self.ends[number]) - start) for number, start in zip(known, starts, strict=True)]
+            found = self._between(places)
+        return [line[:-1] for line, (_, size) in zip(found, places, strict=True) if len(line) == size]
+
+    def _between(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        """What is at each place: where it begins, and how long it is; nothing if the file is gone."""
+        try:
+            with self._opened() as file:
+                return [file.read(size) for start, size in places if file.seek(start) == start]
+        except FileNotFoundError:
+            return [b""] * len(places)
+
+
+class RunLogs:
+    """The logs of the runs that were looked at last."""
+
+    def __init__(self, most: int = 16) -> None:
+        self.most = most
+        self._logs: OrderedDict[Path, RunLog] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, run: Path) -> RunLog:
+        """The log of the run at `run`; `refresh` it before use."""
+        with self._lock:
+            log = self._logs.setdefault(run, RunLog(run / "events.jsonl"))
+            self._logs.move_to_end(run)
+            while len(self._logs) > self.most:
+                self._logs.popitem(last=False)
+            return log
+
+
+def downsampled(values: Floats, points: int) -> npt.NDArray[np.int64]:
+    """Which of the values to show so that at most `points` are left: of each stretch the lowest and the highest.
+
+    The first and the last are always among them.
+    """
+    count = len(values)
+    if count <= points:
+        return np.arange(count)
+    if points < 4:
+        return np.linspace(0, count - 1, points).astype(np.int64)
+    edges = np.linspace(0, count, max(1, (points - 2) // 2) + 1).astype(np.int64)
+    chosen = {0, count - 1}
+    for begin, end in itertools.pairwise(edges):
+        stretch = values[begin:end]
+        chosen |= {begin + int(np.argmin(stretch)), begin + int(np.argmax(stretch))}
+    return np.array(sorted(chosen), dtype=np.int64)
+
+
+LAG = 1000  # events that a client may be behind
+PAGE = 200  # events read at once for a client that catches up
+LOOK = 0.05  # seconds between two looks at a log
+
+
+class Follower:
+    """What is new in one run's log, for all who follow it."""
+
+    def __init__(self, run: str, log: RunLog) -> None:
+        self.run, self.log = run, log
+        self.count = 0  # events that clients may be sent; the log, which others read too, may have more by now
+        self.changed: set[asyncio.Event] = set()
+        self.rewinds: list[int] = []
+        self._recent: deque[tuple[int, str]] = deque(maxlen=LAG)
+        self._seen: tuple[int, int] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        await self._look()
+        self._task = asyncio.create_task(self._follow())
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def messages(self, begin: int) -> list[str]:
+        """Up to `PAGE` events from number `begin` on, as messages to clients."""
+        if self._recent and self._recent[0][0] <= begin:
+            offset = begin - self._recent[0][0]
+            return [self._recent[n][1] for n in range(offset, min(offset + PAGE, len(self._recent)))]
+        lines = await asyncio.to_thread(self.log.lines, begin, min(begin + PAGE, self.count))
+        return [self._message(line) for line in lines]
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            with suppress(RunError):  # it cannot be read now; perhaps at the next look
+                await self._look()
+
+    async def _look(self) -> None:
+        try:
+            found = os.stat(self.log.path)
+            seen = (found.st_size, found.st_mtime_ns)
+            if seen == self._seen:
+                return
+            rewinds, begin, lines = await asyncio.to_thread(self.log.news, self.count, len(self.rewinds), LAG)
+        except OSError:
+            return
+        self._seen = seen
+        rewound = rewinds > len(self.rewinds)
+        if not lines and not rewound:
+            return
+        if rewound or not self._recent or self._recent[-1][0] != begin - 1:
+            self._recent.clear()
+        self.rewinds = self.log.rewinds[:rewinds]
+        self._recent.extend((begin + n, self._message(line)) for n, line in enumerate(lines))
+        self.count = begin + len(lines)
+        for event in self.changed:
+            event.set()
+
+    def _message(self, line: bytes) -> str:
+        return f'{{"type":"event","run":"{self.run}","event":{line.decode()}}}'
+
+
+@dataclass
+class StreamPosition:
+    """Where one client is in one run's log."""
+
+    follower: Follower
+    next: int
+    rewinds: int
+    live: bool = False
+
+    async def news(self) -> AsyncIterator[tuple[str, dict[str, object] | str]]:
+        """What the client has to be told now: rewinds, what it missed, and events."""
+        follower = self.follower
+        while self.rewinds < len(follower.rewinds):
+            first = follower.rewinds[self.rewinds]
+            self.rewinds += 1
+            if first < self.next:
+                self.next = first
+                yield "rewind", {"type": "rewind", "run": follower.run, "from": first}
+        if self.live and follower.count - self.next > LAG:
+            missed, self.next = self.next, follower.count - LAG // 2
+            yield "dropped", {"type": "dropped", "run": follower.run, "from": missed, "to": self.next - 1}
+        if self.next < follower.count:
+            rewinds = len(follower.rewinds)
+            for message in await follower.messages(self.next):
+                if rewinds != len(follower.rewinds):
+                    return
+                yield "event", message
+                self.next += 1
+        self.live = self.live or self.next >= follower.count
+
+    @property
+    def has_news(self) -> bool:
+        return self.next < self.follower.count or self.rewinds < len(self.follower.rewinds)
+
+
+class Followers:
+    """One follower for every run that somebody follows."""
+
+    def __init__(self, log_of: Callable[[str], RunLog]) -> None:
+        self.log_of = log_of
+        self._open: dict[str, tuple[Follower, int]] = {}
+        self._lock = asyncio.Lock()
+
+    async def join(
+        self, run: str, begin: int, attempt: int | None, changed: asyncio.Event
+    ) -> tuple[StreamPosition, int | None]:
+        """A place at event `begin` of a run, and where to rewind to if the client's events are no longer the run's."""
+        async with self._lock:
+            follower, users = self._open.get(run, (None, 0))
+            if follower is None:
+                follower = Follower(run, await asyncio.to_thread(self.log_of, run))
+                await follower.open()
+            self._open[run] = (follower, users + 1)
+        follower.changed.add(changed)
+        known = follower.count if attempt is None else min(follower.count, follower.log.known_until(attempt))
+        rewind = known if known < begin else None
+        return StreamPosition(follower, min(begin, known), len(follower.rewinds)), rewind
+
+    async def leave(self, place: StreamPosition, changed: asyncio.Event) -> None:
+        follower = place.follower
+        follower.changed.discard(changed)
+        async with self._lock:
+            _, users = self._open[follower.run]
+            if users > 1:
+                self._open[follower.run] = (follower, users - 1)
+            else:
+                del self._open[follower.run]
+                follower.close()
+
+    def close(self) -> None:
+        for follower, _ in self._open.values():
+            follower.close()

@@ -1,0 +1,144 @@
+"""From a request to the settings of a run."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from groupwise.config import TrainingConfig
+from groupwise.errors import ConfigError
+from groupwise.files import write_atomic
+from groupwise.service.schemas import TrainRequest
+
+FEW = 20  # prompts below which none of them is spared to be judged on
+HELD_OUT = (
+    "Where is my package?",
+    "I was charged twice this month.",
+    "My order arrived damaged.",
+    "How do I return these shoes?",
+    "Can you change my delivery address?",
+    "The app does not let me log in.",
+    "I want to cancel my subscription.",
+    "Do you ship to Canada?",
+)
+COMPOSITION = {"ruler": 0.4, "neural": 0.3, "preset": 0.3}  # judge, learned and heuristic, of those that are asked for
+RATES, USUAL_RATE = {"tiny": 3e-3}, 1e-5  # a model made from scratch learns much faster than one that knows something
+OURS = ("run.output_dir", "run.run_name")
+LANGUAGE: dict[str, dict[str, Any]] = {
+    "task": {"product": "language"},
+    "rollout": {"num_generations": 16, "tasks_per_step": 2},
+    "sampling": {"max_new_tokens": 48},
+    "optim": {
+        "warmup_ratio": 0.0,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 1,
+        "num_epochs": 2,
+    },
+    "run": {
+        "save_steps": 5,
+        "eval_steps": 10,
+        "eval_episodes": 8,
+        "eval_samples": 16,
+        "eval_by": "drawn",
+        "threads": 1,
+    },
+}
+
+
+def wanted_settings(request: TrainRequest) -> TrainingConfig:
+    """The settings that a request stands for, checked; prompts are put in their place when the job starts."""
+    if request.config is not None:
+        cfg = TrainingConfig.from_dict(request.config)
+        _refuse_ours(cfg)
+        return cfg
+    assert request.prompts is not None
+    nested: dict[str, dict[str, Any]] = {name: dict(section) for name, section in LANGUAGE.items()}
+    nested["task"] |= {"environment": "prompts.jsonl", "options": {"check": "none"}}
+    nested["policy"] = {"model_name": request.model}
+    nested["reward"] = _reward(request)
+    nested["training"] = {"num_episodes": request.num_iterations}
+    nested["run"] |= {"seed": request.seed}
+    nested["optim"]["learning_rate"] = RATES.get(request.model, USUAL_RATE)
+    return TrainingConfig.from_dict(nested)
+
+
+def run_name(request: TrainRequest, cfg: TrainingConfig) -> str:
+    """The name that was asked for, or one that says what it is about."""
+    chosen = request.name or cfg.run.run_name
+    if chosen == "latest":
+        raise ConfigError(
+            "run_name 'latest' means the newest run everywhere", hint="Choose another name.", field="name"
+        )
+    if chosen:
+        return chosen
+    about = "chat" if request.prompts else Path(cfg.task.environment).stem
+    slug = re.sub(r"[^a-z0-9]+", "-", about.lower()).strip("-")[:40] or "run"
+    return f"{slug}-{uuid.uuid4().hex[:6]}"
+
+
+def write_settings(request: TrainRequest, run: str, runs_dir: Path, config: Path, prompts: Path) -> None:
+    """Write the files that the job's process reads: settings and, where there are any, prompts."""
+    cfg = wanted_settings(request).replace(run_name=run, output_dir=str(runs_dir))
+    if request.prompts is not None:
+        options: dict[str, Any] = {"check": "none"}
+        held_out = request.held_out or (list(HELD_OUT) if len(request.prompts) < FEW else [])
+        if held_out:
+            judged = prompts.with_suffix(".held-out.jsonl")
+            _write_prompts(judged, held_out)
+            options["eval_file"] = str(judged.resolve())
+        _write_prompts(prompts, request.prompts)
+        cfg = cfg.replace(environment=str(prompts.resolve()), options=options)
+    write_atomic(config, json.dumps(cfg.to_dict()).encode())
+
+
+def files_named(cfg: TrainingConfig) -> Iterator[str]:
+    """What in the settings would run code, or read a file, of the machine the service runs on."""
+    for place, value in _texts(cfg.to_dict()):
+        if place in OURS:
+            continue
+        is_code = value.startswith("python:") or ".py:" in value or re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", value)
+        if is_code or "/" in value or (value not in ("runs", ".") and Path(value).exists()):
+            yield f"{place} = {value!r:.80}"
+
+
+def _texts(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _texts(inner, f"{place}.{name}" if place else str(name))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner, place)
+
+
+def _reward(request: TrainRequest) -> dict[str, Any]:
+    names = [
+        name for name, asked in (("ruler", request.use_ruler_rewards), ("neural", request.use_neural_rewards)) if asked
+    ]
+    if not names:
+        return {"name": request.reward}
+    weights = [COMPOSITION[name] for name in names] + [COMPOSITION["preset"]]
+    options = {
+        "components": [*names, request.reward],
+        "weights": [weight / sum(weights) for weight in weights],
+        "normalization_method": "weighted_average",
+    }
+    return {"name": "multi_objective", "options": options}
+
+
+def _refuse_ours(cfg: TrainingConfig) -> None:
+    if cfg.run.output_dir != "runs":
+        raise ConfigError(
+            f"run.output_dir = {cfg.run.output_dir!r} is the service's to say",
+            hint="Leave it out.",
+            field="run.output_dir",
+        )
+
+
+def _write_prompts(path: Path, prompts: Sequence[str]) -> None:
+    write_atomic(path, "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts).encode())

@@ -1,0 +1,76 @@
+"""What the service counts of itself, for people (`/api/metrics`) and for Prometheus (`/metrics`)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+class ServiceMetrics:
+    """Counters of one service."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "groupwise_requests_total", "Requests answered.", ["method", "route", "status"], registry=self.registry
+        )
+        self._seconds = Histogram(
+            "groupwise_request_seconds",
+            "Seconds until a request was answered.",
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self.clients = Gauge("groupwise_websocket_clients", "WebSocket clients connected.", registry=self.registry)
+        self.sent = Counter("groupwise_websocket_messages_total", "Messages sent to them.", registry=self.registry)
+        self.dropped = Counter(
+            "groupwise_websocket_dropped_total", "Events that slow clients were not sent.", registry=self.registry
+        )
+        self.tokens = Counter("groupwise_chat_tokens_total", "Tokens sampled for chat.", registry=self.registry)
+        self.jobs = Gauge("groupwise_jobs", "Jobs by state.", ["state"], registry=self.registry)
+        self.total = self.failed = 0
+        self._recent: deque[float] = deque(maxlen=1000)
+        self._children: dict[tuple[str, str, int], Any] = {}
+
+    def request(self, scope: Any, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "other")
+        key = (scope["method"], route, status)
+        counter = self._children.get(key)
+        if counter is None:
+            counter = self._children[key] = self._requests.labels(*map(str, key))
+        counter.inc()
+        self._seconds.observe(seconds)
+        self._recent.append(seconds)
+        self.total += 1
+        self.failed += status >= 500
+
+    def requests(self) -> dict[str, float]:
+        """How many, and how long the last thousand took."""
+        recent = sorted(self._recent)
+        found: dict[str, float] = {"total": self.total, "server_errors": self.failed}
+        for percent in (50, 99):
+            found[f"p{percent}_ms"] = round(1000 * recent[len(recent) * percent // 100], 3) if recent else 0.0
+        return found
+
+    def exposition(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+def machine() -> dict[str, float]:
+    """The load of the machine, and what this process holds."""
+    load = os.getloadavg()
+    with open("/proc/self/statm", encoding="ascii") if os.path.exists("/proc/self/statm") else _nothing() as file:
+        pages = file.read().split()
+    memory = int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
+    return {"cpus": os.cpu_count() or 1, "load_1m": load[0], "service_memory_bytes": memory, "time": time.time()}
+
+
+def _nothing() -> Any:
+    import io
+
+    return io.StringIO("")

@@ -1,0 +1,403 @@
+"""The shapes of requests and answers, from which the OpenAPI document is made."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
+
+Text = Annotated[str, Field(min_length=1, max_length=20_000)]
+RUN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._+=@-]{0,99}$"
+RunName = Annotated[str, Field(pattern=RUN_NAME, max_length=100)]
+
+
+class RequestModel(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong, with the value and the limit; what to do about it; and which field is at fault."""
+
+    code: str
+    message: str
+    hint: str = ""
+    field: str = ""
+
+
+class Refusal(BaseModel):
+    """The one shape of every error."""
+
+    error: ErrorDetail
+
+
+class TrainRequest(RequestModel):
+    """What to train: `prompts` for a language model, or the whole `config` of a run of any product."""
+
+    prompts: Annotated[list[Text], Field(min_length=1, max_length=10_000)] | None = None
+    held_out: Annotated[list[Text], Field(min_length=1, max_length=10_000)] | None = Field(
+        None, description="Prompts to judge on. Without them: a tenth of the prompts, or our own where they are few."
+    )
+    config: dict[str, Any] | None = Field(None, description="Settings as in a settings file, nested or flat.")
+    strategy: Literal["computational"] = Field("computational", description="Where it is computed: on this machine.")
+    num_iterations: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    use_neural_rewards: StrictBool = False
+    use_ruler_rewards: StrictBool = False
+    reward: Annotated[str, Field(min_length=1, max_length=200)] = Field(
+        "customer_service", description="The reward by its name; see docs/rewards.md."
+    )
+    model: Annotated[str, Field(min_length=1, max_length=500)] = Field(
+        "tiny", description="The model to begin with: tiny, a run, a folder or a hub name."
+    )
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
+    name: RunName | None = Field(None, description="The run's name; one is made up without it.")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> TrainRequest:
+        if (self.prompts is None) == (self.config is None):
+            raise ValueError("give either prompts or config")
+        return self
+
+
+class JobView(BaseModel):
+    """A job: what was asked for, and how its run stands."""
+
+    id: str
+    state: Literal["queued", "running", "finished", "failed", "cancelled"]
+    cancelling: bool = Field(description="It runs, and ends after its present step.")
+    run: str
+    product: str
+    created: float
+    updated: float
+    step: int
+    total: int
+    attempt: int = Field(description="How often the run's process was started.")
+    metrics: dict[str, float | None]
+    error: ErrorDetail | None = None
+    request: dict[str, Any]
+
+
+class JobList(BaseModel):
+    jobs: list[JobView]
+
+
+class RunView(BaseModel):
+    """A run as it stands, whoever started it."""
+
+    id: str
+    state: str = Field(description="created, running, interrupted, stopped, failed, finished or damaged.")
+    step: int
+    total: int
+    attempt: int
+    updated: float
+    metrics: dict[str, float | None]
+
+
+class RunList(BaseModel):
+    runs: list[RunView]
+
+
+class RunWhole(RunView):
+    job: str | None = Field(description="The job that it belongs to, if it has one.")
+    config: dict[str, dict[str, Any]]
+    events: int = Field(description="How many events there are: the number of the next one.")
+
+
+class EventView(BaseModel):
+    v: int
+    run: str
+    seq: int
+    attempt: int
+    time: float
+    step: int
+    type: str
+    data: dict[str, Any]
+
+
+class EventPage(BaseModel):
+    """Events in order. `next` is the number to go on from; with `points`, steps and evaluations are thinned out."""
+
+    run: str
+    attempt: int
+    next: int
+    count: int
+    thinned: bool
+    events: list[EventView]
+
+
+class Curve(BaseModel):
+    steps: list[int]
+    values: list[float]
+
+
+class SeriesPage(BaseModel):
+    """Curves of at most `points` points: of each stretch the lowest and the highest value."""
+
+    run: str
+    next: int
+    names: list[str]
+    series: dict[str, Curve]
+
+
+class AttemptView(BaseModel):
+    trajectory_id: str
+    total: float | None = Field(description="The score; null where the attempt failed.")
+    parts: dict[str, float | None]
+    flags: list[str]
+    advantage: float
+    length: int
+    end: str
+    failure: str
+    version: int
+    text: str
+
+
+class GroupView(BaseModel):
+    id: str
+    task_id: str
+    prompt: str
+    size: int
+    mean: float | None
+    std: float | None
+    zero_signal: bool = Field(description="All scores are equal: nothing can be learned from it.")
+    attempts: list[AttemptView]
+
+
+class GroupPage(BaseModel):
+    run: str
+    step: int
+    groups: list[GroupView]
+
+
+class GroupSteps(BaseModel):
+    run: str
+    steps: list[int]
+
+
+class TokenView(BaseModel):
+    text: str
+    advantage: float | None = Field(description="Null at tokens the model was given.")
+    logp: float | None
+
+
+class TurnView(BaseModel):
+    role: Literal["policy", "context"]
+    tokens: list[TokenView]
+
+
+class TrajectoryView(AttemptView):
+    step: int
+    group_id: str
+    task_id: str
+    prompt: str
+    turns: list[TurnView] = Field(description="Empty where tokens were not recorded.")
+
+
+class ChatRequest(RequestModel):
+    """What is said to a model, and how it should answer."""
+
+    message: Annotated[str, Field(min_length=1, max_length=100_000)]
+    strategy: Annotated[str, Field(min_length=1, max_length=60)] | None = Field(
+        None, description="How the conversation is led: customer_service, technical_support, educational or sales."
+    )
+    conversation_id: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description="The conversation to go on with; a new one without it."
+    )
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description="The base model or a trained run; the service's own without it."
+    )
+    stream: StrictBool = False
+    system: Annotated[str, Field(max_length=20_000)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=10)] | None = None
+    max_new_tokens: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+
+
+class CallView(BaseModel):
+    """A tool that was called, and what came of it."""
+
+    name: str
+    arguments: dict[str, Any]
+    outcome: str
+    content: str
+    seconds: float
+    text: str = ""
+
+
+class ChatAnswer(BaseModel):
+    conversation_id: str
+    response: str
+    model: str
+    strategy: str | None
+    state: dict[str, Any]
+    turn: int
+    tokens: int
+    end: str
+    seconds: float
+    compressed: bool
+    calls: list[CallView]
+
+
+class ConversationSummary(BaseModel):
+    conversation_id: str
+    strategy: str | None
+    turns: int
+    created: float
+    updated: float
+    preview: str
+
+
+class ConversationList(BaseModel):
+    conversations: list[ConversationSummary]
+
+
+class ConversationView(ConversationSummary):
+    state: dict[str, Any]
+    messages: list[dict[str, Any]]
+
+
+class ModelView(BaseModel):
+    id: str
+    kind: Literal["base", "run"]
+    step: int | None
+
+
+class ModelList(BaseModel):
+    models: list[ModelView]
+    strategies: list[str]
+
+
+LongText = Annotated[str, Field(min_length=1, max_length=2_000_000)]
+FormatName = Annotated[str, Field(min_length=1, max_length=40)]
+
+
+class DesignRequest(RequestModel):
+    """Requirements to design for, and how long to search."""
+
+    requirements: LongText | dict[str, Any] = Field(description="YAML or JSON as a text, or the object itself.")
+    workflow: LongText | None = Field(None, description="A workflow to start from, in any format that is read.")
+    format: FormatName | None = Field(None, description="Its format; found out without it.")
+    evaluations: Annotated[int, Field(ge=1, le=4096)] = 32
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    check: StrictBool = Field(False, description="Simulate the best, and say how well it was predicted.")
+
+
+class CheckRequest(RequestModel):
+    """A workflow, and what is required of it, if anything."""
+
+    workflow: LongText = Field(description="The workflow's text, in any format that is read.")
+    format: FormatName | None = Field(None, description="Its format; found out without it.")
+    requirements: LongText | dict[str, Any] | None = None
+
+
+class SimulateRequest(CheckRequest):
+    cases: Annotated[int, Field(ge=20, le=1_000_000)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    tier: Literal["auto", "analytic", "simulation", "schedule"] = "simulation"
+
+
+class ConvertRequest(CheckRequest):
+    to: FormatName = Field(description="The format to write.")
+
+
+class DownloadView(BaseModel):
+    format: str
+    title: str
+    suffix: str
+    url: str
+    cannot: str = Field(description="Why this format cannot say it; empty where it can.")
+
+
+class DesignView(BaseModel):
+    """The best design that was found: its score as a tree of parts, a picture, and where to download it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    name: str
+    sound: bool
+    score: float
+    groups: dict[str, float | None]
+    explanation: dict[str, Any]
+    broken: list[dict[str, Any]]
+    design: str = Field(description="The design in a line.")
+    servers: dict[str, int]
+    evaluations: int
+    svg: str
+    performance: dict[str, Any] | None
+    notes: list[str]
+    downloads: list[DownloadView]
+
+
+class CheckView(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    ok: bool
+    name: str
+    graphs: dict[str, dict[str, Any]]
+    broken: list[dict[str, Any]]
+    contradictions: list[dict[str, Any]]
+    notes: list[str]
+    svg: str
+
+
+class SimulateView(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    ok: bool
+    tier: str
+    cycle_time: float | None
+    cost: float | None
+    throughput: float | None
+    utilisation: dict[str, float | None]
+    broken: list[dict[str, Any]]
+
+
+class ExampleView(BaseModel):
+    name: str
+    requirements: str
+    workflow: str | None
+
+
+class ExampleList(BaseModel):
+    examples: list[ExampleView]
+
+
+class FormatView(BaseModel):
+    name: str
+    title: str
+    suffix: str
+    reads: bool
+    writes: bool
+
+
+class FormatList(BaseModel):
+    formats: list[FormatView]
+
+
+class ScaleRequest(RequestModel):
+    """How many workers the jobs that run shall have: times a factor, a number, or between two."""
+
+    scale_factor: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = None
+    workers: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    least: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    most: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    job: Annotated[str, Field(min_length=1, max_length=32)] | None = Field(None, description="One job; all without it.")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> ScaleRequest:
+        limits = self.least is not None or self.most is not None
+        if sum((self.scale_factor is not None, self.workers is not None, limits)) != 1:
+            raise ValueError("give one of scale_factor, workers, or limits (least and most)")
+        if self.least is not None and self.most is not None and self.least > self.most:
+            raise ValueError("least is above most")
+        return self
+
+
+class Order(BaseModel):
+    job: str
+    run: str
+    order: str = Field(description="The id under which the run reports what it did with it: an event `control`.")
+
+
+class ScaleAnswer(BaseModel):
+    orders: list[Order]

@@ -1,0 +1,87 @@
+"""What the routes share: the service's parts, made once and closed once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from pydantic import ValidationError
+
+from groupwise.errors import ContractError
+from groupwise.files import disk
+from groupwise.service.chat_models import ChatModels
+from groupwise.service.designs import Designs
+from groupwise.service.event_log import Followers
+from groupwise.service.jobs import Jobs
+from groupwise.service.keys import LOCAL, Keys, Who
+from groupwise.service.limits import FAILURES_PER_SECOND, Rates
+from groupwise.service.live import LiveClient, Topics
+from groupwise.service.metrics import ServiceMetrics
+from groupwise.service.runs import Runs
+from groupwise.service.schemas import ChatRequest
+from groupwise.service.settings import ServiceSettings
+from groupwise.service.status_cache import StatusCache
+from groupwise.service.supervisor import Supervisor
+from groupwise.service.tables import Tables
+
+
+class ServiceState:
+    """The parts of one running service."""
+
+    def __init__(self, settings: ServiceSettings, counting: ServiceMetrics) -> None:
+        self.settings, self.counting = settings, counting
+        self.began = time.time()
+        self.clients: set[LiveClient] = set()
+        self.glances = StatusCache()
+        self.failures = Rates(FAILURES_PER_SECOND)
+        """Of keys that were wrong, by address."""
+        with disk(settings.folder):  # a queue elsewhere does not make it
+            settings.folder.mkdir(parents=True, exist_ok=True)
+        self.tables = Tables(settings.url)
+        self.keys = Keys(self.tables, settings.is_local)
+        self.keys.refresh()
+        self.jobs = Jobs(self.tables, str(settings.runs_dir.resolve()), settings.largest_queue)
+        self.runs = Runs(settings.runs_dir)
+        self.followers = Followers(self.runs.log)
+        self.topics = Topics()
+        self.talks = ChatModels(settings, counting)
+        self.workshop = Designs(settings)
+        self.supervisor = Supervisor(self.jobs, settings)
+
+    def start(self) -> None:
+        self.supervisor.start()
+
+    async def close(self) -> None:
+        self.followers.close()
+        await self.talks.close()
+        await self.workshop.close()
+        await asyncio.to_thread(self.supervisor.close)
+        self.tables.close()
+
+    async def chat_events(self, request: Mapping[str, Any], who: Who) -> AsyncIterator[Mapping[str, Any]]:
+        """A chat asked for over the WebSocket."""
+        try:
+            asked = ChatRequest.model_validate(request)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"]))
+            raise ContractError(f"{field}: {first['msg']}", field=field) from None
+        async for event in self.talks.chat(asked, who):
+            yield event
+
+
+def state_of(request: Request) -> ServiceState:
+    found: ServiceState = request.app.state.parts
+    return found
+
+
+def asker_of(request: Request) -> Who:
+    """Whoever asks, as the guard found."""
+    return getattr(request.state, "who", None) or LOCAL
+
+
+Shared = Annotated[ServiceState, Depends(state_of)]
+Asker = Annotated[Who, Depends(asker_of)]

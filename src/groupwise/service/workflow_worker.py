@@ -1,0 +1,196 @@
+"""The process that works on workflows: designs, checks, simulations and conversions, one at a time.
+
+    python -m groupwise.service.workflow_worker DESCRIPTOR
+
+What it is sent is written to a folder of its own for as long as it works on it. Requirements may name a workflow to
+start from only if that was sent along: no file of this machine is read because somebody named it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from groupwise.designer.request import DesignRequest, design_for
+from groupwise.errors import ConfigError
+from groupwise.readers import load_yaml
+from groupwise.service.sidecar import Handler, serve_requests
+from groupwise.training.events import plain
+from groupwise.workflows.blocks import DesignError
+from groupwise.workflows.document import Document, document_of
+from groupwise.workflows.evaluation import evaluate
+from groupwise.workflows.feasibility import insist_feasible
+from groupwise.workflows.files import read_workflow, write_workflow
+from groupwise.workflows.files.formats import Format, find_format, formats
+from groupwise.workflows.inspection import Opened, inspect_workflow, open_workflow
+from groupwise.workflows.pictures.svg import svg
+from groupwise.workflows.requirements import Requirements, parse_requirements
+from groupwise.workflows.rules import broken_rules
+from groupwise.workflows.soundness.check import check_document
+
+REQUIREMENTS = "requirements.json"
+Asked = Mapping[str, Any]
+
+
+def design(asked: Asked) -> dict[str, Any]:
+    """The best design that so many evaluations find, with a picture and the document to make downloads of."""
+    start = _written_workflow(asked)
+    _written_requirements(asked, start)
+    request = DesignRequest(Path(REQUIREMENTS), asked["evaluations"], seed=asked["seed"], check=asked["check"])
+    found = design_for(request, lambda generation: None, lambda: False)
+    document = document_of(found.design, found.requirements)
+    return {**found.as_dict(), "notes": list(found.notes), "performance": _performance(found.score), **_shown(document)}
+
+
+def check(asked: Asked) -> dict[str, Any]:
+    opened = _opened(asked)
+    return {**inspect_workflow(opened).as_dict(), "name": opened.document.name, "svg": svg(opened.document)}
+
+
+def simulate(asked: Asked) -> dict[str, Any]:
+    opened = _opened(asked)
+    wanted = opened.insist_on_requirements("a simulation")
+    insist_feasible(wanted)
+    blocks = opened.design()
+    found = evaluate(blocks, wanted, tier=asked["tier"], seed=asked["seed"], cases=asked["cases"])
+    broken = [asdict(violation) for violation in broken_rules(blocks, wanted, found.cycle_time)]
+    return {**asdict(found), "broken": broken, "ok": not broken}
+
+
+def convert(asked: Asked) -> dict[str, Any]:
+    opened = _opened(asked)
+    document = opened.document
+    if opened.requirements is not None and document.requirements is None:
+        document = replace(document, requirements=opened.requirements)
+    return _file(document, asked["to"])
+
+
+def download(asked: Asked) -> dict[str, Any]:
+    """A design that was made before, in a format."""
+    Path("design.json").write_text(asked["document"], encoding="utf8")
+    return _file(read_workflow("design.json", "json"), asked["to"])
+
+
+def known_formats(asked: Asked) -> dict[str, Any]:
+    return {"formats": [_format(one) for one in formats().values()]}
+
+
+def _opened(asked: Asked) -> Opened:
+    file = _written_workflow(asked)
+    if file is None:
+        raise ConfigError("there is no workflow in the request", hint="Send its text as workflow.", field="workflow")
+    return open_workflow(file, _written_requirements(asked, file) if asked.get("requirements") is not None else None)
+
+
+def _written_workflow(asked: Asked) -> str | None:
+    """The workflow that was sent, as a file here; its format by name, or else by what it looks like."""
+    if asked.get("workflow") is None:
+        return None
+    content = asked["workflow"].encode("utf8", "replace")
+    try:
+        found = find_format(Path("workflow"), name=asked.get("format"), head=content[:4096])
+    except ConfigError as error:
+        raise ConfigError(f"format: {error.message}", hint=f"One of {', '.join(formats())}.", field="format") from None
+    name = f"workflow{found.suffixes[0]}"
+    Path(name).write_bytes(content)
+    return name
+
+
+def _written_requirements(asked: Asked, start: str | None) -> Requirements:
+    """The requirements that were sent, as a file here."""
+    given = asked["requirements"]
+    value: Any = load_yaml(given.encode("utf8", "replace")).value if isinstance(given, str) else dict(given)
+    if isinstance(value, dict) and value.get("start") is not None:
+        if start is None:
+            raise ConfigError(
+                f"start = {value['start']!r:.80} names a file, which the service does not look for",
+                hint="Send the workflow to start from along, as workflow, or leave start out.",
+                field="start",
+            )
+        value["start"] = start
+    elif isinstance(value, dict) and start is not None:
+        value["start"] = start
+    requirements = parse_requirements(value)
+    Path(REQUIREMENTS).write_text(requirements.model_dump_json(exclude_defaults=True), encoding="utf8")
+    return requirements
+
+
+def _shown(document: Document) -> dict[str, Any]:
+    write_workflow(document, "design.json", "json")
+    sound = all(verdict.sound for verdict in check_document(document).values())
+    text = Path("design.json").read_text("utf8")
+    told = {"name": document.name, "sound": sound, "svg": svg(document), "document": text}
+    return {**told, "cannot": _cannot(document)}
+
+
+def _cannot(document: Document) -> dict[str, str]:
+    """The formats that have no words for this design, and why; a drawing has for all."""
+    found = {}
+    for one in formats().values():
+        if one.write is not None and one.name not in ("svg", "png"):
+            try:
+                one.write(document)
+            except DesignError as error:
+                found[one.name] = error.message
+    return found
+
+
+def _performance(score: Any) -> dict[str, Any] | None:
+    return asdict(score.performance) if score.performance is not None else None
+
+
+def _file(document: Document, to: str) -> dict[str, Any]:
+    found = find_format(Path("workflow"), name=to)
+    name = f"workflow{found.suffixes[0]}"
+    notes = write_workflow(document, name, to)
+    content = base64.b64encode(Path(name).read_bytes()).decode("ascii")
+    return {"content": content, "suffix": found.suffixes[0], "name": document.name, "notes": list(notes)}
+
+
+def _format(one: Format) -> dict[str, Any]:
+    told = {"name": one.name, "title": one.title, "suffix": one.suffixes[0]}
+    return {**told, "reads": one.read is not None, "writes": one.write is not None}
+
+
+@contextmanager
+def _own_folder() -> Iterator[None]:
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory(prefix="groupwise-") as folder:
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(before)
+
+
+def _handler(work: Callable[[Asked], dict[str, Any]], one_at_a_time: asyncio.Lock) -> Handler:
+    def do(asked: Asked) -> Any:
+        with _own_folder():
+            return plain(work(asked))
+
+    async def handle(asked: Asked) -> AsyncIterator[Any]:
+        async with one_at_a_time:
+            yield await asyncio.to_thread(do, asked)
+
+    return handle
+
+
+def main(words: Sequence[str]) -> None:
+    lock = asyncio.Lock()
+    works = {
+        "design": design, "check": check, "simulate": simulate, "convert": convert, "download": download,
+        "formats": known_formats,
+    }  # fmt: skip
+    serve_requests(int(words[0]), {name: _handler(work, lock) for name, work in works.items()})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

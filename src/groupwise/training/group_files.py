@@ -1,0 +1,92 @@
+"""Every attempt that was made, one row each: `groups/<step>.parquet`."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from groupwise.errors import RunError
+from groupwise.files import write_atomic
+from groupwise.types import GroupRecord
+
+SCHEMA = pa.schema(
+    [
+        ("step", pa.int64()),
+        ("group_id", pa.string()),
+        ("task_id", pa.string()),
+        ("trajectory_id", pa.string()),
+        ("total", pa.float64()),
+        ("parts", pa.map_(pa.string(), pa.float64())),
+        ("flags", pa.list_(pa.string())),
+        ("advantage", pa.float64()),
+        ("length", pa.int64()),
+        ("end", pa.string()),
+        ("failure", pa.string()),
+        ("version", pa.int64()),
+        ("text", pa.string()),
+        ("prompt", pa.string()),
+        ("tokens", pa.list_(pa.string())),
+        ("acted", pa.list_(pa.bool_())),
+        ("token_advantages", pa.list_(pa.float32())),
+        ("token_logps", pa.list_(pa.float32())),
+    ]
+)
+LATER_COLUMNS: dict[str, Any] = {
+    "text": "", "prompt": "", "tokens": [], "acted": [], "token_advantages": [], "token_logps": [],
+}  # fmt: skip
+
+
+def write_groups(path: Path, step: int, records: Sequence[GroupRecord]) -> None:
+    columns = {name: [getattr(record, name) for record in records] for name in SCHEMA.names[1:]}
+    columns["parts"] = [list(parts.items()) for parts in columns["parts"]]
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"step": [step] * len(records), **columns}, SCHEMA), buffer)
+    write_atomic(path, buffer.getvalue(), durable=False)
+
+
+def read_groups(path: Path) -> list[dict[str, Any]]:
+    """The rows as they were written; what files of older versions lack is empty. Another file is a `RunError`."""
+    try:
+        table = pq.read_table(path)
+        kinds = {name: table.schema.field(name).type for name in table.column_names}
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise RunError(f"{path.name} is no file of groups: {error}", hint=f"Look at {path}.") from error
+    lacking = [name for name in SCHEMA.names if name not in kinds and name not in LATER_COLUMNS]
+    other = [name for name, kind in kinds.items() if name not in SCHEMA.names or kind != SCHEMA.field(name).type]
+    if lacking or other:
+        raise RunError(f"{path.name} is no file of groups: look at {', '.join(lacking + other):.200}")
+    rows = [{**LATER_COLUMNS, **row} for row in table.to_pylist()]
+    if any(row[name] is None for row in rows for name in SCHEMA.names if name != "total"):
+        raise RunError(f"{path.name} is no file of groups: it has rows that lack something")
+    return rows
+
+
+def groups_after(folder: Path, step: int) -> list[Path]:
+    """Files of attempts made after `step`, and what a crash left half-written."""
+    return [path for path in numbered(folder) if int(path.stem) > step] + list(folder.glob(".*.tmp"))
+
+
+def damaged_groups(folder: Path, look_at: int = 20) -> list[Path]:
+    """Of the newest files, those that cannot be read: only the end of a run can have been torn."""
+    return [path for path in numbered(folder)[-look_at:] if not _is_whole(path)]
+
+
+def numbered(folder: Path) -> list[Path]:
+    return sorted(
+        (p for p in folder.glob("*.parquet") if re.fullmatch("[0-9]+", p.stem) and p.is_file()),
+        key=lambda p: int(p.stem),
+    )
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        pq.ParquetFile(path).close()
+    except (pa.ArrowInvalid, OSError):
+        return False
+    return True

@@ -1,0 +1,155 @@
+"""What the hints judge by: the last values of a few metrics and some facts about the whole run.
+
+Plain values throughout, so that a checkpoint can hold them.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
+from typing import Any, TypeAlias
+
+from groupwise.training.formatting import finite, trend
+
+RECENT = 5
+KEEP = 20
+WATCHED = (
+    "groups/zero_spread_share", "groups/failed_share", "advantage/std", "attempt/truncated_share",
+    "attempt/length_mean", "policy/entropy", "policy/kl", "policy/clip_low", "policy/clip_high",
+    "optim/epochs", "optim/steps", "optim/grad_norm",
+)  # fmt: skip
+
+RawMetrics: TypeAlias = Mapping[str, float | None]
+
+
+@dataclass
+class Evidence:
+    """What the rules look at: the last values of the watched metrics and a few facts about the whole run."""
+
+    config: Mapping[str, Any]
+    total_steps: int
+    seen: int = 0
+    recent: dict[str, list[float | None]] = field(default_factory=dict)
+    rewards: list[float] = field(default_factory=list)
+    first_rewards: list[float] = field(default_factory=list)
+    first_entropies: list[float] = field(default_factory=list)
+    evaluations: list[float] = field(default_factory=list)
+    lowest: float = math.inf
+    highest: float = -math.inf
+    best: float = -math.inf
+    broken: dict[str, int] = field(default_factory=dict)
+
+    def add_step(self, metrics: RawMetrics) -> None:
+        self.seen += 1
+        self._add_broken(metrics)
+        for name in WATCHED:
+            values = self.recent.setdefault(name, [])
+            values.append(finite(metrics.get(name)))
+            del values[:-KEEP]
+        if (entropy := finite(metrics.get("policy/entropy"))) is not None and len(self.first_entropies) < 3:
+            self.first_entropies.append(entropy)
+        if (reward := finite(metrics.get("reward/mean"))) is not None:
+            self._add_reward(reward, metrics)
+
+    def _add_reward(self, reward: float, metrics: RawMetrics) -> None:
+        low, high = finite(metrics.get("reward/min")), finite(metrics.get("reward/max"))
+        self.lowest = min(self.lowest, reward if low is None else low)
+        self.highest = max(self.highest, reward if high is None else high)
+        if len(self.first_rewards) < RECENT:
+            self.first_rewards.append(reward)
+        self.rewards.append(reward)
+        del self.rewards[: -3 * self.patience]
+        if len(self.rewards) >= RECENT:
+            self.best = max(self.best, self.reward)
+
+    def _add_broken(self, metrics: RawMetrics) -> None:
+        """Count for how many times in a row a metric has not been a number."""
+        for name, value in metrics.items():
+            if value is None or finite(value) is not None:
+                self.broken.pop(name, None)
+            else:
+                self.broken[name] = self.broken.get(name, 0) + 1
+
+    def add_evaluation(self, metrics: RawMetrics) -> None:
+        self._add_broken(metrics)
+        if (reward := finite(metrics.get("eval/reward_mean"))) is not None:
+            self.evaluations.append(reward)
+
+    def last(self, name: str, count: int) -> list[float]:
+        """The last `count` values of a metric, or nothing where one of them is missing."""
+        values = [v for v in self.recent.get(name, ())[-count:] if v is not None]
+        return values if len(values) == count else []
+
+    def mean(self, name: str, count: int = RECENT) -> float | None:
+        values = self.last(name, count)
+        return fmean(values) if values else None
+
+    def setting(self, path: str) -> Any:
+        """A value of the configuration by its dotted name, or None."""
+        value: Any = self.config
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+    def numeric(self, path: str) -> float | None:
+        """A number of the configuration, or None where it is null or missing."""
+        return finite(self.setting(path))
+
+    @property
+    def clip_of_totals(self) -> float | None:
+        """Only `outcome` clips totals. The others clip the reward of every step, which no metric tells of."""
+        return self.numeric("advantage.reward_clip") if self.setting("advantage.estimator") == "outcome" else None
+
+    @property
+    def patience(self) -> int:
+        """How many steps without a trend are long: a fifth of the run, at least 40, at most 200."""
+        return min(max(self.total_steps // 5, 40), 200)
+
+    @property
+    def reward(self) -> float:
+        """The reward of late, smoothed over a few steps."""
+        return fmean(self.rewards[-RECENT:]) if self.rewards else math.nan
+
+    @property
+    def start(self) -> float:
+        return fmean(self.first_rewards) if self.first_rewards else math.nan
+
+    @property
+    def span(self) -> float:
+        """Between the worst and the best attempt of the run so far."""
+        return max(self.highest - self.lowest, 0.0)
+
+    @property
+    def standing(self) -> float:
+        """Where the reward stands between the worst (0) and the best (1) attempt of the run so far."""
+        return (self.reward - self.lowest) / self.span if self.span else 0.5
+
+    @property
+    def learned(self) -> bool:
+        return self.span > 0 and self.reward - self.start > 0.25 * self.span
+
+    @property
+    def solved(self) -> bool:
+        return self.learned and self.standing >= 0.8
+
+    @property
+    def spread_is_missing(self) -> bool:
+        shares = self.last("groups/zero_spread_share", RECENT)
+        return bool(shares) and min(shares) >= 0.6
+
+    def rising(self, count: int) -> bool:
+        slope, error = trend(self.rewards[-count:])
+        return slope > 2 * error
+
+    def state_dict(self) -> dict[str, Any]:
+        state = asdict(self)
+        del state["config"], state["total_steps"]
+        return {k: None if isinstance(v, float) and math.isinf(v) else v for k, v in state.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        infinite = {"lowest": math.inf, "highest": -math.inf, "best": -math.inf}
+        for name, value in state.items():
+            setattr(self, name, infinite[name] if value is None else copy.deepcopy(value))

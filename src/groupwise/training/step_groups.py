@@ -1,0 +1,186 @@
+"""The groups of one step: which are kept to learn from, their metrics, and one record for every attempt.
+
+Dynamic sampling (DAPO, arXiv 2503.14476): a group whose attempts all score the same is set aside and a new task is
+drawn in its place, round by round, until every place is filled or the rounds are used up. Each round draws only as
+many tasks as there are empty places, so no group that could teach is ever thrown away.
+
+A step's loss is a mean over the groups it keeps, however few: its denominator counts only those. A step that runs
+out of rounds is therefore as large as any other, only noisier; with too few rows for all its optimiser steps it takes
+fewer of them. A step that keeps no group leaves the weights unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from groupwise.config import AdvantageSettings, RolloutSettings
+from groupwise.config.rules import compares_inside_groups
+from groupwise.core import zero_spread_groups
+from groupwise.training.estimators import AdvantageEstimate, Attempts, clipped
+from groupwise.types import End, Failed, GroupRecord, Score, ScoredGroup, Trajectory
+
+
+@dataclass(frozen=True)
+class StepGroups:
+    """The groups of a step: those to learn from, those put aside, and in how many rounds they were drawn."""
+
+    kept: tuple[ScoredGroup, ...]
+    aside: tuple[ScoredGroup, ...]
+    rounds: int
+
+    @property
+    def all(self) -> tuple[ScoredGroup, ...]:
+        return self.kept + self.aside
+
+    def metrics(self) -> dict[str, float]:
+        return {"groups/resampled": float(len(self.aside)), "groups/rounds": float(self.rounds)}
+
+
+def draw_groups(
+    draw: Callable[[int], Sequence[ScoredGroup]], rollout: RolloutSettings, advantage: AdvantageSettings
+) -> StepGroups:
+    """`rollout.tasks_per_step` groups from `draw(count)`; see the head of this module for dynamic sampling."""
+    places = rollout.tasks_per_step
+    if not rollout.dynamic_sampling:
+        return StepGroups(tuple(draw(places)), (), 1)
+    kept: list[ScoredGroup] = []
+    aside: list[ScoredGroup] = []
+    rounds = 0
+    while len(kept) < places and rounds <= rollout.max_resamples:
+        rounds += 1
+        for group in draw(places - len(kept)):
+            (kept if can_teach(group, advantage) else aside).append(group)
+    return StepGroups(tuple(kept), tuple(aside), rounds)
+
+
+def can_teach(group: ScoredGroup, cfg: AdvantageSettings) -> bool:
+    """Whether totals differ inside the group; where attempts are not compared inside it, whether it has any."""
+    totals = torch.tensor([score.total for score in group.scores if isinstance(score, Score)], dtype=torch.float64)
+    if not len(totals):
+        return False
+    if not compares_inside_groups(cfg.estimator, cfg.baseline_type):
+        return True
+    totals = clipped(totals, cfg) if cfg.estimator == "outcome" else totals
+    _, silent = zero_spread_groups(totals, torch.zeros(len(totals), dtype=torch.long))
+    return not bool(silent)
+
+
+CUT_OFF = (End.TRUNCATED, End.TURN_LIMIT)
+RESAMPLED = "resampled"
+LONGEST_TEXT = 10_000
+MOST_TOKENS = 4_096
+
+
+def group_metrics(drawn: StepGroups, attempts: Attempts, estimate: AdvantageEstimate) -> dict[str, float | None]:
+    """What a GRPO user asks of a step's groups, before any learning.
+
+    Rewards, lengths and shares are those of all groups that were drawn: what was put aside because it cannot teach
+    still tells how good the policy is. Advantages are those of `attempts`, from which the step learns.
+    """
+    members = [member for group in drawn.all for member in group.group.members]
+    scores = [score for group in drawn.all for score in group.scores if isinstance(score, Score)]
+    lengths = torch.tensor([member.actions_taken for member in members], dtype=torch.float64)
+    cut = sum(member.end in CUT_OFF for member in members)
+    metrics: dict[str, float | None] = {
+        "groups/count": float(len(drawn.all)),
+        "groups/failed_share": 1.0 - len(scores) / max(1, len(members)),
+        "attempt/length_mean": float(lengths.mean()),
+        "attempt/length_max": float(lengths.max()),
+        "attempt/truncated_share": cut / max(1, len(members)),
+    }
+    if not scores:
+        return {**metrics, "reward/mean": None, "groups/zero_spread_share": None}
+    totals = torch.tensor([score.total for score in scores], dtype=torch.float64)
+    for name in sorted({name for score in scores for name in score.parts}):
+        parts = [score.parts[name] for score in scores if name in score.parts]
+        metrics[f"reward/part/{name}"] = sum(parts) / len(parts)
+    return {
+        **metrics,
+        "reward/mean": float(totals.mean()),
+        "reward/std": float(totals.std(correction=0)),
+        "reward/min": float(totals.min()),
+        "reward/max": float(totals.max()),
+        "groups/zero_spread_share": zero_spread_share(drawn.all),
+        **advantage_metrics(estimate.advantages[attempts.mask]),
+    }
+
+
+def zero_spread_share(groups: Sequence[ScoredGroup]) -> float:
+    """The share without spread of the groups that have any score."""
+    totals = [(score.total, n) for n, g in enumerate(groups) for score in g.scores if isinstance(score, Score)]
+    values, numbers = zip(*totals, strict=True)
+    _, silent = zero_spread_groups(torch.tensor(values, dtype=torch.float64), torch.tensor(numbers))
+    return float(silent.double().mean())
+
+
+def advantage_metrics(acting: Tensor) -> dict[str, float | None]:
+    if not acting.numel():
+        return {"advantage/std": None, "advantage/abs_mean": None}
+    return {"advantage/std": float(acting.std(correction=0)), "advantage/abs_mean": float(acting.abs().mean())}
+
+
+def group_records(drawn: StepGroups, attempts: Attempts, estimate: AdvantageEstimate) -> tuple[GroupRecord, ...]:
+    """One row for every attempt that was made; its advantage is the mean over its own actions.
+
+    Failed attempts are there too, and those of groups that were put aside, which have the flag `resampled`.
+    """
+    acting = attempts.mask.sum(1).clamp(min=1)
+    worth = estimate.advantages * attempts.mask
+    means = worth.sum(1) / acting if attempts.members else acting
+    advantage = {id(m): a for m, a in zip(attempts.members, means.tolist(), strict=True)}
+    row = {id(m): values for m, values in zip(attempts.members, worth.tolist(), strict=True)}
+    return tuple(
+        GroupRecord(
+            group_id=group.group.id,
+            task_id=member.task_id,
+            trajectory_id=member.id,
+            total=None if isinstance(score, Failed) else score.total,
+            parts={} if isinstance(score, Failed) else score.parts,
+            flags=(() if isinstance(score, Failed) else score.flags) + mark,
+            advantage=advantage.get(id(member), 0.0),
+            length=member.actions_taken,
+            end=str(member.end),
+            failure=f"{score.failure.where}/{score.failure.code}: {score.failure.message}"
+            if isinstance(score, Failed)
+            else "",
+            version=int(member.versions[member.mask].min()) if member.actions_taken else 0,
+            text=words(member.meta.get("text", "")),
+            prompt=words(member.meta.get("prompt", "")),
+            **_tokens(member, row.get(id(member), ())),
+        )
+        for groups, mark in ((drawn.kept, ()), (drawn.aside, (RESAMPLED,)))
+        for group in groups
+        for member, score in zip(group.group.members, group.scores, strict=True)
+    )
+
+
+def _tokens(member: Trajectory, advantages: Sequence[float]) -> dict[str, tuple[Any, ...]]:
+    """The attempt token by token, the first of them where there are very many; nothing where it has no words."""
+    tokens = tuple(map(_written, member.meta.get("tokens", ())[:MOST_TOKENS]))
+    count = len(tokens)
+    return {
+        "tokens": tokens, "acted": tuple(member.mask[:count].tolist()),
+        "token_advantages": tuple(advantages[:count]) or (0.0,) * count,
+        "token_logps": tuple(member.behavior_logp[:count].tolist()),
+    }  # fmt: skip
+
+
+@lru_cache(maxsize=65_536)
+def _written(token: str) -> str:
+    return words(token)
+
+
+def words(value: object, limit: int = LONGEST_TEXT) -> str:
+    """Text that any file can hold, its middle left out where it is longer than `limit` characters."""
+    text = str(value).encode("utf8", "replace").decode()
+    if len(text) <= limit:
+        return text
+    mark = f" […{len(text):,} characters in all…] "
+    half = (limit - len(mark)) // 2
+    return text[:half] + mark + text[-half:]

@@ -1,0 +1,98 @@
+"""What a language model wrote, as attempts and rows of tokens: shared by all products whose policy writes.
+
+Column t of an attempt is the token at t, prompt included; the mask is true at the tokens the model sampled. Ids are
+carried as they were sampled and never made again from text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from groupwise.language.engine import Sampled
+from groupwise.language.policy import LanguagePolicy
+from groupwise.language.token_text import is_special, token_texts
+from groupwise.training.estimators import Attempts, padded
+from groupwise.training.source import BatchRows
+from groupwise.types import Array, Batch, End, Task, Trajectory
+
+ENDS = {"stop": End.FINISHED, "length": End.TRUNCATED, "context": End.TRUNCATED, "cancelled": End.CANCELLED}
+Row = tuple[Array, Array]
+"""Tokens, and which of them are the model's own."""
+
+
+def token_attempt(
+    tokenizer: Any, task: Task, prompt: Sequence[int], number: int, sampled: Sampled, asked: Any
+) -> Trajectory:
+    """The attempt as arrays. A limit on length is part of the task, so an answer that hits it has ended too."""
+    ids = np.concatenate([np.array(prompt, np.int64), sampled.ids])
+    before = len(prompt)
+
+    def behind(values: Array) -> Array:
+        return np.concatenate([np.zeros(before, values.dtype), values])
+
+    return Trajectory(
+        id=f"g{task.seed}/m{number}",
+        task_id=task.id,
+        group_id=f"g{task.seed}",
+        obs=ids,
+        actions=ids,
+        mask=np.arange(len(ids)) >= before,
+        behavior_logp=behind(sampled.logp),
+        versions=behind(sampled.versions),
+        rewards=np.zeros(len(ids)),
+        end=ENDS[sampled.end],
+        terminated=True,
+        meta={"text": answer_text(tokenizer, sampled), "prompt": asked, "tokens": token_texts(tokenizer, ids)},
+    )
+
+
+def answer_text(tokenizer: Any, sampled: Sampled) -> str:
+    """What is graded and shown: without the special token that ended it, but with every other, where none belongs."""
+    ids = sampled.ids
+    if sampled.end == "stop" and is_special(tokenizer, int(ids[-1])):
+        ids = ids[:-1]
+    return str(tokenizer.decode(ids, skip_special_tokens=False))
+
+
+def sampling_seed(seed: int, task: int, member: int) -> int:
+    """A stream of its own for every attempt."""
+    return int(np.random.SeedSequence([seed, task, member]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def rows_of_tokens(attempts: Attempts) -> BatchRows:
+    """Every answer its own row [B, T], padded behind."""
+    members = attempts.members
+    lengths = torch.tensor([len(member) for member in members], dtype=torch.long)
+    inputs = {
+        "input_ids": padded([member.actions for member in members], np.int64),
+        "attention_mask": (torch.arange(attempts.mask.shape[1]) < lengths[:, None]).long(),
+        "action_mask": attempts.mask,
+    }
+    logp = padded([member.behavior_logp for member in members], np.float32)
+    return BatchRows(inputs, attempts.mask, logp, pick=lambda table: table)
+
+
+def imitation(rows: Sequence[Row], policy: LanguagePolicy, device: str) -> Batch:
+    """A batch that raises the likelihood of given rows: every own token has advantage 1.
+
+    With the present policy's own log-probabilities as the behaviour's, the ratio is 1 and the gradient of the policy
+    loss is that of the negative log-likelihood per token.
+    """
+    mask = padded([row >= 0 for row, _ in rows], np.bool_) & padded([own for _, own in rows], np.bool_)
+    inputs = {
+        "input_ids": padded([row for row, _ in rows], np.int64),
+        "attention_mask": padded([row >= 0 for row, _ in rows], np.int64),
+        "action_mask": mask,
+    }
+    with torch.no_grad():
+        logp = policy.evaluate({name: t.to(device) for name, t in inputs.items()}).logp.cpu()
+    shown, tokens = logp[mask], int(mask.sum())
+    return Batch(
+        inputs, mask, logp.float(), mask.float(), denominator=tokens, total_rows=len(rows), total_tokens=tokens,
+        metrics={"reward/mean": float(shown.exp().mean()), "loss/supervised": -float(shown.mean())},
+        samples=tokens, attempts=len(rows),
+    )  # fmt: skip

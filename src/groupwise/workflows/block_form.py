@@ -1,0 +1,410 @@
+"""From free graphs to blocks, where they have them: the same design, and sound by construction from then on.
+
+Regions are folded from the inside: two nodes in a row, branches between a split and its join, a way back between an xor
+join and an xor split, orders between an and-split and its and-join, and a body beside a guard that may break it off. A
+task that calls a graph is the block of that graph. What is left over at the end has no block form, and `NotBlocks`
+names it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+from groupwise.workflows.blocks import (
+    PLAIN,
+    Activity,
+    Block,
+    Cancellable,
+    Choice,
+    Design,
+    DesignError,
+    Instances,
+    Loop,
+    Parallel,
+    PartialOrder,
+    Sequence,
+    Skip,
+    activities,
+    tidied,
+)
+from groupwise.workflows.document import Document, calling_order
+from groupwise.workflows.graph import Graph, Node, Rule
+from groupwise.workflows.partial_orders import reduced
+
+
+class NotBlocks(DesignError):
+    """A graph without a block form, and the part of it that has none."""
+
+    code = "not_blocks"
+
+
+@dataclass(slots=True)
+class _Gate:
+    """A split, a join or both, without work."""
+
+    rule: Rule
+
+
+@dataclass(frozen=True, slots=True)
+class _Breaker:
+    """A silent task that clears others away."""
+
+    cancels: frozenset[str]
+
+
+Content: TypeAlias = Block | _Gate | _Breaker
+
+
+class _Sketch:
+    """The graph while it is folded: each node a block, a gate or a breaker, and its arrows with their probabilities.
+
+    `covers` are the nodes of the graph that went into each.
+    """
+
+    def __init__(self, graph: Graph, called: Mapping[str, Block]) -> None:
+        self.graph, self.called = graph, called
+        self.content: dict[str, Content] = {}
+        self.out: dict[str, dict[str, float | None]] = {}
+        self.into: dict[str, set[str]] = {}
+        self.covers: dict[str, frozenset[str]] = {}
+        first: dict[str, str] = {}
+        last: dict[str, str] = {}
+        for node in graph.nodes:
+            first[node.id], last[node.id] = self._enter(node)
+        for flow in graph.flows:
+            source, target = last[flow.source], first[flow.target]
+            if target in self.out[source]:
+                raise NotBlocks(f"{graph.name}: there are two flows from {flow.source!r} to {flow.target!r}")
+            self._connect(source, target, flow.probability)
+        self.start, self.end = last[graph.start.id], first[graph.end.id]
+
+    def _enter(self, node: Node) -> tuple[str, str]:
+        """A task with a join or split of its own becomes up to three nodes."""
+        joins, splits = len(self.graph.into(node.id)) > 1, len(self.graph.out_of(node.id)) > 1
+        if "or" in (node.join if joins else "", node.split if splits else ""):
+            raise NotBlocks(f"{self.graph.name}: {node.label!r} joins or splits by or")
+        if node.kind != "task":
+            self._add(node.id, _Gate("xor"), frozenset({node.id}))
+            return node.id, node.id
+        wanted: list[tuple[str, Content]] = [(node.id, self._work(node))]
+        if joins:
+            wanted.insert(0, (self._free(f"{node.id} join"), _Gate(node.join)))
+        if splits:
+            wanted.append((self._free(f"{node.id} split"), _Gate(node.split)))
+        names = [self._add(name, content, frozenset({node.id})) for name, content in wanted]
+        for before, after in pairwise(names):
+            self._connect(before, after, None)
+        return names[0], names[-1]
+
+    def _free(self, name: str) -> str:
+        while name in self.graph.by_id or name in self.content:
+            name += "_"
+        return name
+
+    def _work(self, node: Node) -> Content:
+        if node.cancels:
+            if not node.silent:
+                raise NotBlocks(f"{self.graph.name}: {node.label!r} works before it clears others away")
+            return _Breaker(frozenset(node.cancels))
+        copies = node.copies
+        block = self._body(node)
+        return block if copies.most == 1 else Instances(block, copies.least, copies.most, copies.enough)
+
+    def _body(self, node: Node) -> Block:
+        if not node.calls:
+            return Skip() if node.silent else Activity(node.label, node.handling)
+        if node.handling != PLAIN:
+            raise NotBlocks(f"{self.graph.name}: {node.label!r} calls {node.calls!r} and has a handling of its own")
+        return self.called[node.calls]
+
+    def _add(self, name: str, content: Content, covers: frozenset[str]) -> str:
+        self.content[name], self.out[name], self.into[name], self.covers[name] = content, {}, set(), covers
+        return name
+
+    def _connect(self, source: str, target: str, probability: float | None) -> None:
+        self.out[source][target] = probability
+        self.into[target].add(source)
+
+    def block(self, name: str) -> Block | None:
+        """The block of a node with one way in and one way out; None for breakers, ends and branching nodes."""
+        content = self.content[name]
+        if name in (self.start, self.end) or len(self.out[name]) != 1 or len(self.into[name]) != 1:
+            return None
+        if isinstance(content, _Gate):
+            return Skip()
+        return None if isinstance(content, _Breaker) else content
+
+    def is_gate(self, name: str, rule: Rule) -> bool:
+        content = self.content[name]
+        return isinstance(content, _Gate) and content.rule == rule and name not in (self.start, self.end)
+
+    def target(self, name: str) -> str:
+        (only,) = self.out[name]
+        return only
+
+    def remove(self, name: str) -> None:
+        for target in self.out.pop(name):
+            self.into[target].discard(name)
+        for source in self.into.pop(name):
+            self.out[source].pop(name, None)
+        del self.content[name], self.covers[name]
+
+    def fold(self, names: set[str], entry: str, exit_: str, block: Block) -> None:
+        """Put `block` in the place of the nodes: the ways into `entry` lead to it, and those out of `exit_` on."""
+        before = [(source, self.out[source][entry]) for source in self.into[entry] if source not in names]
+        after = [(target, p) for target, p in self.out[exit_].items() if target not in names]
+        covers = frozenset().union(*(self.covers[name] for name in names))
+        for name in names:
+            self.remove(name)
+        self._add(entry, block, covers)
+        for source, probability in before:
+            self._connect(source, entry, probability)
+        for target, probability in after:
+            self._connect(entry, target, probability)
+
+
+def lift(workflow: Document | Graph) -> Design:
+    """The block design of a document or of a single graph; `NotBlocks` where it has none."""
+    document = workflow if isinstance(workflow, Document) else Document(workflow.name, (workflow,))
+    root = document.root
+    order, ring = calling_order(document.graphs)
+    if ring:
+        raise NotBlocks(f"{root.name}: graphs call each other in a ring: {' → '.join(ring)}")
+    called: dict[str, Block] = {}
+    for graph in sorted((g for g in document.graphs if g.name in order), key=lambda g: order.index(g.name)):
+        called[graph.name] = _folded(graph, called)
+    block = tidied(called[root.name])
+    twice = [name for name, count in Counter(activity.name for activity in activities(block)).items() if count > 1]
+    if twice:
+        raise NotBlocks(f"{root.name}: {', '.join(map(repr, twice[:5]))} would be there more than once")
+    return Design(document.name, block, document.servers, root.documentation)
+
+
+def _folded(graph: Graph, called: Mapping[str, Block]) -> Block:
+    sketch = _Sketch(graph, called)
+    while any(rule(sketch) for rule in RULES):
+        pass
+    rest = [name for name in sketch.content if name not in (sketch.start, sketch.end)]
+    block = sketch.block(rest[0]) if len(rest) == 1 else None
+    if block is not None:
+        return block
+    breakers = sorted(name for name in rest if isinstance(sketch.content[name], _Breaker))
+    if breakers:
+        raise NotBlocks(f"{graph.name}: {breakers[0]!r} clears away what is no block beside a guard")
+    raise NotBlocks(f"{graph.name}: no blocks around {', '.join(sorted(rest)[:6])}")
+
+
+def _fold_sequence(sketch: _Sketch) -> bool:
+    done = False
+    for name in list(sketch.content):
+        block = sketch.block(name) if name in sketch.content else None
+        if block is None:
+            continue
+        names, parts, here = {name}, [block], name
+        while (following := sketch.block(sketch.target(here))) is not None and sketch.target(here) not in names:
+            here = sketch.target(here)
+            names.add(here)
+            parts.append(following)
+        if len(parts) > 1:
+            flat = [inner for part in parts for inner in (part.parts if isinstance(part, Sequence) else (part,))]
+            sketch.fold(names, name, here, Sequence(tuple(flat)))
+            done = True
+    return done
+
+
+def _fold_branches(sketch: _Sketch) -> bool:
+    """Branches that lead from one split to one join of its rule; those of several that do are folded together."""
+    done = False
+    for split in list(sketch.content):
+        content = sketch.content.get(split)
+        if not isinstance(content, _Gate) or len(sketch.out[split]) < 2 or not sketch.is_gate(split, content.rule):
+            continue
+        for join, branches in _by_join(sketch, split).items():
+            if join != split and len(branches) > 1 and sketch.is_gate(join, content.rule):
+                _fold_some(sketch, split, join, branches, content.rule)
+                done = True
+    return done
+
+
+def _by_join(sketch: _Sketch, split: str) -> dict[str, list[tuple[str, Block, float | None]]]:
+    """The branches of a split by where they lead; a flow straight to a join is an empty branch."""
+    found: dict[str, list[tuple[str, Block, float | None]]] = {}
+    for name, probability in sketch.out[split].items():
+        block = sketch.block(name)
+        if block is not None:
+            found.setdefault(sketch.target(name), []).append((name, block, probability))
+    for name, probability in sketch.out[split].items():
+        if name in found:
+            found[name].append(("", Skip(), probability))
+    return found
+
+
+def _fold_some(
+    sketch: _Sketch, split: str, join: str, branches: list[tuple[str, Block, float | None]], rule: Rule
+) -> None:
+    given = [probability for _, _, probability in branches]
+    known = [p for p in given if p is not None]
+    shares = [p / sum(known) for p in known] if len(known) == len(given) else [1 / len(given)] * len(given)
+    blocks = tuple(block for _, block, _ in branches)
+    block: Block = Parallel(blocks) if rule == "and" else Choice(blocks, tuple(shares))
+    kept, *others = (name for name, _, _ in branches if name)
+    sketch.covers[kept] = sketch.covers[kept].union(*(sketch.covers[name] for name in others))
+    for name in others:
+        sketch.remove(name)
+    if any(not name for name, _, _ in branches):
+        del sketch.out[split][join]
+        sketch.into[join].discard(split)
+    sketch.content[kept] = block
+    sketch.out[split][kept] = sum(known) if len(known) == len(given) else None
+
+
+def _fold_loop(sketch: _Sketch) -> bool:
+    """An xor join, a body, an xor split, and a way back from the split to the join."""
+    done = False
+    for entry in list(sketch.content):
+        if entry not in sketch.content or not sketch.is_gate(entry, "xor"):
+            continue
+        if len(sketch.out[entry]) != 1 or len(sketch.into[entry]) != 2:
+            continue
+        inside = sketch.target(entry)
+        body = sketch.block(inside)
+        exit_ = inside if body is None else sketch.target(inside)
+        if exit_ == entry or not sketch.is_gate(exit_, "xor"):
+            continue
+        if len(sketch.out[exit_]) != 2 or len(sketch.into[exit_]) != 1:
+            continue
+        for back, probability in sketch.out[exit_].items():
+            redo = Skip() if back == entry else sketch.block(back)
+            if redo is None or (back != entry and sketch.target(back) != entry):
+                continue
+            again = 0.5 if probability is None else probability
+            sketch.fold({entry, inside, exit_, back}, entry, exit_, Loop(body or Skip(), again, redo))
+            done = True
+            break
+    return done
+
+
+def _fold_order(sketch: _Sketch) -> bool:
+    """Everything between an and-split and the and-join that all of it leads to, in the order of its arrows."""
+    done = False
+    for split in list(sketch.content):
+        if split in sketch.content and sketch.is_gate(split, "and") and len(sketch.out[split]) > 1:
+            region = _region(sketch, split)
+            if region is not None:
+                names, join = region
+                sketch.fold({split, join, *names}, split, join, _ordered(sketch, split, names))
+                done = True
+    return done
+
+
+def _region(sketch: _Sketch, split: str) -> tuple[set[str], str] | None:
+    """The nodes behind a split up to the join where all ways meet; None if other than blocks and and-gates is between.
+
+    A node is gone through when all ways into it have been: whoever then holds every open way is the join.
+    """
+    names: set[str] = set()
+    waits: dict[str, int] = {}
+    ready, open_ways = [split], 0
+    while ready:
+        here = ready.pop()
+        if here != split:
+            if len(sketch.into[here]) == open_ways > 1 and sketch.is_gate(here, "and"):
+                return names, here
+            if sketch.block(here) is None and not sketch.is_gate(here, "and"):
+                return None
+            names.add(here)
+        open_ways += len(sketch.out[here]) - (len(sketch.into[here]) if here != split else 0)
+        for target in sketch.out[here]:
+            waits[target] = waits.get(target, len(sketch.into[target])) - 1
+            if waits[target] == 0:
+                ready.append(target)
+    return None
+
+
+def _ordered(sketch: _Sketch, split: str, names: set[str]) -> Block:
+    parts = [name for name in sketch.content if name in names and not isinstance(sketch.content[name], _Gate)]
+    number = {name: place for place, name in enumerate(parts)}
+    edges = set()
+    for name in parts:
+        stack = list(sketch.out[name])
+        while stack:
+            target = stack.pop()
+            if target in number:
+                edges.add((number[name], number[target]))
+            elif target in names:
+                stack += sketch.out[target]
+    blocks = tuple(block for name in parts if (block := sketch.block(name)) is not None)
+    if len(blocks) < 2:
+        return blocks[0] if blocks else Skip()
+    return PartialOrder(blocks, reduced(len(blocks), frozenset(edges)))
+
+
+def _fold_cancellable(sketch: _Sketch) -> bool:
+    """A body beside a guard. The two end together, or a breaker takes the guard and clears the body away.
+
+    split ─ body ──── end ─ (nothing) ─ join
+         └─ guard ─┘
+                └──── breaker ─ handler ┘
+    """
+    done = False
+    for breaker, content in list(sketch.content.items()):
+        if not isinstance(content, _Breaker) or len(sketch.into[breaker]) != 1 or len(sketch.out[breaker]) != 1:
+            continue
+        (guard,) = sketch.into[breaker]
+        around = _guarded(sketch, guard, breaker)
+        if around is None:
+            continue
+        split, inside, end = around
+        after, handler = sketch.target(end), sketch.target(breaker)
+        body, ending, handling = sketch.block(inside), sketch.block(after), sketch.block(handler)
+        if body is None or not isinstance(ending, Skip) or handling is None:
+            continue
+        join = sketch.target(after)
+        if join != sketch.target(handler) or not sketch.is_gate(join, "xor"):
+            continue
+        if not _clears_just(sketch.graph, content.cancels, sketch.covers[inside]):
+            continue
+        chance = _chance(sketch.out[guard][breaker], sketch.out[guard][end])
+        names = {split, inside, guard, end, after, breaker, handler}
+        sketch.fold(names, split, after, Cancellable(body, chance, handling))
+        done = True
+    return done
+
+
+def _guarded(sketch: _Sketch, guard: str, breaker: str) -> tuple[str, str, str] | None:
+    """The split before the guard, the body beside it and the and-join where both end."""
+    if not sketch.is_gate(guard, "xor") or len(sketch.into[guard]) != 1 or len(sketch.out[guard]) != 2:
+        return None
+    (split,) = sketch.into[guard]
+    (end,) = sketch.out[guard].keys() - {breaker}
+    beside = sketch.out[split].keys() - {guard}
+    if not sketch.is_gate(split, "and") or not sketch.is_gate(end, "and") or len(beside) != 1:
+        return None
+    (inside,) = beside
+    if sketch.into[end] != {guard, inside} or len(sketch.out[end]) != 1:
+        return None
+    return split, inside, end
+
+
+def _clears_just(graph: Graph, cancels: frozenset[str], body: frozenset[str]) -> bool:
+    """Whether what is cleared is every place of the body, those on the flows into and out of it too, and no other."""
+    touching = [flow for flow in graph.flows if flow.source in body or flow.target in body]
+    between_tasks = {
+        flow.id
+        for flow in touching
+        if graph.by_id[flow.source].kind == "task" and graph.by_id[flow.target].kind == "task"
+    }
+    return body | between_tasks <= cancels <= body | {flow.id for flow in touching}
+
+
+def _chance(breaking: float | None, ending: float | None) -> float:
+    if breaking is not None:
+        return breaking
+    return 0.5 if ending is None else 1 - ending
+
+
+RULES = (_fold_sequence, _fold_branches, _fold_loop, _fold_order, _fold_cancellable)

@@ -1,0 +1,246 @@
+"""The simulation's memory: where each record lies in the two arrays, random numbers, heaps, and frames of cases."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from groupwise.workflows.evaluation.compiled import inner
+from groupwise.workflows.evaluation.encoding import DISTRIBUTIONS, ROW, Floats, Ints
+
+# The head of the memory: counters and where things are (m), the clock and what is added up (x).
+EVENTS, AGENDA, FREE_FRAME, FREE_CASE, SERIAL, ARRIVED, FINISHED, TRACED, FULL = range(9)
+EVENT_BASE, EVENT_ROOM, AGENDA_BASE, AGENDA_ROOM, CASE_BASE, CASE_ROOM, TRACE_BASE, TRACE_ROOM, ROOT = range(9, 18)
+CLOCK, WINDOW_START, WINDOW_END, CPU_NOW, MEMORY_NOW, CPU_PEAK, MEMORY_PEAK, CPU_TIME, MEMORY_TIME = range(9)
+HEAD = 18
+
+# A block: its children's addresses follow the fields, their weights in x. Behind the children of an order are the
+# number of edges and their ends.
+KIND, DETAIL, COUNT, STREAM, INDEX, LEAST, MOST, ENOUGH = range(8)
+NOMINAL_TIME = 0
+CHILDREN = 8
+
+# An activity's row: these fields in m, the columns of encoding.ROW in x.
+ROW_POOL, ROW_NUMBER, ROW_RETRIES, ROW_DISTRIBUTION = range(4)
+MEAN, COST, CPU, MEMORY = (ROW.index(name) for name in ("mean", "cost", "cpu", "memory"))
+PAUSE, GROWTH, DELAY, KNOCK_OUT = (ROW.index(name) for name in ("pause", "growth", "delay", "knock_out"))
+NOMINAL, STD, FAILURE, TIMEOUT = (ROW.index(name) for name in ("nominal", "std", "failure", "timeout"))
+PRIORITY, DUE = ROW.index("priority"), ROW.index("due")
+FIXED, EXPONENTIAL, NORMAL, LOGNORMAL, UNIFORM, GAMMA = range(len(DISTRIBUTIONS))
+
+# A pool: its shifts (start and end in x) and its servers (1: busy) follow the fields; its queue lies elsewhere.
+FREE, WAITING, DISCIPLINE, OPENING, SHIFTS, QUEUE_BASE, QUEUE_ROOM, SERVER_BASE, POOL_NUMBER = range(9)
+BUSY_TIME = 0
+POOL_FIELDS = 9
+
+# A frame. LEFT counts children or predecessors to wait for, TALLY tries or successes; MARK remembers that something
+# inside ended the case, that a body is to be broken off, or that a try fails.
+NODE, PARENT, CASE, CHILD, BEFORE, AFTER, SLOT, STATE, LEFT, TALLY, MARK, SERVER, STAMP = range(13)
+READY, START, WORK = range(3)
+FRAME_FIELDS = 13
+QUEUED, SERVED = 1, 2
+
+# A case while it runs (how often each block drew follows), and what is kept of it.
+NUMBER, NEXT, KEY = range(3)
+CASE_START = 0
+CASE_FIELDS = 3
+OUTCOME = 0
+CYCLE, WAITED, SPENT = range(3)
+KEPT = 3
+
+ARRIVE, ENQUEUE, END, BREAK, OPEN = range(5)
+"""What an event is; EVENT_FIELDS: kind, record, stamp, serial number."""
+EVENT_FIELDS = 4
+BEGIN, DONE, LOST = range(3)
+"""What the agenda holds: a frame begins, ends well, or ends the case."""
+AGENDA_FIELDS = 3
+TRACE_FIELDS = 8
+
+
+@inner
+def mixed(x: Any) -> Any:
+    """SplitMix64: neighbouring numbers become unrelated ones."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@inner
+def uniform(key: Any, stream: Any, count: int, draw: int) -> float:
+    """A number in (0, 1)."""
+    x = mixed(key ^ mixed(stream + np.uint64(count) * np.uint64(0xD1342543DE82EF95)) + np.uint64(draw))
+    return (float(x >> np.uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)
+
+
+@inner
+def gaussian(key: Any, stream: Any, count: int, draw: int) -> float:
+    radius = math.sqrt(-2 * math.log(uniform(key, stream, count, draw)))
+    return radius * math.cos(2 * math.pi * uniform(key, stream, count, draw + 1))
+
+
+@inner
+def gamma(key: Any, stream: Any, count: int, shape: float) -> float:
+    """Marsaglia and Tsang 2000; below shape 1 by a power of another uniform number."""
+    boost = 1.0
+    if shape < 1:
+        boost = uniform(key, stream, count, 9) ** (1 / shape)
+        shape += 1
+    d = shape - 1 / 3
+    draw = 10
+    while True:
+        x = gaussian(key, stream, count, draw)
+        v = (1 + x / math.sqrt(9 * d)) ** 3
+        if v > 0 and math.log(uniform(key, stream, count, draw + 2)) < 0.5 * x * x + d - d * v + d * math.log(v):
+            return boost * d * v
+        draw += 3
+
+
+@inner
+def duration(kind: int, mean: float, std: float, key: Any, stream: Any, count: int) -> float:
+    """How long a try takes if nothing stops it."""
+    if kind == EXPONENTIAL:
+        return -mean * math.log(uniform(key, stream, count, 0))
+    if kind == NORMAL:
+        return max(0.0, mean + std * gaussian(key, stream, count, 0))
+    if kind == LOGNORMAL:
+        spread = math.log1p((std / mean) ** 2)
+        return mean * math.exp(math.sqrt(spread) * gaussian(key, stream, count, 0) - spread / 2)
+    if kind == UNIFORM:
+        return mean + std * math.sqrt(3) * (2 * uniform(key, stream, count, 0) - 1)
+    if kind == GAMMA:
+        scv = (std / mean) ** 2
+        return mean * scv * gamma(key, stream, count, 1 / scv)
+    return mean
+
+
+@inner
+def before(m: Ints, x: Floats, one: int, other: int, field: int) -> bool:
+    """Whether one entry of a heap comes before another: by its key, then by its serial number."""
+    return bool(x[one] < x[other] or (x[one] == x[other] and m[one + field] < m[other + field]))
+
+
+@inner
+def copy(m: Ints, x: Floats, source: int, target: int) -> None:
+    """An entry of a heap to another place: four whole numbers and a key."""
+    x[target] = x[source]
+    for field in range(EVENT_FIELDS):
+        m[target + field] = m[source + field]
+
+
+@inner
+def sift_up(m: Ints, x: Floats, base: int, size: int, key: float, kind: int, record: int) -> None:
+    """Put an entry into a heap of `size` entries."""
+    here = size
+    while here > 0:
+        above = (here - 1) >> 1
+        if x[base + above * EVENT_FIELDS] <= key:
+            break
+        copy(m, x, base + above * EVENT_FIELDS, base + here * EVENT_FIELDS)
+        here = above
+    place = base + here * EVENT_FIELDS
+    m[SERIAL] += 1
+    x[place] = key
+    m[place], m[place + 1], m[place + 2], m[place + 3] = kind, record, m[record + STAMP], m[SERIAL]
+
+
+@inner
+def sift_down(m: Ints, x: Floats, base: int, last: int) -> None:
+    """Take the first entry of a heap away; `last` is the place of the last."""
+    end = base + last * EVENT_FIELDS
+    here = 0
+    while True:
+        below = 2 * here + 1
+        if below >= last:
+            break
+        place = base + below * EVENT_FIELDS
+        if below + 1 < last and before(m, x, place + EVENT_FIELDS, place, 3):
+            below += 1
+            place += EVENT_FIELDS
+        if before(m, x, end, place, 3):
+            break
+        copy(m, x, place, base + here * EVENT_FIELDS)
+        here = below
+    copy(m, x, end, base + here * EVENT_FIELDS)
+
+
+@inner
+def expect(m: Ints, x: Floats, time: float, kind: int, record: int) -> None:
+    """An event is to come."""
+    if m[EVENTS] >= m[EVENT_ROOM]:
+        m[FULL] = 1
+        return
+    sift_up(m, x, m[EVENT_BASE], m[EVENTS], time, kind, record)
+    m[EVENTS] += 1
+
+
+@inner
+def new_frame(m: Ints, node: int, parent: int, case: int, slot: int) -> int:
+    frame = m[FREE_FRAME]
+    if m[frame + AFTER] < 0:  # the last one is kept, so that there always is one
+        m[FULL] = 1
+        return int(frame)
+    m[FREE_FRAME] = m[frame + AFTER]
+    m[frame + NODE], m[frame + PARENT], m[frame + CASE], m[frame + SLOT] = node, parent, case, slot
+    m[frame + CHILD], m[frame + BEFORE], m[frame + AFTER], m[frame + SERVER] = -1, -1, -1, -1
+    m[frame + STATE], m[frame + LEFT], m[frame + TALLY], m[frame + MARK] = 0, 0, 0, 0
+    if parent >= 0:
+        first = m[parent + CHILD]
+        m[frame + AFTER] = first
+        if first >= 0:
+            m[first + BEFORE] = frame
+        m[parent + CHILD] = frame
+    return int(frame)
+
+
+@inner
+def drop_frame(m: Ints, frame: int) -> None:
+    earlier, later, parent = m[frame + BEFORE], m[frame + AFTER], m[frame + PARENT]
+    if earlier >= 0:
+        m[earlier + AFTER] = later
+    elif parent >= 0:
+        m[parent + CHILD] = later
+    if later >= 0:
+        m[later + BEFORE] = earlier
+    m[frame + STAMP] += 1
+    m[frame + STATE] = 0
+    m[frame + AFTER] = m[FREE_FRAME]
+    m[FREE_FRAME] = frame
+
+
+@inner
+def put(m: Ints, what: int, frame: int) -> None:
+    """Put on the agenda, whose top comes next."""
+    if m[AGENDA] >= m[AGENDA_ROOM]:
+        m[FULL] = 1
+        return
+    place = m[AGENDA_BASE] + m[AGENDA] * AGENDA_FIELDS
+    m[place], m[place + 1], m[place + 2] = what, frame, m[frame + STAMP]
+    m[AGENDA] += 1
+
+
+@inner
+def chance(m: Ints, frame: int, draw: int) -> float:
+    """The next random number of a frame's block in its case."""
+    node, case = m[frame + NODE], m[frame + CASE]
+    count = case + CASE_FIELDS + m[node + INDEX]
+    m[count] += 1
+    return uniform(np.uint64(m[case + KEY]), np.uint64(m[node + STREAM]), m[count], draw)
+
+
+@inner
+def kept_case(m: Ints, case: int) -> int:
+    """Where the results of a case lie."""
+    return int(m[CASE_BASE] + m[case + NUMBER] * KEPT)
+
+
+@inner
+def close_case(m: Ints, x: Floats, case: int, lost: bool) -> None:
+    kept = kept_case(m, case)
+    x[kept + CYCLE] = x[CLOCK] - x[case + CASE_START]
+    m[kept + OUTCOME] = 0 if lost else 1
+    m[FINISHED] += 1
+    m[case + NEXT] = m[FREE_CASE]
+    m[FREE_CASE] = case

@@ -1,0 +1,112 @@
+"""Diagram interchange of BPMN: shapes and edges, as they were drawn or where they are put now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from groupwise.workflows.files.bpmn.vocabulary import BPMNDI, DC, DI, normal
+from groupwise.workflows.files.xml_tree import free_name
+from groupwise.workflows.graph import Element
+from groupwise.workflows.pictures.drawing_layout import NodeBox, Point
+
+OURS = "groupwise_diagram"
+GATE, EVENT, PADDING = 50.0, 36.0, 30.0
+
+
+@dataclass(slots=True)
+class DiagramSheet:
+    """One diagram while it is drawn: boxes by element id, lines and their points by flow id."""
+
+    plane: str
+    taken: set[str]
+    boxes: dict[str, NodeBox] = field(default_factory=dict)
+    carried: dict[str, Element] = field(default_factory=dict)
+    lines: dict[str, tuple[str, str]] = field(default_factory=dict)
+    routes: dict[str, tuple[Point, ...]] = field(default_factory=dict)
+    expanded: set[str] = field(default_factory=set)
+
+    def around(self, names: Iterable[str]) -> NodeBox:
+        """The box around others, with room to spare."""
+        inner = [self.boxes[name] for name in names if name in self.boxes] or [NodeBox(0, 0, 100, 80)]
+        left, top = min(box.x for box in inner) - PADDING, min(box.y for box in inner) - PADDING
+        right, bottom = max(box.right for box in inner) + PADDING, max(box.bottom for box in inner) + PADDING
+        return NodeBox(left, top, right - left, bottom - top)
+
+    def element(self, number: int, rest: tuple[Element, ...] = ()) -> Element:
+        shapes = [self._shape(name, box) for name, box in self.boxes.items()]
+        edges = [self._edge(name, ends) for name, ends in self.lines.items()]
+        attributes = (("id", f"{OURS}_{number}_plane"), ("bpmnElement", self.plane))
+        plane = Element(f"{{{BPMNDI}}}BPMNPlane", attributes, "", (*rest, *shapes, *edges))
+        return Element(f"{{{BPMNDI}}}BPMNDiagram", (("id", f"{OURS}_{number}"),), "", (plane,))
+
+    def _shape(self, name: str, box: NodeBox) -> Element:
+        if name in self.carried:
+            return self._named(self.carried[name], name)
+        bounds = {"x": box.x, "y": box.y, "width": box.width, "height": box.height}
+        inner = Element(f"{{{DC}}}Bounds", tuple((key, f"{value:.1f}") for key, value in bounds.items()))
+        extra = (("isExpanded", "true"),) if name in self.expanded else ()
+        attributes = (("id", free_name(f"{name}_shape", self.taken)), ("bpmnElement", name), *extra)
+        return Element(f"{{{BPMNDI}}}BPMNShape", attributes, "", (inner,))
+
+    def _edge(self, name: str, ends: tuple[str, str]) -> Element:
+        if name in self.carried:
+            return self._named(self.carried[name], name)
+        source, target = (self.boxes.get(end, NodeBox(0, 0, 0, 0)) for end in ends)
+        points = self.routes.get(name) or _line(source, target)
+        inner = tuple(Element(f"{{{DI}}}waypoint", (("x", f"{x:.1f}"), ("y", f"{y:.1f}"))) for x, y in points)
+        attributes = (("id", free_name(f"{name}_edge", self.taken)), ("bpmnElement", name))
+        return Element(f"{{{BPMNDI}}}BPMNEdge", attributes, "", inner)
+
+    @staticmethod
+    def _named(carried: Element, name: str) -> Element:
+        return replace(carried, attributes=(*carried.attributes, ("bpmnElement", name)))
+
+
+def _line(source: NodeBox, target: NodeBox) -> list[Point]:
+    """From the right of the one to the left of the other; backwards below both."""
+    (x, y), (to_x, to_y) = (source.right, source.middle[1]), (target.x, target.middle[1])
+    if to_x >= x:
+        middle = (x + to_x) / 2
+        return [(x, y), (to_x, to_y)] if y == to_y else [(x, y), (middle, y), (middle, to_y), (to_x, to_y)]
+    below = max(source.bottom, target.bottom) + 20
+    (x, y), (to_x, to_y) = (source.middle[0], source.bottom), (target.middle[0], target.bottom)
+    return [(x, y), (x, below), (to_x, below), (to_x, to_y)]
+
+
+def box_of(carried: Element | None) -> NodeBox | None:
+    """Where a shape was drawn."""
+    bounds = None if carried is None else carried.find("Bounds")
+    if bounds is None:
+        return None
+    try:
+        x, y, width, height = (float(bounds.get(name)) for name in ("x", "y", "width", "height"))
+    except ValueError:
+        return None
+    return NodeBox(x, y, width, height)
+
+
+# Reading
+
+
+def drawings(root: Element) -> dict[str, Element]:
+    """Every shape and edge by the element that it draws."""
+    planes = [plane for diagram in root.all("BPMNDiagram") for plane in diagram.all("BPMNPlane")]
+    known = (f"{{{BPMNDI}}}BPMNShape", f"{{{BPMNDI}}}BPMNEdge")
+    found = [part for plane in planes for part in plane.parts if part.tag in known and part.get("bpmnElement")]
+    return {part.get("bpmnElement").rpartition(":")[2]: part for part in found}
+
+
+def is_ours(root: Element) -> bool:
+    return bool(root.all("BPMNDiagram")) and all(one.get("id").startswith(OURS) for one in root.all("BPMNDiagram"))
+
+
+def rest_of_diagrams(root: Element, left: dict[str, Element]) -> tuple[Element, ...]:
+    """What the diagrams draw besides nodes and flows: lanes, participants, data and notes."""
+    planes = {p.get("bpmnElement").rpartition(":")[2] for d in root.all("BPMNDiagram") for p in d.all("BPMNPlane")}
+    rest = tuple(normal(part) for name, part in left.items() if name not in planes)
+    styles = tuple(style for one in root.all("BPMNDiagram") for style in one.all("BPMNLabelStyle"))
+    if not rest and not styles:
+        return ()
+    plane = Element(f"{{{BPMNDI}}}BPMNPlane", children=rest)
+    return (Element(f"{{{BPMNDI}}}BPMNDiagram", children=(plane, *styles)),)

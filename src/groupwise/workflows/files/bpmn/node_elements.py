@@ -1,0 +1,136 @@
+"""One node as an element of BPMN: its tag, its attributes, and what others and we noted in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from groupwise.workflows.files.annotations import handling_values
+from groupwise.workflows.files.bpmn.vocabulary import (
+    BPMN,
+    GATEWAY_OF,
+    GATEWAYS,
+    LANES,
+    OWN,
+    el,
+    formal,
+    in_place,
+    own,
+    own_self,
+    variable_name,
+    written_copies,
+)
+from groupwise.workflows.files.bpmn.wiring import Wiring
+from groupwise.workflows.files.xml_tree import free_name
+from groupwise.workflows.graph import ONCE, Element, Graph, Node, first
+
+
+def element_of(wiring: Wiring, node: Node, processes: Mapping[str, str], embedded: set[str]) -> Element:
+    """The element of a node; `processes` are the ids of what it may call, unless it is `embedded`."""
+    carried = own_self(node)
+    tag = _tag(wiring, node, carried, embedded)
+    attributes = {"id": wiring.ids[node.id], **({"name": node.name} if node.name else {})}
+    if tag == "boundaryEvent":
+        attributes["attachedToRef"] = wiring.owner(node)
+    if tag == "callActivity" and node.calls:
+        attributes["calledElement"] = processes[node.calls]
+    default = wiring.default_flow(node.id)
+    if default and wiring.exit[node.id] == wiring.ids[node.id] and not tag.startswith(("parallel", "eventBased")):
+        attributes["default"] = default
+    attributes |= dict(carried.attributes if carried is not None else ())
+    children = [el("documentation", text=node.documentation)] if node.documentation else []
+    children += _noted(wiring, node, tag, carried)
+    children += [e for e in (carried.children if carried is not None else ()) if e.name not in _WRITTEN_ANEW]
+    if node.id in wiring.bodies:
+        condition = formal("condition", variable_name(f"{wiring.subs[node.id]}_broken_off"))
+        children.append(el("conditionalEventDefinition", condition))
+    children += written_copies(node)
+    children.sort(key=lambda e: in_place(e, tag))
+    return Element(f"{{{BPMN}}}{tag}", tuple(attributes.items()), "", tuple(children))
+
+
+_WRITTEN_ANEW = ("extensionElements", "multiInstanceLoopCharacteristics")
+
+
+def gates_of(wiring: Wiring, node: Node) -> list[Element]:
+    """The gateways that join and split for a node."""
+    found = []
+    for name, side, rule in wiring.gates[node.id]:
+        noted = el("extensionElements", own("part", {"of": wiring.ids[node.id], "side": side}))
+        default = wiring.default_flow(node.id) if side == "split" and rule != "and" else ""
+        found.append(el(GATEWAY_OF[rule], noted, id=name, **({"default": default} if default else {})))
+    return found
+
+
+def _tag(wiring: Wiring, node: Node, carried: Element | None, embedded: set[str]) -> str:
+    if node.id in wiring.bodies:
+        return "boundaryEvent"
+    if node.calls and node.calls not in embedded:
+        return "callActivity"
+    if wiring.is_gateway(node):
+        rule = wiring.gate_rule(node)
+        passing = wiring.into[node.id] < 2 and wiring.out[node.id] < 2
+        if carried is not None and carried.name in GATEWAYS and (passing or GATEWAYS[carried.name] == rule):
+            return carried.name
+        return GATEWAY_OF[rule]
+    if carried is not None:
+        return carried.name
+    return f"{node.kind}Event" if node.kind in ("start", "end") else "task"
+
+
+def _noted(wiring: Wiring, node: Node, tag: str, carried: Element | None) -> list[Element]:
+    """What BPMN has no word for, beside what others noted."""
+    old = carried.find("extensionElements") if carried is not None else None
+    notes = list(old.children) if old is not None else []
+    values: dict[str, str] = {} if wiring.ids[node.id] == node.id else {"id": node.id}
+    if node.kind == "condition" and tag != "eventBasedGateway":
+        values["kind"] = "condition"
+    if node.kind == "task" and not wiring.is_boundary(node.id):
+        values |= wiring.unusual_rules(node)
+    in_a_lane = first(node.extras, "lane", OWN) is not None
+    if values or (node.kind == "task" and node.handling.pool is None and in_a_lane):
+        notes.append(own("node", values))
+    handling = handling_values(node.handling)
+    if handling and not (node.silent and set(handling) == {"delay"}):
+        notes.append(own("handling", handling))
+    if node.copies != ONCE and not (carried is not None and written_copies(node)):
+        copies = node.copies
+        notes.append(own("copies", {"least": copies.least, "most": copies.most, "enough": copies.enough}))
+    return [el("extensionElements", *notes)] if notes else []
+
+
+def lanes_of(wiring: Wiring, inner: Iterable[tuple[Graph, dict[str, str]]], embedded: bool) -> list[Element]:
+    """The lanes there were with their members, those of `inner` graphs too; without any, new ones for the pools.
+
+    An embedded process stands in the lanes of what it is embedded in, unless it has its own.
+    """
+    carried = [e for e in wiring.graph.extras if e.name == "laneSet" and e.namespace == BPMN]
+    members: dict[str, list[str]] = {}
+    for graph, ids in ((wiring.graph, wiring.ids), *inner):
+        for node in graph.nodes:
+            lane = first(node.extras, "lane", OWN)
+            key = lane.text if lane is not None else node.handling.pool
+            if key and node.id not in wiring.places and first(node.extras, "added", OWN) is None:
+                members.setdefault(key, []).append(ids[node.id])
+    written = [_filled(lanes, members) for lanes in carried]
+    if members and not carried and not embedded:
+        new = [
+            el("lane", *_members(names), id=free_name(f"lane_{pool}", wiring.taken), name=pool)
+            for pool, names in members.items()
+        ]
+        written.append(el("laneSet", *new, id=free_name(LANES, wiring.taken)))
+    return written
+
+
+def _members(names: Iterable[str]) -> list[Element]:
+    return [el("flowNodeRef", text=name) for name in names]
+
+
+def _filled(lanes: Element, members: dict[str, list[str]]) -> Element:
+    """Lanes with the nodes that stand in them, by the lane's id or by its name."""
+    if lanes.name != "lane":
+        return replace(lanes, children=tuple(_filled(child, members) for child in lanes.children))
+    found = [*members.pop(lanes.get("id"), []), *members.pop(lanes.get("name"), [])]
+    inner = tuple(_filled(child, members) for child in lanes.children)
+    at = next((place for place, child in enumerate(inner) if child.name == "childLaneSet"), len(inner))
+    return replace(lanes, children=(*inner[:at], *_members(found), *inner[at:]))

@@ -1,0 +1,242 @@
+"""A BPMN process while it is read: nodes and flows that are brought, step by step, to the form that graphs have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from groupwise.workflows.files.bpmn.vocabulary import OWN, BpmnRoute, has_event, own_self, routes
+from groupwise.workflows.graph import Element, Flow, Node, Rule
+
+ADDED = Element(f"{{{OWN}}}added")
+
+
+@dataclass(slots=True)
+class Region:
+    """A sub-process that stands for a body and the guard that may break it off: see `bpmn_regions`."""
+
+    names: dict[str, str]
+    chance: float | None
+    inside: list[str]
+    first: str
+    last: str
+
+
+@dataclass(slots=True)
+class Sketch:
+    """Nodes and flows by the ids of the file.
+
+    `gates` are gateways and the rule they follow, `parts` those written only for the join or split of a node, `rules`
+    noted joins and splits, `attached` boundary events and their owners, `repeats` activities with loop characteristics.
+    """
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    flows: list[Flow] = field(default_factory=list)
+    gates: dict[str, Rule] = field(default_factory=dict)
+    parts: dict[str, tuple[str, str]] = field(default_factory=dict)
+    rules: dict[str, dict[str, str]] = field(default_factory=dict)
+    regions: dict[str, Region] = field(default_factory=dict)
+    attached: dict[str, str] = field(default_factory=dict)
+    repeats: dict[str, Element] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def into(self, node: str) -> list[Flow]:
+        return [flow for flow in self.flows if flow.target == node]
+
+    def out_of(self, node: str) -> list[Flow]:
+        return [flow for flow in self.flows if flow.source == node]
+
+    def change(self, name: str, **changes: object) -> None:
+        self.nodes[name] = replace(self.nodes[name], **changes)  # type: ignore[arg-type]
+
+    def free(self, name: str) -> str:
+        while name in self.nodes:
+            name += "_"
+        return name
+
+    def shaped(self) -> None:
+        """All steps, in their order."""
+        self._forget_our_conditions()
+        self._set_rules()
+        self._merge_parts()
+        self._open_regions()
+        self._connect_links()
+        self._attach_boundaries()
+        self._add_repeats()
+        self._one_start()
+        self._one_end()
+
+    def _by_source(self) -> dict[str, list[int]]:
+        """The places of the flows out of every node."""
+        found: dict[str, list[int]] = {name: [] for name in self.nodes}
+        for place, flow in enumerate(self.flows):
+            found[flow.source].append(place)
+        return found
+
+    def _forget_our_conditions(self) -> None:
+        """Conditions that the writer would write anyway."""
+        places = self._by_source()
+        for gate, rule in self.gates.items():
+            ways = [self.flows[place] for place in places[gate]]
+            usual = routes(gate, rule, [flow.target for flow in ways])
+            if len(ways) > 1 and [BpmnRoute(flow.condition, flow.default) for flow in ways] == usual:
+                for place in places[gate]:
+                    self.flows[place] = replace(self.flows[place], condition="", default=False)
+
+    def _set_rules(self) -> None:
+        """A gateway follows its rule where several flows meet or part; an activity passes its token to all that may."""
+        counts: dict[str, list[int]] = {name: [0, 0] for name in self.nodes}
+        for flow in self.flows:
+            counts[flow.source][1] += 1
+            counts[flow.target][0] += 1
+        for name, rule in self.gates.items():
+            if self.nodes[name].kind == "task":
+                inputs, outputs = counts[name]
+                self.change(name, join=rule if inputs > 1 else "xor", split=rule if outputs > 1 else "and")
+        for flow in self.flows:
+            if flow.condition and flow.source not in self.gates and counts[flow.source][1] > 1:
+                self.change(flow.source, split="or")
+        for name, rules in self.rules.items():
+            self.change(name, **rules)
+
+    def _merge_parts(self) -> None:
+        """Gateways that were only written for the join or split of a task go back into it."""
+        for name, (owner, side) in self.parts.items():
+            rule = self.gates[name]
+            kept = []
+            for flow in self.flows:
+                if {flow.source, flow.target} == {name, owner}:
+                    continue
+                source, target = (owner if end == name else end for end in (flow.source, flow.target))
+                kept.append(replace(flow, source=source, target=target))
+            self.flows = kept
+            del self.nodes[name]
+            if self.nodes[owner].kind == "task" and side in ("join", "split"):
+                self.change(owner, **{side: rule})
+
+    def _open_regions(self) -> None:
+        """The sub-process of a guarded body becomes the body beside its guard again."""
+        for name, region in self.regions.items():
+            split, guard, done, complete, abort = (
+                region.names[key] for key in ("split", "guard", "done", "complete", "abort")
+            )
+            del self.nodes[name]
+            at = list(self.nodes).index(abort)
+            added = {guard: Node(guard, kind="condition"), done: Node(done, kind="condition")}
+            items = list(self.nodes.items())
+            self.nodes = dict([*items[:at], *added.items(), *items[at:]])
+            inside = region.inside
+            for other in self.regions.values():
+                if name in other.inside:
+                    place = other.inside.index(name)
+                    other.inside[place : place + 1] = [guard, done]
+            ways = [f for f in self.flows if f.source in inside and f.target in inside]
+            self.flows = [flow for flow in self.flows if name not in (flow.source, flow.target)]
+            self.attached.pop(abort, None)
+            rest = None if region.chance is None else 1 - region.chance
+            self.flows += [Flow(split, region.first), Flow(split, guard), Flow(region.last, done)]
+            self.flows += [Flow(guard, complete, rest), Flow(done, complete), Flow(guard, abort, region.chance)]
+            cleared = [*inside, *(flow.id for flow in ways), done, f"{split}→{region.first}", f"{region.last}→{done}"]
+            self.change(split, split="and")
+            self.change(complete, join="and")
+            self.change(abort, cancels=tuple(cleared), extras=())
+
+    def _connect_links(self) -> None:
+        """What is thrown by a link is caught by the link of the same name."""
+
+        def links(kind: str) -> dict[str, str]:
+            found = {}
+            for name, node in self.nodes.items():
+                event = own_self(node)
+                if event is not None and event.name == kind and (link := event.find("linkEventDefinition")) is not None:
+                    found[name] = link.get("name")
+            return found
+
+        caught = {link: name for name, link in links("intermediateCatchEvent").items()}
+        for name, link in links("intermediateThrowEvent").items():
+            if link in caught:
+                self.flows.append(Flow(name, caught[link]))
+            else:
+                self.notes.append(f"the link {link!r} is thrown by {name!r} and caught nowhere")
+
+    def _attach_boundaries(self) -> None:
+        """An activity with an event on its boundary goes on normally, or else to the event."""
+        for event, owner in self.attached.items():
+            ways = self.out_of(owner)
+            normal = [flow for flow in ways if flow.target not in self.attached]
+            if len(normal) > 1:
+                after = self.free(f"{owner}_after")
+                self.nodes[after] = Node(after, silent=True, split=self.nodes[owner].split)
+                self.flows = [replace(f, source=after) if f in normal else f for f in self.flows]
+                self.flows.append(Flow(owner, after))
+            self.flows.append(Flow(owner, event))
+            interrupts = (own_self(self.nodes[event]) or ADDED).get("cancelActivity", "true") != "false"
+            if not interrupts:
+                self.notes.append(f"the event {event!r} does not interrupt {owner!r}: it is read as an or-split")
+            rule: Rule = "xor" if interrupts and self.nodes[owner].split != "or" else "or"
+            self.change(owner, split=rule)
+
+    def _add_repeats(self) -> None:
+        """Loop characteristics are an xor split with a way back."""
+        for name, loop in self.repeats.items():
+            again = self.free(f"{name}_again")
+            condition = loop.says("loopCondition")
+            if loop.get("testBefore") == "true":
+                self.nodes[again] = Node(again, silent=True, join=self.nodes[name].join, split="xor")
+                self.flows = [replace(f, target=again) if f.target == name else f for f in self.flows]
+                self.flows = [replace(f, source=again) if f.source == name else f for f in self.flows]
+                self.flows += [Flow(again, name, condition=condition), Flow(name, again)]
+                self.change(name, join="xor", split="and")
+            else:
+                self.nodes[again] = Node(again, silent=True, split="xor")
+                split = self.nodes[name].split
+                ways = self.out_of(name)
+                self.flows = [flow for flow in self.flows if flow.source != name]
+                target = again
+                if len(ways) > 1:
+                    target = self.free(f"{name}_after")
+                    self.nodes[target] = Node(target, silent=True, split=split)
+                    self.flows.append(Flow(again, target))
+                self.flows += [Flow(name, again), *(replace(flow, source=target) for flow in ways)]
+                self.flows.append(Flow(again, name, condition=condition))
+                self.change(name, split="and", join="xor")
+
+    def _one_start(self) -> None:
+        starts = [name for name, node in self.nodes.items() if node.kind == "start"]
+        targets = {flow.target for flow in self.flows}
+        loose = [name for name, node in self.nodes.items() if name not in targets and node.kind == "task"]
+        loose = [name for name in loose if name not in self.attached]
+        if len(starts) == 1 and not loose:
+            return
+        for name in starts:
+            self.change(name, kind="task", silent=True)
+        start = self.free("start")
+        first = Node(start, kind="start", extras=(ADDED,))
+        self.nodes = {start: first, **self.nodes}
+        self.flows += [Flow(start, name) for name in (*starts, *loose)]
+
+    def _one_end(self) -> None:
+        """Several ends are joined: by or, for as long as tokens are about, where there may be more than one."""
+        sources = {flow.source for flow in self.flows}
+        ends = [name for name, node in self.nodes.items() if node.kind == "end"]
+        loose = [name for name, node in self.nodes.items() if name not in sources and node.kind != "end"]
+        final = [name for name in ends if has_event(own_self(self.nodes[name]), "terminate")]
+        if len(ends) == 1 and not loose and not final:
+            return
+        tasks = [name for name, node in self.nodes.items() if node.kind == "task" and node.split != "xor"]
+        ways = self._by_source()
+        parallel = any(len(ways[name]) > 1 for name in tasks)
+        for name in ends:
+            self.change(name, kind="task", silent=True)
+        end = self.free("end")
+        self.nodes[end] = Node(end, kind="end", extras=(ADDED,))
+        quiet = [name for name in (*ends, *loose) if name not in final]
+        if parallel and len(quiet) > 1:
+            join = self.free("all_ended")
+            self.nodes[join] = Node(join, silent=True, join="or", extras=(ADDED,))
+            self.flows += [Flow(name, join) for name in quiet] + [Flow(join, end)]
+        else:
+            self.flows += [Flow(name, end) for name in quiet]
+        self.flows += [Flow(name, end) for name in final]
+        everything = [name for name in self.nodes if name not in (end, *final)] + [flow.id for flow in self.flows]
+        for name in final:
+            self.change(name, cancels=tuple(one for one in everything if not one.startswith(f"{name}→")))

@@ -1,0 +1,191 @@
+"""The vocabulary of BPMN 2.0, and the elements of our own that hold what it has no word for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from groupwise.workflows.graph import ONCE, Element, Node, Rule, TaskCopies, first
+
+BPMN = "http://www.omg.org/spec/BPMN/20100524/MODEL"
+BPMNDI = "http://www.omg.org/spec/BPMN/20100524/DI"
+DC = "http://www.omg.org/spec/DD/20100524/DC"
+DI = "http://www.omg.org/spec/DD/20100524/DI"
+XSI = "http://www.w3.org/2001/XMLSchema-instance"
+OWN = "urn:groupwise:workflow"
+TYPE = f"{{{XSI}}}type"
+PREFIXES = (("bpmn", BPMN), ("bpmndi", BPMNDI), ("dc", DC), ("di", DI), ("xsi", XSI), ("groupwise", OWN))
+LANES = "groupwise_lanes"
+
+TASKS = (
+    "task",
+    "userTask",
+    "serviceTask",
+    "scriptTask",
+    "manualTask",
+    "businessRuleTask",
+    "sendTask",
+    "receiveTask",
+)
+CALLS = ("callActivity", "subProcess", "transaction")
+GATEWAYS: dict[str, Rule] = {
+    "exclusiveGateway": "xor",
+    "parallelGateway": "and",
+    "inclusiveGateway": "or",
+    "complexGateway": "or",
+    "eventBasedGateway": "xor",
+}
+GATEWAY_OF: dict[Rule, str] = {"xor": "exclusiveGateway", "and": "parallelGateway", "or": "inclusiveGateway"}
+EVENTS = ("startEvent", "endEvent", "intermediateThrowEvent", "intermediateCatchEvent", "boundaryEvent")
+NODES = (*TASKS, *CALLS, *GATEWAYS, *EVENTS)
+# What else a process may hold, in the order of the schema: before, among and after its nodes.
+BEFORE = ("ioSpecification", "ioBinding", "auditing", "monitoring", "property")
+AMONG = ("dataObject", "dataObjectReference", "dataStoreReference")
+ARTIFACTS = ("association", "group", "textAnnotation")
+ROLES = ("resourceRole", "performer", "humanPerformer", "potentialOwner", "correlationSubscription", "supports")
+# The order of an activity's own parts; what comes after the last is what only some of them have.
+PARTS = (
+    "documentation",
+    "extensionElements",
+    "auditing",
+    "monitoring",
+    "categoryValueRef",
+    "incoming",
+    "outgoing",
+    "ioSpecification",
+    "property",
+    "dataInputAssociation",
+    "dataOutputAssociation",
+    *ROLES[:4],
+    "multiInstanceLoopCharacteristics",
+)
+
+
+def in_place(element: Element, whole: str) -> int:
+    """Where a part of an activity or event belongs; the parts of events keep the order they had."""
+    known = PARTS[:7] if whole.endswith("Event") else PARTS
+    return known.index(element.name) if element.name in known else len(known)
+
+
+def el(name: str, /, *children: Element, text: str = "", **attributes: str) -> Element:
+    """An element of BPMN's own namespace."""
+    return Element(f"{{{BPMN}}}{name}", tuple(attributes.items()), text, children)
+
+
+def own(name: str, values: Mapping[str, Any], text: str = "") -> Element:
+    """An element of ours; numbers keep every digit."""
+    return Element(f"{{{OWN}}}{name}", tuple((key, _plain(value)) for key, value in values.items()), text)
+
+
+def _plain(value: object) -> str:
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def values_of(element: Element, name: str) -> dict[str, str]:
+    """The attributes of our element of that name, wherever the file says something about this one."""
+    found = noted(element, name)
+    return {} if found is None else dict(found.attributes)
+
+
+def noted(element: Element, name: str) -> Element | None:
+    extension = element.find("extensionElements")
+    return None if extension is None else first(extension.children, name, OWN)
+
+
+def own_self(node: Node) -> Element | None:
+    """The BPMN element that a node was read from, without what the node says itself."""
+    return next((e for e in node.extras if e.namespace == BPMN and e.name in NODES), None)
+
+
+def has_event(element: Element | None, kind: str) -> bool:
+    return element is not None and element.find(f"{kind}EventDefinition") is not None
+
+
+# How many instances
+
+
+def copies_of(task: Element) -> TaskCopies:
+    """The copies of a multi-instance activity; a number that only data can tell counts as one to two."""
+    several = task.find("multiInstanceLoopCharacteristics")
+    values = values_of(task, "copies")
+    if values:
+        return TaskCopies(int(values["least"]), int(values["most"]), int(values["enough"]))
+    if several is None:
+        return ONCE
+    number = several.says("loopCardinality")
+    return (
+        TaskCopies(int(number), int(number), int(number))
+        if number.isascii() and number.isdigit()
+        else TaskCopies(1, 2, 1)
+    )
+
+
+def written_copies(node: Node) -> list[Element]:
+    """As it was read, as long as it means the copies that the node has."""
+    carried = own_self(node)
+    if carried is not None and copies_of(carried) == node.copies:
+        return [e for e in carried.children if e.name == "multiInstanceLoopCharacteristics"]
+    if node.copies == ONCE:
+        return []
+    number = formal("loopCardinality", str(node.copies.least))
+    enough = node.copies.enough
+    done = (formal("completionCondition", f"numberOfCompletedInstances >= {enough}"),)
+    return [el("multiInstanceLoopCharacteristics", number, *(done if enough < node.copies.least else ()))]
+
+
+def formal(name: str, text: str) -> Element:
+    return Element(f"{{{BPMN}}}{name}", ((TYPE, "bpmn:tFormalExpression"),), text)
+
+
+# Which way a case goes
+
+
+@dataclass(frozen=True, slots=True)
+class BpmnRoute:
+    """How one flow is chosen."""
+
+    condition: str = ""
+    default: bool = False
+
+
+def variable_name(text: str) -> str:
+    """A name that expressions can use."""
+    return re.sub(r"\W", "_", text, flags=re.ASCII)
+
+
+def routes(gateway: str, rule: Rule, targets: Sequence[str]) -> list[BpmnRoute]:
+    """Each flow asks whether the variable of the gateway names its target; the last is the default."""
+    if rule == "and" or len(targets) < 2:
+        return [BpmnRoute() for _ in targets]
+    name = variable_name(f"{gateway}_goes_to")
+    asked = [f"{name} == '{t}'" if rule == "xor" else f"'{t}' in {name}" for t in targets]
+    return [*(BpmnRoute(question) for question in asked[:-1]), BpmnRoute(default=True)]
+
+
+def without_own(element: Element) -> Element:
+    """The element without what Groupwise noted in it."""
+    kept = []
+    for child in element.children:
+        if child.name == "extensionElements" and child.namespace == BPMN:
+            others = tuple(e for e in child.children if e.namespace != OWN)
+            if others:
+                kept.append(replace(child, children=others))
+        else:
+            kept.append(child)
+    return replace(element, children=tuple(kept))
+
+
+def flow_id(source: str, target: str) -> str:
+    """What a flow is called where its file does not name it."""
+    return f"{source}_to_{target}"
+
+
+def normal(element: Element) -> Element:
+    """The element with types named by the prefix that we write; in diagrams they are known without being named."""
+    kept = [
+        (name, value) for name, value in element.attributes if name != TYPE or element.namespace not in (BPMNDI, DI)
+    ]
+    attributes = tuple((n, f"bpmn:{value.rpartition(':')[2]}") if n == TYPE else (n, value) for n, value in kept)
+    return replace(element, attributes=attributes, children=tuple(normal(child) for child in element.children))

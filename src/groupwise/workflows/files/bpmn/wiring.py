@@ -1,0 +1,251 @@
+"""Bodies that a guard may break off: in BPMN they are sub-processes with an event on their boundary.
+
+A graph says it with a watcher beside the body, as `unfolding` draws it:
+
+    split → first … last → done ┐
+          └→ guard ─────────────┴→ complete
+                └→ abort (clears first … last and done) → handler
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from groupwise.workflows.files.bpmn.vocabulary import (
+    BPMN,
+    GATEWAYS,
+    OWN,
+    BpmnRoute,
+    flow_id,
+    has_event,
+    own_self,
+    routes,
+)
+from groupwise.workflows.files.formats import CannotExpress
+from groupwise.workflows.files.xml_tree import free_name
+from groupwise.workflows.graph import Flow, Graph, Node, Rule, first
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedBody:
+    """The nodes of one such pattern; `inside` are those of the body."""
+
+    split: str
+    guard: str
+    done: str
+    complete: str
+    abort: str
+    first: str
+    last: str
+    inside: frozenset[str]
+    chance: float | None
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """What the sub-process stands for."""
+        return self.inside | {self.guard, self.done}
+
+    @property
+    def whole(self) -> frozenset[str]:
+        return self.hidden | {self.split, self.complete, self.abort}
+
+
+def guarded_bodies(graph: Graph) -> dict[str, GuardedBody]:
+    """Every guarded body by the node that breaks it off."""
+    maybe = [_guarded(graph, node) for node in graph.nodes if node.cancels]
+    found = [body for body in maybe if body is not None]
+    crossing = {one.abort for one in found for other in found if one is not other and not _apart(one, other)}
+    return {body.abort: body for body in found if body.abort not in crossing}
+
+
+def _apart(one: GuardedBody, other: GuardedBody) -> bool:
+    """Whether one lies wholly inside the other, or wholly outside."""
+    return one.whole <= other.inside or other.whole <= one.inside or not one.hidden & other.hidden
+
+
+def _guarded(graph: Graph, abort: Node) -> GuardedBody | None:
+    into = graph.into(abort.id)
+    if len(into) != 1 or not abort.silent or graph.by_id[into[0].source].kind != "condition":
+        return None
+    guard = into[0].source
+    before, after = graph.into(guard), graph.out_of(guard)
+    if len(before) != 1 or len(after) != 2:
+        return None
+    split, complete = before[0].source, next((f.target for f in after if f.target != abort.id), "")
+    done = next((f.source for f in graph.into(complete) if f.source != guard), "") if complete else ""
+    first = next((f.target for f in graph.out_of(split) if f.target != guard), "")
+    last = [f.source for f in graph.into(done)] if done else []
+    if not first or len(last) != 1 or not _is_gate(graph, split, "split") or not _is_gate(graph, complete, "join"):
+        return None
+    inside = frozenset(name for name in abort.cancels if name in graph.by_id) - {done}
+    body = GuardedBody(split, guard, done, complete, abort.id, first, last[0], inside, into[0].probability)
+    return body if _is_sealed(graph, body, abort) else None
+
+
+def _is_gate(graph: Graph, name: str, side: str) -> bool:
+    node = graph.by_id[name]
+    flows = graph.out_of(name) if side == "split" else graph.into(name)
+    rule = node.split if side == "split" else node.join
+    return node.kind == "task" and node.silent and rule == "and" and len(flows) == 2
+
+
+def _is_sealed(graph: Graph, body: GuardedBody, abort: Node) -> bool:
+    """Whether the body is entered and left at one place each, and cleared as a whole."""
+    if body.first not in body.inside or body.last not in body.inside:
+        return False
+    inner = set()
+    for name in body.inside:
+        node = graph.by_id[name]
+        if node.kind in ("start", "end"):
+            return False
+        for flow in graph.into(name):
+            if flow.source not in body.inside and (flow.source, name) != (body.split, body.first):
+                return False
+            inner.add(flow.id)
+        for flow in graph.out_of(name):
+            if flow.target not in body.inside and (name, flow.target) != (body.last, body.done):
+                return False
+            inner.add(flow.id)
+    return set(abort.cancels) == body.inside | {body.done} | inner
+
+
+class Wiring:
+    """The wiring of one graph.
+
+    `ids` has the id in the file for every node. A node is entered at `entry` and left at `exit`: itself, or the gateway
+    that joins or splits for it; `gates` are those gateways with their side and rule. `added` are the nodes that reading
+    a file added, and that are not written.
+    """
+
+    def __init__(self, graph: Graph, ids: dict[str, str], taken: set[str]) -> None:
+        self.graph, self.ids, self.taken = graph, ids, taken
+        self.bodies = guarded_bodies(graph)
+        self.subs = {abort: free_name(f"{ids[abort]}_body", taken) for abort in self.bodies}
+        self.places = {place for body in self.bodies.values() for place in (body.guard, body.done)}
+        self.added = {node.id for node in graph.nodes if first(node.extras, "added", OWN) is not None}
+        self._refuse_other_cancels()
+        self.flows = [flow for flow in graph.flows if self._is_written(flow)]
+        self.ways: dict[str, list[Flow]] = {node.id: [] for node in graph.nodes}
+        for flow in self.flows:
+            self.ways[flow.source].append(flow)
+        self.into, self.out = self._counts()
+        self.entry, self.exit = dict(ids), dict(ids)
+        self.gates: dict[str, list[tuple[str, str, Rule]]] = {node.id: [] for node in graph.nodes}
+        for node in graph.nodes:
+            if node.id not in self.added and node.id not in self.places:
+                self._add_gates(node)
+
+    def _refuse_other_cancels(self) -> None:
+        for node in self.graph.nodes:
+            if node.cancels and node.id not in self.bodies and not has_event(own_self(node), "terminate"):
+                said = f"{self.graph.name}: {node.label!r} clears others away"
+                raise CannotExpress(f"{said}, and BPMN can only end a whole sub-process")
+
+    def _is_written(self, flow: Flow) -> bool:
+        """Whether the flow is one in BPMN, too: neither a link, nor to a boundary, nor to or from an added node."""
+        if flow.source in self.added or flow.target in self.added or self.is_boundary(flow.target):
+            return False
+        ends = [own_self(self.graph.by_id[end]) for end in (flow.source, flow.target)]
+        linked = all(has_event(end, "link") for end in ends)
+        return not linked or first(flow.extras, "sequenceFlow", BPMN) is not None
+
+    def _counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """How many flows lead into and out of each node in BPMN; those of a guarded body count as one."""
+        into = {node.id: 0 for node in self.graph.nodes}
+        out = {name: len(ways) for name, ways in self.ways.items()}
+        for flow in self.flows:
+            into[flow.target] += 1
+        for body in self.bodies.values():
+            out[body.split] -= 1
+            into[body.complete] -= 1
+        return into, out
+
+    def _add_gates(self, node: Node) -> None:
+        if self.into[node.id] > 1 and self._needs_join(node):
+            self.entry[node.id] = self._gate(node, "join", node.join)
+        if self.out[node.id] > 1 and not self.is_gateway(node):
+            self.exit[node.id] = self._gate(node, "split", "xor" if node.kind == "start" else node.split)
+
+    def _needs_join(self, node: Node) -> bool:
+        if node.kind != "task":
+            return False
+        if self.is_gateway(node):
+            return self.out[node.id] > 1 and not (own_self(node) is not None and node.join == node.split)
+        return node.join != "xor"
+
+    def _gate(self, node: Node, side: str, rule: Rule) -> str:
+        name = free_name(f"{self.ids[node.id]}_{side}", self.taken)
+        self.gates[node.id].append((name, side, rule))
+        return name
+
+    # What others ask
+
+    def is_boundary(self, name: str) -> bool:
+        """Whether the node is an event on the boundary of another."""
+        carried = own_self(self.graph.by_id[name])
+        return name in self.bodies or (carried is not None and carried.name == "boundaryEvent")
+
+    def is_gateway(self, node: Node) -> bool:
+        carried = own_self(node)
+        return node.kind == "condition" or (node.silent and (carried is None or carried.name in GATEWAYS))
+
+    def gate_rule(self, node: Node) -> Rule:
+        """The rule of the gateway that a silent node is."""
+        if node.kind == "condition":
+            return "xor"
+        if self.out[node.id] > 1:
+            return node.split
+        return node.join if self.into[node.id] > 1 else "xor"
+
+    def routes(self, name: str) -> list[BpmnRoute]:
+        """The conditions there are; where none is, and the way is chosen, conditions on data."""
+        node, ways = self.graph.by_id[name], self.ways[name]
+        given = [BpmnRoute(flow.condition, flow.default) for flow in ways]
+        carried = own_self(node)
+        waits = carried is not None and carried.name == "eventBasedGateway"
+        if len(ways) < 2 or waits or any(route != BpmnRoute() for route in given):
+            return given
+        rule: Rule = node.split if node.kind == "task" else "xor"
+        return routes(self.exit[name], rule, [self.entry[flow.target] for flow in ways])
+
+    def default_flow(self, name: str) -> str:
+        """The id of the flow out of a node that is taken when no other is; empty if there is none."""
+        ways = self.ways[name]
+        found = [flow for flow, route in zip(ways, self.routes(name), strict=True) if route.default]
+        return self.flow_id(found[0]) if found and len(ways) > 1 else ""
+
+    def flow_id(self, flow: Flow) -> str:
+        carried = first(flow.extras, "sequenceFlow", BPMN)
+        return (carried.get("id") if carried is not None else "") or flow_id(
+            self.exit[flow.source], self.entry[flow.target]
+        )
+
+    def owner(self, node: Node) -> str:
+        """The id of the activity that a boundary event is attached to."""
+        if node.id in self.bodies:
+            return self.subs[node.id]
+        into = self.graph.into(node.id)
+        if not into:
+            raise CannotExpress(f"{self.graph.name}: the boundary event {node.label!r} is attached to nothing")
+        return self.ids[into[0].source]
+
+    def unusual_rules(self, node: Node) -> dict[str, str]:
+        """The join and split of a node, where its element would be read otherwise."""
+        join, split = "xor", "and"
+        if self.is_gateway(node):
+            rule = self.gate_rule(node)
+            join = rule if self.into[node.id] > 1 else join
+            split = rule if self.out[node.id] > 1 else split
+        known = {side for _, side, _ in self.gates[node.id]}
+        known |= {"split"} if any(self.is_boundary(flow.target) for flow in self.graph.out_of(node.id)) else set()
+        known |= {"split"} if any(body.split == node.id for body in self.bodies.values()) else set()
+        known |= {"join"} if any(body.complete == node.id for body in self.bodies.values()) else set()
+        usual = {"join": (node.join, join), "split": (node.split, split)}
+        return {side: value for side, (value, read) in usual.items() if value != read and side not in known}
+
+    def bodies_among(self, names: Sequence[str]) -> list[GuardedBody]:
+        """The outermost guarded bodies among some nodes."""
+        here = set(names)
+        found = [body for body in self.bodies.values() if body.abort in here]
+        return [body for body in found if not any(body.abort in other.inside for other in found)]

@@ -1,0 +1,321 @@
+"""Writes the content of one process: nodes and flows, sub-processes for guarded bodies, and where it all stands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from groupwise.workflows.document import Document
+from groupwise.workflows.files.annotations import document_values, to_text
+from groupwise.workflows.files.bpmn.diagram import EVENT, GATE, DiagramSheet, box_of
+from groupwise.workflows.files.bpmn.node_elements import element_of, gates_of, lanes_of
+from groupwise.workflows.files.bpmn.vocabulary import (
+    AMONG,
+    ARTIFACTS,
+    BEFORE,
+    BPMN,
+    BPMNDI,
+    CALLS,
+    OWN,
+    PREFIXES,
+    ROLES,
+    TASKS,
+    BpmnRoute,
+    el,
+    flow_id,
+    formal,
+    in_place,
+    own,
+    own_self,
+)
+from groupwise.workflows.files.bpmn.wiring import GuardedBody, Wiring
+from groupwise.workflows.files.placement import placed
+from groupwise.workflows.files.xml_tree import free_name, serialise
+from groupwise.workflows.graph import Element, Flow, Graph, Node, first, named
+from groupwise.workflows.pictures.drawing_layout import NodeBox, Point, layout
+
+
+class TargetFile(Protocol):
+    """What a process needs of the file it is written to."""
+
+    taken: set[str]
+    graphs: dict[str, Graph]
+    ids: dict[str, dict[str, str]]
+    processes: dict[str, str]
+    embedded: set[str]
+
+    def sub_process(self, name: str, sheet: DiagramSheet, at: str) -> list[Element]: ...
+
+
+class Process:
+    """A graph while it is written; inside the box of the element `around`, where it is embedded there."""
+
+    def __init__(self, file: TargetFile, graph: Graph, sheet: DiagramSheet, around: str = "") -> None:
+        self.file, self.graph, self.sheet = file, graph, sheet
+        self.wiring = Wiring(graph, file.ids[graph.name], file.taken)
+        self.ids = self.wiring.ids
+        self.routes: dict[str, tuple[Point, ...]] = {}
+        self.boxes = self._boxes(around)
+
+    def content(self) -> list[Element]:
+        """Everything in the process, in the order of the schema."""
+        extras = self.graph.extras
+        nodes, flows = self._level([node.id for node in self.graph.nodes if node.id not in self.wiring.added])
+        kept = [e for name in (*AMONG, *TASKS, *CALLS) for e in named(extras, name, BPMN)]
+        before = [e for name in BEFORE for e in named(extras, name, BPMN)]
+        after = [e for name in (*ARTIFACTS, *ROLES) for e in named(extras, name, BPMN)]
+        inner = [(graph, self.file.ids[graph.name]) for graph in self._embedded(self.graph)]
+        lanes = lanes_of(self.wiring, inner, self.graph.name in self.file.embedded)
+        return [*before, *lanes, *nodes, *kept, *flows, *after]
+
+    def _embedded(self, graph: Graph) -> Iterator[Graph]:
+        """The graphs that are written inside this one."""
+        for node in graph.nodes:
+            if node.calls in self.file.embedded:
+                yield self.file.graphs[node.calls]
+                yield from self._embedded(self.file.graphs[node.calls])
+
+    def _level(self, names: Sequence[str]) -> tuple[list[Element], list[Element]]:
+        """The nodes and the flows among `names`, with sub-processes for the guarded bodies in them."""
+        wiring = self.wiring
+        bodies = wiring.bodies_among(names)
+        inside = frozenset().union(*(body.hidden for body in bodies))
+        here = [name for name in names if name not in inside]
+        nodes: list[Element] = []
+        flows: list[Element] = []
+        for name in here:
+            node = self.graph.by_id[name]
+            nodes += [*gates_of(wiring, node), self._node(node)]
+            flows += self._gate_flows(node)
+        for body in bodies:
+            nodes.append(self._body(body))
+            sub = wiring.subs[body.abort]
+            flows += [self._link(wiring.exit[body.split], sub), self._link(sub, wiring.entry[body.complete])]
+        return nodes, flows + self._flows_among(set(here))
+
+    def _node(self, node: Node) -> Element:
+        name = self.ids[node.id]
+        self.sheet.boxes[name] = self.boxes[node.id]
+        for gate, side, _ in self.wiring.gates[node.id]:
+            box = self.boxes[node.id]
+            x = box.x - GATE - 20 if side == "join" else box.right + 20
+            self.sheet.boxes[gate] = NodeBox(x, box.middle[1] - GATE / 2, GATE, GATE)
+        element = element_of(self.wiring, node, self.file.processes, self.file.embedded)
+        if node.calls not in self.file.embedded:
+            return element
+        inner = self.file.sub_process(node.calls, self.sheet, name)
+        return replace(element, children=(*element.children, *inner))
+
+    def _body(self, body: GuardedBody) -> Element:
+        """A guarded body: a sub-process with the event that breaks it off on its boundary."""
+        wiring, sheet = self.wiring, self.sheet
+        sub = wiring.subs[body.abort]
+        start, end = (free_name(f"{sub}_{what}", self.file.taken) for what in ("start", "end"))
+        nodes, flows = self._level([node.id for node in self.graph.nodes if node.id in body.inside])
+        self._draw_body(sub, self.ids[body.abort], start, end, [e.get("id") for e in nodes])
+        values = {key: self.ids[getattr(body, key)] for key in ("split", "guard", "done", "complete", "abort")}
+        values |= {f"{key}_id": getattr(body, key) for key in ("guard", "done") if values[key] != getattr(body, key)}
+        chance = {} if body.chance is None else {"chance": body.chance}
+        noted = el("extensionElements", own("region", {**values, **chance}))
+        ends = (el("startEvent", id=start), el("endEvent", id=end))
+        links = (self._link(start, wiring.entry[body.first]), self._link(wiring.exit[body.last], end))
+        sheet.expanded.add(sub)
+        return el("subProcess", noted, *ends, *nodes, *links, *flows, id=sub)
+
+    # Flows
+
+    def _flows_among(self, here: set[str]) -> list[Element]:
+        chosen = {
+            id(flow): route
+            for name in here
+            for flow, route in zip(self.wiring.ways[name], self.wiring.routes(name), strict=True)
+        }
+        flows = [flow for flow in self.wiring.flows if flow.source in here and flow.target in here]
+        return [self._flow(flow, chosen[id(flow)]) for flow in flows]
+
+    def _flow(self, flow: Flow, route: BpmnRoute) -> Element:
+        carried = first(flow.extras, "sequenceFlow", BPMN) or el("sequenceFlow")
+        name = self.wiring.flow_id(flow)
+        ends = self.wiring.exit[flow.source], self.wiring.entry[flow.target]
+        extension = first(carried.children, "extensionElements", BPMN)
+        notes = [] if extension is None else list(extension.children)
+        if flow.probability is not None:
+            notes.append(own("flow", {"probability": flow.probability}))
+        children = [e for e in carried.children if e.name not in ("extensionElements", "conditionExpression")]
+        children += [el("extensionElements", *notes)] if notes else []
+        if route.condition:
+            expression = formal("conditionExpression", route.condition)
+            spelled = first(carried.children, "conditionExpression", BPMN) or el("conditionExpression")
+            children.append(replace(expression, attributes=(*expression.attributes, *spelled.attributes)))
+        children.sort(key=lambda e: in_place(e, "sequenceFlow"))
+        self.sheet.lines[name] = ends
+        if flow.id in self.routes and ends == (self.ids[flow.source], self.ids[flow.target]):
+            self.sheet.routes[name] = self.routes[flow.id]
+        drawn = first(flow.extras, "BPMNEdge", BPMNDI)
+        if drawn is not None:
+            self.sheet.carried[name] = drawn
+        attributes = {**dict(carried.attributes), "id": name, "sourceRef": ends[0], "targetRef": ends[1]}
+        return Element(carried.tag, tuple(attributes.items()), "", tuple(children))
+
+    def _link(self, source: str, target: str) -> Element:
+        name = flow_id(source, target)
+        self.sheet.lines[name] = (source, target)
+        return el("sequenceFlow", id=name, sourceRef=source, targetRef=target)
+
+    def _gate_flows(self, node: Node) -> list[Element]:
+        """From the join to the node, and from the node to the split."""
+        name = self.ids[node.id]
+        entry, exit_ = self.wiring.entry[node.id], self.wiring.exit[node.id]
+        pairs = [(entry, name)] if entry != name else []
+        pairs += [(name, exit_)] if exit_ != name else []
+        return [self._link(*pair) for pair in pairs]
+
+    # Where things stand
+
+    def _boxes(self, around: str) -> dict[str, NodeBox]:
+        """The box of every node: as its file draws it, or in a drawing of our own."""
+        shapes = {node.id: first(node.extras, "BPMNShape", BPMNDI) for node in self.graph.nodes}
+        drawn = {name: box for name, shape in shapes.items() if (box := box_of(shape)) is not None}
+        if not drawn:
+            return self._our_boxes(around)
+        middles = placed(self.graph, {name: box.middle for name, box in drawn.items()})
+        self.sheet.carried |= {self.ids[name]: shape for name, shape in shapes.items() if shape and name in drawn}
+        return {node.id: drawn.get(node.id) or _box(middles[node.id], _size(node)) for node in self.graph.nodes}
+
+    def _our_boxes(self, around: str) -> dict[str, NodeBox]:
+        """Drawn anew, with more room where sub-processes need it."""
+        drawing = layout(self.graph)
+        wide, high = (1.8, 1.5) if self.wiring.bodies else (1.0, 1.0)
+        right, down = self._corner(around)
+        if self.wiring.bodies:
+            down += 2 * EVENT
+        else:
+            self.routes = {name: tuple((x + right, y + down) for x, y in way) for name, way in drawing.routes.items()}
+        found = {}
+        for name, box in drawing.boxes.items():
+            x, y = box.middle
+            found[name] = _box((x * wide + right, y * high + down), (box.width, box.height))
+        return found
+
+    def _corner(self, around: str) -> Point:
+        """Graphs on one sheet stand one below the other; one inside a sub-process where that is drawn."""
+        if around in self.sheet.boxes:
+            outer = self.sheet.boxes[around]
+            return outer.x + 20, outer.y + 20
+        lowest = max((box.bottom for box in self.sheet.boxes.values()), default=0.0)
+        return 0.0, lowest + 60.0 if lowest else 0.0
+
+    def _draw_body(self, sub: str, event: str, start: str, end: str, inside: Sequence[str]) -> None:
+        boxes = self.sheet.boxes
+        inner = self.sheet.around(inside)
+        top = inner.y + inner.height / 2 - EVENT / 2
+        boxes[start], boxes[end] = NodeBox(inner.x - EVENT, top, EVENT, EVENT), NodeBox(inner.right, top, EVENT, EVENT)
+        boxes[sub] = whole = self.sheet.around([*inside, start, end])
+        boxes[event] = NodeBox(whole.middle[0] - EVENT / 2, whole.bottom - EVENT / 2, EVENT, EVENT)
+
+
+def _box(middle: Point, size: tuple[float, float]) -> NodeBox:
+    return NodeBox(middle[0] - size[0] / 2, middle[1] - size[1] / 2, *size)
+
+
+def _size(node: Node) -> tuple[float, float]:
+    carried = own_self(node)
+    if node.kind in ("start", "end") or (carried is not None and carried.name.endswith("Event")):
+        return EVENT, EVENT
+    return (GATE, GATE) if node.kind == "condition" or node.silent else (100.0, 80.0)
+
+
+def write(document: Document) -> bytes:
+    """The document as a BPMN 2.0 file."""
+    return serialise(_File(document).root())
+
+
+def diagrams_of(document: Document) -> tuple[Element, ...]:
+    """The diagrams that are written for a document."""
+    return _File(document).root().all("BPMNDiagram")
+
+
+class _File:
+    """A file while it is written. `ids` has the id in the file for every graph and every node of it."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.taken = {name for carried in self._carried() for e in carried.walk() if (name := e.get("id"))}
+        callers = Counter(node.calls for graph in document.graphs for node in graph.nodes if node.calls)
+        self.embedded = {
+            node.calls
+            for graph in document.graphs
+            for node in graph.nodes
+            if node.calls
+            and callers[node.calls] == 1
+            and _is_embedded(own_self(node))
+            and node.calls != document.root.name
+        }
+        self.graphs = {graph.name: graph for graph in document.graphs}
+        self.processes = {
+            graph.name: free_name(graph.name, self.taken)
+            for graph in document.graphs
+            if graph.name not in self.embedded
+        }
+        self.ids = {
+            graph.name: {node.id: free_name(node.id, self.taken) for node in graph.nodes} for graph in document.graphs
+        }
+
+    def _carried(self) -> list[Element]:
+        found = list(self.document.extras)
+        for graph in self.document.graphs:
+            found += graph.extras
+            found += [e for node in graph.nodes for e in node.extras]
+            found += [e for flow in graph.flows for e in flow.extras]
+        return found
+
+    def root(self) -> Element:
+        sheets: list[DiagramSheet] = []
+        processes = []
+        shared = first(self.document.extras, "collaboration", BPMN)
+        for name, identity in self.processes.items():
+            if shared is None or not sheets:
+                sheets.append(DiagramSheet(identity if shared is None else shared.get("id"), self.taken))
+            processes.append(self._process(self.graphs[name], identity, sheets[-1]))
+        rest = first(self.document.extras, "BPMNDiagram", BPMNDI)
+        drawn = rest.parts[0].parts if rest is not None else ()
+        diagrams = [sheet.element(number, drawn if number == 0 else ()) for number, sheet in enumerate(sheets)]
+        if rest is not None:
+            diagrams[0] = replace(diagrams[0], children=(*diagrams[0].children, *rest.parts[1:]))
+        carried = [e for e in self.document.extras if e.namespace == BPMN and e.name not in ("definitions", "import")]
+        before = [e for e in carried if e.name == "extension"]
+        roots = [e for e in carried if e.name not in ("extension", "relationship")]
+        after = [e for e in carried if e.name == "relationship"]
+        imports = [e for e in self.document.extras if e.namespace == BPMN and e.name == "import"]
+        children = (*imports, *before, *roots, *processes, *diagrams, *after)
+        old = first(self.document.extras, "definitions", BPMN) or el("definitions")
+        attributes = {"id": free_name("definitions", self.taken), "name": self.document.name, "targetNamespace": OWN}
+        attributes |= {"exporter": "Groupwise", **dict(old.attributes)}
+        used = {prefix for prefix, _ in PREFIXES}
+        prefixes = (*PREFIXES, *(pair for pair in old.prefixes if pair[0] not in used))
+        return Element(f"{{{BPMN}}}definitions", tuple(attributes.items()), "", children, prefixes=prefixes)
+
+    def _process(self, graph: Graph, identity: str, sheet: DiagramSheet) -> Element:
+        old = first(graph.extras, "process", BPMN) or el("process")
+        whole = graph is self.document.root
+        notes = list(old.parts[0].parts) if old.parts else []
+        if graph.name != identity:
+            notes.append(own("graph", {"name": graph.name}))
+        known = document_values(self.document.requirements, self.document.servers) if whole else {}
+        if known:
+            notes.append(own("document", {}, to_text(known)))
+        attributes = {"id": identity, "isExecutable": "true", **dict(old.attributes)}
+        content = Process(self, graph, sheet).content()
+        said = [el("documentation", text=graph.documentation)] if graph.documentation else []
+        noted = [el("extensionElements", *notes)] if notes else []
+        return Element(f"{{{BPMN}}}process", tuple(attributes.items()), "", (*said, *noted, *content))
+
+    def sub_process(self, name: str, sheet: DiagramSheet, at: str) -> list[Element]:
+        """The content of an embedded graph, drawn where its node stands."""
+        return Process(self, self.graphs[name], sheet, around=at).content()
+
+
+def _is_embedded(element: Element | None) -> bool:
+    return element is not None and element.name in ("subProcess", "transaction")

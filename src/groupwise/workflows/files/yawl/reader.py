@@ -1,0 +1,434 @@
+"""YAWL files from before 4.0, brought to its form: names, versions, and how variables used to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from groupwise.errors import ConfigError
+from groupwise.workflows.blocks import PLAIN, Handling
+from groupwise.workflows.document import Document
+from groupwise.workflows.files.annotations import checked, document_parts, from_text, handling_of
+from groupwise.workflows.files.formats import BadFile
+from groupwise.workflows.files.xml_tree import inherit, parse, place, xml_name
+from groupwise.workflows.files.yawl.layout import attach_layout
+from groupwise.workflows.files.yawl.vocabulary import (
+    BETA,
+    GATEWAY,
+    KNOWLEDGE,
+    NET,
+    NET_EXTRAS,
+    SEVERAL,
+    SPECIFICATION_EXTRAS,
+    TASK_EXTRAS,
+    TYPE,
+    XS,
+    XSI,
+    YAWL,
+    YawlRoute,
+    el,
+    empty_schema,
+    gateway,
+    gateway_id,
+    instance_input,
+    item_parameter,
+    items_variable,
+    numbers_of,
+    plain_meta_data,
+    pool_of,
+    routes,
+    timeout_of,
+    written_numbers,
+    written_resourcing,
+    written_timer,
+)
+from groupwise.workflows.graph import COMMENT, ONCE, Element, Flow, Graph, Kind, Node, Rule
+from groupwise.workflows.requirements import Requirements
+
+VERSIONS = ("Beta 3", "Beta 4", "Beta 6", "Beta 7", "Beta 7.1", "2.0", "2.1", "2.2", "3.0", "4.0")
+_VARIABLES = ("inputParam", "outputParam", "localVariable", "enablementParam")
+
+
+def upgraded(root: Element) -> tuple[Element, list[str]]:
+    """The file as 4.0 would have it, and what it says that 4.0 has no place for."""
+    if root.name != "specificationSet" or root.namespace not in (YAWL, BETA):
+        raise BadFile(f"{place(root)}the root element is <{root.name}>, and a YAWL file has <specificationSet>")
+    version = root.get("version")
+    if version and version not in VERSIONS:
+        known = f"{', '.join(VERSIONS[:-1])} and {VERSIONS[-1]}"
+        raise BadFile(f"{place(root)}YAWL version {version!r} is unknown; {known} are read")
+    if root.namespace == YAWL and version in ("3.0", "4.0"):
+        return root, []
+    old = _Upgrade(root)
+    return old.element(root), old.notes
+
+
+class _Upgrade:
+    def __init__(self, root: Element) -> None:
+        self.beta = root.namespace == BETA
+        self.prefixes = dict(root.prefixes)
+        self.notes: list[str] = []
+        decompositions = [e for part in root.all("specification") for e in part.all("decomposition")]
+        self.gateways = {e.get("id") for e in decompositions if e.get(TYPE).endswith(GATEWAY)}
+
+    def element(self, element: Element) -> Element:
+        if element.tag == COMMENT or element.namespace not in (YAWL, BETA):
+            return element
+        if self.beta and element.name in _VARIABLES and element.get("name"):
+            return self.variable(element)
+        children = tuple(self.element(child) for child in element.children if not self.left_out(child, element))
+        attributes = element.attributes
+        if element.name == "rootNet":
+            attributes = (*attributes, ("isRootNet", "true"), (TYPE, NET))
+        if element.name == "creationMode" and element.text.strip() == "restict":
+            return replace(element, text="restrict")  # the schema of 2.1 has this slip
+        if element.name in ("join", "split") and element.get("value"):
+            attributes = tuple(pair for pair in attributes if pair[0] != "value")
+            self.note(element, f"the value of a configured {element.name} ({element.get('value')})")
+        if element.name in ("decomposition", "decomposesTo") and element.get("id") in self.gateways:
+            attributes = self.renamed(element)
+        name = "decomposition" if element.name == "rootNet" else element.name
+        return replace(element, tag=f"{{{YAWL}}}{name}", attributes=attributes, children=children)
+
+    def renamed(self, element: Element) -> tuple[tuple[str, str], ...]:
+        """With an id that is a name, which it did not have to be."""
+        old = element.get("id")
+        new = xml_name(old)
+        if new != old and element.name == "decomposition":
+            self.notes.append(f"{place(element)}the decomposition {old!r} is called {new!r}, for YAWL 4.0 wants a name")
+        return tuple((name, new if name == "id" else value) for name, value in element.attributes)
+
+    def left_out(self, child: Element, parent: Element) -> bool:
+        if child.name == "outputExpression" and parent.name in ("decomposition", "rootNet"):
+            self.note(child, f"the output expression {child.get('query')!r} of {parent.get('id')!r}")
+            return True
+        return False
+
+    def variable(self, element: Element) -> Element:
+        """`<inputParam name="a"><type>xs:string</type>` with its name, type and place as elements."""
+        prefix, colon, kind = element.says("type").rpartition(":")
+        space = self.prefixes.get(prefix) or (XS if prefix in ("xs", "xsd") else "")
+        if colon and not space:
+            said = f"the type of {element.get('name')!r} has a prefix {prefix!r} that is not declared"
+            self.notes.append(f"{place(element)}{said}; it is left out")
+        parts = [el("index", text="0"), el("name", text=element.get("name")), el("type", text=kind or "string")]
+        if space:
+            parts.append(el("namespace", text=space))
+        value = element.find("initialValue")
+        if value is not None and value.text:
+            parts.append(el("initialValue", text=value.text))
+        elif element.find("mandatory") is not None and element.name != "localVariable":
+            parts.append(el("mandatory"))
+        known = ("type", "initialValue", "mandatory")
+        for child in element.children:
+            if child.name not in known:
+                what = "a comment" if child.tag == COMMENT else f"<{child.name}>"
+                self.note(child, f"{what} in the variable {element.get('name')!r}")
+        return replace(el(element.name, *parts), line=element.line)
+
+    def note(self, element: Element, what: str) -> None:
+        self.notes.append(f"{place(element)}{what} is left out: YAWL 4.0 has no place for it")
+
+
+KINDS: dict[str, Kind] = {"inputCondition": "start", "outputCondition": "end", "condition": "condition", "task": "task"}
+_RULES: dict[str, Rule] = {"and": "and", "xor": "xor", "or": "or"}
+
+
+def refuse(element: Element, message: str) -> BadFile:
+    return BadFile(f"{place(element)}{message}")
+
+
+def left_out(element: Element, known: tuple[str, ...], owner: str) -> list[str]:
+    """What to note of the children that are not `known`."""
+    notes = []
+    for part in element.children:
+        if part.tag == COMMENT:
+            notes.append(f"{place(part)}a comment in {owner} is left out")
+        elif part.name not in known:
+            notes.append(f"{place(part)}<{part.name}> in {owner} is left out: YAWL 4.0 has no such element")
+    return notes
+
+
+class YawlNet:
+    """One net while it is read. `names` has the id in the model for every id in the file."""
+
+    def __init__(self, own: Element, nets: Collection[str], notes: list[str]) -> None:
+        self.own, self.nets, self.notes, self.id = own, nets, notes, own.get("id")
+        control = own.find("processControlElements")
+        if control is None:
+            raise refuse(own, f"the net {self.id!r} has no processControlElements")
+        self.control = control
+        self.elements: dict[str, Element] = {}
+        for part in control.parts:
+            self._add(part)
+        for kind in ("inputCondition", "outputCondition"):
+            if len(control.all(kind)) != 1:
+                raise refuse(control, f"the net {self.id!r} has {len(control.all(kind))} {kind}s, and needs one")
+        self.known = self._knowledge()
+        ids = self.known.get("ids", {})
+        self.names = {name: str(ids.get(name, name)) for name in self.elements}
+        self.flows: set[str] = set()
+
+    def _add(self, part: Element) -> None:
+        if part.name not in KINDS:
+            raise refuse(part, f"<{part.name}> is no element of a net")
+        name = part.get("id")
+        if not name:
+            raise refuse(part, f"a {part.name} of the net {self.id!r} has no id")
+        if name in self.elements:
+            raise refuse(part, f"the id {name!r} is used twice in the net {self.id!r}")
+        self.elements[name] = part
+
+    def _knowledge(self) -> dict[str, Any]:
+        """What Groupwise noted in a variable of its own."""
+        for variable in self.own.all("localVariable"):
+            if variable.get(KNOWLEDGE):
+                try:
+                    return checked(from_text(variable.says("initialValue")))
+                except ConfigError as error:
+                    raise refuse(variable, error.message) from error
+        return {}
+
+    def decompositions(self) -> list[tuple[str, Element, bool]]:
+        """Every task that names a decomposition, the element that does, and whether it has several instances."""
+        found = [(name, part, part.find("decomposesTo")) for name, part in self.elements.items()]
+        return [(name, named, _several(part)) for name, part, named in found if named is not None]
+
+    def called_for_each(self) -> set[str]:
+        """The decompositions that tasks of this net carry out once for every item."""
+        tasks = [part for part in self.control.parts if part.find("miDataInput") == instance_input(self.id)]
+        return {named.get("id") for part in tasks if (named := part.find("decomposesTo")) is not None}
+
+    def graph(self, spare: set[str], each: set[str]) -> Graph:
+        """The graph of the net; `spare` gateways are not kept, and nets of `each` are carried out for every item."""
+        usual: list[Element] = [item_parameter()] if self.id in each else []
+        flows: list[Flow] = []
+        for name, part in self.elements.items():
+            ways, variable = self._flows(name, part)
+            flows += ways
+            usual += [] if variable is None else [variable]
+        self.flows = {flow.id for flow in flows}
+        nodes = tuple(self._node(name, part, spare) for name, part in self.elements.items())
+        if any(_several(part) and part.find("miDataInput") == instance_input(self.id) for part in self.control.parts):
+            usual.append(items_variable())
+        extras = [e for name in NET_EXTRAS for e in self.own.all(name) if e not in usual and not e.get(KNOWLEDGE)]
+        known = (*NET_EXTRAS, "documentation", "processControlElements")
+        self.notes += left_out(self.own, known, f"net {self.id!r}")
+        self.notes += left_out(self.control, tuple(KINDS), f"net {self.id!r}")
+        name = str(self.known.get("name", self.id))
+        return Graph(name, nodes, tuple(flows), _text(self.own, "documentation"), tuple(extras))
+
+    def _node(self, name: str, part: Element, spare: set[str]) -> Node:
+        known: tuple[str, ...] = ("name", "documentation", "flowsInto")
+        node = Node(self.names[name], _text(part, "name"), KINDS[part.name])
+        node = replace(node, documentation=_text(part, "documentation"))
+        if part.name == "task":
+            known = (*known, "join", "split", "removesTokens", "removesTokensFromFlow", *TASK_EXTRAS)
+            node = self._task(node, part, spare)
+        elif (handling := self._handling(name, part)) != PLAIN:
+            node = replace(node, handling=handling)
+        self.notes += left_out(part, known, f"{part.name} {name!r}")
+        return node
+
+    def _task(self, node: Node, part: Element, spare: set[str]) -> Node:
+        named = part.find("decomposesTo")
+        calls = named.get("id") if named is not None and named.get("id") in self.nets else ""
+        node = replace(
+            node,
+            join=self._rule(part, "join"),
+            split=self._rule(part, "split"),
+            silent=named is None,
+            cancels=self._cancels(part),
+            handling=self._handling(part.get("id"), part),
+            copies=numbers_of(part) if _several(part) else ONCE,
+            calls=calls,
+        )
+        usual = self._usual(node, part)
+        if named is not None and (calls or named.get("id") in spare):
+            usual.append(named)
+        return replace(node, extras=tuple(e for kind in TASK_EXTRAS for e in part.all(kind) if e not in usual))
+
+    def _usual(self, node: Node, part: Element) -> list[Element]:
+        """What of the task would be written anyway."""
+        found = [e for e in (written_timer(node), written_resourcing(node)) if e is not None]
+        if node.copies != ONCE:
+            numbers = written_numbers(node)
+            found += numbers if all(e in part.children for e in numbers) else []
+            found += [el("creationMode", code="static"), instance_input(self.id)]
+        return found
+
+    def _handling(self, name: str, part: Element) -> Handling:
+        values = dict(self.known.get("handling", {}).get(name, {}))
+        values |= {"pool": pool_of(part.find("resourcing")), "timeout": timeout_of(part.find("timer"))}
+        try:
+            return handling_of({key: value for key, value in values.items() if value is not None})
+        except ConfigError as error:
+            raise refuse(part, f"task {name!r}: {error.message}") from error
+
+    def _rule(self, part: Element, side: str) -> Rule:
+        found = part.find(side)
+        code = "" if found is None else found.get("code").lower()
+        if code not in _RULES:
+            raise refuse(part, f"the {side} of task {part.get('id')!r} is {code or 'missing'}, not and, or or xor")
+        return _RULES[code]
+
+    def _exists(self, element: Element | None, part: Element, what: str) -> str:
+        name = "" if element is None else element.get("id")
+        if name not in self.elements:
+            at = part if element is None else element
+            raise refuse(at, f"{part.get('id')!r} {what} {name!r}, which does not exist in the net {self.id!r}")
+        return name
+
+    def _cancels(self, part: Element) -> tuple[str, ...]:
+        found = [self.names[self._exists(one, part, "removes tokens from")] for one in part.all("removesTokens")]
+        for one in part.all("removesTokensFromFlow"):
+            sides = ("flowSource", "flowDestination")
+            ends = [self._exists(one.find(side), part, "clears the flow at") for side in sides]
+            flow = f"{self.names[ends[0]]}→{self.names[ends[1]]}"
+            if flow not in self.flows:
+                raise refuse(one, f"{part.get('id')!r} clears the flow {flow!r}, which does not exist")
+            found.append(flow)
+        return tuple(found)
+
+    def _flows(self, name: str, part: Element) -> tuple[list[Flow], Element | None]:
+        """The flows out of an element, and the variable that decides between them where it is ours."""
+        ways = part.all("flowsInto")
+        if ways and part.name == "outputCondition":
+            raise refuse(ways[0], f"the output condition {name!r} flows on, and must not")
+        targets = [self._exists(way.find("nextElementRef"), part, "flows into") for way in ways]
+        rule = self._rule(part, "split") if part.name == "task" else "and"
+        variable, usual = routes(self.id, name, rule, targets)
+        ours = variable in self.own.children and usual == [_route(way) for way in ways]
+        shares = self.known.get("probabilities", {})
+        flows = []
+        for way, target in zip(ways, targets, strict=True):
+            share = shares.get(f"{name}→{target}")
+            flow = Flow(self.names[name], self.names[target], None if share is None else float(share))
+            flows.append(flow if ours else _with_route(flow, way))
+            documentation = way.find("documentation")
+            if documentation is not None:
+                flows[-1] = replace(flows[-1], extras=(*flows[-1].extras, documentation))
+        return flows, variable if ours else None
+
+
+def _several(part: Element) -> bool:
+    return part.get(TYPE).rpartition(":")[2] == SEVERAL
+
+
+def _text(element: Element, name: str) -> str:
+    found = element.find(name)
+    return "" if found is None else found.text
+
+
+def _route(way: Element) -> YawlRoute:
+    predicate = way.find("predicate")
+    default = way.find("isDefaultFlow") is not None
+    return (
+        YawlRoute(default=default)
+        if predicate is None
+        else YawlRoute(predicate.text, predicate.get("ordering"), default)
+    )
+
+
+def _with_route(flow: Flow, way: Element) -> Flow:
+    route = _route(way)
+    ordering = (el("predicate", ordering=route.ordering),) if route.ordering else ()
+    return replace(flow, condition=route.predicate, default=route.default, extras=ordering)
+
+
+def read(content: bytes) -> Document:
+    """The document in a YAWL file."""
+    root, notes = upgraded(parse(content))
+    return _Specification(root, notes).document()
+
+
+class _Specification:
+    """One specification while it is read."""
+
+    def __init__(self, root: Element, notes: list[str]) -> None:
+        found = root.all("specification")
+        if len(found) != 1:
+            at = found[1] if found else root
+            raise refuse(at, f"a file has one specification, and this has {len(found)}")
+        self.root, self.own, self.notes = root, found[0], notes
+        self.nets: dict[str, Element] = {}
+        self.gateways: dict[str, Element] = {}
+        for part in self.own.all("decomposition"):
+            self._sort(part)
+        self.prefixes = {p: uri for e in (root, self.own) for p, uri in e.prefixes if uri not in (YAWL, BETA, XSI)}
+
+    def _sort(self, part: Element) -> None:
+        name, kind = part.get("id"), part.get(TYPE).rpartition(":")[2]
+        if not name:
+            raise refuse(part, "a decomposition has no id")
+        if name in self.nets or name in self.gateways:
+            raise refuse(part, f"the decomposition {name!r} is there twice")
+        if kind not in (NET, GATEWAY):
+            raise refuse(part, f"the decomposition {name!r} is of type {kind!r}, and {NET} and {GATEWAY} are known")
+        (self.nets if kind == NET else self.gateways)[name] = part
+
+    def document(self) -> Document:
+        order = self._root_first()
+        nets = [YawlNet(self.nets[name], self.nets, self.notes) for name in order]
+        spare = self._spare_gateways(nets)
+        each = {name for net in nets for name in net.called_for_each()}
+        graphs = [net.graph(spare, each) for net in nets]
+        known = nets[0].known
+        requirements, servers = self._known_parts(nets[0])
+        names = {net.own.get("id"): str(net.known.get("name", net.own.get("id"))) for net in nets}
+        graphs = [_renamed_calls(graph, names) for graph in graphs]
+        extras = [*self._extras(), *(part for name, part in self.gateways.items() if name not in spare)]
+        self.notes += left_out(self.own, (*SPECIFICATION_EXTRAS, "decomposition"), "the specification")
+        self.notes += left_out(self.root, ("specification", "layout"), "the file")
+        name = str(known.get("document", self.own.get("uri") or self.own.says("name") or "specification"))
+        document = Document(name, tuple(graphs), requirements, servers, extras=tuple(extras))
+        layout = self.root.find("layout")
+        if layout is not None:
+            ids = [net.names for net in nets]
+            document, more = attach_layout(document, layout, self.own.get("uri"), order, ids)
+            self.notes += more
+        return replace(document, notes=tuple(self.notes))
+
+    def _root_first(self) -> list[str]:
+        marked = [name for name, net in self.nets.items() if net.get("isRootNet") in ("true", "1")]
+        if not marked and len(self.nets) == 1:
+            marked = list(self.nets)
+        if len(marked) != 1:
+            at = self.nets[marked[1]] if marked else self.own
+            raise refuse(at, f"a specification has one root net, and this has {len(marked)}")
+        return [*marked, *(name for name in self.nets if name not in marked)]
+
+    def _spare_gateways(self, nets: list[YawlNet]) -> set[str]:
+        """The gateways that would be written anyway, because all they say is that people do the task."""
+        users: dict[str, list[tuple[str, bool]]] = {name: [] for name in self.gateways}
+        for net in nets:
+            for task, named, several in net.decompositions():
+                if named.get("id") in users:
+                    users[named.get("id")].append((task, several))
+                elif named.get("id") not in self.nets:
+                    raise refuse(named, f"task {task!r} decomposes to {named.get('id')!r}, which does not exist")
+        return {
+            name
+            for name, found in users.items()
+            if found
+            and all(gateway_id(task, several) == name for task, several in found)
+            and self.gateways[name] == gateway(name, found[0][1])
+        }
+
+    def _known_parts(self, net: YawlNet) -> tuple[Requirements | None, tuple[tuple[str, int], ...]]:
+        try:
+            return document_parts(net.known)
+        except ConfigError as error:
+            raise refuse(net.own, error.message) from error
+
+    def _extras(self) -> list[Element]:
+        usual = {"metaData": plain_meta_data(), "schema": empty_schema()}
+        found = [part for name in SPECIFICATION_EXTRAS for part in self.own.all(name)]
+        found = [inherit(part, self.prefixes) if part.name == "schema" else part for part in found]
+        return [part for part in found if part != usual.get(part.name)]
+
+
+def _renamed_calls(graph: Graph, names: dict[str, str]) -> Graph:
+    nodes = tuple(replace(n, calls=names[n.calls]) if n.calls else n for n in graph.nodes)
+    return replace(graph, nodes=nodes)

@@ -1,0 +1,199 @@
+"""The vocabulary of YAWL 4.0: names, the order its schema demands, and the parts we write where a model says nothing.
+
+The reader leaves out what the writer would write anyway, so that a model does not grow by being saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from groupwise.workflows.files.annotations import duration_of, seconds_of
+from groupwise.workflows.graph import ONCE, Element, Node, Rule, TaskCopies, first
+
+YAWL = "http://www.yawlfoundation.org/yawlschema"
+BETA = "http://www.citi.qut.edu.au/yawl"
+XSI = "http://www.w3.org/2001/XMLSchema-instance"
+XS = "http://www.w3.org/2001/XMLSchema"
+TYPE = f"{{{XSI}}}type"
+LOCATION = f"{{{XSI}}}schemaLocation"
+NET, GATEWAY = "NetFactsType", "WebServiceGatewayFactsType"
+SEVERAL = "MultipleInstanceExternalTaskFactsType"
+KNOWLEDGE = "groupwise"
+
+# What a task, a net and a specification have besides what a graph holds, in the order of the schema.
+TASK_EXTRAS = (
+    "defaultConfiguration",
+    "configuration",
+    "startingMappings",
+    "completedMappings",
+    "enablementMappings",
+    "timer",
+    "resourcing",
+    "customForm",
+    "decomposesTo",
+    "minimum",
+    "maximum",
+    "threshold",
+    "creationMode",
+    "miDataInput",
+    "miDataOutput",
+)
+NET_EXTRAS = ("name", "inputParam", "outputParam", "logPredicate", "localVariable", "externalDataGateway")
+SPECIFICATION_EXTRAS = ("name", "documentation", "metaData", "schema", "importedNet")
+
+
+def el(name: str, /, *children: Element, text: str = "", **attributes: str) -> Element:
+    """An element of YAWL's namespace."""
+    return Element(f"{{{YAWL}}}{name}", tuple(attributes.items()), text, children)
+
+
+def is_several(node: Node) -> bool:
+    """Whether the task has multiple instances, if only one of them at most."""
+    return node.copies != ONCE or first(node.extras, "miDataInput", YAWL) is not None
+
+
+# How many instances
+
+
+def numbers_of(task: Element | Sequence[Element]) -> TaskCopies:
+    """The copies of a multiple-instance task; a query that only the engine can answer counts as one more than least."""
+    parts = task.children if isinstance(task, Element) else task
+
+    def number(name: str) -> int | None:
+        found = first(parts, name)
+        text = "" if found is None else found.text.strip()
+        return int(text) if text.isascii() and text.isdigit() else None
+
+    least = number("minimum") or 1
+    most = number("maximum")
+    most = max(least, 2) if most is None else most
+    return TaskCopies(least, most, number("threshold") or least)
+
+
+def written_numbers(node: Node) -> list[Element]:
+    """`minimum`, `maximum` and `threshold`: as they were read, as long as they mean what the node says."""
+    carried = [e for e in node.extras if e.name in ("minimum", "maximum", "threshold")]
+    if len(carried) == 3 and numbers_of(carried) == node.copies:
+        return sorted(carried, key=lambda e: TASK_EXTRAS.index(e.name))
+    copies = node.copies
+    values = {"minimum": copies.least, "maximum": copies.most, "threshold": copies.enough}
+    return [el(name, text=str(value)) for name, value in values.items()]
+
+
+def instance_input(net: str) -> Element:
+    """Each instance gets one item of a variable of the net."""
+    return el(
+        "miDataInput",
+        el("expression", query=f"/{net}/items"),
+        el("splittingExpression", query="for $item in /items/* return $item"),
+        el("formalInputParam", text="item"),
+    )
+
+
+def items_variable() -> Element:
+    return variable("localVariable", "items", "<item/>")
+
+
+def item_parameter() -> Element:
+    """What a net or gateway gets that is carried out once for every item."""
+    return variable("inputParam", "item")
+
+
+def variable(kind: str, name: str, value: str = "") -> Element:
+    typed = (el("name", text=name), el("type", text="string"), el("namespace", text=XS))
+    return el(kind, el("index", text="0"), *typed, *([el("initialValue", text=value)] if value else []))
+
+
+# Who carries a task out
+
+
+def gateway_id(task: str, several: bool) -> str:
+    return f"{task}_{'each' if several else 'work'}"
+
+
+def gateway(name: str, several: bool) -> Element:
+    """The decomposition of a task that people do."""
+    item = (item_parameter(),) if several else ()
+    attributes = (("id", name), (TYPE, GATEWAY))
+    return Element(f"{{{YAWL}}}decomposition", attributes, "", (*item, el("externalInteraction", text="manual")))
+
+
+def pool_of(resourcing: Element | None) -> str | None:
+    """The first role (or else participant) that a task is offered to."""
+    offer = None if resourcing is None else resourcing.find("offer")
+    shared = None if offer is None else offer.find("distributionSet")
+    chosen = None if shared is None else shared.find("initialSet")
+    if chosen is None:
+        return None
+    found = [*chosen.all("role"), *chosen.all("participant")]
+    return found[0].text.strip() or None if found else None
+
+
+def written_resourcing(node: Node) -> Element | None:
+    """As it was read, as long as it means the pool the node has; otherwise offered to the pool as a role."""
+    carried = first(node.extras, "resourcing", YAWL)
+    pool = node.handling.pool
+    if pool_of(carried) == pool:
+        return carried
+    chosen = () if pool is None else (el("distributionSet", el("initialSet", el("role", text=pool))),)
+    rest = () if carried is None else tuple(part for part in carried.parts if part.name != "offer")
+    offer = el("offer", *chosen, initiator="user" if pool is None else "system")
+    return el("resourcing", offer, *(rest or (el("allocate", initiator="user"), el("start", initiator="user"))))
+
+
+# How long it may take
+
+
+def timeout_of(timer: Element | None) -> float | None:
+    return None if timer is None else seconds_of(timer.says("duration"))
+
+
+def written_timer(node: Node) -> Element | None:
+    """As it was read, as long as it means the timeout the node has."""
+    carried = first(node.extras, "timer", YAWL)
+    timeout = node.handling.timeout
+    if timeout_of(carried) == timeout:
+        return carried
+    if timeout is None:
+        return None
+    trigger = "OnExecuting" if carried is None else carried.says("trigger") or "OnExecuting"
+    return el("timer", el("trigger", text=trigger), el("duration", text=duration_of(timeout)))
+
+
+# Which way a case goes
+
+
+@dataclass(frozen=True, slots=True)
+class YawlRoute:
+    """How one flow is chosen: its predicate, the predicate's place, and whether it is taken when no other is."""
+
+    predicate: str = ""
+    ordering: str = ""
+    default: bool = False
+
+
+def route_variable(task: str) -> str:
+    return f"{task}_goes_to"
+
+
+def routes(net: str, task: str, rule: Rule, targets: Sequence[str]) -> tuple[Element | None, list[YawlRoute]]:
+    """The variable of the net that names the next element, and how each flow asks for it; the last is the default."""
+    if rule == "and" or len(targets) < 2:
+        return None, [YawlRoute() for _ in targets]
+    name = route_variable(task)
+    path = f"/{net}/{name}/text()"
+    asked = [f"{path} = '{t}'" if rule == "xor" else f"contains({path}, '{t}')" for t in targets]
+    found = [YawlRoute(question, str(place)) for place, question in enumerate(asked[:-1])]
+    return variable("localVariable", name, targets[-1]), [*found, YawlRoute(default=True)]
+
+
+# What every specification has
+
+
+def plain_meta_data() -> Element:
+    return el("metaData", el("version", text="0.1"), el("persistent", text="false"))
+
+
+def empty_schema() -> Element:
+    return Element(f"{{{XS}}}schema", prefixes=(("xs", XS),))

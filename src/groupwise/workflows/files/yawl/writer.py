@@ -1,0 +1,235 @@
+"""Writes YAWL 4.0: always made from the model, in the order its schema demands, with a layout for the editor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from groupwise.workflows.document import Document
+from groupwise.workflows.files.annotations import document_values, handling_values, to_text
+from groupwise.workflows.files.formats import CannotExpress
+from groupwise.workflows.files.xml_tree import free_name, serialise, xml_name, xml_names
+from groupwise.workflows.files.yawl.layout import layout_of
+from groupwise.workflows.files.yawl.vocabulary import (
+    KNOWLEDGE,
+    LOCATION,
+    NET,
+    SEVERAL,
+    TYPE,
+    XSI,
+    YAWL,
+    YawlRoute,
+    el,
+    empty_schema,
+    gateway,
+    gateway_id,
+    instance_input,
+    is_several,
+    item_parameter,
+    items_variable,
+    plain_meta_data,
+    routes,
+    variable,
+    written_numbers,
+    written_resourcing,
+    written_timer,
+)
+from groupwise.workflows.graph import Element, Flow, Graph, Node, first, named
+
+SCHEMA = "http://www.yawlfoundation.org/yawlschema/YAWL_Schema4.0.xsd"
+
+
+def write(document: Document) -> bytes:
+    """The document as a YAWL 4.0 file."""
+    graphs = tuple(_in_order(graph) for graph in document.graphs)
+    return serialise(_Specification(replace(document, graphs=graphs)).root())
+
+
+def _in_order(graph: Graph) -> Graph:
+    """The same with its nodes and flows in the order in which YAWL writes them, and will read them again."""
+    middle = [node for node in graph.nodes if node.kind in ("task", "condition")]
+    nodes = (graph.start, *middle, graph.end)
+    number = {node.id: place for place, node in enumerate(nodes)}
+    return replace(graph, nodes=nodes, flows=tuple(sorted(graph.flows, key=lambda flow: number[flow.source])))
+
+
+class _Specification:
+    """One specification while it is written: names for its nets, and the gateways its tasks need."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.gateways = {e.get("id"): e for e in named(document.extras, "decomposition", YAWL)}
+        taken = set(self.gateways)
+        self.nets = xml_names([graph.name for graph in document.graphs], taken)
+        self.taken = taken
+        self.each = {
+            node.calls
+            for graph in document.graphs
+            for node in graph.nodes
+            if node.calls and is_several(node) and first(node.extras, "miDataInput", YAWL) is None
+        }
+        self.uri = xml_name(document.name)
+
+    def root(self) -> Element:
+        nets = [_Net(self, graph) for graph in self.document.graphs]
+        written = [net.decomposition() for net in nets]
+        own = self.document.extras
+        parts = [e for name in ("name", "documentation") for e in named(own, name, YAWL)]
+        parts.append(first(own, "metaData", YAWL) or plain_meta_data())
+        parts.append(first(own, "schema") or empty_schema())
+        parts += [*written, *self.gateways.values(), *named(own, "importedNet", YAWL)]
+        layout = layout_of(self.document, self.uri, list(self.nets.values()), [net.ids for net in nets])
+        root = el("specificationSet", el("specification", *parts, uri=self.uri), layout, version="4.0")
+        attributes = (*root.attributes, (LOCATION, f"{YAWL} {SCHEMA}"))
+        return replace(root, attributes=attributes, prefixes=(("", YAWL), ("xsi", XSI)))
+
+    def gateway(self, task: str, node: Node) -> str:
+        """The name of the gateway that carries a task out, written if it is not there."""
+        carried = first(node.extras, "decomposesTo", YAWL)
+        several = is_several(node)
+        name = carried.get("id") if carried is not None else gateway_id(task, several)
+        if name in self.nets.values():
+            name = free_name(name, self.taken)
+        self.gateways.setdefault(name, gateway(name, several))
+        return name
+
+
+class _Net:
+    """One net while it is written. `ids` has the id in the file for every id in the model."""
+
+    def __init__(self, specification: _Specification, graph: Graph) -> None:
+        self.specification, self.graph = specification, graph
+        self.id = specification.nets[graph.name]
+        self.ids = xml_names([node.id for node in graph.nodes])
+        self.variables: list[Element] = []
+        self.out: dict[str, list[Flow]] = {node.id: [] for node in graph.nodes}
+        for flow in graph.flows:
+            self.out[flow.source].append(flow)
+        self.flows = {flow.id: flow for flow in graph.flows}
+
+    def decomposition(self) -> Element:
+        graph = self.graph
+        middle = [self._element(node) for node in graph.nodes if node.kind in ("task", "condition")]
+        control = el("processControlElements", self._element(graph.start), *middle, self._element(graph.end))
+        extras = graph.extras
+        parts = [*named(extras, "name", YAWL), *_documentation(graph.documentation)]
+        parts += self._parameters()
+        parts += [e for name in ("outputParam", "logPredicate") for e in named(extras, name, YAWL)]
+        parts += self._variables()
+        parts += [control, *named(extras, "externalDataGateway", YAWL)]
+        root = (("isRootNet", "true"),) if graph is self.specification.document.root else ()
+        return Element(f"{{{YAWL}}}decomposition", (("id", self.id), *root, (TYPE, NET)), "", tuple(parts))
+
+    def _parameters(self) -> list[Element]:
+        """What the net gets; its item, where it is carried out once for every item."""
+        carried = list(named(self.graph.extras, "inputParam", YAWL))
+        names = {e.says("name") for e in (*carried, *named(self.graph.extras, "localVariable", YAWL))}
+        wanted = self.graph.name in self.specification.each and "item" not in names
+        return [*carried, item_parameter()] if wanted else carried
+
+    def _variables(self) -> list[Element]:
+        carried = list(named(self.graph.extras, "localVariable", YAWL))
+        if any(is_several(node) and first(node.extras, "miDataInput", YAWL) is None for node in self.graph.nodes):
+            self.variables.append(items_variable())
+        known = self._knowledge()
+        taken = {e.says("name") for e in (*carried, *self._parameters())}
+        new = [one for one in self.variables if one.says("name") not in taken]
+        if known:
+            noted = variable("localVariable", free_name(KNOWLEDGE, taken), to_text(known))
+            new.append(noted.with_attributes(**{KNOWLEDGE: "notes"}))
+        return carried + new
+
+    def _knowledge(self) -> dict[str, Any]:
+        """What YAWL has no word for: probabilities, how tasks are handled, and names it does not accept."""
+        known: dict[str, Any] = {"ids": {new: old for old, new in self.ids.items() if new != old}}
+        if self.id != self.graph.name:
+            known["name"] = self.graph.name
+        known["handling"] = {self.ids[node.id]: _unsaid(node) for node in self.graph.nodes if _unsaid(node)}
+        known["probabilities"] = {
+            f"{self.ids[flow.source]}→{self.ids[flow.target]}": flow.probability
+            for flow in self.graph.flows
+            if flow.probability is not None
+        }
+        if self.graph is self.specification.document.root:
+            document = self.specification.document
+            known |= document_values(document.requirements, document.servers)
+            if self.specification.uri != document.name:
+                known["document"] = document.name
+        return {name: value for name, value in known.items() if value}
+
+    def _element(self, node: Node) -> Element:
+        said = [*([el("name", text=node.name)] if node.name else []), *_documentation(node.documentation)]
+        kind = {"start": "inputCondition", "end": "outputCondition", "condition": "condition", "task": "task"}[
+            node.kind
+        ]
+        if node.kind == "end" and self.out[node.id]:
+            raise CannotExpress(f"{self.graph.name}: a flow leaves the end {node.label!r}, which YAWL does not allow")
+        if node.kind != "end" and not self.out[node.id]:
+            raise CannotExpress(f"{self.graph.name}: no flow leaves {node.label!r}, and YAWL wants at least one")
+        ways = self._ways(node)
+        rest = self._task_parts(node) if node.kind == "task" else []
+        several = ((TYPE, SEVERAL),) if node.kind == "task" and is_several(node) else ()
+        return Element(f"{{{YAWL}}}{kind}", (("id", self.ids[node.id]), *several), "", (*said, *ways, *rest))
+
+    def _ways(self, node: Node) -> list[Element]:
+        flows = self.out[node.id]
+        targets = [self.ids[flow.target] for flow in flows]
+        chosen = [YawlRoute(f.condition, _ordering(f) if f.condition else "", f.default) for f in flows]
+        if node.kind == "task" and all(route == YawlRoute() for route in chosen):
+            decides, chosen = routes(self.id, self.ids[node.id], node.split, targets)
+            self.variables += [] if decides is None else [decides]
+        ways = []
+        for flow, target, route in zip(flows, targets, chosen, strict=True):
+            ordering = {"ordering": route.ordering} if route.ordering else {}
+            asked = [el("predicate", text=route.predicate, **ordering)] if route.predicate else []
+            default = [el("isDefaultFlow")] if route.default else []
+            said = named(flow.extras, "documentation", YAWL)
+            ways.append(el("flowsInto", el("nextElementRef", id=target), *asked, *default, *said))
+        return ways
+
+    def _task_parts(self, node: Node) -> list[Element]:
+        def carried(*names: str) -> list[Element]:
+            return [e for name in names for e in named(node.extras, name, YAWL)]
+
+        parts = [el("join", code=node.join), el("split", code=node.split)]
+        parts += carried("defaultConfiguration", "configuration")
+        parts += self._cancelled(node)
+        parts += carried("startingMappings", "completedMappings", "enablementMappings")
+        parts += [e for e in (written_timer(node), written_resourcing(node)) if e is not None]
+        parts += carried("customForm")
+        if node.calls:
+            parts.append(el("decomposesTo", id=self.specification.nets[node.calls]))
+        elif not node.silent:
+            parts.append(el("decomposesTo", id=self.specification.gateway(self.ids[node.id], node)))
+        if is_several(node):
+            parts += written_numbers(node)
+            parts += carried("creationMode") or [el("creationMode", code="static")]
+            parts += carried("miDataInput") or [instance_input(self.id)]
+            parts += carried("miDataOutput")
+        return parts
+
+    def _cancelled(self, node: Node) -> list[Element]:
+        tokens, flows = [], []
+        for name in node.cancels:
+            if name in self.ids:
+                tokens.append(el("removesTokens", id=self.ids[name]))
+            else:
+                flow = self.flows[name]
+                ends = {"flowSource": flow.source, "flowDestination": flow.target}
+                flows.append(el("removesTokensFromFlow", *(el(e, id=self.ids[end]) for e, end in ends.items())))
+        return tokens + flows
+
+
+def _documentation(text: str) -> list[Element]:
+    return [el("documentation", text=text)] if text else []
+
+
+def _ordering(flow: Flow) -> str:
+    carried = first(flow.extras, "predicate", YAWL)
+    return "" if carried is None else carried.get("ordering")
+
+
+def _unsaid(node: Node) -> dict[str, Any]:
+    """The handling that neither resourcing nor timer says."""
+    said = ("pool", "timeout") if node.kind == "task" else ()
+    return {name: value for name, value in handling_values(node.handling).items() if name not in said}

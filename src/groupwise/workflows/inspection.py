@@ -1,0 +1,136 @@
+"""Open a workflow from a file of any format (or the start that requirements name), and check it without running it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import ConfigError
+from groupwise.workflows.block_form import NotBlocks, lift
+from groupwise.workflows.blocks import Design, DesignError
+from groupwise.workflows.document import Document
+from groupwise.workflows.feasibility import Contradiction, contradictions
+from groupwise.workflows.files import read_workflow
+from groupwise.workflows.requirements import LARGEST, Requirements, read_requirements
+from groupwise.workflows.rules import Violation, broken_rules
+from groupwise.workflows.scoring import structure_of
+from groupwise.workflows.soundness.check import Soundness, check_document
+
+ACTIVITIES = re.compile(r"^[\"']?activities[\"']?\s*:", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A document, where it came from, and what is required of it, if anybody said."""
+
+    path: Path
+    document: Document
+    requirements: Requirements | None = None
+
+    def design(self) -> Design:
+        """The document in blocks, which evaluation and scores need."""
+        try:
+            return lift(self.document)
+        except DesignError as error:
+            raise NotBlocks(
+                f"{self.path} cannot be evaluated, because it has no block form: {error.message}",
+                hint="`groupwise check` tells whether it is sound; splits and joins that pair up make it blocks.",
+            ) from error
+
+    def insist_on_requirements(self, what: str) -> Requirements:
+        """The requirements, or a sentence about what `what` needs them for."""
+        if self.requirements is None:
+            raise ConfigError(
+                f"{self.path} says nothing of durations, pools and demand, which {what} needs",
+                hint="Give them with --requirements FILE (from Python: requirements=).",
+                field="requirements",
+            )
+        return self.requirements
+
+
+def open_workflow(path: str | Path, requirements: str | Path | Requirements | None = None) -> Opened:
+    """The workflow in a file, or the one that a requirements file starts from.
+
+    `requirements` take the place of those that the file itself has.
+    """
+    path = Path(path)
+    given = requirements if isinstance(requirements, Requirements | None) else read_requirements(requirements)
+    if not is_requirements(path):
+        document = read_workflow(path)
+        return Opened(path, document, given or document.requirements)
+    own = read_requirements(path)
+    if own.start is None:
+        raise ConfigError(
+            f"{path} holds requirements and names no workflow to start from",
+            hint="Add start: FILE, or name a workflow.",
+        )
+    return Opened(path, read_workflow(path.parent / own.start), given or own)
+
+
+def is_requirements(path: Path) -> bool:
+    """Whether a YAML or JSON file holds requirements: they have activities, and no workflow format has."""
+    if path.suffix.lower() not in (".yaml", ".yml", ".json"):
+        return False
+    try:
+        if path.stat().st_size > LARGEST:
+            return False
+        text = path.read_text(encoding="utf8")
+        if path.suffix.lower() != ".json":
+            return ACTIVITIES.search(text) is not None
+        value: Any = json.loads(text)
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and isinstance(value.get("activities"), dict)
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was found; `unread` says why the rules could not be checked, where the workflow has no block form."""
+
+    opened: Opened
+    verdicts: Mapping[str, Soundness]
+    conflicts: tuple[Contradiction, ...]
+    broken: tuple[Violation, ...]
+    unread: str
+
+    @property
+    def fine(self) -> bool:
+        return all(verdict.sound for verdict in self.verdicts.values()) and not self.conflicts and not self.broken
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        document = self.opened.document
+        return {
+            "ok": self.fine,
+            "graphs": {name: asdict(verdict) for name, verdict in self.verdicts.items()},
+            "metrics": {graph.name: structure_of(graph).as_dict() for graph in document.graphs},
+            "blocks": not self.unread,
+            "broken": [asdict(violation) for violation in self.broken],
+            "contradictions": [_conflict(conflict) for conflict in self.conflicts],
+            "notes": [*document.notes, *([self.unread] if self.unread else [])],
+        }
+
+
+def inspect_workflow(opened: Opened) -> Inspection:
+    """Check a workflow, and the rules it should keep where requirements came with it."""
+    asked = opened.requirements
+    broken, unread = _rules(opened)
+    conflicts = contradictions(asked) if asked else []
+    return Inspection(opened, check_document(opened.document), tuple(conflicts), tuple(broken), unread)
+
+
+def _rules(opened: Opened) -> tuple[list[Violation], str]:
+    """The rules that are broken; or why they cannot be told, if the workflow has no block form."""
+    try:
+        design = lift(opened.document)
+    except DesignError as error:
+        return [], error.message
+    return (broken_rules(design, opened.requirements) if opened.requirements else []), ""
+
+
+def _conflict(conflict: Contradiction) -> dict[str, Any]:
+    return {"words": conflict.words, "rules": [str(statement) for statement in conflict.statements]}

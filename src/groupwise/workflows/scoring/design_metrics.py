@@ -1,0 +1,285 @@
+"""A block design measured in one walk over its tree, without a graph: what `metrics.structure_of` finds in its drawing.
+
+Every kind of block adds what `unfolding.to_graph` would draw for it. Only partial orders are drawn, each shape once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+from groupwise.workflows.blocks import (
+    Activity,
+    Cancellable,
+    Choice,
+    Design,
+    Instances,
+    Loop,
+    Parallel,
+    PartialOrder,
+    Sequence,
+    Skip,
+)
+from groupwise.workflows.partial_orders import Edges
+from groupwise.workflows.scoring.graph_regions import TOP, Edge
+from groupwise.workflows.scoring.metrics import Metrics, measure
+
+FEW_PARTS = 7
+
+
+class Anatomy(NamedTuple):
+    """The metrics of a design; every activity with the probability that a case comes to it; and its blocks.
+
+    The first probability leaves cancellation aside, the second counts what is broken off as not done. `wide` blocks
+    have more than seven parts.
+    """
+
+    metrics: Metrics
+    runs: list[tuple[Activity, float, float]]
+    blocks: int
+    wide: int
+
+
+def anatomy(design: Design) -> Anatomy:
+    """Measure a design."""
+    walk = _Walk()
+    root = design.root
+    _ADD[type(root)](walk, root, 0, 1.0, 1.0, True, False)
+    return Anatomy(walk.metrics(), walk.runs, walk.blocks, walk.wide)
+
+
+class _Walk:
+    """The counts so far: blocks by kind, and what their drawings add up to."""
+
+    __slots__ = (
+        "blocks", "branches", "cancellables", "choices", "cuts", "cyclic", "deepest", "gates", "loops", "orders",
+        "parallels", "redos", "runs", "skips", "splits", "squares", "steps", "unstructured", "wide", "widest",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.blocks = self.branches = self.cancellables = self.choices = self.cuts = self.cyclic = self.deepest = 0
+        self.gates = self.loops = self.parallels = self.redos = self.skips = self.splits = self.squares = 0
+        self.steps = self.unstructured = self.wide = 0
+        self.widest = 1
+        self.runs: list[tuple[Activity, float, float]] = []
+        self.orders: list[Metrics] = []
+
+    @property
+    def drawn(self) -> int:
+        """How many nodes there are so far, loops' last apart."""
+        gates = 2 * (self.parallels + self.choices + self.loops) + 6 * self.cancellables + self.gates
+        return len(self.runs) + self.skips + gates
+
+    def metrics(self) -> Metrics:
+        """What `structure_of` would find: `branches` adds up how many each split has, `squares` their squares."""
+        loops, cancellables, branches = self.loops, self.cancellables, self.branches
+        pairs = self.parallels + self.choices
+        flows = self.steps + 2 * branches + 4 * loops + self.redos + 9 * cancellables + 2
+        nodes = self.drawn + loops + 2
+        interface = len(self.runs) + self.skips + 2 * self.squares + 9 * loops + 18 * cancellables
+        control_flow = self.parallels + self.splits + 2 * loops + 3 * cancellables
+        ands = 2 * (self.parallels + cancellables)
+        connectors = 2 * (pairs + loops) + 4 * cancellables
+        degrees = 2 * (branches + pairs) + 6 * loops + 12 * cancellables
+        widest_in = widest_out = max(self.widest, 2) if loops or cancellables else self.widest
+        for order in self.orders:
+            flows += order.flows
+            interface += order.interface
+            control_flow += order.control_flow
+            ands += order.ands
+            connectors += order.connectors
+            degrees += order.degrees
+            widest_in, widest_out = max(widest_in, order.widest_in), max(widest_out, order.widest_out)
+        return Metrics(
+            nodes, flows, len(self.runs), control_flow, interface, ands, 2 * (self.choices + loops + cancellables), 0,
+            connectors, degrees, widest_in, widest_out, self.deepest, self.cyclic, self.cuts, self.unstructured,
+        )  # fmt: skip
+
+
+# Each adds its block, which lies `depth` deep, is come to with probability `share`, and is not broken off with
+# probability `alive`; `alone`: nothing runs beside it; `looped`: it may come again. The answer is how many of its nodes
+# lie in the region around it, as a chain's do.
+Adding: TypeAlias = Callable[[_Walk, Any, int, float, float, bool, bool], int]
+
+
+def _activity(walk: _Walk, block: Activity, depth: int, share: float, alive: float, alone: bool, looped: bool) -> int:
+    walk.runs.append((block, share, share * alive))
+    if alone:
+        walk.cuts += 1
+    return 1
+
+
+def _skip(walk: _Walk, block: Skip, depth: int, share: float, alive: float, alone: bool, looped: bool) -> int:
+    walk.skips += 1
+    if alone:
+        walk.cuts += 1
+    return 1
+
+
+def _instances(walk: _Walk, block: Instances, depth: int, share: float, alive: float, alone: bool, looped: bool) -> int:
+    walk.blocks += 1
+    return _ADD[type(block.body)](walk, block.body, depth, share, alive, alone, looped)
+
+
+def _sequence(walk: _Walk, block: Sequence, depth: int, share: float, alive: float, alone: bool, looped: bool) -> int:
+    parts = block.parts
+    walk.steps += len(parts) - 1
+    walk.blocks += 1
+    if len(parts) > FEW_PARTS:
+        walk.wide += 1
+    chain = 0
+    for part in parts:
+        chain += _ADD[type(part)](walk, part, depth, share, alive, alone, looped)
+    return chain
+
+
+def _parallel(walk: _Walk, block: Parallel, depth: int, share: float, alive: float, alone: bool, looped: bool) -> int:
+    parts = block.parts
+    walk.parallels += 1
+    _between(walk, len(parts), depth, alone)
+    for part in parts:
+        _ADD[type(part)](walk, part, depth + 1, share, alive, False, looped)
+    return 0
+
+
+def _choice(walk: _Walk, block: Choice, depth: int, share: float, alive: float, alone: bool, looped: bool) -> int:
+    parts = block.parts
+    walk.choices += 1
+    walk.splits += len(parts)
+    _between(walk, len(parts), depth, alone)
+    for part, probability in zip(parts, block.probabilities, strict=True):
+        _ADD[type(part)](walk, part, depth + 1, share * probability, alive, False, looped)
+    return 0
+
+
+def _between(walk: _Walk, count: int, depth: int, alone: bool) -> None:
+    """A split and a join with `count` branches."""
+    walk.branches += count
+    walk.squares += count * count
+    walk.blocks += 1
+    if count > walk.widest:
+        walk.widest = count
+    if count > FEW_PARTS:
+        walk.wide += 1
+    if alone:
+        walk.cuts += 2
+    if depth >= walk.deepest:
+        walk.deepest = depth + 1
+
+
+def _loop(walk: _Walk, block: Loop, depth: int, share: float, alive: float, alone: bool, looped: bool) -> int:
+    before = walk.drawn + walk.loops
+    walk.loops += 1
+    walk.blocks += 1
+    if depth >= walk.deepest:
+        walk.deepest = depth + 1
+    _ADD[type(block.body)](walk, block.body, depth + 1, share, alive, False, True)
+    if type(block.redo) is not Skip:
+        walk.redos += 1
+        _ADD[type(block.redo)](walk, block.redo, depth + 1, share * block.again, alive, False, True)
+    if not looped:
+        walk.cyclic += walk.drawn + walk.loops - 1 - before
+    if alone:
+        walk.cuts += 3
+    return 1
+
+
+def _cancellable(
+    walk: _Walk, block: Cancellable, depth: int, share: float, alive: float, alone: bool, looped: bool
+) -> int:
+    walk.cancellables += 1
+    walk.blocks += 1
+    if depth >= walk.deepest:
+        walk.deepest = depth + 1
+    if alone:
+        walk.cuts += 2
+    body, handler, chance = block.body, block.handler, block.chance
+    chain = _ADD[type(body)](walk, body, depth + 1, share, alive * (1 - chance), False, looped)
+    chain += _ADD[type(handler)](walk, handler, depth + 1, share * chance, alive, False, looped)
+    walk.unstructured += 6 + chain
+    return 0
+
+
+def _order(walk: _Walk, block: PartialOrder, depth: int, share: float, alive: float, alone: bool, looped: bool) -> int:
+    shape = _shape(len(block.parts), block.edges)
+    walk.orders.append(shape.gates)
+    walk.gates += shape.gates.nodes
+    walk.blocks += 1
+    if len(block.parts) > FEW_PARTS:
+        walk.wide += 1
+    if alone:
+        walk.cuts += shape.gates.cuts
+    walk.deepest = max(walk.deepest, depth + shape.gates.depth)
+    chain = shape.on_top
+    for part, (deeper, free) in zip(block.parts, shape.parts, strict=True):
+        passed = _ADD[type(part)](walk, part, depth + deeper, share, alive, alone and free, looped)
+        if deeper == 0:
+            chain += passed
+    return chain
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What an order draws apart from its parts, how many of these gates lie in the region around it, and its parts:
+    how much deeper each is, and whether the graph would fall in two without it."""
+
+    gates: Metrics
+    on_top: int
+    parts: tuple[tuple[int, bool], ...]
+
+
+@lru_cache(maxsize=65_536)
+def _shape(count: int, edges: Edges) -> _Shape:
+    arrows, nodes = _drawn(count, edges)
+    rules = ["and"] * nodes
+    found = measure(arrows, rules, rules, (START, END), count, is_order=True)
+    gates = range(count + 2, nodes)
+    whole, regions, cuts = found.metrics, found.regions, found.cuts
+    own = whole._replace(
+        nodes=len(gates),
+        flows=whole.flows - 2,
+        interface=whole.interface - count,
+        cuts=sum(gate in cuts for gate in gates),
+    )
+    parts = tuple((regions.depth(part), part in cuts) for part in range(2, count + 2))
+    return _Shape(own, sum(regions.of[gate] == TOP for gate in gates), parts)
+
+
+START, END = 0, 1
+
+
+def _drawn(count: int, edges: Edges) -> tuple[list[Edge], int]:
+    """The arrows that `unfolding` draws for an order, and how many nodes: the two ends, its parts from 2 on, gates."""
+    before, after = [0] * count, [0] * count
+    for a, b in edges:
+        after[a] += 1
+        before[b] += 1
+    split, join, nodes = count + 2, count + 3, count + 4
+    arrows = [(START, split), (join, END)]
+    opened, closed = list(range(2, count + 2)), list(range(2, count + 2))
+    for part in range(count):
+        if before[part] > 1:
+            arrows.append((nodes, part + 2))
+            opened[part], nodes = nodes, nodes + 1
+        if after[part] > 1:
+            arrows.append((part + 2, nodes))
+            closed[part], nodes = nodes, nodes + 1
+    arrows += [(split, opened[part]) for part in range(count) if not before[part]]
+    arrows += [(closed[part], join) for part in range(count) if not after[part]]
+    arrows += [(closed[a], opened[b]) for a, b in edges]
+    return arrows, nodes
+
+
+_ADD: dict[type, Adding] = {
+    Activity: _activity,
+    Skip: _skip,
+    Instances: _instances,
+    Sequence: _sequence,
+    Parallel: _parallel,
+    Choice: _choice,
+    Loop: _loop,
+    Cancellable: _cancellable,
+    PartialOrder: _order,
+}

@@ -1,0 +1,308 @@
+"""Is a workflow sound? It can always finish, finishes cleanly, has no dead task, and never has two tokens in one place.
+
+    structure → reduction rules → reachability over bit masks
+
+Reduction comes first: twenty parallel branches become one place after a few rules, instead of 2^20 markings. What is
+left is searched marking by marking up to a bound; beyond it the verdict is "unknown", with the reason. An unsound net
+comes with a trace that shows the fault. A design of blocks needs no search: see `check_design`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from groupwise.workflows.blocks import Design, DesignError
+from groupwise.workflows.document import Document
+from groupwise.workflows.graph import Graph
+from groupwise.workflows.partial_orders import bits
+from groupwise.workflows.soundness.net import Net, NetTransition, OrJoin, graph_net, mask_of, titles
+from groupwise.workflows.soundness.or_joins import OrJoinWait, TooFarAhead
+from groupwise.workflows.soundness.reduction import Reduced, reduce_net
+
+FIRINGS_PER_MARKING = 20
+
+
+Verdict: TypeAlias = Literal["sound", "unsound", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Soundness:
+    """The verdict, the rule that is broken or the reason for not knowing, and the steps that show it.
+
+    `rule` is one of "structure", "unsafe", "no way to complete", "improper completion", "dead task", "endless calls",
+    "too large"; it is empty for what is sound.
+    """
+
+    verdict: Verdict
+    rule: str = ""
+    explanation: str = ""
+    trace: tuple[str, ...] = ()
+    markings: int = 0
+
+    @property
+    def sound(self) -> bool:
+        return self.verdict == "sound"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFinding:
+    """What a search has found: the rule that is broken, by which steps, and which steps can happen at all (a mask).
+
+    `rule` is empty where none is broken, unless steps that never happened are a fault.
+    """
+
+    rule: str
+    explanation: str
+    steps: tuple[int, ...]
+    happened: int
+    markings: int
+
+
+def search(net: Net, bound: int, may: Callable[[int, int], bool] | None = None) -> SearchFinding:
+    """Every marking that can be reached, up to the first that is unsafe or improper.
+
+    `may(step, marking)` can forbid steps. `bound` markings are looked at, and twenty times as many steps between them.
+    """
+    by_place = _by_place(net)
+    came_from: dict[int, tuple[int, int]] = {net.start: (-1, -1)}
+    leads: dict[int, list[int]] = {}
+    queue = deque([net.start])
+    fired = firings = 0
+
+    def found(rule: str, explanation: str, marking: int = net.start, *more: int) -> SearchFinding:
+        return SearchFinding(rule, explanation, (*_way(came_from, marking), *more), fired, len(came_from))
+
+    while queue:
+        here = queue.popleft()
+        leads[here] = followers = []
+        for place in bits(here):
+            for number, step in by_place[place]:
+                if step.takes & here != step.takes or (may is not None and not may(number, here)):
+                    continue
+                fired |= 1 << number
+                rest = here & ~step.takes & ~step.clears
+                if rest & step.puts:
+                    words = f"{net.marking(rest & step.puts)[0]!r} can hold two tokens at once"
+                    return found("unsafe", words, here, number)
+                after = rest | step.puts
+                followers.append(after)
+                if after in came_from:
+                    continue
+                came_from[after] = (here, number)
+                if after & net.goal and after != net.goal:
+                    left = ", ".join(net.marking(after & ~net.goal))
+                    return found("improper completion", f"it can end while there is still work at {left}", after)
+                queue.append(after)
+        firings += len(followers)
+        if len(came_from) > bound or firings > bound * FIRINGS_PER_MARKING:
+            return found("too large", f"it has more than {bound:,} markings, and was not searched further")
+    lost = _lost(net, leads)
+    if lost is None:
+        return found("", "")
+    words = "it goes on for ever" if leads[lost] else "nothing can happen any more"
+    return found("no way to complete", f"with tokens at {', '.join(net.marking(lost))}, {words}", lost)
+
+
+def _by_place(net: Net) -> list[list[tuple[int, NetTransition]]]:
+    """The steps by the lowest place they take from, so that few are looked at in a marking."""
+    steps: list[list[tuple[int, NetTransition]]] = [[] for _ in net.places]
+    for number, step in enumerate(net.transitions):
+        steps[(step.takes & -step.takes).bit_length() - 1].append((number, step))
+    return steps
+
+
+def _lost(net: Net, leads: dict[int, list[int]]) -> int | None:
+    """A marking without a way to the end, one where nothing happens any more if there is such; None if all have one."""
+    before: dict[int, list[int]] = {}
+    for here, followers in leads.items():
+        for after in followers:
+            before.setdefault(after, []).append(here)
+    able, stack = {net.goal}, [net.goal]
+    while stack:
+        for earlier in before.get(stack.pop(), ()):
+            if earlier not in able:
+                able.add(earlier)
+                stack.append(earlier)
+    lost = [marking for marking in leads if marking not in able]
+    return next((marking for marking in lost if not leads[marking]), lost[-1] if lost else None)
+
+
+def _way(came_from: dict[int, tuple[int, int]], marking: int) -> list[int]:
+    """The steps that lead to a marking."""
+    steps: list[int] = []
+    while came_from[marking][1] >= 0:
+        marking, number = came_from[marking]
+        steps.append(number)
+    return steps[::-1]
+
+
+BOUND = 100_000
+CALL_BOUND = 5_000
+SOUND = Soundness("sound")
+BY_CONSTRUCTION = Soundness("sound", explanation="by construction: it is a tree of blocks")
+
+
+def check_design(design: Design) -> Soundness:
+    """A tree of blocks is sound whatever it is made of, so nothing is searched.
+
+    Each block turns one token at its start into one at its end, in whatever way it goes, and leaves nothing behind; a
+    tree of such blocks does the same. The tests hold this against the net and the graphs of random designs.
+    """
+    return BY_CONSTRUCTION
+
+
+def check_soundness(net: Net, bound: int = BOUND) -> Soundness:
+    """Whether the net is sound, by reduction and then by looking at every marking, `bound` of them at most."""
+    return _checked(net, (), bound)
+
+
+def check_graph(graph: Graph, bound: int = BOUND) -> Soundness:
+    """Whether a free graph is sound. Or-joins wait for what can still come, by Wynn's semantics, up to a bound.
+
+    A task that calls another graph counts as one step: `check_document` looks at both.
+    """
+    try:
+        found = graph_net(graph)
+    except DesignError as error:
+        return Soundness("unsound", "structure", error.message)
+    if found.too_wide:
+        names = ", ".join(map(repr, found.too_wide))
+        return Soundness("unknown", "too large", f"{names} has more or-branches than are looked at")
+    try:
+        return _checked(found.net, found.or_joins, bound)
+    except TooFarAhead as error:
+        return Soundness("unknown", "too large", f"what can still reach the or-join of {error} cannot be told in time")
+
+
+def check_document(document: Document, bound: int = BOUND) -> dict[str, Soundness]:
+    """The verdict on every graph by its name.
+
+    A graph that can only end after another case of itself has ended never ends, and neither does who must call it.
+    """
+    verdicts = {graph.name: check_graph(graph, bound) for graph in document.graphs}
+    ending = _ending(document.graphs, {name for name, found in verdicts.items() if found.rule == "structure"})
+    for graph in document.graphs:
+        endless = [node.label for node in graph.nodes if node.calls and node.calls not in ending]
+        if endless and verdicts[graph.name].verdict != "unsound":
+            ways = "and there is no other way" if graph.name not in ending else "and it may be chosen"
+            words = f"{', '.join(map(repr, endless[:5]))} calls a graph that can never end, {ways}"
+            verdicts[graph.name] = Soundness("unsound", "endless calls", words)
+    return verdicts
+
+
+def _ending(graphs: Iterable[Graph], broken: set[str]) -> set[str]:
+    """The graphs with a way to their end on which every call ends; those too large or broken to tell count as such."""
+    ending = set(broken)
+    rest = [graph for graph in graphs if graph.name not in broken]
+    while rest:
+        new = {graph.name for graph in rest if _can_end(graph, ending)}
+        if not new:
+            break
+        ending |= new
+        rest = [graph for graph in rest if graph.name not in new]
+    return ending
+
+
+def _can_end(graph: Graph, ending: set[str]) -> bool:
+    """Whether a way to the end is found without calls of other graphs than those; or-joins do not wait meanwhile."""
+    if all(not node.calls or node.calls in ending for node in graph.nodes):
+        return True
+    names = titles(graph)
+    barred = {names[node.id] for node in graph.nodes if node.calls and node.calls not in ending}
+    net = graph_net(graph).net
+    steps = [step for step in net.transitions if step.name not in barred]
+    seen, stack = {net.start}, [net.start]
+    while stack and len(seen) <= CALL_BOUND:
+        here = stack.pop()
+        if here & net.goal:
+            return True
+        for step in steps:
+            after = here & ~step.takes & ~step.clears | step.puts
+            if step.takes & here == step.takes and after not in seen:
+                seen.add(after)
+                stack.append(after)
+    return len(seen) > CALL_BOUND
+
+
+def _checked(net: Net, joins: tuple[OrJoin, ...], bound: int) -> Soundness:
+    broken = structure(net)
+    if broken is not None:
+        return broken
+    apart = 0
+    for join in joins:
+        apart |= join.places
+    less = reduce_net(net, apart)
+    rest = less.net
+    if len(rest.transitions) == 1 and rest.transitions[0].takes == rest.start and rest.transitions[0].puts == rest.goal:
+        return SOUND
+    found = search(rest, bound, OrJoinWait(rest, _renumbered(joins, less)) if joins else None)
+    verdict: Verdict = "unsound" if found.rule else "sound"
+    if found.rule == "too large":
+        verdict = "unknown"
+    if not found.rule and found.happened.bit_count() < len(rest.transitions):
+        return _dead(net, less, found) or Soundness("sound", markings=found.markings)
+    names = (net.transitions[number].name for step in found.steps for number in less.row(step))
+    return Soundness(verdict, found.rule, found.explanation, tuple(filter(None, names)), found.markings)
+
+
+def _dead(net: Net, less: Reduced, found: SearchFinding) -> Soundness | None:
+    """Names of which no step can happen: of several ways to do the same, one is enough."""
+    possible = set().union(*(less.possible(step) for step in bits(found.happened)))
+    alive = {net.transitions[number].name for number in possible}
+    dead = dict.fromkeys(step.name for step in net.transitions if step.name and step.name not in alive)
+    if not dead:
+        return None
+    words = f"{', '.join(map(repr, list(dead)[:5]))} can never happen"
+    return Soundness("unsound", "dead task", words, markings=found.markings)
+
+
+def _renumbered(joins: tuple[OrJoin, ...], less: Reduced) -> tuple[OrJoin, ...]:
+    return tuple(
+        OrJoin(
+            join.task,
+            mask_of(less.places[place] for place in bits(join.places)),
+            frozenset(less.steps[number] for number in join.transitions),
+        )
+        for join in joins
+    )
+
+
+def structure(net: Net) -> Soundness | None:
+    """One source, one sink, and everything on a way from the one to the other."""
+    taken = put = 0
+    for step in net.transitions:
+        taken |= step.takes
+        put |= step.puts
+    if put & net.start:
+        return Soundness("unsound", "structure", f"{net.places[net.source]!r} is the start, and steps lead back to it")
+    if taken & net.goal:
+        return Soundness("unsound", "structure", f"{net.places[net.sink]!r} is the end, and steps lead on from it")
+    for step in net.transitions:
+        if not step.takes or not step.puts:
+            what = "needs nothing to happen" if not step.takes else "leads nowhere"
+            name = step.name or ", ".join(net.marking(step.takes | step.puts))
+            return Soundness("unsound", "structure", f"{name!r} {what}")
+    forward, backward = _closure(net, net.start, False), _closure(net, net.goal, True)
+    all_places = (1 << len(net.places)) - 1
+    for mask, words in ((forward, "cannot be reached from the start"), (backward, "has no way to the end")):
+        stray = all_places & ~mask
+        if stray:
+            return Soundness("unsound", "structure", f"{', '.join(net.marking(stray)[:5])}: {words}")
+    return None
+
+
+def _closure(net: Net, mask: int, backwards: bool) -> int:
+    """Places with a directed path from those of `mask`; all inputs of a step need not be there."""
+    steps = [(s.puts, s.takes) if backwards else (s.takes, s.puts) for s in net.transitions]
+    if backwards:
+        steps.reverse()
+    while True:
+        before = mask
+        for near, far in steps:
+            if near & mask:
+                mask |= far
+        if mask == before:
+            return mask

@@ -1,0 +1,274 @@
+"""Workflow nets: safe Petri nets whose markings are bit masks, and the net of a block design.
+
+A transition takes a token from every place of `takes`, clears `clears` (a cancellation region), and puts one on every
+place of `puts`. Silent transitions have no label.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import NamedTuple
+
+from groupwise.workflows.blocks import (
+    Activity,
+    Block,
+    Cancellable,
+    Choice,
+    DesignError,
+    Instances,
+    Loop,
+    Parallel,
+    PartialOrder,
+    Sequence,
+    Skip,
+)
+from groupwise.workflows.graph import Flow, Graph, Node
+
+
+class NetTransition(NamedTuple):
+    """One step of a net: bit masks over its places; `label` is empty for a silent one.
+
+    Steps of one `name` are ways to do the same: it is dead only if none of them can happen. A step without a name is
+    part of another, and is not told.
+    """
+
+    name: str
+    label: str
+    takes: int
+    puts: int
+    clears: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """Places by number, the transitions between them, and where the one token starts and should end."""
+
+    places: tuple[str, ...]
+    transitions: tuple[NetTransition, ...]
+    source: int = 0
+    sink: int = 1
+
+    @property
+    def start(self) -> int:
+        return 1 << self.source
+
+    @property
+    def goal(self) -> int:
+        return 1 << self.sink
+
+    def marking(self, mask: int) -> list[str]:
+        """The names of the marked places."""
+        return [name for place, name in enumerate(self.places) if mask >> place & 1]
+
+
+@dataclass(slots=True)
+class NetBuilder:
+    """Collects places and transitions; places 0 and 1 are source and sink."""
+
+    places: list[str] = field(default_factory=lambda: ["start", "end"])
+    transitions: list[NetTransition] = field(default_factory=list)
+
+    def place(self, name: str = "") -> int:
+        self.places.append(name or f"p{len(self.places)}")
+        return len(self.places) - 1
+
+    def transition(
+        self, takes: Iterable[int], puts: Iterable[int], label: str = "", clears: int = 0, name: str = ""
+    ) -> None:
+        name = name or label or f"t{len(self.transitions)}"
+        self.transitions.append(NetTransition(name, label, mask_of(takes), mask_of(puts), clears))
+
+    def net(self) -> Net:
+        return Net(tuple(self.places), tuple(self.transitions))
+
+
+def compile_net(root: Block) -> Net:
+    """The workflow net of a design."""
+    builder = NetBuilder()
+    _add(builder, root, 0, 1)
+    return builder.net()
+
+
+def mask_of(places: Iterable[int]) -> int:
+    mask = 0
+    for place in places:
+        mask |= 1 << place
+    return mask
+
+
+def _add(net: NetBuilder, block: Block, start: int, end: int) -> None:
+    """Put the block between two places. A block never takes a token back to `start`, so that places can be shared."""
+    match block:
+        case Activity(name):
+            net.transition([start], [end], label=name)
+        case Skip():
+            net.transition([start], [end])
+        case Sequence(parts):
+            between = [start, *(net.place() for _ in parts[1:]), end]
+            for part, before, after in zip(parts, between, between[1:], strict=False):
+                _add(net, part, before, after)
+        case Parallel(parts):
+            _add_order(net, parts, frozenset(), start, end)
+        case PartialOrder(parts, edges):
+            _add_order(net, parts, edges, start, end)
+        case Choice(parts):
+            for part in parts:
+                _add(net, part, start, end)
+        case Loop(body, _, redo):
+            _add_loop(net, body, redo, start, end)
+        case Cancellable(body, _, handler):
+            _add_cancellable(net, body, handler, start, end)
+        case Instances(body):
+            _add(net, body, start, end)
+
+
+def _add_order(
+    net: NetBuilder, parts: tuple[Block, ...], edges: frozenset[tuple[int, int]], start: int, end: int
+) -> None:
+    """A silent split, a place for every edge, and a silent join."""
+    first = {part: net.place() for part in range(len(parts)) if not any(b == part for _, b in edges)}
+    last = {part: net.place() for part in range(len(parts)) if not any(a == part for a, _ in edges)}
+    arrows = {edge: net.place() for edge in sorted(edges)}
+    net.transition([start], list(first.values()))
+    for number, part in enumerate(parts):
+        before = [first[number]] if number in first else [arrows[e] for e in arrows if e[1] == number]
+        after = [last[number]] if number in last else [arrows[e] for e in arrows if e[0] == number]
+        opening, closing = before[0], after[0]
+        if len(before) > 1:
+            opening = net.place()
+            net.transition(before, [opening])
+        if len(after) > 1:
+            closing = net.place()
+        _add(net, part, opening, closing)
+        if len(after) > 1:
+            net.transition([closing], after)
+    net.transition(list(last.values()), [end])
+
+
+def _add_loop(net: NetBuilder, body: Block, redo: Block, start: int, end: int) -> None:
+    first, last = net.place(), net.place()
+    net.transition([start], [first])
+    _add(net, body, first, last)
+    _add(net, redo, last, first)
+    net.transition([last], [end])
+
+
+def _add_cancellable(net: NetBuilder, body: Block, handler: Block, start: int, end: int) -> None:
+    """While the guard has its token, the body may be broken off; all of its places are then cleared."""
+    guard, first, last, broken = net.place("guard"), net.place(), net.place(), net.place("broken off")
+    net.transition([start], [guard, first])
+    before = len(net.places)
+    _add(net, body, first, last)
+    region = mask_of([first, last, *range(before, len(net.places))])
+    net.transition([guard, last], [end])
+    net.transition([guard], [broken], clears=region)
+    _add(net, handler, broken, end)
+
+
+WIDEST_OR = 8
+
+
+@dataclass(frozen=True, slots=True)
+class OrJoin:
+    """A join that waits: the places it may take from, and the numbers of its 2^n − 1 transitions."""
+
+    task: str
+    places: int
+    transitions: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNet:
+    """A graph as a net; `too_wide` names tasks with more or-branches than are unfolded."""
+
+    net: Net
+    or_joins: tuple[OrJoin, ...] = ()
+    too_wide: tuple[str, ...] = ()
+
+
+class _Unfolding:
+    def __init__(self, graph: Graph) -> None:
+        self.builder = NetBuilder(places=[graph.start.label, graph.end.label])
+        self.titles = titles(graph)
+        self.places: dict[str, int] = {graph.start.id: 0, graph.end.id: 1}
+        self.busy: dict[str, int] = {}
+        self.on_flow: dict[str, int] = {}
+        self.inputs: dict[str, list[int]] = {node.id: [] for node in graph.nodes}
+        self.outputs: dict[str, list[int]] = {node.id: [] for node in graph.nodes}
+        self.or_joins: list[OrJoin] = []
+        self.too_wide: list[str] = []
+        for node in graph.nodes:
+            if node.kind == "condition":
+                self.places[node.id] = self.builder.place(node.label)
+            elif node.kind == "task":
+                self.busy[node.id] = self.builder.place(f"{self.titles[node.id]} running")
+        for flow in graph.flows:
+            self._add_flow(flow)
+        for task in graph.tasks:
+            self._add_task(task)
+
+    def _add_flow(self, flow: Flow) -> None:
+        """A token on its way lies in the condition at an end of the flow, or between two tasks.
+
+        A flow from one condition to another moves it by itself.
+        """
+        before, after = self.places.get(flow.source), self.places.get(flow.target)
+        if before is not None and after is not None:
+            self.builder.transition([before], [after])
+        place = before if before is not None else after
+        if place is None:
+            place = self.builder.place(flow.id)
+        self.outputs[flow.source].append(place)
+        self.inputs[flow.target].append(place)
+        self.on_flow[flow.id] = self.on_flow.get(flow.id, 0) | 1 << place
+
+    def _add_task(self, task: Node) -> None:
+        title, before = self.titles[task.id], len(self.builder.transitions)
+        inputs, busy = self.inputs[task.id], self.busy[task.id]
+        for chosen in self._choices(task, task.join, inputs):
+            self.builder.transitions.append(NetTransition("", "", mask_of(chosen), 1 << busy))
+        if task.join == "or" and len(inputs) > 1:
+            numbers = frozenset(range(before, len(self.builder.transitions)))
+            self.or_joins.append(OrJoin(task.id, mask_of(inputs), numbers))
+        clears = self._cleared(task)
+        for chosen in self._choices(task, task.split, self.outputs[task.id]):
+            label = "" if task.silent else task.label
+            self.builder.transition([busy], chosen, label=label, clears=clears, name=title)
+
+    def _choices(self, task: Node, rule: str, places: list[int]) -> Iterable[list[int]]:
+        if rule == "and":
+            return [places]
+        if rule == "xor":
+            return [[place] for place in places]
+        if len(places) > WIDEST_OR:
+            self.too_wide.append(task.id)
+            return [[place] for place in places]
+        return [list(some) for size in range(1, len(places) + 1) for some in combinations(places, size)]
+
+    def _cleared(self, task: Node) -> int:
+        mask = 0
+        for name in task.cancels:
+            if name in self.busy:
+                mask |= 1 << self.busy[name]
+            elif name in self.places:
+                mask |= 1 << self.places[name]
+            elif name in self.on_flow:
+                mask |= self.on_flow[name]
+            else:
+                raise DesignError(f"{task.label!r} clears {name!r}, which does not exist")
+        return mask
+
+
+def titles(graph: Graph) -> dict[str, str]:
+    """What the steps of each task are named: its label, with its id where others have the same label."""
+    count = Counter(node.label for node in graph.nodes)
+    return {node.id: node.label if count[node.label] == 1 else f"{node.label} ({node.id})" for node in graph.nodes}
+
+
+def graph_net(graph: Graph) -> GraphNet:
+    """The net of a graph, its transitions named after their tasks; those by which tasks begin have no name."""
+    unfolding = _Unfolding(graph)
+    return GraphNet(unfolding.builder.net(), tuple(unfolding.or_joins), tuple(unfolding.too_wide))

@@ -1,0 +1,112 @@
+"""When an or-join may go on: it takes all there is, once nothing more can come.
+
+Wynn, Edmond, van der Aalst and ter Hofstede, "Achieving a general, formal and decidable approach to the OR-join in
+workflow using reset nets" (2005): an or-join waits in a marking as long as another can be reached, without the join
+itself, that keeps the tokens at its inputs and has one at an input that is empty now. The other or-joins are taken for
+xor-joins when looking ahead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from groupwise.workflows.partial_orders import bits
+from groupwise.workflows.soundness.net import Net, NetTransition, OrJoin
+
+WORK = 5_000_000
+
+
+class TooFarAhead(Exception):
+    """What can still reach an or-join is more than is looked at; the message names its task."""
+
+
+class OrJoinWait:
+    """Tells which steps of or-joins may be taken, until it has looked at `WORK` steps to find out."""
+
+    def __init__(self, net: Net, joins: tuple[OrJoin, ...]) -> None:
+        self.net = net
+        self.of_step = {number: join for join in joins for number in join.transitions}
+        self.ways: dict[str, tuple[int, list[NetTransition]]] = {}
+        self.known: dict[tuple[str, int], bool] = {}
+        self.work = 0
+
+    def __call__(self, number: int, marking: int) -> bool:
+        join = self.of_step.get(number)
+        if join is None:
+            return True
+        if self.net.transitions[number].takes != marking & join.places:
+            return False
+        if join.task not in self.ways:
+            self.ways[join.task] = self._ways(join)
+        places, steps = self.ways[join.task]
+        key = (join.task, marking & places)
+        if key not in self.known:
+            self.known[key] = not self._more_can_come(join, steps, marking & places)
+        return self.known[key]
+
+    def _more_can_come(self, join: OrJoin, steps: list[NetTransition], marking: int) -> bool:
+        """Markings as masks, where a second token on a place is lost. If any was and nothing was found, count them."""
+        here = marking & join.places
+        empty = join.places & ~here
+        seen, queue, lost = {marking}, deque([marking]), False
+        while queue:
+            before = queue.popleft()
+            self._count(join, len(steps))
+            for step in steps:
+                if step.takes & before != step.takes:
+                    continue
+                rest = before & ~step.takes & ~step.clears
+                lost = lost or bool(rest & step.puts)
+                after = rest | step.puts
+                if after & here == here and after & empty:
+                    return True
+                if after not in seen:
+                    seen.add(after)
+                    queue.append(after)
+        return lost and self._more_can_come_counted(join, steps, marking, here, empty)
+
+    def _more_can_come_counted(
+        self, join: OrJoin, steps: list[NetTransition], marking: int, here: int, empty: int
+    ) -> bool:
+        """The same with markings as bags, in which places may hold any number of tokens."""
+        start = tuple(bits(marking))
+        seen, queue = {start}, deque([start])
+        while queue:
+            before = Counter(queue.popleft())
+            self._count(join, 10 * len(steps))
+            for step in steps:
+                if not all(before[place] for place in bits(step.takes)):
+                    continue
+                bag = before - Counter(bits(step.takes))
+                for place in bits(step.clears):
+                    bag.pop(place, None)
+                bag.update(bits(step.puts))
+                if all(bag[place] for place in bits(here)) and any(bag[place] for place in bits(empty)):
+                    return True
+                after = tuple(sorted(bag.elements()))
+                if after not in seen:
+                    seen.add(after)
+                    queue.append(after)
+        return False
+
+    def _ways(self, join: OrJoin) -> tuple[int, list[NetTransition]]:
+        """The places from which a token can come to the join, and the steps it goes by, leading nowhere else.
+
+        All other steps take tokens away from these places or none, which brings nothing to the join.
+        """
+        steps = [step for number, step in enumerate(self.net.transitions) if number not in join.transitions]
+        places, before = join.places, 0
+        while places != before:
+            before = places
+            self._count(join, len(steps))
+            for step in reversed(steps):
+                if step.puts & places:
+                    places |= step.takes
+        return places, [
+            step._replace(puts=step.puts & places, clears=step.clears & places) for step in steps if step.puts & places
+        ]
+
+    def _count(self, join: OrJoin, steps: int) -> None:
+        self.work += steps
+        if self.work > WORK:
+            raise TooFarAhead(repr(join.task))

@@ -1,0 +1,366 @@
+"""The frame of a conversation is what the chat template itself would render, in the structure of every family.
+
+The templates are short ones of our own with the marks and the habits of a family: what they refuse, trim and rewrite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken
+
+from groupwise.agents.conversation.call_formats import read_reply
+from groupwise.agents.conversation.frame import Frame, NotPlainText
+from groupwise.errors import ConfigError
+from groupwise.language.tiny import character_tokenizer
+from groupwise.types import Message
+
+CHATML = """
+{%- for m in messages -%}
+{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}
+{%- endfor -%}
+{{ '<|im_start|>assistant\n' if add_generation_prompt }}"""
+
+QWEN = """
+{%- if tools -%}
+{{ '<|im_start|>system\n' }}
+{{- messages[0].content + '\n\n' if messages[0].role == 'system' }}
+{%- for tool in tools %}{{ tool | tojson + '\n' }}{% endfor -%}
+{{ 'Call as <tool_call>{"name": <name>, "arguments": <object>}</tool_call>.<|im_end|>\n' }}
+{%- elif messages[0].role == 'system' -%}
+{{ '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}
+{%- endif -%}
+{%- set ns = namespace(asked=-1) -%}
+{%- for m in messages if m.role == 'user' %}{% set ns.asked = messages.index(m) %}{% endfor -%}
+{%- for m in messages -%}
+{%- if m.role == 'user' -%}
+{{ '<|im_start|>user\n' + m.content + '<|im_end|>\n' }}
+{%- elif m.role == 'assistant' -%}
+{{ '<|im_start|>assistant\n' }}
+{{- m.content if loop.index0 > ns.asked else m.content.split('</think>')[-1].lstrip('\n') }}
+{%- for call in m.tool_calls or [] -%}
+{{ '\n' if m.content or not loop.first }}
+{{- '<tool_call>\n{"name": "' + call.function.name + '", "arguments": ' + call.function.arguments | tojson }}
+{{- '}\n</tool_call>' }}
+{%- endfor -%}
+{{ '<|im_end|>\n' }}
+{%- elif m.role == 'tool' -%}
+{{ '<|im_start|>user' if loop.first or messages[loop.index0 - 1].role != 'tool' }}
+{{- '\n<tool_response>\n' + m.content + '\n</tool_response>' }}
+{{- '<|im_end|>\n' if loop.last or messages[loop.index0 + 1].role != 'tool' }}
+{%- endif -%}
+{%- endfor -%}
+{{ '<|im_start|>assistant\n' if add_generation_prompt }}"""
+
+LLAMA = """
+{%- macro head(role) %}{{ '<|start_header_id|>' + role + '<|end_header_id|>\n\n' }}{% endmacro -%}
+{{ '<|begin_of_text|>' + head('system') }}
+{{- 'Environment: ipython\n' if tools }}
+{{- messages[0].content | trim if messages[0].role == 'system' }}
+{%- for tool in tools or [] %}{{ '\n' + tool | tojson }}{% endfor -%}
+{{ '<|eot_id|>' }}
+{%- for m in messages if m.role != 'system' -%}
+{%- if m.role == 'tool' -%}
+{{ head('ipython') + m.content | tojson + '<|eot_id|>' }}
+{%- elif m.tool_calls -%}
+{%- if m.tool_calls | length != 1 %}{{ raise_exception('one call at a time') }}{% endif -%}
+{%- set call = m.tool_calls[0].function -%}
+{{ head('assistant') + '{"name": "' + call.name + '", "parameters": ' + call.arguments | tojson + '}<|eot_id|>' }}
+{%- else -%}
+{{ head(m.role) + m.content | trim + '<|eot_id|>' }}
+{%- endif -%}
+{%- endfor -%}
+{{ head('assistant') if add_generation_prompt }}"""
+
+MISTRAL = """
+{%- set ns = namespace(turn=0, asked=-1) -%}
+{{ bos_token }}
+{%- for m in messages if m.role == 'user' %}{% set ns.asked = messages.index(m) %}{% endfor -%}
+{%- for m in messages -%}
+{%- if m.role == 'user' or (m.role == 'assistant' and not m.tool_calls) -%}
+{%- if (m.role == 'user') != (ns.turn % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif -%}
+{%- set ns.turn = ns.turn + 1 -%}
+{%- endif -%}
+{%- if m.role == 'user' -%}
+{{ '[AVAILABLE_TOOLS] ' + tools | tojson + '[/AVAILABLE_TOOLS]' if tools and loop.index0 == ns.asked }}
+{{- '[INST] ' + m.content + '[/INST]' }}
+{%- elif m.tool_calls -%}
+{{ '[TOOL_CALLS] [' }}
+{%- for call in m.tool_calls -%}
+{%- if call.id | length != 9 %}{{ raise_exception('ids have nine characters') }}{% endif -%}
+{{ '{"name": "' + call.function.name + '", "arguments": ' + call.function.arguments | tojson }}
+{{- ', "id": "' + call.id + '"}' + ('' if loop.last else ', ') }}
+{%- endfor -%}
+{{ ']</s>' }}
+{%- elif m.role == 'assistant' -%}
+{{ ' ' + m.content + '</s>' }}
+{%- elif m.role == 'tool' -%}
+{%- if m.tool_call_id | length != 9 %}{{ raise_exception('ids have nine characters') }}{% endif -%}
+{{ '[TOOL_RESULTS] {"content": ' + m.content | tojson + ', "call_id": "' + m.tool_call_id + '"}[/TOOL_RESULTS]' }}
+{%- else -%}{{ raise_exception('no role ' + m.role) }}
+{%- endif -%}
+{%- endfor -%}"""
+
+GEMMA = """
+{{- bos_token }}
+{%- for m in messages -%}
+{%- if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif -%}
+{%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif -%}
+{%- set role = 'model' if m.role == 'assistant' else m.role -%}
+{{ '<start_of_turn>' + role + '\n' + m.content | trim + '<end_of_turn>\n' }}
+{%- endfor -%}
+{{ '<start_of_turn>model\n' if add_generation_prompt }}"""
+
+# Takes results only behind the calls they are of, by their ids, and writes no words beside calls.
+PEDANT = """
+{{- '<|system|>' + tools | map(attribute='function.name') | join(' ') + '<|end|>' if tools }}
+{%- set ns = namespace(ids=[]) -%}
+{%- for m in messages -%}
+{%- if m.role == 'tool' -%}
+{%- if m.tool_call_id not in ns.ids %}{{ raise_exception('a result of no call') }}{% endif -%}
+{{ '<|result|>' + m.content }}
+{%- else -%}
+{%- set ns.ids = m.tool_calls | map(attribute='id') | list if m.tool_calls else [] -%}
+{{ '<|' + m.role + '|>' }}
+{%- for call in m.tool_calls or [] -%}
+{{ '<tool_call>{"name": "' + call.function.name + '", "arguments": ' + call.function.arguments | tojson }}
+{{- '}</tool_call>' }}
+{%- endfor -%}
+{{ ('' if m.tool_calls else m.content) + '<|end|>' }}
+{%- endif -%}
+{%- endfor -%}
+{{ '<|assistant|>' if add_generation_prompt }}"""
+
+# Nothing ends a turn but the next one's beginning.
+OPEN = """
+{%- for m in messages %}{{ '<|' + m.role + '|>' + m.content + '\n' }}{% endfor -%}
+{{ '<|assistant|>' if add_generation_prompt }}"""
+
+LINES = character_tokenizer().chat_template
+
+
+@dataclass(frozen=True)
+class Family:
+    template: Any
+    special: Sequence[str]
+    end: str
+    form: str | None = None
+    system: bool = True
+    calls: int = 0  # how many at once it can write
+
+    def tokenizer(self) -> Any:
+        made = character_tokenizer(100_000)
+        made.add_tokens([AddedToken(token, special=True) for token in self.special if token not in made.get_vocab()])
+        made.bos_token = "<bos>"
+        made.chat_template = self.template
+        return made
+
+
+HEADS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|python_tag|>")
+BRACKETS = ("[INST]", "[/INST]", "[TOOL_CALLS]", "[AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "</s>")
+ANGLES = ("<|im_start|>", "<|im_end|>")
+FAMILIES = {
+    "chatml": Family(CHATML, ANGLES, "<|im_end|>"),
+    "qwen": Family(QWEN, ANGLES, "<|im_end|>", "tagged", calls=3),
+    "hermes": Family({"default": CHATML, "tool_use": QWEN}, ANGLES, "<|im_end|>", "tagged", calls=3),
+    "llama": Family(LLAMA, HEADS, "<|eot_id|>", "object", calls=1),
+    "mistral": Family(MISTRAL, BRACKETS, "</s>", "list", system=False, calls=3),
+    "gemma": Family(GEMMA, ("<start_of_turn>", "<end_of_turn>"), "<end_of_turn>", system=False),
+    "pedant": Family(PEDANT, ("<|result|>",), "<|end|>", "tagged", calls=3),
+    "tiny": Family(LINES, (), "<|end|>", "lines", calls=3),
+}
+FRAMES = {name: Frame(family.tokenizer()) for name, family in FAMILIES.items()}
+TOOL = {"type": "function", "function": {"name": "find", "description": "d", "parameters": {"properties": {"x": {}}}}}
+
+words = st.text("abc {}\"'\\@:;<>[]|/_", max_size=12).map(lambda text: f"s{text}e")
+arguments = st.dictionaries(st.sampled_from("xyz"), words | st.integers() | st.lists(st.integers(), max_size=2))
+
+
+@st.composite
+def conversations(draw: Any, family: Family) -> list[Message]:
+    """Users ask, the model answers or first calls tools; turn by turn."""
+    said: list[Message] = []
+    if family.system and draw(st.booleans()):
+        said.append({"role": "system", "content": draw(words)})
+    for turn in range(draw(st.integers(1, 3))):
+        said.append({"role": "user", "content": f"{draw(words)}{turn}"})
+        for again in range(draw(st.integers(0, 2)) if family.calls else 0):
+            ids = [f"t{turn}{again}n0000{n}" for n in range(draw(st.integers(1, family.calls)))]
+            calls = [
+                {"id": i, "type": "function", "function": {"name": "find", "arguments": draw(arguments)}} for i in ids
+            ]
+            said.append({"role": "assistant", "content": "", "tool_calls": calls})
+            said += [{"role": "tool", "tool_call_id": i, "name": "find", "content": draw(words)} for i in ids]
+        said.append({"role": "assistant", "content": draw(words)})
+    return said
+
+
+def render(name: str, messages: Sequence[Message], ask: bool = True) -> str:
+    tokenizer = FRAMES[name].tokenizer
+    text = tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=ask, chat_template=FRAMES[name].for_tools
+    )
+    return str(text)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_pieces_and_carried_turns_make_what_the_template_renders_of_the_whole(name: str) -> None:
+    """What the model said is taken from the rendered whole, so that nothing but the frame's pieces can differ."""
+    family, frame = FAMILIES[name], FRAMES[name]
+
+    @settings(max_examples=25, deadline=None)
+    @given(conversations(family), st.booleans())
+    def holds(said: list[Message], ended: bool) -> None:
+        turns = [n for n, message in enumerate(said) if message["role"] == "assistant"]
+        text = frame.tokenizer.decode(frame.opening(said[: turns[0]]))
+        if frame.for_tools:
+            text = render(name, said[: turns[0]])  # words alone open in the template for words
+        for turn, following in zip(turns, [*turns[1:], None], strict=True):
+            whole = render(name, said[: turn + 1], ask=False)
+            assert whole.startswith(text), "the turns before are as they were"
+            own = whole[len(text) :].partition(family.end)[0]
+            text += own + (family.end if ended else "")
+            if following is not None:
+                text += frame.tokenizer.decode(frame.following(said[turn + 1 : following], ended))
+                assert text == render(name, said[:following])
+
+    holds()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_format_of_calls_is_seen_in_what_the_template_writes(name: str) -> None:
+    form = FRAMES[name].form
+    assert (form.name if form else None) == FAMILIES[name].form
+    if form is None:
+        with pytest.raises(ConfigError, match="no format for tools that is known"):
+            FRAMES[name].opening([{"role": "user", "content": "hi"}], [TOOL])
+    else:
+        opening = FRAMES[name].opening([{"role": "user", "content": "hi"}], [TOOL])
+        assert "find" in FRAMES[name].tokenizer.decode(opening)
+
+
+@pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.calls])
+def test_what_the_template_writes_of_calls_is_read_back(name: str) -> None:
+    family, frame = FAMILIES[name], FRAMES[name]
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.lists(arguments, min_size=1, max_size=family.calls))
+    def holds(given: list[dict[str, Any]]) -> None:
+        calls = [
+            {"id": f"t0000n00{n}", "type": "function", "function": {"name": "find", "arguments": one}}
+            for n, one in enumerate(given)
+        ]
+        said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "", "tool_calls": calls}]
+        whole = render(name, said, ask=False).removeprefix(render(name, said[:1]))
+        reply = read_reply(whole.partition(family.end)[0], frame.form, 0)
+        assert [(call.name, call.arguments) for call in reply.calls] == [("find", one) for one in given]
+        assert not reply.broken
+        assert [call.id for call in reply.calls] == [call["id"] for call in calls]
+
+    holds()
+
+
+NO_TOOLS = [
+    "{% for m in messages %}{{ m.role }}: {{ m.content }} <tool_call>\n{% endfor %}",
+    "{# '@' + name, [TOOL_CALLS] and <tool_call> are not ours #}{% for m in messages %}{{ m.content }}{% endfor %}",
+    '{{ \'{"name": "x", "parameters": {}}\' }}{% for m in messages %}{{ m.content }}{% endfor %}',
+    "{% for m in messages %}{{ m.tool_calls[0].nothing.there }}{% endfor %}",
+    "{{ raise_exception('no') }}",
+]
+
+
+@pytest.mark.parametrize("template", NO_TOOLS)
+def test_a_template_that_only_mentions_a_format_has_no_tools(template: str) -> None:
+    assert Frame(Family(template, (), "").tokenizer()).form is None
+
+
+def test_thoughts_that_the_template_would_drop_are_carried() -> None:
+    frame = FRAMES["qwen"]
+    thought = "<think>\nhm\n</think>\n\nyes"
+    said = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": thought},
+        {"role": "user", "content": "b"},
+    ]
+    assert "hm" not in render("qwen", said)
+    text = frame.tokenizer.decode(frame.opening(said[:1])) + thought + "<|im_end|>"
+    text += frame.tokenizer.decode(frame.following(said[2:], ended=True))
+    assert text == render("qwen", said).replace("yes", thought)
+
+
+def test_results_in_a_row_share_one_turn_where_the_template_has_it_so() -> None:
+    results = [{"role": "tool", "content": content} for content in ("1", "2")]
+    text = FRAMES["qwen"].tokenizer.decode(FRAMES["qwen"].following(results, ended=True))
+    assert text == (
+        "\n<|im_start|>user\n<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+@pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.calls])
+def test_results_that_name_no_call_are_taken_too(name: str) -> None:
+    """Of malformed calls, say, or by an author who leaves ids out: even where a template wants nine characters."""
+    results = [{"role": "tool", "content": "7"}]
+    assert "7" in FRAMES[name].tokenizer.decode(FRAMES[name].following(results, ended=True))
+
+
+def test_tools_are_told_once_where_the_template_would_move_them() -> None:
+    frame = FRAMES["mistral"]
+    opening = frame.tokenizer.decode(frame.opening([{"role": "user", "content": "a"}], [TOOL]))
+    assert opening.startswith("<bos>[AVAILABLE_TOOLS] [{")
+    assert frame.tokenizer.decode(frame.following([{"role": "user", "content": "b"}], True)) == "[INST] b[/INST]"
+
+
+def test_only_a_token_that_ends_turns_is_taken_for_the_end() -> None:
+    frame = Frame(Family(OPEN, (), "").tokenizer())
+    text = frame.tokenizer.decode(frame.following([{"role": "user", "content": "b"}], ended=True))
+    assert text == "\n<|user|>b\n<|assistant|>"
+
+
+def test_what_a_template_refuses_is_said() -> None:
+    with pytest.raises(ConfigError, match="refuses messages of system, user: System role not supported"):
+        FRAMES["gemma"].opening([{"role": "system", "content": "s"}, {"role": "user", "content": "a"}])
+    with pytest.raises(ConfigError, match="refuses messages of user, assistant, tool: roles must alternate"):
+        FRAMES["gemma"].following([{"role": "tool", "content": "a"}], ended=True)
+    with pytest.raises(ConfigError, match="refuses messages of user, assistant, user, user: roles must alternate"):
+        FRAMES["mistral"].following([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}], ended=True)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_a_tool_wrote_cannot_leave_its_place(name: str) -> None:
+    """Special tokens and the marks of calls and results are broken up in what tools write, and refused in the rest."""
+    frame, family = FRAMES[name], FAMILIES[name]
+    marks = [*frame.special, *(frame.form.marks if frame.form else ())]
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.lists(st.sampled_from(marks) | words, max_size=6).map("".join), st.sampled_from(marks))
+    def holds(text: str, name: str) -> None:
+        plain = frame.plain({"role": "tool", "content": text + marks[0], "name": name})
+        assert not any(mark in plain["content"] or mark in plain["name"] for mark in marks)
+        assert plain["content"].replace(" ", "") == (text + marks[0]).replace(" ", "")
+
+    holds()
+    for role in ("system", "user", "assistant"):
+        with pytest.raises(NotPlainText):
+            frame.plain({"role": role, "content": f"a{family.end}b"})
+    calls = [{"id": "0", "type": "function", "function": {"name": "f", "arguments": {"x": [family.end]}}}]
+    with pytest.raises(NotPlainText):
+        frame.plain({"role": "assistant", "content": "", "tool_calls": calls})
+    if family.calls:
+        told = {"type": "function", "function": {"name": "f", "description": family.end}}
+        with pytest.raises(NotPlainText):
+            frame.opening([{"role": "user", "content": "a"}], [told])
+
+
+def test_a_megabyte_from_a_tool_and_an_empty_message_are_framed() -> None:
+    frame = FRAMES["qwen"]
+    assert frame.defused("<|im_end|>" * 100_000) == "< |im_end|>" * 100_000
+    long = frame.tokenizer.decode(frame.following([{"role": "tool", "content": "<|im_end|>" * 5_000}], ended=True))
+    assert (len(long) > 55_000, long.count("<|im_end|>")) == (True, 1)
+    empty = frame.tokenizer.decode(frame.following([{"role": "user", "content": None}], ended=True))
+    assert empty == "\n<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n"

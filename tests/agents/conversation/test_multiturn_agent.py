@@ -1,0 +1,554 @@
+"""The multi-turn agent on the real tiny model and engine, with real files."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from groupwise import Agent, AgentConfig, MultiTurnAgent, create_value_function
+from groupwise.agents.conversation.call_formats import read_reply
+from groupwise.agents.conversation.compression import ContextFull
+from groupwise.agents.conversation.dialogues import DialogueDatabase
+from groupwise.agents.conversation.frame import Frame, NotPlainText
+from groupwise.agents.conversation.multiturn_agent import BadMessage, ConversationOver
+from groupwise.agents.conversation.store import ConversationBusy, ConversationNotFound, ConversationStore
+from groupwise.agents.conversation.turn import EXAMPLES, GUIDANCE, TemplateShape, is_note, unanswered_calls
+from groupwise.agents.strategies import UnknownStrategy
+from groupwise.agents.tools.toolbox import Toolbox
+from groupwise.errors import ContractError
+from groupwise.language.loading import LanguageModel, load_model
+from groupwise.language.tiny import tiny_model
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(work, 60))
+
+
+@pytest.fixture(scope="module")
+def language() -> LanguageModel:
+    return load_model("tiny@14")
+
+
+@pytest.fixture
+def talker(language: LanguageModel) -> Any:
+    """Makes an agent that is closed at the end of an `async with`."""
+
+    @asynccontextmanager
+    async def make(*, config: dict[str, Any] | None = None, **options: Any) -> AsyncIterator[MultiTurnAgent]:
+        settings = AgentConfig(**{"max_new_tokens": 12, **(config or {})})
+        async with MultiTurnAgent(settings, **{"language": language, **options}) as agent:
+            yield agent
+
+    return make
+
+
+def test_the_first_lines_of_the_implementation_guide() -> None:
+    async def lines() -> None:
+        agent = MultiTurnAgent(AgentConfig(model_name="tiny"))
+        await agent.initialize()
+        value_fn = create_value_function(model=agent.model, gamma=0.99, gae_lambda=0.95)
+        assert value_fn.model is agent.model
+        assert agent.tokenizer is agent.language.tokenizer
+        await agent.close()
+
+    run(lines())
+
+
+def test_the_third_example_of_the_migration_guide() -> None:
+    async def example() -> None:
+        config = AgentConfig(model_name="tiny", max_new_tokens=16)
+        agent = Agent(config)
+        await agent.initialize()
+        response = await agent.generate_response("Hello")
+        assert isinstance(response, str)
+        assert response
+        assert response != await agent.generate_response("Hello"), "another answer has another seed"
+        assert response == await agent.generate_response("Hello", seed=0)
+        await agent.close()
+
+        dialogue_db = DialogueDatabase()
+        multiturn_agent = MultiTurnAgent(model_config=config, max_conversation_turns=20, dialogue_database=dialogue_db)
+        await multiturn_agent.initialize()
+        context = await multiturn_agent.start_conversation(user_id="user123")
+        response = await multiturn_agent.generate_multiturn_response(
+            context.conversation_id, user_message="Hello, I need help with my order", strategy="customer_service"
+        )
+        assert response.text
+        assert response.metadata["state"]["issue"] == "order"
+        assert response.context.strategy == "customer_service"
+        await multiturn_agent.close()
+
+    run(example())
+
+
+def test_a_model_that_is_not_loaded_says_what_to_call() -> None:
+    with pytest.raises(ContractError, match="await agent.initialize"):
+        _ = MultiTurnAgent(AgentConfig(model_name="tiny")).model
+
+
+def test_many_conversations_at_once_say_what_each_says_alone(talker: Any) -> None:
+    async def hold(agent: MultiTurnAgent, number: int) -> list[str]:
+        context = await agent.start_conversation(f"user{number}", seed=number, strategy="sales")
+        name = context.conversation_id
+        return [(await agent.generate_multiturn_response(name, text)).text for text in ("hi", "we need a desk", "bye")]
+
+    async def both() -> None:
+        async with talker() as agent:
+            together = await asyncio.gather(*(hold(agent, n) for n in range(12)))
+            alone = [await hold(agent, n) for n in range(3)]
+            assert together[:3] == alone
+            assert len({tuple(texts) for texts in together}) == 12
+
+    run(both())
+
+
+def test_the_pieces_are_the_answer_and_every_turn_carries_its_tokens(talker: Any) -> None:
+    async def stream() -> None:
+        async with talker(config={"system_prompt": "be brief"}) as agent:
+            context = await agent.start_conversation("ann")
+            for message in ("hi", "and then?"):
+                async with agent.stream_multiturn_response(context.conversation_id, message) as turn:
+                    with pytest.raises(ContractError, match="not answered yet"):
+                        _ = turn.response
+                    pieces = [piece async for piece in turn]
+                assert "".join(pieces) == turn.response.text
+                assert turn.response.tokens <= 12
+            after = await agent.context(context.conversation_id)
+            assert after == turn.response.context
+            assert [m["role"] for m in after.messages] == ["system", "user", "assistant", "user", "assistant"]
+            shown = agent.tokenizer.decode(after.ids)
+            assert shown.startswith("<|system|>be brief<|end|><|user|>hi<|end|><|assistant|>")
+            assert "<|user|>and then?<|end|><|assistant|>" in shown
+            with pytest.raises(ConversationNotFound):
+                await agent.generate_multiturn_response("nobody", "hi")
+
+    run(stream())
+
+
+def test_an_answer_left_early_or_cancelled_stays_as_far_as_it_came(talker: Any) -> None:
+    endless = {"temperature": 0.0, "max_new_tokens": 1900}  # tiny@14 goes on and on after "hi"
+
+    async def leave() -> None:
+        async with talker(config=endless) as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            async with agent.stream_multiturn_response(name, "hi") as turn:
+                async for _ in turn:
+                    break
+            assert turn.response.end == "cancelled"
+            assert 0 < turn.response.tokens < 1900
+            shown = agent.tokenizer.decode(turn.response.context.ids)
+            assert shown.endswith(f"<|assistant|>{turn.response.text}"), "the model remembers what was shown, no more"
+            task = asyncio.create_task(agent.generate_multiturn_response(name, "hi"))
+            await asyncio.sleep(0.2)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            messages = (await agent.context(name)).messages
+            assert [m["role"] for m in messages] == ["user", "assistant"] * 2
+            assert messages[1]["content"] == turn.response.text
+
+    run(leave())
+
+
+def test_strategies_lead_the_conversation_and_their_state_is_reported(talker: Any) -> None:
+    async def lead() -> None:
+        async with talker(strategy="sales") as agent:
+            context = await agent.start_conversation("ann")
+            name = context.conversation_id
+            assert context.state["stage"] == "opening"
+            first = await agent.generate_multiturn_response(name, "We need a help desk for 12 people.")
+            assert first.context.state["stage"] == "needs"
+            (told,) = [m["content"] for m in first.context.messages if is_note(m, GUIDANCE)]
+            assert "at the stage: needs" in told
+            assert told in agent.tokenizer.decode(first.context.ids)
+            second = await agent.generate_multiturn_response(name, "hmm", strategy="educational")
+            assert second.context.strategy == "educational"
+            assert second.context.state["level"] == "intermediate"
+            third = await agent.generate_multiturn_response(name, "I don't understand")
+            assert third.metadata["state"]["mode"] == "simplify"
+            with pytest.raises(UnknownStrategy):
+                await agent.generate_multiturn_response(name, "hi", strategy="educationl")
+
+    run(lead())
+
+
+def test_a_conversation_resumed_says_what_it_would_have_said(talker: Any, tmp_path: Path) -> None:
+    texts = ["hi", "we need a desk", "too expensive", "ok"]
+
+    async def hold(store: Path, name: str, some: Sequence[str]) -> list[str]:
+        async with talker(store=store, strategy="sales") as agent:
+            if some[0] == texts[0]:
+                await agent.start_conversation("ann", conversation_id=name, seed=3)
+            return [(await agent.generate_multiturn_response(name, text)).text for text in some]
+
+    file = tmp_path / "talks.db"
+    whole = run(hold(file, "whole", texts))
+    parts = [run(hold(file, "parts", some))[0] for some in ([text] for text in texts)]
+    assert parts == whole
+    a, b = (ConversationStore(file).load(name) for name in ("whole", "parts"))
+    assert (a.ids, a.messages, a.state) == (b.ids, b.messages, b.state)
+
+
+def test_a_conversation_goes_on_with_another_models_tokens(talker: Any, tmp_path: Path) -> None:
+    """Another chat format: the tokens are not its own, and the messages are read anew."""
+    other = load_model("tiny@14")
+    other.tokenizer.chat_template = other.tokenizer.chat_template.replace("<|end|>", "\\n")
+
+    async def hold(**options: Any) -> Any:
+        async with talker(store=tmp_path / "talks.db", **options) as agent:
+            if "language" not in options:
+                await agent.start_conversation("ann", conversation_id="a")
+            response = await agent.generate_multiturn_response("a", "hi")
+            return response, agent.tokenizer.decode(response.context.ids)
+
+    first, _ = run(hold())
+    _, shown = run(hold(language=other))
+    assert shown.startswith(f"<|user|>hi\n<|assistant|>{first.text}\n<|user|>hi\n<|assistant|>")
+
+
+KILLED = """
+import asyncio, sys
+from groupwise import AgentConfig, MultiTurnAgent
+async def main():
+    config = AgentConfig(model_name="tiny@14", temperature=0.0, max_new_tokens=int(sys.argv[2]))
+    agent = MultiTurnAgent(config, store=sys.argv[1], strategy="sales")
+    await agent.initialize()
+    await agent.start_conversation("ann", conversation_id="a")
+    async with agent.stream_multiturn_response("a", "We need a desk.") as turn:
+        async for piece in turn:
+            print("speaking", flush=True)
+asyncio.run(main())
+"""
+
+
+def test_a_process_killed_in_the_midst_of_an_answer_loses_nothing_that_was_accepted(
+    talker: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "talks.db"
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(file), "1500"], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"speaking\n"
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(30) == -signal.SIGKILL
+    left = ConversationStore(file).load("a")
+    assert [m["role"] for m in left.messages] == ["system", "user"], "the question, and nothing of half an answer"
+    assert left.state["stage"] == "needs"
+    assert (left.ids, left.draws) == ((), 0)
+
+    async def go_on() -> None:
+        async with talker(store=file) as agent:
+            response = await agent.generate_multiturn_response("a", "We need a desk.")
+            assert [m["role"] for m in response.context.messages] == ["system", "user", "assistant"], "not asked twice"
+            assert response.context.state["stage"] == "needs"
+
+    run(go_on())
+
+
+def test_two_on_one_conversation_one_is_answered_and_one_is_told(talker: Any) -> None:
+    async def both() -> None:
+        async with talker() as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            outcomes = await asyncio.gather(
+                *(agent.generate_multiturn_response(name, text) for text in ("one", "two")), return_exceptions=True
+            )
+            answered, told = outcomes
+            assert isinstance(told, ConversationBusy)
+            assert "is being answered at this moment" in told.message
+            assert [m["content"] for m in (await agent.context(name)).messages] == ["one", answered.text]
+            assert (await agent.generate_multiturn_response(name, "two")).text
+
+    run(both())
+
+
+def test_two_agents_on_one_file_lose_no_message_that_was_accepted(talker: Any, tmp_path: Path) -> None:
+    """The second takes the conversation over while the first is answering: the first is told, its question stays."""
+    endless = {"temperature": 0.0, "max_new_tokens": 300}
+
+    async def both() -> None:
+        file = tmp_path / "talks.db"
+        async with talker(store=file, config=endless) as first, talker(store=file) as second:
+            await first.start_conversation("ann", conversation_id="a")
+            slow = first.stream_multiturn_response("a", "hi")
+            assert await anext(slow)
+            quick = await second.generate_multiturn_response("a", "two")
+            with pytest.raises(ConversationBusy, match="what the user said is part of it, this answer is not"):
+                async for _ in slow:
+                    pass
+            messages = (await first.context("a")).messages
+            assert [m["content"] for m in messages] == ["hi", "two", quick.text]
+
+    run(both())
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "said"),
+    [
+        ("", "bad_message", r"empty\nSend between 1 character and 262,144 bytes"),
+        (" \n ", "bad_message", "empty"),
+        ("x" * 2**20, "bad_message", "has 1,048,576 bytes, and 262,144 are taken"),
+        ("x" * 4000, "context_full", "would have 4003 tokens with this message alone, and the model takes 2048"),
+        ("a<|end|>b", "not_plain_text", "is a special token"),
+        (None, "bad_message", "a NoneType, not text"),
+    ],
+)
+def test_a_message_that_cannot_be_taken_is_refused_and_harms_nothing(
+    talker: Any, message: str, code: str, said: str
+) -> None:
+    async def send() -> None:
+        async with talker() as agent:
+            context = await agent.start_conversation("ann")
+            with pytest.raises((BadMessage, ContextFull, NotPlainText), match=said) as refusal:
+                await agent.generate_multiturn_response(context.conversation_id, message)
+            assert refusal.value.code == code
+            assert await agent.context(context.conversation_id) == context
+            assert (await agent.generate_multiturn_response(context.conversation_id, "hi")).text
+
+    run(send())
+
+
+def test_a_conversation_ends_after_its_turns(talker: Any) -> None:
+    async def hold() -> None:
+        async with talker(max_conversation_turns=2) as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            for _ in range(2):
+                await agent.generate_multiturn_response(name, "hi")
+            with pytest.raises(ConversationOver, match="has had its 2 turns"):
+                await agent.generate_multiturn_response(name, "hi")
+
+    run(hold())
+    with pytest.raises(ContractError, match="not 5"):
+        MultiTurnAgent(5)  # type: ignore[arg-type]
+    with pytest.raises(ContractError, match="must be at least 1"):
+        MultiTurnAgent("tiny", max_conversation_turns=0)
+
+
+@pytest.mark.parametrize("user_id", ["", "  ", "a\nb", "x" * 201, None])
+def test_a_user_without_a_name_is_refused(talker: Any, user_id: Any) -> None:
+    async def start() -> None:
+        async with talker() as agent:
+            with pytest.raises(ContractError, match="must be a line of 1 to 200 characters"):
+                await agent.start_conversation(user_id)
+
+    run(start())
+
+
+@pytest.mark.parametrize("seed", ["7", 1.5, 2**62])
+def test_a_seed_that_cannot_be_kept_is_refused(talker: Any, seed: Any) -> None:
+    async def start() -> None:
+        async with talker() as agent:
+            with pytest.raises(ContractError, match="must be a whole number"):
+                await agent.start_conversation("ann", seed=seed)
+
+    run(start())
+
+
+@pytest.mark.parametrize("summarise", ["extract", "model"])
+def test_a_long_conversation_always_fits_and_keeps_its_beginning(talker: Any, summarise: str) -> None:
+    async def hold() -> None:
+        async with talker(config={"system_prompt": "be brief"}, summarise=summarise) as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            compressed = 0
+            for turn in range(8):
+                text = f"Message {turn}: " + "words and more " * 24 if turn else "We need a desk."
+                response = await agent.generate_multiturn_response(name, text, "sales")
+                compressed += response.compressed
+                assert len(response.context.ids) <= agent.engine.max_length
+            assert 1 <= compressed <= 4, "not at every turn"
+            shown = agent.tokenizer.decode(response.context.ids)
+            assert shown.startswith("<|system|>be brief")
+            assert "<|user|>We need a desk.<|end|>" in shown
+            assert "earlier messages" in shown
+            assert "at the stage: needs" in shown, "what the strategy asks for is not what is left out"
+            assert "Message 7" in shown
+            assert response.context.turns == 8
+
+    run(hold())
+
+
+def test_near_dialogues_are_shown_once_and_under_a_budget(talker: Any) -> None:
+    database = DialogueDatabase()
+    near = database.add([{"role": "user", "content": "refund please"}, {"role": "assistant", "content": "Gladly."}])
+    database.add([{"role": "user", "content": "opening hours"}])
+    huge = database.add([{"role": "user", "content": "refund " * 200}])
+
+    async def ask() -> None:
+        async with talker(dialogue_database=database) as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            first = await agent.generate_multiturn_response(name, "I want a refund")
+            assert first.examples == (near,)
+            assert huge not in first.examples
+            (shown,) = [m["content"] for m in first.context.messages if is_note(m, EXAMPLES)]
+            assert "user: refund please\nassistant: Gladly." in shown
+            assert shown in agent.tokenizer.decode(first.context.ids)
+            again = await agent.generate_multiturn_response(name, "a refund, I said")
+            assert again.examples == ()
+
+    run(ask())
+
+
+GREEDY = {"temperature": 0.0, "max_new_tokens": 40}
+CALL, ANSWER = '@look {"order": 7}', "It is on its way."
+
+
+def taught(*said: str) -> LanguageModel:
+    """A small model that has learned one conversation by heart: every turn of its own follows a result "sent"."""
+    model, tokenizer = tiny_model(seed=1, layers=2, width=64)
+    frame = Frame(tokenizer)
+    between = frame.following([{"role": "tool", "content": "sent"}], True)
+    ids = frame.opening([{"role": "user", "content": "where is 7?"}], Toolbox([Orders().look]).schemas)
+    for number, text in enumerate(said):
+        ids += [*(between if number else []), *tokenizer.encode(text + "<|end|>", add_special_tokens=False)]
+    learned = torch.tensor([ids])
+    optimiser = torch.optim.Adam(model.parameters(), 5e-3)
+    for _ in range(60):
+        optimiser.zero_grad()
+        model(input_ids=learned, labels=learned).loss.backward()
+        optimiser.step()
+    return LanguageModel(model, tokenizer, "taught")
+
+
+@pytest.fixture(scope="module")
+def caller() -> LanguageModel:
+    return taught(CALL, ANSWER)
+
+
+class Orders:
+    """A tool; `wait` holds its results back."""
+
+    def __init__(self) -> None:
+        self.wait = 0.0
+        self.asked: list[int] = []
+
+    async def look(self, order: int) -> str:
+        self.asked.append(order)
+        await asyncio.sleep(self.wait)
+        return "sent"
+
+
+def test_tools_are_called_within_a_turn_and_their_results_are_read(talker: Any, caller: LanguageModel) -> None:
+    async def ask() -> None:
+        orders = Orders()
+        async with talker(language=caller, tools=[orders.look], config=GREEDY) as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            async with agent.stream_multiturn_response(name, "where is 7?") as turn:
+                words = "".join([piece async for piece in turn])
+            response = turn.response
+            assert orders.asked == [7]
+            assert response.text == words == ANSWER, "a call is no words"
+            assert response.metadata["tool_calls"] == 1
+            assert [m["role"] for m in response.context.messages] == ["user", "assistant", "tool", "assistant"]
+            assert response.context.messages[1]["tool_calls"][0]["function"]["arguments"] == {"order": 7}
+
+    run(ask())
+
+
+def test_a_call_that_nobody_waited_for_is_told_before_the_conversation_goes_on(
+    talker: Any, caller: LanguageModel
+) -> None:
+    async def ask() -> None:
+        orders = Orders()
+        orders.wait = 30
+        async with talker(language=caller, tools=[orders.look], config=GREEDY) as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            task = asyncio.create_task(agent.generate_multiturn_response(name, "where is 7?"))
+            while not orders.asked:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            orders.wait = 0
+            response = await agent.generate_multiturn_response(name, "and?")
+            assert [m["role"] for m in response.context.messages][:4] == ["user", "assistant", "tool", "user"]
+            assert response.context.messages[2]["content"] == "error: the person stopped it"
+
+    run(ask())
+
+
+def test_a_call_left_by_a_process_that_ended_gets_a_result_that_says_so(caller: LanguageModel) -> None:
+    called = read_reply(CALL, Frame(caller.tokenizer).form, 0).as_message()
+    (told,) = unanswered_calls([{"role": "user", "content": "where is 7?"}, called])
+    assert (told["role"], told["content"]) == ("tool", "error: it was not run")
+    assert told["tool_call_id"] == called["tool_calls"][0]["id"]
+    assert unanswered_calls([called, told]) == ()
+
+
+def test_a_model_that_never_stops_calling_is_stopped(talker: Any) -> None:
+    async def ask() -> None:
+        orders, stuck = Orders(), taught(*[CALL] * 4)
+        async with talker(language=stuck, tools=[orders.look], config=GREEDY, max_rounds=3) as agent:
+            name = (await agent.start_conversation("ann")).conversation_id
+            response = await agent.generate_multiturn_response(name, "where is 7?")
+            assert len(orders.asked) == len(response.results) == 3
+            told = response.context.messages[-1]["content"]
+            assert told == "error: no more than 3 rounds of calls in one answer"
+            assert (await agent.generate_multiturn_response(name, "so?")).tokens
+
+    run(ask())
+
+
+REFUSED, LEFT_OUT = "{{ raise_exception('no system here') }}", ""
+SHOWN = "{{ m.role[0] }}:{{ m.content }};"
+
+
+def shape_of(first: str, later: str) -> TemplateShape:
+    """Of a template that treats a system message at the beginning, and one further on, in these ways."""
+    tokenizer = load_model("tiny").tokenizer
+    tokenizer.chat_template = (
+        "{%- for m in messages -%}{%- if m.role == 'system' and loop.first -%}" + first
+        + "{%- elif m.role == 'system' -%}" + later + "{%- else -%}" + SHOWN + "{%- endif -%}{%- endfor -%}a:"
+    )  # fmt: skip
+    return TemplateShape(Frame(tokenizer))
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "wanted"),
+    [
+        (SHOWN, SHOWN, ["system s\n\nt", "user u\n\nv", "assistant a", "system n", "user w"]),
+        (SHOWN, REFUSED, ["system s\n\nt", "user u\n\nv", "assistant a", "user n\n\nw"]),
+        (SHOWN, LEFT_OUT, ["system s\n\nt", "user u\n\nv", "assistant a", "user n\n\nw"]),
+        (REFUSED, REFUSED, ["user s\n\nt\n\nu\n\nv", "assistant a", "user n\n\nw"]),
+        (LEFT_OUT, LEFT_OUT, ["user s\n\nt\n\nu\n\nv", "assistant a", "user n\n\nw"]),
+    ],
+)
+def test_messages_take_the_shape_that_a_template_allows(first: str, later: str, wanted: list[str]) -> None:
+    said = ["system s", "system t", "user u", "user v", "assistant a", "system n", "user w"]
+    messages = [dict(zip(("role", "content"), text.split(), strict=True)) for text in said]
+    fitted = shape_of(first, later).fit(messages, opening=True)
+    assert [f"{m['role']} {m['content']}" for m in fitted] == wanted
+
+
+def test_a_model_without_a_chat_template_goes_on_with_the_text() -> None:
+    bare = load_model("tiny@14")
+    bare.tokenizer.chat_template = None
+
+    async def ask() -> None:
+        async with Agent(AgentConfig(max_new_tokens=5), language=bare) as agent:
+            assert await agent.generate_response("2+2=")
+            with pytest.raises(ContextFull, match="not empty"):
+                await agent.generate_response("")
+
+    run(ask())
+
+
+def test_new_weights_are_used_at_once(talker: Any) -> None:
+    async def ask() -> None:
+        language = load_model("tiny@14")
+        async with talker(language=language, config={"temperature": 0.0}) as agent:
+            before = await agent.generate_response("hi")
+            with torch.no_grad():
+                for parameter in agent.model.parameters():
+                    parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+            assert await agent.generate_response("hi") != before
+            agent.use(load_model("tiny@14"))
+            assert await agent.generate_response("hi") == before
+
+    run(ask())

@@ -1,0 +1,311 @@
+"""Which trajectories belong together, and which groups may be a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from groupwise.config.rules import OUTCOME_STRATEGIES
+from groupwise.core.grouping.kmeans import choose_count, kmeans, silhouette, standardised
+from groupwise.core.grouping.mixture import DirichletMixture
+from groupwise.core.grouping.strategies import STRATEGIES, Adaptive, Summaries, check_baseline, make_grouping, summarise
+from groupwise.errors import ConfigError
+from groupwise.types import End, Trajectory
+
+few = settings(max_examples=60, deadline=None)
+
+
+def summaries(
+    returns: Sequence[float],
+    tasks: Sequence[str] | None = None,
+    features: Any = None,
+    lengths: Sequence[int] | None = None,
+    seeds: Sequence[int] | None = None,
+) -> Summaries:
+    count = len(returns)
+    return Summaries(
+        features=np.array(returns, float)[:, None] if features is None else np.array(features, float),
+        tasks=np.array(tasks or ["t"] * count),
+        returns=np.array(returns, float),
+        lengths=np.array(lengths or [1] * count),
+        seeds=np.array(seeds or [0] * count),
+    )
+
+
+def partition(groups: Any) -> set[frozenset[int]]:
+    """Who is together with whom, whatever the groups are called."""
+    return {frozenset(np.flatnonzero(groups == name).tolist()) for name in np.unique(groups)}
+
+
+def blobs(seed: int, count: int, size: int = 12, spread: float = 0.3) -> tuple[Any, Any]:
+    """Points around centres that lie well apart, and whose they are."""
+    rng = np.random.default_rng(seed)
+    truth = np.repeat(np.arange(count), size)
+    centres = np.array([[10.0 * k, -7.0 * k, 3.0 * (k % 2)] for k in range(count)])
+    return centres[truth] + spread * rng.normal(size=(len(truth), 3)), truth
+
+
+def test_difficulty_by_hand_is_the_plans_quartiles() -> None:
+    """np.percentile of 1..8 at 25, 50, 75 is 2.75, 4.5, 6.25; a value equal to an edge belongs below it."""
+    groups = make_grouping("difficulty")(summaries([1, 2, 3, 4, 5, 6, 7, 8]))
+    assert groups.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert make_grouping("difficulty", 2)(summaries([1, 2, 3])).tolist() == [0, 0, 1]
+
+
+def test_length_looks_at_lengths_alone() -> None:
+    groups = make_grouping("length", 2)(summaries([9, 8, 7, 6], lengths=[1, 500, 2, 400]))
+    assert groups.tolist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("strategy", ["difficulty", "length", "auto", "adaptive"])
+def test_equal_trajectories_are_never_put_apart(strategy: str) -> None:
+    assert make_grouping(strategy)(summaries([3.0] * 6)).tolist() == [0] * 6
+
+
+def test_a_task_keeps_its_number_when_others_come_and_go() -> None:
+    grouping = make_grouping("task")
+    assert grouping(summaries([0, 0, 0], tasks=["b", "a", "b"])).tolist() == [0, 1, 0]
+    again = make_grouping("task")
+    again.load_state_dict(grouping.state_dict())
+    assert again(summaries([0, 0], tasks=["c", "a"])).tolist() == [2, 1]
+    assert again.label(1) == "a"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_auto_finds_clusters_and_obeys_the_number_asked_for(count: int) -> None:
+    points, truth = blobs(count, count)
+    grouping = make_grouping("auto", count)
+    assert partition(grouping(summaries([0] * len(points), features=points))) == partition(truth)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 7])
+def test_the_number_asked_for_is_obeyed_where_the_points_suggest_another(count: int) -> None:
+    points, _ = blobs(0, 3)
+    groups = make_grouping("auto", count)(summaries([0] * len(points), features=points))
+    assert len(np.unique(groups)) == count
+
+
+def test_fewer_different_points_than_groups_are_a_group_each() -> None:
+    groups = make_grouping("auto", 4)(summaries([1, 1, 5, 5, 5]))
+    assert partition(groups) == {frozenset({0, 1}), frozenset({2, 3, 4})}
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_without_a_number_the_silhouette_chooses(count: int) -> None:
+    points, truth = blobs(3, count, size=15)
+    assert partition(make_grouping("auto", None)(summaries([0] * len(points), features=points))) == partition(truth)
+
+
+def test_one_round_cloud_is_one_group() -> None:
+    points = np.random.default_rng(0).normal(size=(80, 6))
+    assert choose_count(points) == 1
+
+
+def test_silhouette_by_hand() -> None:
+    """0, 1 | 10: a = 1 and b = 10 or 9 for the pair; the one alone counts 0."""
+    found = silhouette(np.array([[0.0], [1.0], [10.0]]), np.array([0, 0, 1]))
+    assert found == pytest.approx((9 / 10 + 8 / 9 + 0) / 3)
+
+
+def test_a_column_that_does_not_vary_does_not_become_noise() -> None:
+    points = np.array([[1e9, 0.0], [1e9 + 1e-7, 1.0]])
+    assert standardised(points).tolist() == [[0, -1], [0, 1]]
+
+
+def test_an_empty_cluster_takes_a_point() -> None:
+    points = np.array([[0.0], [0.1], [0.2], [10.0]])
+    found = kmeans(points, 3, start=np.array([[0.0], [100.0], [200.0]]))
+    assert sorted(np.bincount(found.labels).tolist()) == [1, 1, 2]
+
+
+numbers = st.integers(-50, 50).map(float)
+clouds = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=12)
+
+
+def test_standardised_points_are_the_same_bits_in_any_order() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        points = rng.normal(size=(11, 3))
+        order = rng.permutation(11)
+        np.testing.assert_array_equal(standardised(points[order]), standardised(points)[order])
+
+
+@given(clouds, st.integers(1, 5), st.randoms(use_true_random=False))
+@few
+def test_the_order_of_trajectories_does_not_matter(points: list[tuple[float, float]], count: int, random: Any) -> None:
+    order = list(range(len(points)))
+    random.shuffle(order)
+    for strategy in ("auto", "difficulty", "length"):
+        returns, lengths = [p[0] for p in points], [int(p[1]) + 60 for p in points]
+        whole = summaries(returns, features=points, lengths=lengths)
+        mixed = summaries(
+            [returns[i] for i in order], features=[points[i] for i in order], lengths=[lengths[i] for i in order]
+        )
+        assert make_grouping(strategy, count)(mixed).tolist() == make_grouping(strategy, count)(whole)[order].tolist()
+
+
+@given(clouds, st.integers(1, 5))
+@few
+def test_units_do_not_matter_to_clusters(points: list[tuple[float, float]], count: int) -> None:
+    """Powers of 2, so that rounding cannot decide a tie differently."""
+    before = make_grouping("auto", count)(summaries([0] * len(points), features=points))
+    after = make_grouping("auto", count)(summaries([0] * len(points), features=np.array(points) * [0.25, 64]))
+    assert partition(before) == partition(after)
+    assert len(np.unique(before)) == min(count, len(set(points)))
+
+
+def test_adaptive_groups_follow_a_drift_and_keep_their_numbers() -> None:
+    grouping = make_grouping("adaptive", 3, history_window=100)
+    points, truth = blobs(0, 3, size=10)
+    first = grouping(summaries([0] * 30, features=points))
+    for step in range(1, 60):
+        points, _ = blobs(step, 3, size=10)
+        assert grouping(summaries([0] * 30, features=points + 0.4 * step)).tolist() == first.tolist()
+    assert partition(first) == partition(truth)
+
+
+def test_a_new_kind_of_trajectory_gets_a_group_without_taking_others_numbers() -> None:
+    grouping = Adaptive(None, window=200)
+    points, truth = blobs(0, 2, size=20)
+    before = grouping.update(points)
+    assert partition(before) == partition(truth)
+    more, truth = blobs(1, 3, size=20)
+    after = grouping.update(more)
+    assert partition(after) == partition(truth)
+    assert after[:40].tolist() == before.tolist()
+
+
+def test_a_newcomer_below_all_others_still_comes_last() -> None:
+    """By their coordinates its centre would be the first; the numbers of the others are not shifted by it."""
+    grouping = Adaptive(None, window=200)
+    points, _ = blobs(0, 2, size=20)
+    before = grouping.update(points)
+    low = blobs(1, 1, size=20)[0] - 12
+    assert grouping.update(np.concatenate([points, low])).tolist() == before.tolist() + [2] * 20
+
+
+@pytest.mark.parametrize("strategy", ["adaptive", "dirichlet", "hierarchical"])
+def test_a_grouping_goes_on_where_its_state_was_saved(strategy: str) -> None:
+    batches = [summaries([0] * 36, features=blobs(n, 3)[0] + 0.2 * n, tasks=["a", "b"] * 18) for n in range(6)]
+    whole, first, second = (make_grouping(strategy, 3, history_window=50) for _ in range(3))
+    expected = [whole(batch).tolist() for batch in batches]
+    found = [first(batch).tolist() for batch in batches[:3]]
+    second.load_state_dict(first.state_dict())
+    assert found + [second(batch).tolist() for batch in batches[3:]] == expected
+
+
+def test_hierarchical_groups_lie_inside_each_other() -> None:
+    points, _ = blobs(0, 2, size=8)
+    tasks = ["a", "b"] * 8
+    seeds = [0, 0, 0, 0, 1, 1, 1, 1] * 2
+    grouping = make_grouping("hierarchical", 2)
+    attempts = summaries([0] * 16, tasks=tasks, features=points, seeds=seeds)
+    by_task, by_cluster, by_start = grouping.levels(attempts)
+    assert partition(by_task) == partition(np.array(tasks))
+    assert [len(partition(level)) for level in (by_task, by_cluster, by_start)] == [2, 4, 8]
+    for coarse, fine in ((by_task, by_cluster), (by_cluster, by_start)):
+        assert all(any(inner <= outer for outer in partition(coarse)) for inner in partition(fine))
+    assert partition(grouping(attempts)) == partition(by_cluster)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_the_mixture_finds_how_many_latent_tasks_there_are(seed: int, count: int) -> None:
+    """Groups of eight attempts at a latent task, in random turns: nobody says how many tasks there are."""
+    rng = np.random.default_rng(seed)
+    centres = 4 * rng.normal(size=(count, 6))
+    grouping = make_grouping("dirichlet")
+    for _ in range(4):
+        turns = np.concatenate([np.arange(count), rng.integers(count, size=8 - count)])
+        truth = np.repeat(rng.permutation(turns), 8)
+        points = centres[truth] + 0.5 * rng.normal(size=(len(truth), 6))
+        found = grouping(summaries([0] * len(points), features=points))
+    assert partition(found) == partition(truth)
+
+
+def test_the_mixture_follows_a_drift_of_twelve_times_the_width_of_a_task() -> None:
+    rng = np.random.default_rng(0)
+    grouping = make_grouping("dirichlet", history_window=200)
+    names = set()
+    for step in range(60):
+        truth = np.repeat(rng.permutation([0, 1] * 4), 4)
+        centres = np.array([[0.1 * step, 0, 0], [8, 8 - 0.05 * step, 8]])
+        found = grouping(summaries([0] * 32, features=centres[truth] + 0.5 * rng.normal(size=(32, 3))))
+        names |= {(int(t), int(g)) for t, g in zip(truth, found, strict=True)}
+    assert len(names) == 2
+
+
+def test_the_mixture_names_a_task_that_appears_later_and_forgets_one_that_is_gone() -> None:
+    rng = np.random.default_rng(1)
+    grouping: Any = make_grouping("dirichlet", history_window=50)
+
+    def batch(place: float) -> set[int]:
+        return set(grouping(summaries([0] * 32, features=place + rng.normal(size=(32, 3)))).tolist())
+
+    first = [batch(0.0) for _ in range(4)]
+    second = [batch(9.0) for _ in range(20)]
+    assert all(names == first[0] and len(names) == 1 for names in first)
+    assert all(names == second[0] and len(names) == 1 for names in second)
+    assert first[0] != second[0]
+    assert len(grouping.mixture) == 1
+
+
+@pytest.mark.parametrize("previous", [0, 1])
+def test_the_mixture_sticks_to_the_task_before_when_in_doubt(previous: int) -> None:
+    """Two tasks of equal size and width, and a trajectory right between them."""
+    mixture = DirichletMixture()
+    tasks = [(0, 20.0, [-1.0], [20 * 0.25]), (1, 20.0, [1.0], [20 * 0.25])]
+    mixture.load_state_dict({"clusters": tasks, "founded": 2, "previous": previous, "frame": [[0.0], [1.0]]})
+    assert mixture.assign(np.array([[0.0]])).tolist() == [previous]
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_groups_formed_from_the_outcome_are_refused_as_a_baseline(strategy: str) -> None:
+    grouping = make_grouping(strategy)
+    assert grouping.depends_on_outcome == (strategy in OUTCOME_STRATEGIES) == (strategy != "task")
+    if not grouping.depends_on_outcome:
+        check_baseline(grouping)
+        return
+    with pytest.raises(ConfigError, match="best of the worst") as error:
+        check_baseline(grouping)
+    assert "allow_outcome_baseline" in error.value.hint
+    check_baseline(grouping, allow_outcome=True)
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_no_trajectories_are_no_groups_and_one_is_one(strategy: str) -> None:
+    nothing = Summaries(np.zeros((0, 3)), np.zeros(0, np.str_), np.zeros(0), np.zeros(0, int), np.zeros(0, int))
+    assert make_grouping(strategy)(nothing).tolist() == []
+    assert make_grouping(strategy)(summaries([2.0])).tolist() == [0]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_numbers_that_are_none_are_refused_with_their_row(bad: float) -> None:
+    with pytest.raises(ValueError, match="returns of trajectory 1 hold"):
+        summaries([1.0, bad], features=[[0], [0]])
+    with pytest.raises(ValueError, match="features of trajectory 1 hold"):
+        summaries([1.0, 1.0], features=[[0], [bad]])
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="tasks has shape"):
+        Summaries(np.zeros((2, 1)), np.array(["a"]), np.zeros(2), np.zeros(2, int), np.zeros(2, int))
+    with pytest.raises(ValueError, match="n_groups is 0"):
+        make_grouping("auto", 0)
+    with pytest.raises(ValueError, match="'quartile'; it must be one of task, difficulty"):
+        make_grouping("quartile")
+
+
+def test_features_of_a_trajectory_by_hand() -> None:
+    obs = np.array([[1.0, 0.0], [3.0, 0.0]])
+    ones = np.ones(2)
+    member = Trajectory("m", "t", "g", obs, ones, ones > 0, ones, ones, np.array([1.0, 4.0]), End.FINISHED, True)
+    found = summarise([member], ["t"])
+    assert found.features[0].tolist() == pytest.approx([2.5, np.log(3), 2, 0, 1, 0])
+    assert found.returns.tolist() == [5.0]
+    assert summarise([member], ["t"], returns=[9.0]).returns.tolist() == [9.0]

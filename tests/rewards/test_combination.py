@@ -1,0 +1,297 @@
+"""Several rewards as one: what it is made of is told, what failed is not made up, and it can be nested."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from groupwise.core.objectives import COMBINATIONS
+from groupwise.errors import ConfigError, ContractError, MissingExtra
+from groupwise.rewards.combination import (
+    PRESETS,
+    MultiObjectiveRewardFunction,
+    absolute,
+    create_creative_reward,
+    create_customer_service_reward,
+    create_sales_reward,
+)
+from groupwise.rewards.function import RewardFunction, WithFallback, attempt_of
+from groupwise.rewards.rules.components import KeywordRewardComponent, LengthRewardComponent
+from groupwise.rewards.scoring import score_groups
+from groupwise.types import Failed, Group, Hint, Score, Task
+
+
+class Fixed(RewardFunction):
+    """Scores what is written: a reply "0.3" scores 0.3, and "x" is a mistake."""
+
+    def compute_reward(self, turns):
+        return Score(float(turns[-1]["content"]), {"inner": 1.0}, ("seen",))
+
+
+class Backwards(RewardFunction):
+    def compute_reward(self, turns):
+        return 1.0 - float(turns[-1]["content"])
+
+
+def totals(scores):
+    return [score.total for score in scores]
+
+
+def test_parts_are_the_components_by_name_unweighted_and_flags_are_passed_on(scored):
+    reward = MultiObjectiveRewardFunction([Fixed(weight=2.0, name="a"), Backwards(weight=1.0, name="b")])
+    (score,) = scored(reward, "0.25")
+    assert score == Score(2 * 0.25 + 0.75, {"a": 0.25, "a.inner": 1.0, "b": 0.75}, ("seen",))
+
+
+@pytest.mark.parametrize("method", COMBINATIONS)
+def test_every_method_combines_as_the_mathematics_says(method, scored):
+    reward = MultiObjectiveRewardFunction([Fixed(3.0), Backwards(1.0)], normalization_method=method)
+    table = [[0.1, 0.9], [0.8, 0.2], [0.5, 0.5]]
+    assert totals(scored(reward, "0.1", "0.8", "0.5")) == pytest.approx(COMBINATIONS[method](table, [3, 1]).tolist())
+
+
+def test_nested_rewards_name_their_parts_with_dots_and_count_by_their_own_weight(scored):
+    inner = MultiObjectiveRewardFunction(
+        [Fixed(name="a"), Backwards(name="b")], "weighted_average", weight=0.3, name="in"
+    )
+    (score,) = scored(MultiObjectiveRewardFunction([Fixed(0.7, "c"), inner]), "0.2")
+    assert score.total == pytest.approx(0.7 * 0.2 + 0.3 * 0.5)
+    assert dict(score.parts) == {"c": 0.2, "c.inner": 1.0, "in": 0.5, "in.a": 0.2, "in.a.inner": 1.0, "in.b": 0.8}
+
+
+def test_two_components_of_one_name_are_told_apart(scored):
+    (score,) = scored(MultiObjectiveRewardFunction([Fixed(), Fixed(), Fixed()]), "0.5")
+    assert [name for name in score.parts if "." not in name] == ["Fixed", "Fixed_2", "Fixed_3"]
+
+
+@pytest.mark.parametrize("method", COMBINATIONS)
+def test_an_attempt_that_one_component_failed_on_has_failed_and_the_others_are_scored_without_it(method, scored):
+    reward = MultiObjectiveRewardFunction([Fixed(name="a"), Backwards(name="b")], method)
+    first, lost, last = scored(reward, "0.1", "x", "0.8")
+    assert isinstance(lost, Failed)
+    assert lost.failure.message.startswith("a: ")
+    assert "ValueError" in lost.failure.message
+    assert [first, last] == list(scored(reward, "0.1", "0.8"))
+
+
+def test_a_geometric_mean_fails_where_a_part_is_negative_and_nowhere_else(scored):
+    reward = MultiObjectiveRewardFunction([Fixed(), Backwards()], "geometric_mean")
+    good, bad = scored(reward, "0.25", "1.5")
+    assert good.total == pytest.approx((0.25 * 0.75) ** 0.5)
+    assert isinstance(bad, Failed)
+    assert "one is -0.5" in bad.failure.message
+
+
+def test_components_may_be_functions_and_other_rewards(scored):
+    async def longest(task, group):
+        return [float(len(member.meta["messages"][-1]["content"])) for member in group]
+
+    def polite(turns):
+        return "please" in turns[-1]["content"]
+
+    reward = MultiObjectiveRewardFunction([polite, longest, WithFallback(Fixed(), longest, retries=0)])
+    (score,) = scored(reward, "please")
+    assert dict(score.parts) == {"polite": 1.0, "longest": 6.0, "WithFallback": 6.0}
+    assert score.flags == ("fallback",)
+
+
+@pytest.mark.parametrize("weight", [-0.1, float("nan"), float("inf"), "0.5", True, None])
+def test_a_weight_that_is_none_is_refused_by_name(weight):
+    with pytest.raises(ConfigError, match="the weight of a is"):
+        MultiObjectiveRewardFunction([Fixed(weight=weight, name="a")])
+
+
+def test_no_weight_no_component_and_an_unknown_method_are_refused():
+    with pytest.raises(ConfigError, match=r"\[0.0\]"):
+        MultiObjectiveRewardFunction([Fixed(weight=0.0)])
+    with pytest.raises(ConfigError, match="one component at least"):
+        MultiObjectiveRewardFunction([])
+    with pytest.raises(ConfigError, match="Did you mean 'geometric_mean'.*weighted_sum") as error:
+        MultiObjectiveRewardFunction([Fixed()], normalization_method="geometric")
+    assert "normalize_then_sum" in error.value.hint
+
+
+def test_without_components_it_has_rules_of_thumb_for_any_reply(rated):
+    reward = MultiObjectiveRewardFunction(weight=0.3)
+    assert reward.weight == 0.3
+    assert sum(reward.weights.values()) == pytest.approx(1.0)
+    good = (
+        "Thank you for writing. I will check your order now. Then I will mail you about the order today, please wait."
+    )
+    assert rated(reward, good) > 0.7 > 0.4 > rated(reward, "no")
+
+
+def test_a_conversation_can_be_scored_by_hand_also_inside_an_event_loop(rated):
+    reward = MultiObjectiveRewardFunction([Fixed(name="a"), Backwards(name="b")])
+
+    async def inside():
+        return rated(reward, "0.25")
+
+    assert rated(reward, "0.25") == asyncio.run(inside()) == 1.0
+    with pytest.raises(ContractError, match="a: .*could not convert"):
+        rated(reward, "x")
+
+
+def test_a_group_of_none_has_no_scores():
+    assert asyncio.run(MultiObjectiveRewardFunction([Fixed()])(Task("t"), [])) == []
+
+
+def test_for_evaluation_methods_that_compare_become_an_average_all_the_way_down(scored):
+    inner = MultiObjectiveRewardFunction([Fixed(), Backwards()], "normalize_then_sum", name="in")
+    reward = MultiObjectiveRewardFunction([inner, Fixed(weight=3.0)], "normalize_then_sum")
+    assert scored(reward, "0.2")[0].total == 0.0
+    (alone,) = scored(absolute(reward), "0.2")
+    assert alone.total == pytest.approx((0.5 + 3 * 0.2) / 4)
+    assert reward.normalization_method == "normalize_then_sum"
+
+
+class Learned(Fixed):
+    def __init__(self):
+        super().__init__(name="learned")
+        self.seen = 0
+
+    def compute_reward(self, turns):
+        self.seen += 1
+        return 0.0
+
+    def metrics(self):
+        return {"learned/accuracy": 0.5}
+
+    def hints(self):
+        return (Hint("judge", "the judge is away", "wait"),)
+
+    def state_dict(self):
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.seen = state["seen"]
+
+
+def test_what_components_learn_report_and_hint_goes_through(scored):
+    reward, learned = MultiObjectiveRewardFunction([Fixed(), MultiObjectiveRewardFunction([Learned()])]), Learned()
+    scored(reward, "1", "2")
+    assert reward.metrics() == {"learned/accuracy": 0.5}
+    both = MultiObjectiveRewardFunction([Learned(), Learned()])
+    assert both.metrics() == {"learned/accuracy": 0.5, "learned_2/learned/accuracy": 0.5}
+    assert [hint.code for hint in reward.hints()] == ["judge"]
+    MultiObjectiveRewardFunction([Fixed(), MultiObjectiveRewardFunction([learned])]).load_state_dict(
+        reward.state_dict()
+    )
+    assert learned.seen == 2
+
+
+def test_customer_service_weighs_as_the_founding_document_says():
+    reward = create_customer_service_reward(
+        expected_responses=["I'll help you with that", "Let me check on that"],
+        weight=1.0,
+        normalization_method="weighted_sum",
+    )
+    assert reward.weights == {
+        "empathy": 0.25, "action_oriented": 0.25, "professionalism": 0.25, "length": 0.1, "similarity": 0.15
+    }  # fmt: skip
+
+
+GOOD = {
+    "customer_service": (
+        "Hello, I'm sorry about the delay, and I understand how frustrating this is. I have checked your order, "
+        "and I will send a replacement today. Please let me know if there is anything else; thank you for your "
+        "patience."
+    ),
+    "technical_support": (
+        "This happens because the cache is full.\n1. Open the settings.\n2. Clear the cache.\n3. Restart the app "
+        "and check that it starts.\nIf it doesn't, contact us."
+    ),
+    "sales": (
+        "What will you use it for, and what is your budget? This model includes a 12 hour battery and works with "
+        "your phone, so you can save time. Customers rate it highly; would you like a free trial?"
+    ),
+    "educational": (
+        "Good question! Let's start with an example: imagine you share 12 apples among 4 friends. First give each "
+        "one apple, then repeat. Because 4 times 3 is 12, each gets 3. What do you think happens with 13?"
+    ),
+    "creative": (
+        "The lighthouse keeper kept a jar of storms. Each storm hummed like a bee against the glass, and on quiet "
+        "nights she would listen. One winter the jar cracked. It let out a single thunderclap, soft as if it were "
+        "sorry, and the sea stood up to answer it. She laughed. Then she went down the stairs to let it in."
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("method", COMBINATIONS)
+def test_every_preset_prefers_a_good_reply_by_every_method(name, method, scored):
+    good, poor = scored(PRESETS[name](normalization_method=method), GOOD[name], "yeah whatever")
+    assert good.total > poor.total
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_weigh_1_in_all_with_and_without_expected_responses(name):
+    for expected in (None, ["as you like"], "as you like"):
+        assert sum(PRESETS[name](expected).weights.values()) == pytest.approx(1.0)
+    assert PRESETS[name]().name == name
+
+
+@pytest.mark.parametrize("create", [create_sales_reward, create_creative_reward])
+def test_expected_responses_add_similarity_where_nothing_compared_before(create, rated):
+    assert "similarity" not in create().weights
+    assert create(expected_responses=["Buy now"]).weights["similarity"] == 0.15
+    reward = create(expected_responses=["Buy now"])
+    assert rated(reward, "Buy now") > rated(reward, "Sell now")
+
+
+def test_seed_4_a_reward_of_one_half_and_one_of_manual_features_run_as_they_are_printed():
+    class SimpleReward(RewardFunction):
+        def compute_reward(self, turns):
+            return 0.5  # Fixed reward
+
+    class ManualReward(RewardFunction):
+        def compute_reward(self, turns):
+            score = 0.0
+            # Manual feature engineering
+            if "please" in turns[-1]["content"]:
+                score += 0.2
+            if "thank you" in turns[-1]["content"]:
+                score += 0.3
+            return score
+
+    members = tuple(
+        attempt_of([{"role": "assistant", "content": text}]) for text in ("thank you, please", "please", "")
+    )
+    group = Group("g", Task("t"), members)
+    simple, manual = (score_groups(reward, [group])[0].totals().tolist() for reward in (SimpleReward(), ManualReward()))
+    assert simple == [0.5, 0.5, 0.5]
+    assert manual == [0.5, 0.2, 0.0]
+
+
+def test_seed_4_example_6_runs_as_it_is_printed(scored):
+    components = [
+        LengthRewardComponent(weight=0.3),
+        KeywordRewardComponent(weight=0.7)
+    ]  # fmt: skip
+    reward = MultiObjectiveRewardFunction(components)
+    good, poor = scored(reward, GOOD["customer_service"], "no")
+    assert good.total > poor.total
+
+    reward = create_customer_service_reward(
+        expected_responses=["I'll help you with that", "Let me check on that"],
+        weight=1.0,
+        normalization_method="weighted_sum"
+    )  # fmt: skip
+    good, poor = scored(reward, GOOD["customer_service"], "no")
+    assert 1.0 >= good.total > 0.8 > 0.3 > poor.total >= 0.0
+
+
+def test_seed_4_a_judge_and_rules_of_thumb_go_together_and_a_judge_that_is_away_is_flagged(scored):
+    judge = pytest.importorskip("groupwise.rewards.judge.ruler")
+    try:
+        ruler = judge.RulerRewardFunction(weight=0.4, base_url="http://127.0.0.1:9/v1", api_key="none", retries=0)
+    except MissingExtra as missing:
+        pytest.skip(missing.hint)
+    reward = MultiObjectiveRewardFunction([ruler, MultiObjectiveRewardFunction(weight=0.3)])
+    for score in scored(reward, GOOD["customer_service"], "no"):
+        assert score.flags == (judge.FLAG,)
+        assert {"ruler_general", "multi_objective", "multi_objective.coherence"} <= set(score.parts)
+    assert reward.metrics()["judge/fallback_share"] == 1.0
+    assert [hint.code for hint in reward.hints()] == ["judge_fallback"]
+    ruler.close()

@@ -1,0 +1,241 @@
+"""From scores to advantages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from groupwise.config import TrainingConfig
+from groupwise.training.estimators import ScaledCritic, ValueScales, estimate_advantages, scored_attempts
+from groupwise.types import End, Failed, Failure, Group, Score, ScoredGroup, Task, Trajectory
+
+LOST = Failed(Failure("reward", "raised", "lost"))
+
+
+def attempt(name: str, rewards: list[float], terminated: bool = True) -> Trajectory:
+    size = len(rewards)
+    zeros = np.zeros(size)
+    end = End.FINISHED if terminated else End.TRUNCATED
+    ones = np.ones(size, bool)
+    return Trajectory(name, "t", "g", zeros, zeros, ones, zeros, zeros, np.array(rewards), end, terminated)
+
+
+def group(name: str, rewards: list[list[float]], scores: list[Any] | None = None, task: str = "t/0") -> ScoredGroup:
+    members = tuple(attempt(f"{name}{i}", r) for i, r in enumerate(rewards))
+    given = [Score(sum(r), rewards=np.array(r)) for r in rewards] if scores is None else scores
+    return ScoredGroup(Group(name, Task(task), members), tuple(given))
+
+
+def advantages(groups: list[ScoredGroup], values: Any = None, **settings: Any) -> list[list[float]]:
+    cfg = TrainingConfig(**settings).advantage
+    return estimate_advantages(scored_attempts(groups), cfg, values).advantages.tolist()
+
+
+def test_an_outcome_is_shared_by_all_steps_of_an_attempt_and_none_beyond() -> None:
+    rows = advantages([group("a", [[1, 0], [0], [1]])])
+    assert rows[0] == pytest.approx([0.7071, 0.7071], abs=1e-4)
+    assert rows[1] == pytest.approx([-1.4142, 0], abs=1e-4)
+
+
+def test_an_attempt_without_a_score_takes_no_part_in_its_group() -> None:
+    rows = advantages([group("a", [[1], [0], [9]], [Score(1), Score(0), LOST])])
+    assert rows == [[1.0], [-1.0]]
+
+
+def test_return_to_go_by_hand() -> None:
+    """Two members; the second ends after one step, so the first stands alone at its second step."""
+    rows = advantages([group("a", [[1, 1], [1]])], estimator="group_rtg", advantage_scale="none", gamma=0.5)
+    assert rows == [[0.5, 0.0], [-0.5, 0.0]]
+
+
+@pytest.mark.parametrize("estimator", ["group_rtg", "gae"])
+def test_a_score_that_does_not_say_when_is_credited_at_the_end(estimator: str) -> None:
+    """A reward of one's own is what is learned from, by every estimator; the environment's is not added."""
+    groups = [group("a", [[1, 1], [1, 1]], [Score(5.0), Score(2.0)])]
+    values = (lambda members: [np.zeros(3) for _ in members]) if estimator == "gae" else None
+    rows = advantages(groups, values, estimator=estimator, advantage_scale="none", gamma=1.0, gae_lambda=1.0)
+    assert rows == ([[3.0, 3.0], [-3.0, -3.0]] if estimator == "group_rtg" else [[5.0, 5.0], [2.0, 2.0]])
+
+
+def test_a_reward_against_the_environments_own_is_not_turned_around_by_discounting() -> None:
+    """The environment pays for length, the score punishes it: the shorter attempt must win."""
+    groups = [group("a", [[1.0] * 100, [1.0] * 500], [Score(-100.0), Score(-500.0)])]
+    rows = advantages(groups, estimator="group_rtg", advantage_scale="none", gamma=1.0)
+    assert rows[0][0] > 0 > rows[1][0]
+
+
+def masked(rewards: list[float], mask: list[bool], score: Score) -> ScoredGroup:
+    member = replace(attempt("m", rewards), mask=np.array(mask))
+    rival = replace(attempt("r", [0.0] * len(rewards)), mask=np.array(mask))
+    return ScoredGroup(Group("a", Task("t"), (member, rival)), (score, Score(0.0)))
+
+
+@pytest.mark.parametrize("mask", [[False, True, False], [True, False, True], [True, True, False]])
+def test_what_is_earned_off_the_policys_own_steps_belongs_to_the_action_before(mask: list[bool]) -> None:
+    for score in (Score(5.0), Score(5.0, rewards=np.array([0.0, 0.0, 5.0]))):
+        attempts = scored_attempts([masked([0.0, 0.0, 5.0], mask, score)])
+        assert float(attempts.rewards[0].sum()) == 5.0
+        assert float(attempts.rewards[0][torch.tensor(mask)].sum()) == 5.0
+
+
+def test_gae_knows_the_end_of_an_attempt_that_ends_with_a_tools_answer() -> None:
+    scored = masked([0.0, 0.0, 0.0], [False, True, False], Score(1.0))
+    cfg = TrainingConfig(estimator="gae", advantage_scale="none", gamma=1.0, gae_lambda=1.0).advantage
+    estimate = estimate_advantages(scored_attempts([scored]), cfg, lambda ms: [np.full(4, 10.0) for _ in ms])
+    assert estimate.returns is not None
+    assert estimate.returns[:, 1].tolist() == [1.0, 0.0]
+
+
+def test_gae_looks_from_action_to_action_over_what_lies_between() -> None:
+    scored = masked([0.0] * 4, [True, False, True, True], Score(0.0))
+    values = np.array([0.0, 99.0, 0.5, 0.0, 0.0])
+    rows = advantages([scored], lambda ms: [values for _ in ms], estimator="gae", advantage_scale="none",
+                      gamma=1.0, gae_lambda=0.0)  # fmt: skip
+    assert rows[0][0] == 0.5
+
+
+def test_gae_bootstraps_at_a_cut_and_not_at_an_end() -> None:
+    members = (attempt("end", [1.0]), attempt("cut", [1.0], terminated=False))
+    scored = ScoredGroup(Group("a", Task("t"), members), (Score(1.0), Score(1.0)))
+    rows = advantages(
+        [scored], lambda attempts: [np.array([0.0, 10.0]) for _ in attempts],
+        estimator="gae", advantage_scale="none", gamma=0.5, gae_lambda=1.0,
+    )  # fmt: skip
+    assert rows == [[1.0], [6.0]]
+
+
+def test_scaling_by_batch_or_by_group_divides_and_never_recentres() -> None:
+    groups = [group("a", [[1], [3]]), group("b", [[10], [30]])]
+    by_batch = torch.tensor(advantages(groups, estimator="group_rtg", advantage_scale="batch_std"))
+    by_group = torch.tensor(advantages(groups, estimator="group_rtg", advantage_scale="group_std"))
+    assert by_group.flatten().tolist() == pytest.approx([-1, 1, -1, 1])
+    assert float(by_batch.square().mean()) == pytest.approx(1)
+    assert float(by_batch[2] / by_batch[0]) == pytest.approx(10)
+
+
+def test_rewards_are_clipped_before_they_are_compared() -> None:
+    rows = advantages([group("a", [[1], [100]])], reward_clip=3.0, advantage_scale="none")
+    assert rows == [[-1.0], [1.0]]
+
+
+def test_a_batch_in_which_nothing_was_scored_has_no_rows() -> None:
+    attempts = scored_attempts([group("a", [[1], [2]], [LOST, LOST])])
+    assert attempts.members == ()
+    assert estimate_advantages(attempts, TrainingConfig().advantage).advantages.shape == (0, 0)
+
+
+THREE_TASKS = [
+    group("a", [[100.0], [300.0]], task="large/0"),
+    group("b", [[200.0], [200.0]], task="large/1"),
+    group("c", [[0.01], [0.05]], task="small/0"),
+    group("d", [[7.0], [7.0]], task="constant/0"),
+]
+
+
+@pytest.mark.parametrize("estimator", ["outcome", "group_rtg"])
+def test_a_tasks_own_scale_by_hand(estimator: str) -> None:
+    """Deviations ±d and 0, 0 of the large task have RMS d / √2: d is from the mean, or for returns from the other one.
+
+    The small task's two have RMS of their own size. A task whose reward never varies stays exactly 0.
+    """
+    rows = advantages(THREE_TASKS, estimator=estimator, advantage_scale="task_rms")
+    flat = [row[0] for row in rows]
+    assert flat == pytest.approx([-(2**0.5), 2**0.5, 0, 0, -1, 1, 0, 0])
+
+
+def test_a_tasks_scale_is_left_out_without_normalisation() -> None:
+    rows = advantages(THREE_TASKS, advantage_scale="task_rms", advantage_normalization=False)
+    assert [row[0] for row in rows][:2] == [-100, 100]
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=3), st.sampled_from(["outcome", "group_rtg", "group_gae"]))
+@settings(max_examples=30, deadline=None)
+def test_the_units_of_a_tasks_reward_do_not_matter(factors: list[float], estimator: str) -> None:
+    """With `task_rms`, and with a critic in the task's own units, every task may be paid in its own currency."""
+
+    def paid(units: list[float]) -> list[ScoredGroup]:
+        rng = np.random.default_rng(0)
+        return [
+            group(f"g{n}", (unit * rng.normal(size=(3, 4))).tolist(), task=f"task{n}/0") for n, unit in enumerate(units)
+        ]
+
+    values = (lambda members: [np.linspace(0, 1, 5) for _ in members]) if estimator == "group_gae" else None
+    found = [
+        torch.tensor(advantages(paid(units), values, estimator=estimator, advantage_scale="task_rms"))
+        for units in ([1.0] * 3, factors)
+    ]
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_the_critic_is_asked_and_taught_in_its_tasks_units() -> None:
+    """Each member earns 10 (or 0.1) once and ends. The unit is that; half of it was expected: the rest is advantage."""
+    groups = [group("a", [[10.0], [10.0]], task="large/0"), group("b", [[0.1], [0.1]], task="small/0")]
+    cfg = TrainingConfig(estimator="group_gae", advantage_scale="none").advantage
+    scales = ValueScales()
+    critic = ScaledCritic(lambda members: [np.array([0.5, 0.0]) for _ in members], scales)
+    found = estimate_advantages(scored_attempts(groups), cfg, critic)
+    assert found.advantages.flatten().tolist() == pytest.approx([5, 5, 0.05, 0.05])
+    assert found.returns is not None
+    assert found.values is not None
+    assert found.returns.flatten().tolist() == pytest.approx([1, 1, 1, 1])
+    assert found.values.flatten().tolist() == [0.5] * 4
+    assert scales.squares == pytest.approx({"large": 100, "small": 0.01})
+
+
+def test_the_unit_follows_what_a_task_returns_slowly_and_is_never_zero() -> None:
+    scales, mask = ValueScales(), torch.ones(1, 1)
+    assert scales.before(["a"], torch.tensor([[2.0]]), mask).tolist() == [2.0]
+    assert scales.after(["a"], torch.tensor([[4.0]]), mask).tolist() == pytest.approx([(0.9 * 4 + 0.1 * 16) ** 0.5])
+    assert scales.before(["a"], torch.tensor([[99.0]]), mask).tolist() == pytest.approx([5.2**0.5])
+    assert scales.before(["free"], torch.tensor([[0.0]]), mask).tolist() == [1.0]
+
+
+def test_group_gae_bootstraps_at_a_cut_in_the_tasks_units() -> None:
+    """Paid 4 once: a unit of 4. Cut there, the state after is worth 10 units of 4, discounted by half: 4 + 20."""
+    members = (attempt("end", [4.0]), attempt("cut", [4.0], terminated=False))
+    scored = ScoredGroup(Group("a", Task("t/0"), members), (Score(4.0), Score(4.0)))
+    rows = advantages(
+        [scored], lambda attempts: [np.array([0.0, 10.0]) for _ in attempts],
+        estimator="group_gae", advantage_scale="none", gamma=0.5, gae_lambda=1.0,
+    )  # fmt: skip
+    assert rows == [[4.0], [24.0]]
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(["outcome", "group_rtg", "group_gae"]))
+@settings(max_examples=30, deadline=None)
+def test_order_of_members_and_names_of_tasks_do_not_matter(random: Any, estimator: str) -> None:
+    rng = np.random.default_rng(1)
+    lengths = [[3, 1, 4], [1, 5, 2], [2, 2, 2], [6, 3, 1]]
+    rewards = [[rng.normal(size=n).tolist() for n in row] for row in lengths]
+    tasks = ["a/0", "b/0", "a/1", "b/1"]
+    values = (lambda ms: [np.cos(np.arange(len(m) + 1)) for m in ms]) if estimator == "group_gae" else None
+
+    def found(order: list[int], inner: list[int], names: dict[str, str]) -> dict[tuple[int, int], Any]:
+        groups = [
+            group(f"g{g}", [rewards[g][m] for m in inner], task=tasks[g].replace(tasks[g][0], names[tasks[g][0]]))
+            for g in order
+        ]
+        rows = advantages(groups, values, estimator=estimator, advantage_scale="task_rms")
+        places = [(g, m) for g in order for m in inner]
+        return {(g, m): row[: lengths[g][m]] for (g, m), row in zip(places, rows, strict=True)}
+
+    order, inner = list(range(4)), list(range(3))
+    before = found(order, inner, {"a": "a", "b": "b"})
+    random.shuffle(order)
+    random.shuffle(inner)
+    after = found(order, inner, {"a": "zebra", "b": "ant"})
+    for place, row in before.items():
+        assert after[place] == pytest.approx(row)
+
+
+def test_a_group_of_one_has_no_advantage_without_a_critic() -> None:
+    groups = [group("a", [[5.0]], task="x/0"), group("b", [[1.0], [2.0]], task="y/0")]
+    for estimator in ("outcome", "group_rtg"):
+        rows = advantages(groups, estimator=estimator, advantage_scale="task_rms")
+        assert [row[0] for row in rows] == pytest.approx([0, -1, 1])

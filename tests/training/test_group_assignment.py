@@ -1,0 +1,239 @@
+"""Scale, weight and baseline groups in a run: three CartPoles paid 100, 1 and 0.01 a step, on the one loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from groupwise.config import TrainingConfig
+from groupwise.config.rules import needs_critic
+from groupwise.control.classic.cartpole import CartPole
+from groupwise.control.policy import MLPPolicy
+from groupwise.control.product import build, critic_values, rows_of_steps
+from groupwise.errors import ConfigError
+from groupwise.rewards.function import EnvironmentReward
+from groupwise.rollout.episodes import collect_groups
+from groupwise.training.folder import create_run
+from groupwise.training.session import Parts, execute
+from groupwise.training.source import GroupSource, NumberedTasks
+from groupwise.types import Group, Task
+
+Configure = Callable[..., TrainingConfig]
+Numbers = Callable[[Path], dict[str, Any]]
+PAY = {"rich": 100.0, "plain": 1.0, "poor": 0.01}
+LIMITS = {"rich": 100, "plain": 50, "poor": 25}
+
+
+class Episodes:
+    """Each task in a CartPole of its own, paid by its own scale."""
+
+    def __init__(self, policy: MLPPolicy, group_size: int) -> None:
+        self.policy = policy
+        self.group_size = group_size
+        self.rng = np.random.default_rng(3)
+
+    def collect(self, tasks: Sequence[Task]) -> list[Group]:
+        return [self._group(number, task) for number, task in enumerate(tasks)]
+
+    def _group(self, number: int, task: Task) -> Group:
+        env = CartPole(max_steps=LIMITS[task.kind])
+        (group,) = collect_groups(env, self.policy, [task], self.group_size, self.rng, version=self.policy.version)
+        members = tuple(
+            replace(m, id=f"{number}/{m.id}", group_id=str(number), rewards=m.rewards * PAY[task.kind])
+            for m in group.members
+        )
+        return Group(str(number), task, members)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rng": self.rng.bit_generator.state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.rng.bit_generator.state = state["rng"]
+
+
+def build_suite(cfg: TrainingConfig) -> Parts:
+    critic = needs_critic(cfg.advantage.estimator)
+    policy = MLPPolicy(4, 2, hidden_sizes=cfg.policy.hidden_sizes, critic=critic, seed=cfg.run.seed)
+    kinds = list(PAY)
+    source = GroupSource(
+        cfg,
+        tasks=NumberedTasks(lambda number: Task(f"{kinds[number % 3]}/{number}", None, number)),
+        rollout=Episodes(policy, cfg.rollout.num_generations),
+        reward=EnvironmentReward(),
+        collate=lambda attempts: rows_of_steps(attempts, cfg.loss.loss_type),
+        values=critic_values(policy) if critic else None,
+    )
+    return Parts(policy, source)
+
+
+@pytest.fixture
+def suite(small_config: Configure) -> Configure:
+    def make(**changes: Any) -> TrainingConfig:
+        return small_config(tasks_per_step=3, eval_steps=0, **changes)
+
+    return make
+
+
+def by_task(batch: Any, values: torch.Tensor) -> dict[int, torch.Tensor]:
+    return {int(g): values[batch.weight_group == g] for g in batch.weight_group.unique()}
+
+
+@pytest.mark.parametrize("estimator", ["outcome", "group_rtg", "group_gae"])
+def test_every_task_is_scaled_by_itself(suite: Configure, estimator: str) -> None:
+    cfg = suite(estimator=estimator, advantage_scale="task_rms", beta=1e-9, use_reference_model=True)
+    batch = build_suite(cfg).source.next()
+    sizes = {g: float(a.square().mean().sqrt()) for g, a in by_task(batch, batch.advantages).items()}
+    assert len(sizes) == 3
+    if estimator == "outcome":
+        assert all(0.3 < size < 3 for size in sizes.values())
+    else:
+        assert list(sizes.values()) == pytest.approx([1, 1, 1], rel=1e-5)
+
+
+def test_scaled_by_the_batch_the_rich_task_is_all_there_is(suite: Configure) -> None:
+    batch = build_suite(suite(estimator="group_rtg", advantage_scale="batch_std")).source.next()
+    sizes = [float(a.square().mean().sqrt()) for a in by_task(batch, batch.advantages).values()]
+    assert sizes[0] > 1e3 * sizes[2]
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", "grpo"])
+@pytest.mark.parametrize("method", ["balanced", "inv_sqrt_steps", "performance", "adaptive"])
+def test_weights_keep_the_total_of_a_batch(suite: Configure, method: str, loss_type: str) -> None:
+    settings = {"estimator": "group_gae", "advantage_scale": "task_rms", "loss_type": loss_type}
+    plain = build_suite(suite(**settings)).source.next()
+    batch = build_suite(suite(**settings, group_weight_method=method)).source.next()
+    assert batch.weights is not None
+    ones = torch.ones_like(batch.weights) if plain.weights is None else plain.weights
+    assert float(batch.weights.sum()) == pytest.approx(float(ones.sum()), rel=1e-5)
+    assert batch.denominator == plain.denominator
+    shares = [float(w.sum() / batch.weights.sum()) for w in by_task(batch, batch.weights).values()]
+    if method == "balanced":
+        assert shares == pytest.approx([1 / 3] * 3, rel=1e-5)
+    assert sum(shares) == pytest.approx(1)
+
+
+def test_without_a_method_nothing_is_weighed(suite: Configure) -> None:
+    assert build_suite(suite()).source.next().weights is None
+
+
+def test_groups_are_reported_by_the_name_of_their_task(suite: Configure) -> None:
+    cfg = suite(estimator="group_gae", advantage_scale="task_rms", group_weight_method="balanced")
+    metrics = build_suite(cfg).source.next().metrics
+    assert metrics["group/rich/reward_mean"] > 1000 * metrics["group/poor/reward_mean"]
+    assert [metrics[f"group/{name}/share"] for name in PAY] == pytest.approx([1 / 3] * 3)
+    assert [metrics[f"group/{name}/advantage_rms"] for name in PAY] == pytest.approx([1] * 3)
+
+
+def test_a_run_of_one_task_reports_no_groups(small_config: Configure) -> None:
+    metrics = build(small_config()).source.next().metrics
+    assert not [name for name in metrics if name.startswith("group/")]
+
+
+@pytest.mark.parametrize("strategy", ["difficulty", "length", "auto", "adaptive", "hierarchical", "dirichlet"])
+def test_groups_of_the_outcome_scale_and_weigh(suite: Configure, strategy: str) -> None:
+    cfg = suite(
+        estimator="group_gae", advantage_scale="task_rms", group_strategy=strategy, group_weight_method="balanced"
+    )
+    batch = build_suite(cfg).source.next()
+    assert torch.isfinite(batch.advantages).all()
+    shares = [float(w.sum() / batch.weights.sum()) for w in by_task(batch, batch.weights).values()]
+    assert shares == pytest.approx([1 / len(shares)] * len(shares), rel=1e-5)
+
+
+def test_scale_and_weight_may_differ(suite: Configure) -> None:
+    cfg = suite(
+        estimator="group_gae", advantage_scale="task_rms", scale_group="task", weight_group="difficulty", n_groups=2,
+        group_weight_method="balanced",
+    )  # fmt: skip
+    source: Any = build_suite(cfg).source
+    batch = source.next()
+    assert set(batch.weight_group.unique().tolist()) == {0, 1}
+    assert source.groups.scale.numbers == {"rich": 0, "plain": 1, "poor": 2}
+
+
+def test_the_ablation_subtracts_the_mean_of_a_quarter_and_says_what_it_does(small_config: Configure) -> None:
+    """Within a quarter of the returns the worst of the best is blamed: its advantage is below 0."""
+    with pytest.raises(ConfigError, match="best of the worst"):
+        small_config(baseline_group="difficulty")
+    cfg = small_config(
+        estimator="outcome", advantage_scale="none", baseline_group="difficulty", allow_outcome_baseline=True,
+        n_groups=2, num_generations=8, tasks_per_step=1, num_episodes=1,
+    )  # fmt: skip
+    parts = build(cfg)
+    records = sorted(parts.source.next().records, key=lambda record: record.total)
+    best_half = [record for record in records if record.total > np.median([r.total for r in records])]
+    assert best_half[0].advantage < 0 < records[-1].advantage
+    assert any("best of the worst" in note for note in parts.notes)
+    honest = build(small_config(estimator="outcome", advantage_scale="none", num_generations=8, tasks_per_step=1))
+    fair = sorted(honest.source.next().records, key=lambda record: record.total)
+    assert [r.total for r in fair] == [r.total for r in records]
+    assert sum(r.advantage > 0 for r in fair) != sum(r.advantage > 0 for r in records) or fair[0].advantage < 0
+
+
+def test_groups_by_task_as_a_baseline_need_no_permission(suite: Configure) -> None:
+    batch = build_suite(suite(baseline_group="task", estimator="outcome")).source.next()
+    assert torch.isfinite(batch.advantages).all()
+
+
+ADAPTIVE = [
+    {"group_weight_method": "performance"},
+    {"group_weight_method": "adaptive", "group_strategy": "adaptive", "n_groups": 3},
+    {"group_weight_method": "balanced", "group_strategy": "dirichlet", "history_window": 20},
+]
+
+
+@pytest.mark.parametrize("changes", ADAPTIVE, ids=["performance", "adaptive", "dirichlet"])
+def test_an_interrupted_run_ends_bit_for_bit_like_an_undisturbed_one(
+    suite: Configure, numbers: Numbers, changes: dict[str, Any]
+) -> None:
+    settings = {"estimator": "group_gae", "advantage_scale": "task_rms", "num_episodes": 4, **changes}
+    whole = create_run(suite(run_name="whole", **settings))
+    list(execute(whole, build_suite))
+    broken = create_run(suite(run_name="broken", **settings))
+    for event in execute(broken, build_suite):
+        if event.type == "step" and event.step == 3:
+            break
+    list(execute(broken, build_suite))
+    assert numbers(broken) == numbers(whole)
+
+
+def test_what_was_learned_about_groups_is_in_the_state(suite: Configure) -> None:
+    """Without it the weights of a resumed run would start from equal again."""
+    cfg = suite(estimator="group_gae", group_weight_method="performance")
+    one: Any = build_suite(cfg).source
+    for _ in range(3):
+        one.next()
+    other: Any = build_suite(cfg).source
+    assert other.groups.rule.shares == {}
+    other.load_state_dict(one.state_dict())
+    assert other.groups.rule.shares == one.groups.rule.shares != {}
+    assert other.critic.scales.squares == one.critic.scales.squares != {}
+
+
+def test_a_group_of_one_learns_by_a_critic_and_by_nothing_else(suite: Configure) -> None:
+    alone = build_suite(suite(num_generations=1, advantage_scale="task_rms", estimator="group_rtg")).source.next()
+    assert alone.rows == 0
+    taught = build_suite(suite(num_generations=1, advantage_scale="task_rms", estimator="group_gae")).source.next()
+    assert bool(taught.advantages.ne(0).any())
+
+
+def test_settings_that_miss_each_other_are_pointed_out(small_config: Configure) -> None:
+    assert "meant for 'task_rms'" in " ".join(build(small_config(estimator="group_gae")).notes)
+    notes = build(small_config(estimator="group_gae", advantage_scale="task_rms", scale_group="length")).notes
+    assert notes == ()
+
+
+def test_a_run_resumed_with_another_strategy_starts_that_one_afresh(suite: Configure) -> None:
+    before: Any = build_suite(suite(group_strategy="adaptive", group_weight_method="performance")).source
+    before.next()
+    after: Any = build_suite(suite(group_strategy="dirichlet", group_weight_method="performance")).source
+    after.load_state_dict(before.state_dict())
+    assert after.groups.rule.shares == before.groups.rule.shares
+    assert len(after.groups.weight.mixture) == 0
+    after.next()

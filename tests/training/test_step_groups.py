@@ -1,0 +1,226 @@
+"""Dynamic sampling: groups that cannot teach are put aside, counted and kept in the record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from groupwise.agents import language_product as answers
+from groupwise.config import AdvantageSettings, RolloutSettings, TrainingConfig
+from groupwise.reporting.figures import pictures
+from groupwise.reporting.history import History
+from groupwise.rewards.scoring import per_attempt
+from groupwise.training.events import read_events
+from groupwise.training.folder import create_run
+from groupwise.training.group_files import read_groups
+from groupwise.training.learner import Learner
+from groupwise.training.session import Parts, execute
+from groupwise.training.step_groups import StepGroups, can_teach, draw_groups
+from groupwise.types import End, Event, Failed, Failure, Group, Score, ScoredGroup, Task, Trajectory
+
+Configure = Callable[..., TrainingConfig]
+Numbers = Callable[[Path], dict[str, Any]]
+
+LANGUAGE = {
+    "estimator": "outcome", "advantage_scale": "group_std", "num_generations": 4, "tasks_per_step": 4,
+    "per_device_train_batch_size": 64, "num_epochs": 1, "num_episodes": 5, "eval_steps": 0, "save_steps": 2,
+}  # fmt: skip
+FAILED = Failed(Failure("reward", "raised", "no"))
+
+
+def attempt(name: str) -> Trajectory:
+    one = np.ones(1)
+    return Trajectory(name, "t", "g", one, one, one > 0, one, one.astype(int), one, End.FINISHED, True)
+
+
+def group(number: int, *totals: float | None) -> ScoredGroup:
+    scores = tuple(FAILED if total is None else Score(total) for total in totals)
+    members = tuple(attempt(f"{number}/{n}") for n in range(len(totals)))
+    return ScoredGroup(Group(str(number), Task(str(number)), members), scores)
+
+
+def drawn_from(
+    stream: Iterator[ScoredGroup], places: int, rounds: int, **advantage: Any
+) -> tuple[StepGroups, list[int]]:
+    """What is drawn from a stream of ready groups, and how many were asked for in each round."""
+    asked: list[int] = []
+
+    def draw(count: int) -> list[ScoredGroup]:
+        asked.append(count)
+        return [next(stream) for _ in range(count)]
+
+    rollout = RolloutSettings(tasks_per_step=places, dynamic_sampling=True, max_resamples=rounds)
+    return draw_groups(draw, rollout, AdvantageSettings(**advantage)), asked
+
+
+def names(groups: Sequence[ScoredGroup]) -> list[int]:
+    return [int(g.group.id) for g in groups]
+
+
+def test_only_empty_places_are_drawn_again_and_nothing_that_teaches_is_thrown_away() -> None:
+    stream = (group(n, 1.0, 1.0 if n % 3 else 0.0) for n in range(1000))
+    drawn, asked = drawn_from(stream, places=4, rounds=10)
+    assert names(drawn.kept) == [0, 3, 6, 9]
+    assert names(drawn.aside) == [1, 2, 4, 5, 7, 8]
+    assert asked == [4, 2, 2, 1, 1]
+    assert drawn.metrics() == {"groups/resampled": 6.0, "groups/rounds": 5.0}
+
+
+def test_the_limit_counts_rounds_after_the_first() -> None:
+    drawn, asked = drawn_from((group(n, 1.0, 1.0) for n in range(1000)), places=3, rounds=2)
+    assert (len(drawn.kept), len(drawn.aside), asked) == (0, 9, [3, 3, 3])
+
+
+def test_without_dynamic_sampling_silent_groups_stay() -> None:
+    silent = [group(n, 1.0, 1.0) for n in range(2)]
+    drawn = draw_groups(lambda count: silent[:count], RolloutSettings(tasks_per_step=2), AdvantageSettings())
+    assert (names(drawn.kept), drawn.aside, drawn.rounds) == ([0, 1], (), 1)
+
+
+@pytest.mark.parametrize(("totals", "settings", "teaches"), [
+    ((1.0, 0.0), {}, True), ((1.0, 1.0), {}, False), ((1.0, None), {}, False), ((None, None), {}, False),
+    ((7.0, 5.0), {"reward_clip": 2.0}, False), ((7.0, 5.0), {"reward_clip": 2.0, "estimator": "group_rtg"}, True),
+    ((1.0, 1.0), {"baseline_type": "global_mean"}, True), ((1.0, 1.0), {"estimator": "gae"}, True),
+    ((None, None), {"estimator": "gae"}, False),
+])  # fmt: skip
+def test_which_groups_can_teach(totals: tuple[float | None, ...], settings: dict[str, Any], teaches: bool) -> None:
+    assert can_teach(group(0, *totals), AdvantageSettings(**settings)) is teaches
+
+
+def uneven(task: Task, attempt: Trajectory) -> float:
+    """Half of the prompts have a score that varies, as much as an untrained model's answers do."""
+    return float(attempt.actions[attempt.mask].sum() % 11) if task.payload[0] % 2 else 1.0
+
+
+def language(tiny: ModuleType, cfg: TrainingConfig, reward: Callable[..., float] = uneven) -> Parts:
+    return tiny.build(cfg, tiny.per_attempt(reward))  # type: ignore[no-any-return]
+
+
+def test_a_step_counts_and_records_every_attempt_that_was_made(
+    small_config: Configure, tiny_language: ModuleType
+) -> None:
+    parts = language(tiny_language, small_config(**LANGUAGE, dynamic_sampling=True))
+    batch = parts.source.next()
+    aside, rounds = batch.metrics["groups/resampled"], batch.metrics["groups/rounds"]
+    assert aside
+    assert rounds
+    made = 4 + int(aside)
+    assert parts.source.tasks.cursor == made
+    assert batch.attempts == 4 * made == len(batch.records)
+    assert batch.samples == sum(record.length for record in batch.records)
+    marked = [record for record in batch.records if "resampled" in record.flags]
+    assert len(marked) == 4 * aside
+    assert all(record.advantage == 0 and record.total == 1.0 for record in marked)
+    assert batch.rows == batch.total_rows == 16
+    assert batch.metrics["groups/zero_spread_share"] == pytest.approx(aside / made)
+    assert batch.metrics["reward/mean"] == pytest.approx(
+        np.mean([r.total for r in batch.records if r.total is not None])
+    )
+
+
+class Canned:
+    """A rollout that has its groups already."""
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self.groups = list(groups)
+
+    def collect(self, tasks: Sequence[Task]) -> list[Group]:
+        return [self.groups.pop(0) for _ in tasks]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Any) -> None: ...
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", "grpo"])
+def test_a_step_that_ran_out_of_rounds_is_neither_smaller_nor_larger_than_any_other(
+    small_config: Configure, tiny_language: ModuleType, loss_type: str
+) -> None:
+    """Its update is the one of a step that drew just the groups it kept, once or twice over."""
+    cfg = small_config(**LANGUAGE, loss_type=loss_type, max_resamples=1)
+    groups = language(tiny_language, cfg).source.rollout.collect(language(tiny_language, cfg).source.tasks.take(20))
+    silent, telling = ([g for g in groups if g.task.payload[0] % 2 == n] for n in (0, 1))
+
+    def update(given: Sequence[Group], **changes: Any) -> tuple[dict[str, float], torch.Tensor]:
+        own = cfg.replace(adam_epsilon=1.0, max_grad_norm=1e9, **changes)
+        parts = language(tiny_language, own)
+        parts.source.rollout = Canned(given)
+        metrics = Learner(parts.policy, own).update(parts.source.next())
+        return metrics, torch.cat([p.detach().flatten() for p in parts.policy.actor_parameters()])
+
+    few, weights = update([telling[0], *silent[:3], telling[1], *silent[3:5]], dynamic_sampling=True)
+    same, expected = update(telling[:2], tasks_per_step=2)
+    assert torch.equal(weights, expected)
+    twice, _ = update(telling[:2] * 2)
+    assert few["optim/grad_norm"] == pytest.approx(same["optim/grad_norm"])
+    assert few["optim/grad_norm"] == pytest.approx(twice["optim/grad_norm"], rel=1e-5)
+    with_silent, _ = update([*telling[:2], *silent[:2]])
+    assert with_silent["optim/grad_norm"] < 0.9 * few["optim/grad_norm"], "silent groups dilute a plain step"
+
+
+def test_when_every_group_stays_silent_nothing_is_learned_and_a_hint_says_so(
+    small_config: Configure, tiny_language: ModuleType
+) -> None:
+    cfg = small_config(**{**LANGUAGE, "num_episodes": 8}, dynamic_sampling=True, max_resamples=1, beta=0.1,
+                       use_reference_model=True)  # fmt: skip
+    path = create_run(cfg)
+    events = list(execute(path, lambda c: language(tiny_language, c, lambda task, attempt: 1.0)))
+    steps = [e for e in events if e.type == "step"]
+    assert [e.data["metrics"]["optim/steps"] for e in steps] == [0.0] * 8
+    assert [e.data["metrics"]["groups/resampled"] for e in steps] == [8.0] * 8
+    assert steps[-1].data["totals"]["attempts"] == 8 * 8 * 4
+    assert "reward_constant" in {e.data["code"] for e in events if e.type == "hint"}
+    assert {tuple(row["flags"]) for row in read_groups(path / "groups" / "000001.parquet")} == {("resampled",)}
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_an_interrupted_run_draws_again_what_it_would_have_drawn(
+    small_config: Configure, tiny_language: ModuleType, numbers: Numbers, steps: int
+) -> None:
+    whole, broken = (
+        create_run(small_config(**LANGUAGE, dynamic_sampling=True, max_resamples=2, run_name=name))
+        for name in ("whole", "broken")
+    )
+    finish(execute(whole, lambda c: language(tiny_language, c)))
+    finish(execute(broken, lambda c: language(tiny_language, c)), steps)
+    finish(execute(broken, lambda c: language(tiny_language, c)))
+    assert numbers(broken) == numbers(whole)
+    resampled = [metrics["groups/resampled"] for _, metrics, _ in numbers(whole)["steps"]]
+    assert len(set(resampled)) > 1
+
+
+def test_the_language_product_draws_anew_and_replays_and_survives_an_interruption(
+    small_config: Configure, numbers: Numbers
+) -> None:
+    changes = {
+        **LANGUAGE, "product": "language", "environment": "addition", "model_name": "tiny", "max_new_tokens": 4,
+        "num_episodes": 4, "dynamic_sampling": True, "replay_size": 6, "replay_groups": 2,
+    }  # fmt: skip
+
+    def build(cfg: TrainingConfig) -> Parts:
+        return answers.build(
+            cfg, per_attempt(lambda task, a: float(a.actions[a.mask].sum() % 7) if task.seed % 2 else 0)
+        )
+
+    whole, broken = (create_run(small_config(**changes, run_name=name)) for name in ("whole", "broken"))
+    finish(execute(whole, build))
+    finish(execute(broken, build), steps=3)
+    finish(execute(broken, build))
+    assert numbers(broken) == numbers(whole)
+    steps = [metrics for _, metrics, _ in numbers(whole)["steps"]]
+    assert all(metrics["groups/resampled"] >= 4 for metrics in steps)
+    assert [metrics["replay/share"] for metrics in steps] == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3])
+    assert {chart.name for chart in pictures(History.of(read_events(whole / "events.jsonl")))} >= {"drawing", "spread"}
+
+
+def finish(events: Iterator[Event], steps: int | None = None) -> None:
+    for event in events:
+        if event.type == "step" and event.step == steps:
+            return

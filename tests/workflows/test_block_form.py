@@ -1,0 +1,160 @@
+"""A design drawn as a graph and lifted again is the same design; graphs without blocks say what has none."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from groupwise.workflows.block_form import NotBlocks, lift
+from groupwise.workflows.blocks import (
+    Activity,
+    Block,
+    Cancellable,
+    Choice,
+    Design,
+    DesignError,
+    Handling,
+    Instances,
+    Loop,
+    Parallel,
+    PartialOrder,
+    Sequence,
+    Skip,
+    activities,
+    children,
+    tidied,
+)
+from groupwise.workflows.document import Document, document_of, to_graph
+from groupwise.workflows.graph import Flow, Graph, Node, TaskCopies
+from groupwise.workflows.partial_orders import bits, closure
+from tests.workflows.designs import random_design
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_design_survives_being_drawn(seed: int) -> None:
+    for number in range(50):
+        rng = random.Random(f"{seed}/{number}")
+        design = random_design(rng, rng.randint(1, 16))
+        root = tidied(design.root)
+        lifted = lift(document_of(design))
+        assert (lifted.name, lifted.servers, lifted.documentation) == (design.name, design.servers, "made by chance")
+        assert approximately(lifted.root) == approximately(root), design.root
+
+
+def approximately(block: Block) -> object:
+    """The design in plain values, probabilities to nine places: folding adds and divides them."""
+    inner = tuple(map(approximately, children(block)))
+    match block:
+        case Choice(_, probabilities):
+            return "choice", [round(share, 9) for share in probabilities], inner
+        case Loop(_, share) | Cancellable(_, share):
+            return type(block).__name__, round(share, 9), inner
+        case PartialOrder(_, edges):
+            return "order", edges, inner
+        case Instances(_, least, most, enough):
+            return "instances", least, most, enough, inner
+        case Activity():
+            return block
+        case _:
+            return type(block).__name__, inner
+
+
+def test_tidying_has_one_form_for_one_behaviour() -> None:
+    a, b, c = map(Activity, "abc")
+    assert tidied(Sequence((a, Sequence((Skip(), b)), c))) == Sequence((a, b, c))
+    assert tidied(Parallel((c, Parallel((b, a))))) == Parallel((a, b, c))
+    assert tidied(PartialOrder((a, b, c), frozenset({(0, 1), (1, 2), (0, 2)}))) == Sequence((a, b, c))
+    assert tidied(PartialOrder((a, b, c), frozenset({(0, 2), (1, 2)}))) == Sequence((Parallel((a, b)), c))
+    n = PartialOrder((a, b, c, Activity("d")), frozenset({(0, 2), (1, 2), (1, 3)}))
+    assert tidied(n) == n
+
+
+def test_an_order_has_one_form_however_it_was_put_together() -> None:
+    for seed in range(300):
+        rng = random.Random(seed)
+        size = rng.randint(2, 9)
+        edges = {(a, b) for a in range(size) for b in range(a + 1, size) if rng.random() < rng.choice([0.15, 0.4])}
+        shuffled = rng.sample(range(size), size)
+        whole = [(a, b) for a, mask in enumerate(closure(size, frozenset(edges))) for b in bits(mask)]
+        more = {pair for pair in whole if rng.random() < 0.5}
+        names = [Activity(f"a{number}") for number in range(size)]
+        order = PartialOrder(tuple(names), frozenset(edges))
+        same = PartialOrder(
+            tuple(names[shuffled.index(number)] for number in range(size)),
+            frozenset((shuffled[a], shuffled[b]) for a, b in edges | more),
+        )
+        assert tidied(order) == tidied(same)
+        assert precedence(tidied(order)) == {(f"a{a}", f"a{b}") for a, b in whole}
+
+
+def precedence(block: Block) -> set[tuple[str, str]]:
+    """Which activity comes before which, read off sequences, parallel blocks and orders."""
+    parts = children(block)
+    found = set().union(*map(precedence, parts)) if parts else set()
+    before: list[tuple[int, int]] = []
+    if isinstance(block, Sequence):
+        before = [(a, b) for b in range(len(parts)) for a in range(b)]
+    elif isinstance(block, PartialOrder):
+        before = [(a, b) for a, mask in enumerate(closure(len(parts), block.edges)) for b in bits(mask)]
+    names = [[activity.name for activity in activities(part)] for part in parts]
+    return found | {(x, y) for a, b in before for x in names[a] for y in names[b]}
+
+
+def test_a_graph_without_blocks_names_what_has_none() -> None:
+    names = ["s", "a", "b", "j", "k"]
+    nodes = (Node("i", kind="start"), *(Node(n, split="xor") for n in names), Node("o", kind="end"))
+    pairs = ["i s", "s a", "s b", "a j", "a k", "b j", "b k", "j o", "k o"]
+    crossed = Graph("crossed", nodes, tuple(Flow(*pair.split()) for pair in pairs))
+    with pytest.raises(NotBlocks, match="no blocks around"):
+        lift(crossed)
+
+
+def test_activities_may_be_called_what_gateways_are() -> None:
+    names = ["start", "end", "and_split_1", "a", "a join", "guard_1", "guard_end_1", "instances_1"]
+    *first, last = map(Activity, names)
+    root = tidied(Sequence((Parallel(tuple(first)), Instances(Cancellable(last, 0.5), 2, 2, 1))))
+    assert lift(document_of(Design("d", root))).root == root
+
+
+def test_a_breaker_clears_the_body_and_nothing_else() -> None:
+    a, b, c = map(Activity, "abc")
+    whole = to_graph(Design("d", Sequence((a, Cancellable(Sequence((b, c)), 0.25)))))
+    (breaker,) = (node for node in whole.nodes if node.cancels)
+    for cancels in (breaker.cancels[1:], (*breaker.cancels, "a"), (*breaker.cancels, "guard_1")):
+        nodes = tuple(replace(node, cancels=cancels) if node.cancels else node for node in whole.nodes)
+        with pytest.raises(NotBlocks, match="'break_off_1' clears away"):
+            lift(replace(whole, nodes=nodes))
+    working = tuple(replace(node, silent=False) if node.cancels else node for node in whole.nodes)
+    with pytest.raises(NotBlocks, match="'break_off_1' works before it clears"):
+        lift(replace(whole, nodes=working))
+
+
+def calling(name: str, called: str = "", **node: Any) -> Graph:
+    nodes = (Node("i", kind="start"), Node(f"{name} task", calls=called, **node), Node("o", kind="end"))
+    return Graph(name, nodes, (Flow("i", f"{name} task"), Flow(f"{name} task", "o")))
+
+
+def test_a_task_that_calls_a_graph_is_the_block_of_that_graph() -> None:
+    document = Document(
+        "d", (calling("one", "two", copies=TaskCopies(2, 3, 1)), calling("two", "three"), calling("three"))
+    )
+    assert lift(document).root == Instances(Activity("three task"), 2, 3, 1)
+    with pytest.raises(DesignError, match="calls 'two', which does not exist"):
+        lift(document.root)
+    with pytest.raises(NotBlocks, match="call each other in a ring: two → three → two"):
+        lift(Document("d", (calling("one", "two"), calling("two", "three"), calling("three", "two"))))
+    with pytest.raises(NotBlocks, match="handling of its own"):
+        lift(Document("d", (calling("one", "two", handling=Handling(priority=1)), calling("two"))))
+
+
+def test_what_a_tree_cannot_say_twice_is_named() -> None:
+    nodes = (Node("i", kind="start"), Node("x", "send"), Node("y", "send"), Node("o", kind="end"))
+    twice = Graph("twice", nodes, (Flow("i", "x"), Flow("x", "y"), Flow("y", "o")))
+    with pytest.raises(NotBlocks, match="'send' would be there more than once"):
+        lift(twice)
+    doubled = Graph("doubled", nodes, (Flow("i", "x"), Flow("x", "y"), Flow("x", "y"), Flow("y", "o")))
+    with pytest.raises(NotBlocks, match="two flows from 'x' to 'y'"):
+        lift(doubled)

@@ -1,0 +1,189 @@
+"""Event logs: known behaviour → log → estimates near it; and what is wrong with a log is told with its place."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from groupwise.errors import ConfigError
+from groupwise.workflows.evaluation.encoding import encode
+from groupwise.workflows.evaluation.simulation import simulate
+from groupwise.workflows.event_logs import LogEvent, read_events
+from groupwise.workflows.files.formats import BadFile
+from groupwise.workflows.inspection import open_workflow
+from groupwise.workflows.process_mining import estimate, fit, requirements_from_log
+
+ROOT = Path(__file__).parents[2]
+
+
+def claims(count: int = 1500, seed: int = 0) -> list[LogEvent]:
+    """register → (check ∥ call) → pay 70% | reject 30%; two clerks do all but pay, one cashier pays."""
+    rng = random.Random(seed)
+    events, clock = [], 0.0
+    for number in range(count):
+        clock += rng.expovariate(0.01)
+        clerk, case = f"clerk {rng.randint(1, 2)}", f"c{number}"
+        begun = clock + rng.expovariate(1)
+        registered = begun + rng.gammavariate(4, 25)
+        checked = registered + rng.expovariate(1 / 300)
+        called = registered + rng.uniform(50, 150)
+        events += [
+            LogEvent(case, "register", registered, begun, clerk),
+            LogEvent(case, "check", checked, registered, clerk),
+            LogEvent(case, "call", called, registered, clerk),
+        ]
+        last = max(checked, called)
+        if rng.random() < 0.7:
+            events.append(LogEvent(case, "pay", last + 60, last, "cashier"))
+        else:
+            events.append(LogEvent(case, "reject", last + rng.lognormvariate(3, 0.8), last, clerk))
+    return events
+
+
+def written(events: list[LogEvent]) -> str:
+    out = io.StringIO()
+    lines = csv.writer(out)
+    lines.writerow(["Case ID", "Activity", "Start Timestamp", "Complete Timestamp", "Resource"])
+    for event in events:
+        assert event.start is not None
+        times = [datetime.fromtimestamp(time, UTC).isoformat() for time in (event.start, event.time)]
+        lines.writerow([event.case, event.activity, *times, event.resource])
+    return out.getvalue()
+
+
+def test_what_a_log_was_made_from_is_found_again(tmp_path: Path) -> None:
+    path = tmp_path / "claims.csv.gz"
+    path.write_bytes(gzip.compress(written(claims()).encode()))
+    found = requirements_from_log(path)
+    asked = found.requirements
+    assert (asked.name, found.cases, found.events) == ("claims", 1500, 6000)
+    kinds = {name: activity.duration.kind for name, activity in asked.activities.items()}
+    assert kinds == {
+        "register": "gamma", "check": "exponential", "call": "uniform", "pay": "fixed", "reject": "lognormal",
+    }  # fmt: skip
+    means = {name: activity.duration.mean for name, activity in asked.activities.items()}
+    assert means == pytest.approx({"register": 100, "check": 300, "call": 100, "pay": 60, "reject": 27.7}, rel=0.08)
+    assert asked.activities["register"].duration.std == pytest.approx(50, rel=0.08)
+    (branch,) = asked.branches
+    assert branch.options == pytest.approx({"pay": 0.7, "reject": 0.3}, abs=0.04)
+    assert asked.rules.excludes == (("pay", "reject"),)
+    assert set(asked.rules.precedes) == {
+        ("register", "check"), ("register", "call"), ("check", "pay"), ("call", "pay"), ("check", "reject"),
+        ("call", "reject"),
+    }  # fmt: skip
+    assert asked.demand.arrivals_per_second == pytest.approx(0.01, rel=0.08)
+    sizes = {pool: (one.least, one.most) for pool, one in asked.pools.items()}
+    assert sorted(sizes.values()) == [(1, 1), (1, 2)]
+    assert asked.activities["pay"].pools == ("team of cashier",)
+
+
+def test_the_log_of_a_simulated_design_tells_what_it_was_made_for() -> None:
+    known = open_workflow(ROOT / "examples" / "workflows" / "loan.yaml")
+    assert known.requirements is not None
+    tries = simulate(encode(known.design(), known.requirements), 1500, seed=3, trace=14_000).trace
+    whole = max(one.case for one in tries) - 50
+    events = [
+        LogEvent(str(one.case), one.activity, one.end, one.start, f"{one.pool} {one.server}", one.pool or "")
+        for one in tries
+        if one.case < whole and one.outcome == "done"
+    ]
+    found = estimate(events).requirements
+    asked = known.requirements
+    assert found.demand.arrivals_per_second == pytest.approx(asked.demand.arrivals_per_second, rel=0.1)
+    for name, activity in asked.activities.items():
+        made = found.activities[name].duration
+        assert made.mean == pytest.approx(activity.duration.mean, rel=0.12), name
+        assert made.kind == activity.duration.kind or {made.kind, activity.duration.kind} <= {"gamma", "lognormal"}
+        assert found.activities[name].pools == activity.pools[:1]
+    (secured,) = (branch.options for branch in found.branches if "appraise property" in branch.options)
+    assert 0.2 < secured["appraise property"] < 0.32  # 0.3 of those whose income was verified
+    assert ("receive application", "verify income") in found.rules.precedes
+    sizes = {pool: found.pools[pool].most for pool in found.pools}
+    assert sizes == dict(known.design().servers)
+
+
+def test_starts_and_ends_on_lines_of_their_own_and_roles(tmp_path: Path) -> None:
+    lines = ["case,activity,timestamp,lifecycle,role"]
+    for case in range(8):
+        for at, what in ((0, "start"), (30, "complete")):
+            lines.append(f"{case},file it,{case * 100 + at},{what},desk")
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(lines), encoding="utf8")
+    found = requirements_from_log(path).requirements
+    assert found.activities["file it"].duration.model_dump() == {"kind": "fixed", "mean": 30.0, "std": None}
+    assert found.pools["desk"].most == 1
+
+
+def test_ends_alone_are_read_from_when_case_and_resource_were_free() -> None:
+    events = [LogEvent(str(n), a, n * 1000.0 + at, resource="r") for n in range(6) for a, at in (("a", 0), ("b", 40))]
+    found = estimate(events)
+    assert found.requirements.activities["b"].duration.mean == pytest.approx(40)
+    assert any("start is missing" in note for note in found.notes)
+
+
+def test_repeated_work_and_habits_are_told_in_notes() -> None:
+    events = [LogEvent(str(n), "a", n * 100.0 + at, n * 100.0 + at - 5) for n in range(10) for at in (0, 10)]
+    assert any("'a' is done again in 100.0% of the cases" in note for note in estimate(events).notes)
+
+
+XES = """<?xml version="1.0"?><log xmlns="http://www.xes-standard.org/">
+<trace><string key="concept:name" value="7"/>
+<event><string key="concept:name" value="a"/><date key="time:timestamp" value="2026-01-01T00:00:00Z"/></event>
+<event><string key="concept:name" value="b"/><date key="time:timestamp" value="{time}"/></event></trace></log>"""
+
+
+def test_xes_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "log.xes"
+    path.write_text(XES.format(time="2026-01-01T00:01:00.000+00:00"), encoding="utf8")
+    first, second = read_events(path)
+    assert (first.case, first.activity, second.time - first.time) == ("7", "a", 60.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", "id,what,when\n1,a,2", "line 1: no column tells the case and the activity and the time of"),
+        ("a.csv", "case,activity,timestamp\n1,a,2026-01-01\n1,b,yesterday\n", "line 3: 'timestamp' is 'yesterday'"),
+        ("a.csv", "case,activity,timestamp\n1,a\n", "line 2: 2 columns, and the first line has 3"),
+        ("a.csv", "case,activity,timestamp\n,a,1\n", "line 2: column 'case' is empty"),
+        ("a.csv", "case,activity,timestamp\n", "has no events"),
+        ("a.csv", "", "line 1: no column tells the case"),
+        ("a.csv", b"case,activity,timestamp\n1,\xff,1", "line 2: byte 26 is no UTF-8"),
+        ("a.xes", XES.format(time="soon"), "event 2 of trace 1: 'time:timestamp' is 'soon', which is no time"),
+        ("a.xes", "<log><trace>", "line 1, column 13: no well-formed XML"),
+        ("a.xes", '<!DOCTYPE l [<!ENTITY a "b">]><log>&a;</log>', "declares a document type or entities"),
+        ("a.csv.gz", b"\x1f\x8b\x08broken", "cannot be read"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_log_is_told_with_its_place(
+    tmp_path: Path, name: str, content: str | bytes, words: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(BadFile) as error:
+        read_events(path)
+    assert words in error.value.message
+
+
+def test_columns_can_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("Auftrag;Schritt;Zeit\n1;a;2026/01/01 10:00:00.5\n", encoding="utf8")
+    (event,) = read_events(path, {"case": "Auftrag", "activity": "Schritt", "time": "Zeit"})
+    assert event == LogEvent("1", "a", 1767261600.5)
+    with pytest.raises(BadFile, match="there is no column 'Fall'"):
+        read_events(path, {"case": "Fall"})
+
+
+def test_a_log_without_completions_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no completed activity"):
+        estimate([LogEvent("1", "a", 0.0, lifecycle="schedule")])
+
+
+def test_few_times_are_not_over_read() -> None:
+    assert fit([1.0, 2.0, 4.0]).kind == "exponential"
