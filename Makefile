@@ -1,47 +1,61 @@
-# Two commands do everything on a machine with Python 3.11+ and make:
-#   make demo   set up, then teach a small language model to add with GRPO and write a report (about two minutes)
-#   make test   set up, then run every check
+# Two commands do everything on Linux with Python 3.11+ and make:
+#   make demo       set up what the demo needs, then teach a small language model to add with GRPO (about two minutes)
+#   make test       set up everything, then run every check
+#   make test-all   the checks of `make test`, the long tests, and new examples for every property
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -q -c constraints.txt
+DEMO := $(VENV)/.demo
 STAMP := $(VENV)/.installed
+TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test install system lint types layers unit explore docs page format clean
+.PHONY: demo test test-all install system lint types layers unit long explore docs page format clean
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^#   //p' Makefile
 
-demo: install
+demo: $(DEMO)
 	$(BIN)/groupwise demo
 
 test: install lint types layers unit
 
+test-all: test long explore
+
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(DEMO): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Groupwise needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 install"; exit 1; }
+	  { echo "Groupwise needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 demo"; exit 1; }
 	@echo "Setting up $(VENV): this takes a minute or two, once."
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -q -c constraints.txt -e '.[dev]'
-	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@# Without a GPU the CPU build of torch is enough, and 2.5 GB smaller; an index that has none leaves the choice to pip.
+	@command -v nvidia-smi >/dev/null || $(BIN)/python -c 'import torch' 2>/dev/null || $(PIP) 'torch==$(TORCH)+cpu' >/dev/null 2>&1 || true
+	$(PIP) -e '.[language]'
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
+	@touch $@
+
+$(STAMP): $(DEMO)
+	$(PIP) -e '.[dev]'
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
 	@$(MAKE) -s system
 	@touch $@
 
-# Programs that tests use and pip cannot install; where they cannot be had, those tests are skipped with a reason.
+# Programs that tests use and pip cannot install; where they are missing, those tests are skipped and say why.
 system:
 	@missing=""; command -v bwrap >/dev/null || missing="bubblewrap"; \
 	  command -v chromium >/dev/null || missing="$$missing chromium fonts-dejavu-core"; \
 	  [ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && { apt-get install -y -qq $$missing || { apt-get update -qq && apt-get install -y -qq $$missing; }; } >/dev/null 2>&1; } \
-	  || echo "Not here: $$missing. Without bubblewrap the sandbox has one tier, without chromium the page is not tested."
+	  || echo "Missing: $$missing. Without bubblewrap the sandbox has one tier; without chromium the page is not tested."
 
 lint:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/style.py
 
 types:
 	$(BIN)/mypy
@@ -50,7 +64,10 @@ layers:
 	$(BIN)/lint-imports
 
 unit:
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long"
+
+long:
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m long
 
 # Property tests draw the same examples every time under `make test`; here they draw new ones.
 explore:
@@ -59,7 +76,7 @@ explore:
 docs:
 	$(BIN)/python -m groupwise.config > docs/reference/config.md
 
-# The page's bundle is committed; only who changes dashboard/ needs Node 20 and this.
+# The page's bundle is committed; only those who change dashboard/ need Node 20 and this.
 page: install
 	cd dashboard && npm ci && PYTHON=../$(BIN)/python npm run types && npm run check && npm run build
 
