@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from groupwise.core import LOSSES, compute_grpo_loss, loss_denominator, loss_rule, policy_loss
+from groupwise.core import LOSSES, ReferenceKl, compute_grpo_loss, loss_denominator, loss_rule, policy_loss
 
 NAN = float("nan")
 # Two sequences: ratios 1.5 and 0.5 with advantage 1; ratio 1.5 with advantage −2, then padding.
@@ -41,7 +41,7 @@ BY_HAND = {
 
 def worked(loss_type: str, **options: Any) -> Tensor:
     denominator = loss_denominator(loss_type, MASK, max_length=4)
-    settings = {"clip_high": 1.2} if loss_type == "cispo" else {}
+    settings = {"cap": 1.2} if loss_type == "cispo" else {}
     result = policy_loss(
         LOGP, BEHAVIOR, ADVANTAGES, MASK, denominator=denominator, loss_type=loss_type, **settings | options
     )
@@ -78,7 +78,7 @@ def test_dual_clip_inside_the_clip_is_refused() -> None:
 
 def test_a_cispo_cap_below_one_is_refused_and_its_default_is_five() -> None:
     with pytest.raises(ValueError, match="caps the ratio itself"):
-        worked("cispo", clip_high=0.2)
+        worked("cispo", cap=0.2)
     far = policy_loss(LOGP, LOGP - log(9.0), ADVANTAGES, MASK, denominator=3, loss_type="cispo")
     near = policy_loss(LOGP, LOGP - log(5.0), ADVANTAGES, MASK, denominator=3, loss_type="cispo")
     assert far.loss.item() == pytest.approx(near.loss.item())
@@ -87,7 +87,7 @@ def test_a_cispo_cap_below_one_is_refused_and_its_default_is_five() -> None:
 
 def test_cispo_gives_a_gradient_to_every_token() -> None:
     logp = LOGP.clone().requires_grad_()
-    policy_loss(logp, BEHAVIOR, ADVANTAGES, MASK, denominator=1, loss_type="cispo", clip_high=1.2).loss.backward()
+    policy_loss(logp, BEHAVIOR, ADVANTAGES, MASK, denominator=1, loss_type="cispo", cap=1.2).loss.backward()
     expected = torch.tensor([[-1.2, -0.5], [2.4, 0.0]], dtype=torch.float64)
     torch.testing.assert_close(logp.grad, expected)
 
@@ -115,10 +115,7 @@ def test_kl_is_added_with_its_coefficient(estimator: str, corrected: bool, expec
         torch.zeros(2, dtype=torch.float64),
         MASK,
         denominator=3,
-        reference_logp=reference,
-        beta=0.5,
-        kl_estimator=estimator,
-        kl_importance_correction=corrected,
+        reference=ReferenceKl(reference, 0.5, estimator, corrected),
     )
     assert result.loss.item() == pytest.approx(0.5 * expected)
     assert result.reference_kl is not None
@@ -131,7 +128,7 @@ def test_keep_silences_the_surrogate_but_neither_the_kl_nor_the_denominator() ->
     assert worked("dapo", keep=torch.tensor([[False], [True]])).item() == pytest.approx(3 / 3)
     reference = LOGP - log(2)
     nothing = torch.zeros(2, 1, dtype=torch.bool)
-    result = worked("dapo", keep=nothing, reference_logp=reference, beta=1.0, kl_importance_correction=False)
+    result = worked("dapo", keep=nothing, reference=ReferenceKl(reference, 1.0, importance_correction=False))
     assert result.item() == pytest.approx(log(2) + 0.5 - 1)
 
 
@@ -209,12 +206,14 @@ def test_a_stray_token_cannot_make_the_loss_infinite() -> None:
     [
         ({"loss_type": "gpro"}, "one of grpo, bnpo"),
         ({"importance_level": "word"}, "one of token, sequence"),
-        ({"beta": 0.1}, "no reference_logp"),
+        ({"beta": 0.1}, "no parameter 'beta'; it has clip_low, clip_high, dual_clip"),
+        ({"loss_type": "sapo", "dual_clip": 2.0}, "no parameter 'dual_clip'; it has temperature_pos"),
+        ({"reference": ReferenceKl(LOGP[:1])}, "reference.logp has shape"),
         ({"denominator": 0}, "above 0"),
         ({"advantages": torch.ones(3)}, "advantages has shape"),
         ({"mask": torch.ones(2, 3)}, "mask has shape"),
         ({"keep": torch.ones(2)}, "keep has shape"),
-        ({"kl_estimator": "k4", "reference_logp": LOGP}, "one of k1, k2, k3"),
+        ({"reference": ReferenceKl(LOGP, estimator="k4")}, "one of k1, k2, k3"),
     ],
 )
 def test_what_does_not_fit_is_named(change: dict[str, Any], message: str) -> None:
@@ -223,6 +222,10 @@ def test_what_does_not_fit_is_named(change: dict[str, Any], message: str) -> Non
     }  # fmt: skip
     with pytest.raises(ValueError, match=message):
         policy_loss(**arguments | change)
+
+
+def test_bnpo_and_dapo_are_two_names_of_one_rule() -> None:
+    assert LOSSES["bnpo"] is LOSSES["dapo"]
 
 
 def test_rules_cannot_be_changed_by_accident() -> None:

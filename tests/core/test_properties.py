@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from groupwise.core import LOSSES, group_advantages, loss_denominator, policy_loss
+from groupwise.core import LOSSES, ReferenceKl, group_advantages, loss_denominator, policy_loss
 from groupwise.core.advantages import Baseline, Scale, Std
 
 few = settings(max_examples=100, deadline=None)
@@ -162,8 +162,7 @@ def loss_and_gradient(sample: Sample, loss_type: str, **options: Any) -> tuple[T
         loss_type=loss_type,
         weights=sample.weights,
         keep=sample.keep,
-        reference_logp=sample.reference,
-        beta=0.1,
+        reference=ReferenceKl(sample.reference, 0.1),
         **options,
     )
     (found,) = torch.autograd.grad(result.loss, logp)

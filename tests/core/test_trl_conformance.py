@@ -18,6 +18,7 @@ from trl import GRPOTrainer
 from trl.trainer.utils import nanstd
 
 from groupwise.core import (
+    ReferenceKl,
     entropy_bonus,
     group_advantages,
     loss_denominator,
@@ -194,6 +195,14 @@ def our_loss(loss: str, level: str, s: dict[str, Any], case: SimpleNamespace) ->
         # TRL folds the sampler's ratio into vespo's weight. Recording what the sampler said does the same.
         behavior = behavior - case.sampler.log() if loss == "vespo" else behavior
         weights = None if loss == "vespo" else case.sampler
+    own: dict[str, dict[str, Any]] = {
+        "cispo": {"cap": CISPO_CAP},
+        "sapo": {"temperature_pos": SAPO_POS, "temperature_neg": SAPO_NEG},
+        "vespo": {},
+    }
+    parameters = own.get(loss, {"clip_low": s["clip_low"], "clip_high": s["clip_high"]})
+    if s["delta"] is not None:
+        parameters = parameters | {"dual_clip": s["delta"]}
     result = policy_loss(
         logp,
         behavior,
@@ -202,16 +211,10 @@ def our_loss(loss: str, level: str, s: dict[str, Any], case: SimpleNamespace) ->
         denominator=loss_denominator(loss, case.mask, max_length=MAX_LENGTH),
         loss_type=loss,
         importance_level=level,
-        clip_low=s["clip_low"],
-        clip_high=CISPO_CAP if loss == "cispo" else s["clip_high"],
-        dual_clip=s["delta"],
         weights=weights,
         keep=keep,
-        reference_logp=case.reference if s["beta"] else None,
-        beta=s["beta"],
-        kl_importance_correction=s["correct_kl"],
-        sapo_temperature_pos=SAPO_POS,
-        sapo_temperature_neg=SAPO_NEG,
+        reference=ReferenceKl(case.reference, s["beta"], importance_correction=s["correct_kl"]) if s["beta"] else None,
+        **parameters,
     )
     tokens = case.mask if bonus_keep is None else bonus_keep
     value = result.loss - entropy_bonus(

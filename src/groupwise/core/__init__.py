@@ -27,7 +27,7 @@ from groupwise.core.advantages import (
     turn_numbers,
     zero_spread_groups,
 )
-from groupwise.core.divergence import KlEstimator, adapt_kl_coefficient, entropy_bonus, kl_estimate
+from groupwise.core.divergence import KlEstimator, ReferenceKl, adapt_kl_coefficient, entropy_bonus, kl_estimate
 from groupwise.core.grouping.strategies import Grouping, Summaries, check_baseline, make_grouping, summarise
 from groupwise.core.grouping.weighting import Weighting, group_sizes, make_weighting
 from groupwise.core.losses import PolicyLoss, compute_grpo_loss, policy_loss
@@ -53,6 +53,7 @@ __all__ = [
     "KlEstimator",
     "LossRule",
     "PolicyLoss",
+    "ReferenceKl",
     "Scale",
     "Std",
     "Summaries",

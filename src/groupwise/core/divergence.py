@@ -1,7 +1,8 @@
-"""Staying near a reference, and staying exploratory: KL estimators, their coefficient, the entropy bonus."""
+"""Staying near a reference (KL estimators and their coefficient) and keeping exploring (the entropy bonus)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import torch
@@ -54,6 +55,28 @@ def kl_estimate(
     else:
         kl = torch.exp(-d) + d - 1
     return kl if ratio is None else kl * ratio
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceKl:
+    """The KL term of a policy loss: β · KL(π ‖ π_ref).
+
+    logp: log π_ref, [B, T].
+    beta: β; 0 only measures the KL.
+    estimator: "k1", "k2" or "k3", see `kl_estimate`.
+    importance_correction: multiply the estimate by the importance ratio.
+    """
+
+    logp: Tensor
+    beta: float = 0.0
+    estimator: KlEstimator = "k3"
+    importance_correction: bool = True
+
+    def per_token(self, logp: Tensor, mask: Tensor, ratio: Tensor) -> Tensor:
+        """The estimate at every token [B, T] of `mask`, without β; `logp` is log π and `ratio` π/π_b."""
+        reference = torch.where(mask, self.logp.to(logp.dtype), 0)
+        correction = ratio if self.importance_correction else None
+        return kl_estimate(logp, reference, estimator=self.estimator, ratio=correction)
 
 
 def adapt_kl_coefficient(coefficient: float, observed: float, target: float, horizon: float, samples: int) -> float:

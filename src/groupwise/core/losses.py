@@ -13,14 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-import groupwise.core.surrogates as surrogates
-from groupwise.core.divergence import KlEstimator, entropy_bonus, kl_estimate
-from groupwise.core.rules import Aggregation, LossRule, loss_denominator, loss_rule
+from groupwise.core.divergence import ReferenceKl, entropy_bonus, kl_estimate
+from groupwise.core.rules import Aggregation, loss_denominator, loss_rule
 from groupwise.core.shapes import as_columns, at_least_float32, check_choice, check_positive, check_rank, check_shape
-from groupwise.core.surrogates import ImportanceLevel, importance_ratio
+from groupwise.core.surrogates import ImportanceLevel, SampledTokens, importance_ratio
 from groupwise.core.tokens import masked_mean, row_lengths, token_entropy, token_logp
-
-CISPO_CAP = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +50,10 @@ def policy_loss(
     denominator: float | Tensor,
     loss_type: str = "dapo",
     importance_level: ImportanceLevel | None = None,
-    clip_low: float = 0.2,
-    clip_high: float | None = None,
-    dual_clip: float | None = None,
     weights: Tensor | None = None,
     keep: Tensor | None = None,
-    reference_logp: Tensor | None = None,
-    beta: float = 0.0,
-    kl_estimator: KlEstimator = "k3",
-    kl_importance_correction: bool = True,
-    sapo_temperature_pos: float = 1.0,
-    sapo_temperature_neg: float = 1.05,
-    vespo_k_pos: float = 2.0,
-    vespo_lambda_pos: float = 3.0,
-    vespo_k_neg: float = 3.0,
-    vespo_lambda_neg: float = 2.0,
+    reference: ReferenceKl | None = None,
+    **parameters: float | None,
 ) -> PolicyLoss:
     """The loss of one batch or micro-batch, by the formula at the top of this module.
 
@@ -79,17 +65,10 @@ def policy_loss(
       denominator: see `loss_denominator`. Required: only the caller knows the whole batch.
       loss_type: a name in `LOSSES`.
       importance_level: "token" or "sequence"; None for the rule's own. For vespo it only touches the KL.
-      clip_low: ε_low. For gspo the paper's 3e-4, since a geometric mean of ratios stays near 1.
-      clip_high: ε_high; None for ε_low. For gspo 4e-4. For cispo the cap on the ratio itself; None for 5.
-      dual_clip: δ, a bound on the ratio from above, for negative advantages; clipped surrogates only.
       weights: [B] or [B, T], how much a row or token counts; 2 is as if it were there twice.
-      keep: [B, T] or [B, 1] bool, the tokens the surrogate acts on, see `masks`; the KL acts on all.
-      reference_logp: log π_ref, [B, T]. Without it there is no KL.
-      beta: β, the KL coefficient.
-      kl_estimator: "k1", "k2" or "k3", see `divergence.kl_estimate`.
-      kl_importance_correction: multiply the KL by the importance ratio.
-      sapo_temperature_pos, sapo_temperature_neg: τ of the soft gate.
-      vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg: shape of φ.
+      keep: [B, T] or [B, 1] bool, the tokens the surrogate acts on, see `tokens`; the KL acts on all.
+      reference: the policy to stay near; None for no KL term.
+      parameters: the loss's own, by name: those of its function in `surrogates`, for example `clip_low`.
 
     Returns:
       `PolicyLoss`.
@@ -99,46 +78,33 @@ def policy_loss(
     """
     rule = loss_rule(loss_type)
     level = importance_level or rule.importance
-    _check(logp, behavior_logp, advantages, mask, weights, keep, reference_logp, denominator, level)
-    if beta != 0.0 and reference_logp is None:
-        raise ValueError(f"beta is {beta} but there is no reference_logp to stay near")
-    if dual_clip is not None and rule.surrogate != "clipped":
-        raise ValueError(f"dual_clip is {dual_clip} but {loss_type} has no clip that it could complete")
+    if unknown := [name for name in parameters if name not in rule.parameters]:
+        raise ValueError(f"{loss_type} has no parameter {unknown[0]!r}; it has {', '.join(rule.parameters)}")
+    _check(logp, behavior_logp, advantages, mask, weights, keep, reference, denominator, level)
     inside = mask.bool()
+    # Padding may be anything, NaN included: it becomes 0 before the arithmetic, so that no gradient is NaN either.
     logp = torch.where(inside, at_least_float32(logp), 0)
     behavior = torch.where(inside, behavior_logp.detach(), 0).to(logp.dtype)
     log_ratio = logp - behavior
     ratio = importance_ratio(log_ratio, inside, level)
     adv = torch.where(inside, as_columns(advantages.detach()), 0).to(logp.dtype)
-    high = clip_high if clip_high is not None else CISPO_CAP if rule.surrogate == "cispo" else clip_low
 
-    match rule.surrogate:
-        case "clipped":
-            per_token = surrogates.clipped(ratio, adv, clip_low, high, dual_clip)
-        case "cispo":
-            per_token = surrogates.cispo(ratio, logp, adv, high)
-        case "sapo":
-            per_token = surrogates.sapo(ratio, adv, sapo_temperature_pos, sapo_temperature_neg)
-        case "vespo":
-            gamma = surrogates.Gamma(vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg)
-            per_token = surrogates.vespo(log_ratio, logp, adv, gamma)
+    surrogate = rule.surrogate(SampledTokens(logp, log_ratio, ratio, adv), **parameters)
+    per_token = surrogate.per_token
     if keep is not None:
         per_token = torch.where(keep.bool(), per_token, 0)
     kl = None
-    if reference_logp is not None:
-        reference = torch.where(inside, reference_logp.to(logp.dtype), 0)
-        correction = ratio if kl_importance_correction else None
-        kl = kl_estimate(logp, reference, estimator=kl_estimator, ratio=correction)
-        per_token = per_token + beta * kl if beta != 0.0 else per_token
+    if reference is not None:
+        kl = reference.per_token(logp, inside, ratio)
+        per_token = per_token + reference.beta * kl if reference.beta != 0.0 else per_token
     per_token = torch.where(inside, per_token, 0)
 
-    low_fraction, high_fraction = _clip_fractions(rule, ratio.detach(), adv, inside, clip_low, high)
     return PolicyLoss(
         loss=_aggregate(per_token, inside, weights, rule.aggregation) / denominator,
         per_token=per_token.detach(),
         ratio=ratio.detach(),
-        clip_low_fraction=low_fraction,
-        clip_high_fraction=high_fraction,
+        clip_low_fraction=_share(surrogate.clipped_low, inside, logp.dtype),
+        clip_high_fraction=_share(surrogate.clipped_high, inside, logp.dtype),
         approx_kl=masked_mean(kl_estimate(behavior, logp), inside),
         reference_kl=None if kl is None else masked_mean(kl.detach(), inside),
     )
@@ -151,7 +117,7 @@ def _check(
     mask: Tensor,
     weights: Tensor | None,
     keep: Tensor | None,
-    reference_logp: Tensor | None,
+    reference: ReferenceKl | None,
     denominator: float | Tensor,
     level: str,
 ) -> None:
@@ -160,7 +126,7 @@ def _check(
     for name, tensor in (
         ("behavior_logp", behavior_logp),
         ("mask", mask),
-        ("reference_logp", reference_logp),
+        ("reference.logp", None if reference is None else reference.logp),
     ):
         check_shape(name, tensor, (rows, columns))
     check_shape("advantages", advantages, (rows,), (rows, columns))
@@ -168,6 +134,11 @@ def _check(
     check_shape("keep", keep, (rows, columns), (rows, 1))
     check_choice("importance_level", level, ("token", "sequence"))
     check_positive("denominator", denominator)
+
+
+def _share(acted: Tensor | None, inside: Tensor, dtype: torch.dtype) -> Tensor:
+    """The share of the tokens of the mask at which a clip acted; 0 for a surrogate without one."""
+    return torch.zeros((), dtype=dtype, device=inside.device) if acted is None else masked_mean(acted.to(dtype), inside)
 
 
 def _aggregate(per_token: Tensor, inside: Tensor, weights: Tensor | None, aggregation: Aggregation) -> Tensor:
@@ -178,18 +149,6 @@ def _aggregate(per_token: Tensor, inside: Tensor, weights: Tensor | None, aggreg
     return per_token.sum()
 
 
-def _clip_fractions(
-    rule: LossRule, ratio: Tensor, advantages: Tensor, inside: Tensor, clip_low: float, clip_high: float
-) -> tuple[Tensor, Tensor]:
-    nothing = torch.zeros_like(inside)
-    low, high = nothing, nothing
-    if rule.surrogate == "clipped":
-        low, high = (ratio < 1 - clip_low) & (advantages < 0), (ratio > 1 + clip_high) & (advantages > 0)
-    elif rule.surrogate == "cispo":
-        high = (ratio > clip_high) | nothing
-    return masked_mean(low.to(ratio.dtype), inside), masked_mean(high.to(ratio.dtype), inside)
-
-
 def compute_grpo_loss(
     logits: Tensor,
     input_ids: Tensor,
@@ -198,11 +157,10 @@ def compute_grpo_loss(
     *,
     behavior_logp: Tensor | None = None,
     loss_type: str = "bnpo",
-    clip_low: float = 0.2,
-    clip_high: float | None = None,
     max_length: int | None = None,
     entropy_coefficient: float = 0.0,
     temperature: float = 1.0,
+    **parameters: float | None,
 ) -> dict[str, Tensor]:
     """`policy_loss` straight from a causal model's logits, for a batch that is not split.
 
@@ -216,9 +174,10 @@ def compute_grpo_loss(
         never counts.
       advantages: [B], or [B, T] as `compute_grpo_advantages` gives them.
       behavior_logp: [B, T], recorded when sampling; None for samples of this very policy (ratio 1).
-      loss_type, clip_low, clip_high, max_length: as for `policy_loss` and `loss_denominator`.
+      loss_type, max_length: as for `policy_loss` and `loss_denominator`.
       entropy_coefficient: c.
       temperature: that of sampling.
+      parameters: the loss's own, as for `policy_loss`.
 
     Returns:
       "loss" and "pg_loss", which carry the gradient; "entropy", the mean over the response tokens, detached.
@@ -234,8 +193,7 @@ def compute_grpo_loss(
         mask,
         denominator=loss_denominator(loss_type, mask, max_length=max_length),
         loss_type=loss_type,
-        clip_low=clip_low,
-        clip_high=clip_high,
+        **parameters,
     ).loss
     entropy = token_entropy(logits, temperature=temperature)
     tokens = mask.sum().clamp(min=1)

@@ -26,9 +26,11 @@ from torch.nn.utils import clip_grad_norm_
 
 from groupwise.config import TrainingConfig
 from groupwise.core import (
+    ReferenceKl,
     adapt_kl_coefficient,
     entropy_bonus,
     explained_variance,
+    loss_rule,
     off_policy_mask,
     policy_loss,
     top_entropy_mask,
@@ -239,15 +241,8 @@ class Learner:
         keep = self._keep(part, seen)
         result = policy_loss(
             seen.logp, part.behavior_logp, part.advantages, part.mask,
-            loss_type=loss.loss_type, importance_level=loss.importance_level,
-            clip_low=loss.clip_ratio * self.clip_factor, clip_high=self._clip_high(), dual_clip=loss.dual_clip,
-            weights=part.weights, keep=keep,
-            reference_logp=part.reference_logp, beta=self.kl_coef, kl_estimator=loss.kl_estimator,
-            kl_importance_correction=loss.kl_importance_correction,
-            sapo_temperature_pos=loss.sapo_temperature_pos, sapo_temperature_neg=loss.sapo_temperature_neg,
-            vespo_k_pos=loss.vespo_k_pos, vespo_lambda_pos=loss.vespo_lambda_pos,
-            vespo_k_neg=loss.vespo_k_neg, vespo_lambda_neg=loss.vespo_lambda_neg,
-            denominator=step.denominator,
+            loss_type=loss.loss_type, importance_level=loss.importance_level, denominator=step.denominator,
+            weights=part.weights, keep=keep, reference=self._reference(part), **self._loss_parameters(),
         )  # fmt: skip
         entropy = seen.entropy if loss.entropy_coef else seen.entropy.detach()
         bonus = entropy_bonus(
@@ -275,9 +270,26 @@ class Learner:
             total = total + loss.value_coef * value
         return {"loss/total": total, **terms}
 
-    def _clip_high(self) -> float | None:
-        high = self.cfg.loss.clip_ratio_high
-        return None if high is None else high * self.clip_factor
+    def _reference(self, part: Batch) -> ReferenceKl | None:
+        loss = self.cfg.loss
+        if part.reference_logp is None:
+            if self.kl_coef != 0.0:
+                raise ValueError(f"loss.beta is {self.kl_coef}, but the batch has no reference_logp to stay near")
+            return None
+        return ReferenceKl(part.reference_logp, self.kl_coef, loss.kl_estimator, loss.kl_importance_correction)
+
+    def _loss_parameters(self) -> dict[str, float]:
+        """The settings that the run's loss takes, under the names of its own parameters."""
+        loss, factor = self.cfg.loss, self.clip_factor
+        high = None if loss.clip_ratio_high is None else loss.clip_ratio_high * factor
+        settings = {
+            "clip_low": loss.clip_ratio * factor, "clip_high": high, "dual_clip": loss.dual_clip, "cap": high,
+            "temperature_pos": loss.sapo_temperature_pos, "temperature_neg": loss.sapo_temperature_neg,
+            "k_pos": loss.vespo_k_pos, "lambda_pos": loss.vespo_lambda_pos,
+            "k_neg": loss.vespo_k_neg, "lambda_neg": loss.vespo_lambda_neg,
+        }  # fmt: skip
+        own = {name: settings[name] for name in loss_rule(loss.loss_type).parameters}
+        return {name: value for name, value in own.items() if value is not None}
 
     def _keep(self, part: Batch, seen: Evaluation) -> Tensor | None:
         """The tokens the policy's loss acts on, where anything narrows them."""

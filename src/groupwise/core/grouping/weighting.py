@@ -140,7 +140,7 @@ class AdaptiveWeights(PerformanceWeights):
 
     s_k ← 0.8 s_k + 0.2 p_k,   a_k = (1 − f) · e^{−5 s_k / T} / Σ_j e^{−5 s_j / T} + f / K
 
-    Unlike `PerformanceWeights` it does not accumulate: equal standings give equal shares, however long they differed before.
+    Unlike `PerformanceWeights` it has no memory of shares: equal standings give equal shares, whatever came before.
     """
 
     def __call__(self, sizes: GroupSizes) -> Floats:
