@@ -1,10 +1,25 @@
-"""Workflows: requirements, designs, whether they are sound, how they perform, and files that engines accept.
+"""Workflows: a library without torch that reads, checks, evaluates, scores, draws and writes workflow designs.
 
     opened = open_workflow("claims.bpmn", requirements="claims.yaml")
     check_document(opened.document)
     score(opened.design(), opened.requirements).explain()
 
-The names below are imported when they are first used: evaluation needs numba and XML files lxml, the rest neither.
+In the order in which data flows:
+
+    requirements.py    what is asked: activities, rules, pools, demand; process_mining.py estimates it from a log
+    files/             BPMN, YAWL, PNML, JSON and other formats to a document and back
+    document.py        the graphs of a file; graph.py has their nodes and flows
+    blocks.py          a design as a tree of blocks, sound by construction; block_form.py finds the blocks of a graph
+    soundness/         can every case finish, and cleanly?
+    rules.py           which requirements a design breaks; feasibility.py says whether any design can meet them all
+    evaluation/        how a design performs: formulas, simulation, schedules
+    scoring/           performance, structure, maintainability and resources as one number
+    pictures/          layouts, SVG, PNG, figures and animations
+    differences.py     what changed between two workflows
+    inspection.py      opens a workflow from any file and runs every check: open this file first
+
+The names below are imported when they are first used: evaluation needs numba and writing XML needs lxml, the rest
+neither.
 """
 
 from __future__ import annotations
@@ -24,29 +39,27 @@ _HOMES = {
     "contradictions": "feasibility",
     "read_workflow": "files",
     "write_workflow": "files",
-    
-    "lift": "lifting",
-    "requirements_from_log": "logs",
-    "Opened": "opening",
-    "open_workflow": "opening",
+    "lift": "block_form",
+    "requirements_from_log": "process_mining",
+    "Opened": "inspection",
+    "open_workflow": "inspection",
     "Requirements": "requirements",
     "parse_requirements": "requirements",
     "read_requirements": "requirements",
     "broken_rules": "rules",
-    "Score": "scoring",
-    "Scorer": "scoring",
+    "DesignScore": "scoring",
+    "DesignScorer": "scoring",
     "score": "scoring",
     "score_batch": "scoring",
     "structure_of": "scoring",
-    "Soundness": "markings",
-    "check_design": "soundness",
-    "check_document": "soundness",
-    "check_graph": "soundness",
+    "Soundness": "soundness.check",
+    "check_design": "soundness.check",
+    "check_document": "soundness.check",
+    "check_graph": "soundness.check",
 }
 __all__ = [*_HOMES]
 
 if TYPE_CHECKING:
-    from groupwise.designer.text_requirements import requirements_from_text
     from groupwise.workflows.block_form import lift
     from groupwise.workflows.blocks import Design
     from groupwise.workflows.differences import Differences, compare_workflows

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.workflows.files.samples import SHARED, needs_data
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @needs_data

@@ -15,7 +15,6 @@ from pathlib import Path
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design, DesignError
 from groupwise.workflows.document import Document, document_of
-from groupwise.workflows.pictures.svg import svg
 
 LARGEST = 64 << 20
 # Extras that only say how a file is drawn or written.
@@ -28,12 +27,10 @@ MODULES: tuple[str, ...] = (
     "pnml",
     "json_file",
     "mermaid",
-    "actions",
+    "github_actions",
     "argo",
     "airflow",
     "wfcommons",
-    "svg_file",
-    "png_file",
 )
 
 
@@ -68,7 +65,7 @@ class Format:
 def formats() -> dict[str, Format]:
     """Every format by its name."""
     found = [import_module(f"groupwise.workflows.files.{module}").FORMAT for module in MODULES]
-    return {format_.name: format_ for format_ in found}
+    return {format_.name: format_ for format_ in (*found, SVG, PNG)}
 
 
 def find_format(path: Path, *, name: str | None = None, head: bytes = b"") -> Format:
@@ -135,6 +132,8 @@ def left_out(document: Document, format_: Format) -> tuple[str, ...]:
 
 
 def _write_svg(document: Document) -> bytes:
+    from groupwise.workflows.pictures.svg import svg
+
     return svg(document).encode()
 
 
