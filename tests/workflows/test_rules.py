@@ -25,7 +25,7 @@ from groupwise.workflows.blocks import (
 from groupwise.workflows.feasibility import best_cycle_time, contradictions, insist_feasible
 from groupwise.workflows.requirements import Requirements, parse_requirements
 from groupwise.workflows.rules import RuleBook, broken_rules
-from groupwise.workflows.scoring import design_metrics as anatomy
+from groupwise.workflows.scoring import anatomy
 from tests.workflows.designs import random_block
 
 A, B, C = (Activity(name) for name in "abc")

@@ -22,8 +22,7 @@ from groupwise.workflows.blocks import (
 )
 from groupwise.workflows.document import to_graph
 from groupwise.workflows.graph import Flow, Graph, Node
-from groupwise.workflows.scoring import design_metrics as anatomy
-from groupwise.workflows.scoring import structure_of
+from groupwise.workflows.scoring import anatomy, structure_of
 from tests.workflows.designs import random_block
 
 A, B, C, D = (Activity(name) for name in "abcd")
