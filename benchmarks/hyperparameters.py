@@ -25,9 +25,9 @@ import numpy as np
 from record import print_result
 from rich.progress import track
 
-from groupwise.compat.comparison import budget
 from groupwise.config import load_config
 from groupwise.control import ppo, product
+from groupwise.control.comparison.arms import budget
 from groupwise.reporting import statistics as st
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute

@@ -26,9 +26,9 @@ from typing import Any
 
 from record import print_result
 
-from groupwise.compat.comparison import budget, product_module
 from groupwise.config import TrainingConfig, load_config
-from groupwise.control.comparison.campaign import Entry, run_campaign
+from groupwise.control.comparison.arms import budget
+from groupwise.control.comparison.campaign import Entry, product_module, run_campaign
 from groupwise.reporting import statistics as st
 from groupwise.reporting.comparison import Comparison
 from groupwise.reporting.comparison_table import progress_bar

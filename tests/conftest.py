@@ -97,8 +97,9 @@ def tiny_language() -> ModuleType:
 @pytest.fixture(scope="session")
 def finished_analyzer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A `GRPOvsPPOAnalyzer` that has compared courses which lay there as workers leave them: nothing is trained."""
-    from groupwise.compat.comparison import GRPOvsPPOAnalyzer, default_algorithms
+    from groupwise.compat.comparison import GRPOvsPPOAnalyzer
     from groupwise.config import TrainingConfig
+    from groupwise.control.comparison.arms import default_algorithms
     from groupwise.control.comparison.campaign import Entry, job_of, settle
     from groupwise.control.comparison.worker import write_json
     from groupwise.reporting.comparison import Course

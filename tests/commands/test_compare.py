@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from groupwise.cli import run
-from groupwise.compat.comparison import GRPOvsPPOAnalyzer, default_algorithms
+from groupwise.compat.comparison import GRPOvsPPOAnalyzer
 from groupwise.config import TrainingConfig
-from groupwise.control.comparison.ablation import ABLATIONS
+from groupwise.control.comparison.arms import ABLATIONS, default_algorithms
 from groupwise.control.comparison.campaign import Entry
 from groupwise.errors import ConfigError
 from groupwise.training.loop import changes

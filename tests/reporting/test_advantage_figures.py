@@ -14,10 +14,10 @@ from groupwise.reporting.advantage_figures import (
     draw_return_to_go_fan,
     draw_shares,
     fan,
+    shares_of,
 )
 from groupwise.reporting.canvas import render
 from groupwise.reporting.history import History
-from groupwise.reporting.lesson_pictures import shares_of
 from groupwise.types import End, Group, Task, Trajectory
 
 

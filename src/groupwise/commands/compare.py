@@ -13,13 +13,12 @@ from cyclopts.validators import Number
 from rich.console import Console
 
 from groupwise.commands.options import Common, Overrides, answer
-from groupwise.compat.comparison import PRODUCTS as CONTROL_PRODUCTS
-from groupwise.compat.comparison import compare as run_entries
-from groupwise.compat.comparison import extras_of
 from groupwise.config import TrainingConfig, load_config
 from groupwise.config.files import apply_overrides
-from groupwise.control.comparison.ablation import ABLATIONS
-from groupwise.control.comparison.campaign import Entry, available
+from groupwise.control.comparison.arms import ABLATIONS
+from groupwise.control.comparison.campaign import PRODUCTS as CONTROL_PRODUCTS
+from groupwise.control.comparison.campaign import Entry, available, extras_of
+from groupwise.control.comparison.campaign import compare as run_entries
 from groupwise.errors import ConfigError
 from groupwise.products import PRODUCTS, check_product
 from groupwise.reporting.comparison import Comparison

@@ -1,4 +1,4 @@
-"""GRPO beside PPO, fairly: the same environments, seeds and budgets, and statistics that may say "no difference"."""
+"""The seed's face of a comparison: `GRPOvsPPOAnalyzer`, a thin class over `groupwise.control.comparison`."""
 
 from __future__ import annotations
 
@@ -7,39 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import TrainingConfig
-from groupwise.control.comparison.campaign import CampaignOutcome, Entry, available, job_of, run_campaign, unavailable
-from groupwise.control.model import tuned_settings
+from groupwise.control.comparison.arms import BUDGET, default_algorithms
+from groupwise.control.comparison.campaign import Entry, compare, extras_of, product_module
 from groupwise.errors import ConfigError
-from groupwise.reporting.advantage_figures import Moment
 from groupwise.reporting.comparison import Comparison
 from groupwise.reporting.comparison_page import Extras, as_json, write_comparison
 from groupwise.reporting.comparison_table import progress_bar
-from groupwise.reporting.history import History
-from groupwise.reporting.lesson_pictures import Shares, shares_of
-
-BUDGET = 100_000
-EVALUATION = 2_000
-PRODUCTS = {"control": "groupwise.control.product", "ppo": "groupwise.control.ppo"}
-
-
-def default_algorithms(environment: str = "CartPole-v1", total_samples: int = BUDGET) -> dict[str, TrainingConfig]:
-    """PPO, GRPO-auto and GRPO-task at their tuned settings for an environment, with the same number of steps.
-
-    Evaluations come about every `EVALUATION` steps, so that none is seen to reach a threshold sooner than another.
-    """
-    ppo, grpo = (tuned_settings(environment, name).replace(**budget(total_samples)) for name in ("ppo", "grpo"))
-    grouped = {"advantage_scale": "task_rms", "group_weight_method": "balanced"}
-    iteration = ppo.rollout.num_envs * ppo.rollout.num_steps
-    return {
-        "PPO": ppo.replace(eval_steps=max(1, EVALUATION // iteration)),
-        "GRPO-auto": grpo.replace(group_strategy="auto", eval_steps=1, **grouped),
-        "GRPO-task": grpo.replace(group_strategy="task", eval_steps=1, **grouped),
-    }
-
-
-def budget(total_samples: int) -> dict[str, int]:
-    """Settings that end a run by its environment steps alone."""
-    return {"total_samples": total_samples, "num_episodes": total_samples, "save_steps": 20}
 
 
 class GRPOvsPPOAnalyzer:
@@ -122,34 +95,3 @@ class GRPOvsPPOAnalyzer:
             self.metrics["final_performance"].append({**named, **final})
             self.metrics["training_stability"].append({**named, **steady})
             self.metrics["group_fairness"].append({**named, **fair})
-
-
-def product_module(cfg: TrainingConfig) -> str:
-    """The module of a control product by its name."""
-    return PRODUCTS.get(cfg.task.product, f"groupwise.control.{cfg.task.product}")
-
-
-def compare(
-    folder: Path, entries: Sequence[Entry], seeds: Sequence[int], *, jobs: int | None = None, progress: Any = None
-) -> CampaignOutcome:
-    """The campaign of those entries whose product is there; the others are failures that say so."""
-    there = [entry for entry in entries if available(entry.product)]
-    missing = [failed for entry in entries if entry not in there for failed in unavailable(entry, seeds)]
-    outcome = run_campaign(folder, there, seeds, jobs=jobs, progress=progress)
-    return CampaignOutcome(outcome.courses, (*outcome.failures, *missing))
-
-
-def extras_of(folder: Path, entries: Sequence[Entry], seed: int, **words: str) -> Extras:
-    """What the runs of the first seed left besides scores: groups to look at, weights over time, settings."""
-    moments: dict[str, Moment] = {}
-    shares: dict[str, Shares] = {}
-    for entry in entries:
-        job = job_of(folder, entry, seed, snapshot=True)
-        name = f"{entry.algorithm} in {entry.environment}"
-        kept = folder / "snapshots" / f"{job.name}.npz"
-        if kept.exists():
-            moments[name] = Moment.read(kept)
-        if (job.runs / job.name).is_dir() and (found := shares_of(History.read(job.runs / job.name))):
-            shares[name] = found
-    settings = {entry.algorithm: entry.cfg.to_dict() for entry in entries}
-    return Extras(dict(list(moments.items())[:1]), shares, settings, **words)

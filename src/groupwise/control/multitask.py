@@ -21,8 +21,6 @@ from groupwise.errors import ContractError
 from groupwise.rollout.contract import action_space_of
 from groupwise.types import ActionSpace, Array, Box, Discrete, Group, Task, VectorEnvironment
 
-__all__ = ["SUITES", "MultiTask", "SuiteTask", "TaskCurriculum"]
-
 
 @dataclass(frozen=True)
 class SuiteTask:

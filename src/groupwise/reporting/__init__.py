@@ -1,0 +1,25 @@
+"""What a run or a comparison looks like: on the terminal, as a page, as figures. Nothing here trains.
+
+Of one run, in the order data flows; open `history` first:
+
+history             events → series by step
+summary             the numbers that matter, how the run ended, and terminal tables
+verdict             the same in words: what was trained, what came of it, what to try next
+console             a run on the terminal while it runs
+trackers            TensorBoard and Weights & Biases
+charts              which metrics are charted together, and how to read them
+figures, group      figures of a run, and of one group of attempts
+report              report.html
+
+Of several runs:
+
+comparison          scores over steps → standings, and the differences that may be claimed
+statistics          intervals, tests and survival curves, in plain NumPy
+comparison_table    the comparison on the terminal
+comparison_figures  its figures
+comparison_page     its page and data files
+advantage_figures   figures that explain what groups and advantages do
+bench               the JSON shape of a benchmark's result
+
+Shared: `text` (strings, durations, curves in characters), `canvas` (the style of figures), `page` (the HTML frame).
+"""

@@ -15,12 +15,11 @@ import numpy as np
 
 from groupwise.files import disk, write_atomic
 from groupwise.reporting import comparison_figures as contrasts
-from groupwise.reporting.advantage_figures import Moment
+from groupwise.reporting.advantage_figures import Moment, Shares, lesson_pictures, shares_picture
 from groupwise.reporting.canvas import render_kinds
 from groupwise.reporting.comparison import Comparison, Duel, Standing, signed
 from groupwise.reporting.comparison_table import cautions
 from groupwise.reporting.figures import Picture, csv_text
-from groupwise.reporting.lesson_pictures import Shares, lesson_pictures, shares_picture
 from groupwise.reporting.page import WIDE, details, figure, whole_page
 from groupwise.reporting.statistics import Interval
 from groupwise.reporting.text import duration

@@ -24,17 +24,21 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import groupwise
 from groupwise.config import TrainingConfig
 from groupwise.control.comparison.worker import CourseJob, fail
 from groupwise.errors import ConfigError
 from groupwise.files import acquire, disk, release
+from groupwise.reporting.advantage_figures import Moment, Shares, shares_of
 from groupwise.reporting.comparison import Course, FailedCourse, read_courses
+from groupwise.reporting.comparison_page import Extras
+from groupwise.reporting.history import History
 from groupwise.training.folder import inspect_run
 from groupwise.training.loop import changes
 
+PRODUCTS = {"control": "groupwise.control.product", "ppo": "groupwise.control.ppo"}
 POLL = 0.2
 Progress = Callable[[float, int, int], None]
 
@@ -237,3 +241,34 @@ def unavailable(entry: Entry, seeds: Sequence[int]) -> list[FailedCourse]:
     """The courses of an entry whose product is not there, as failures."""
     message = f"not available: {entry.product} is not part of this installation"
     return [FailedCourse(entry.algorithm, entry.environment, seed, message) for seed in seeds]
+
+
+def product_module(cfg: TrainingConfig) -> str:
+    """The module of a control product by its name."""
+    return PRODUCTS.get(cfg.task.product, f"groupwise.control.{cfg.task.product}")
+
+
+def compare(
+    folder: Path, entries: Sequence[Entry], seeds: Sequence[int], *, jobs: int | None = None, progress: Any = None
+) -> CampaignOutcome:
+    """The campaign of those entries whose product is there; the others are failures that say so."""
+    there = [entry for entry in entries if available(entry.product)]
+    missing = [failed for entry in entries if entry not in there for failed in unavailable(entry, seeds)]
+    outcome = run_campaign(folder, there, seeds, jobs=jobs, progress=progress)
+    return CampaignOutcome(outcome.courses, (*outcome.failures, *missing))
+
+
+def extras_of(folder: Path, entries: Sequence[Entry], seed: int, **words: str) -> Extras:
+    """What the runs of the first seed left besides scores: groups to look at, weights over time, settings."""
+    moments: dict[str, Moment] = {}
+    shares: dict[str, Shares] = {}
+    for entry in entries:
+        job = job_of(folder, entry, seed, snapshot=True)
+        name = f"{entry.algorithm} in {entry.environment}"
+        kept = folder / "snapshots" / f"{job.name}.npz"
+        if kept.exists():
+            moments[name] = Moment.read(kept)
+        if (job.runs / job.name).is_dir() and (found := shares_of(History.read(job.runs / job.name))):
+            shares[name] = found
+    settings = {entry.algorithm: entry.cfg.to_dict() for entry in entries}
+    return Extras(dict(list(moments.items())[:1]), shares, settings, **words)

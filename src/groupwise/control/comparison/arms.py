@@ -1,4 +1,4 @@
-"""The ablation of outcome groups: what happens when attempts are compared with those that ended like them."""
+"""The arms of a comparison: PPO and two GRPO variants by default, or the arms of an ablation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,31 @@ from importlib.resources import files
 
 from groupwise.config import TrainingConfig
 from groupwise.config.files import parse_text
+from groupwise.control.model import tuned_settings
 
 BUDGET = 100_000
+# Environment steps between evaluations: the same for all arms, so that none seems to reach a threshold sooner.
+EVALUATION = 2_000
+
+
+def default_algorithms(environment: str = "CartPole-v1", total_samples: int = BUDGET) -> dict[str, TrainingConfig]:
+    """PPO, GRPO-auto and GRPO-task at their tuned settings for an environment, with the same number of steps.
+
+    Evaluations come about every `EVALUATION` steps, so that none is seen to reach a threshold sooner than another.
+    """
+    ppo, grpo = (tuned_settings(environment, name).replace(**budget(total_samples)) for name in ("ppo", "grpo"))
+    grouped = {"advantage_scale": "task_rms", "group_weight_method": "balanced"}
+    iteration = ppo.rollout.num_envs * ppo.rollout.num_steps
+    return {
+        "PPO": ppo.replace(eval_steps=max(1, EVALUATION // iteration)),
+        "GRPO-auto": grpo.replace(group_strategy="auto", eval_steps=1, **grouped),
+        "GRPO-task": grpo.replace(group_strategy="task", eval_steps=1, **grouped),
+    }
+
+
+def budget(total_samples: int) -> dict[str, int]:
+    """Settings that end a run by its environment steps alone."""
+    return {"total_samples": total_samples, "num_episodes": total_samples, "save_steps": 20}
 
 
 @dataclass(frozen=True, slots=True)

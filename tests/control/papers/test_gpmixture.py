@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.control.papers.gaussian_processes import Kernel, ProcessMixture, log_density, predict
+from groupwise.control.papers.gpmixture import Kernel, ProcessMixture, log_density, predict
 
 
 def test_one_point_by_hand() -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from groupwise.control.papers.routing import soft_route
+from groupwise.control.soft_modules import soft_route
 
 
 def test_routes_by_hand() -> None:
