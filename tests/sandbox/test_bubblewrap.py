@@ -396,8 +396,8 @@ def test_threads_share_a_sandbox_and_spares_do_not_die_with_them() -> None:
 
 def test_a_sandbox_dies_with_whoever_opened_it() -> None:
     script = (
-        "from groupwise.sandbox import Bubblewrap, Limits\n"
-        "Bubblewrap().run('while True: pass', limits=Limits(seconds=50))"
+        "from groupwise.sandbox import Bubblewrap, SandboxLimits\n"
+        "Bubblewrap().run('while True: pass', limits=SandboxLimits(seconds=50))"
     )
     opener = subprocess.Popen([sys.executable, "-c", script])
     deadline = time.monotonic() + 20

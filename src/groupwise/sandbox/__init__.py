@@ -1,13 +1,32 @@
 """Runs code that a model wrote, or refuses to. See docs/sandbox.md.
 
-with Monty() as sandbox:
-    ran = sandbox.run("def solve(x):\\n    return first(x)", {"x": [3, 1]}, {"first": lambda x: x[0]}, call="solve")
-ran.outcome, ran.value      # passed, 3
+    with Monty() as sandbox:
+        ran = sandbox.run("def solve(x):\\n    return first(x)", {"x": [3, 1]}, {"first": lambda x: x[0]}, call="solve")
+    ran.outcome, ran.value      # passed, 3
+
+There are two tiers. Open `monty.py` or `bubblewrap.py` first; in the order data flows:
+
+    source_code         code that is worth running, and the lines around it that make its value leave as text
+    monty               first tier: an interpreter without files or network, and the host functions code may call
+    bubblewrap          second tier: full CPython in sandboxes of the Linux kernel, one per run or one per group
+    bubblewrap_process  one such sandbox: how it starts, takes jobs and reports
+    machine, seccomp    what the second tier needs from this machine, and its system call filters
+    wire                plain data as bytes, and messages, between processes that do not trust each other
+    inside/             what is sent into a sandbox and runs there: the keeper, the judge and the code
+    plain_data          plain data is all that leaves a sandbox: what counts as plain, and a reader of literals
+    outcome             how a run may end, and what it may use
+
+Where a machine cannot give a tier, opening it raises with the remedy; nothing falls back to running code in the open.
 """
 
-from groupwise.sandbox.bubblewrap import Bubblewrap
-from groupwise.sandbox.monty import Monty
-from groupwise.sandbox.opening import TIERS, Sandbox, available, open_sandbox
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from groupwise.errors import ConfigError, GroupwiseError
+from groupwise.sandbox.bubblewrap import Bubblewrap, proved_interpreter
+from groupwise.sandbox.monty import Monty, monty_library
 from groupwise.sandbox.outcome import SandboxLimits, SandboxOutcome, SandboxResult
 
 __all__ = [
@@ -21,3 +40,39 @@ __all__ = [
     "available",
     "open_sandbox",
 ]
+
+TIERS = ("monty", "bubblewrap")
+
+
+class Sandbox(Protocol):
+    """What both tiers do. `Monty` also takes host functions, `Bubblewrap` tests and standard input."""
+
+    def run(
+        self,
+        code: str,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        limits: SandboxLimits = SandboxLimits(),
+        call: str = "",
+    ) -> SandboxResult: ...
+    def close(self) -> None: ...
+
+
+def open_sandbox(tier: str, workers: int | None = None) -> Monty | Bubblewrap:
+    """The sandbox of that tier; raises, with a remedy, where this machine cannot give it."""
+    if tier not in TIERS:
+        raise ConfigError(f"there is no sandbox {tier!r}", hint=f"Choose one of {', '.join(TIERS)}.")
+    return Monty(workers) if tier == "monty" else Bubblewrap(workers)
+
+
+def available() -> dict[str, str]:
+    """For each tier an empty string if it works on this machine, otherwise why not and what would help."""
+    return {"monty": _fault(monty_library), "bubblewrap": _fault(proved_interpreter)}
+
+
+def _fault(attempt: Callable[[], object]) -> str:
+    try:
+        attempt()
+    except GroupwiseError as error:
+        return str(error)
+    return ""

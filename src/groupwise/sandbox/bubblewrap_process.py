@@ -31,7 +31,7 @@ for name, code in marshal.loads(data):
     exec(code, module.__dict__)
 module.keep()
 """
-PARTS = ("wire", "inside.frames", "inside.program", "inside.remote", "inside.judge", "inside.keeper")
+PARTS = ("wire", "inside.program", "inside.remote", "inside.judge", "inside.keeper")
 """In the order in which they import one another; the last one runs."""
 PATIENCE = 30.0
 """Seconds for a sandbox to start on a busy machine."""

@@ -14,9 +14,9 @@ from groupwise.workflows.evaluation.schedule import (
     TaskGraph,
     heft,
     list_schedule,
+    task_graph_of,
     transfer,
     upward_ranks,
-    work_of,
 )
 from groupwise.workflows.requirements import parse_requirements
 from tests.workflows.designs import random_block
@@ -121,14 +121,14 @@ def test_heft_may_choose_among_pools() -> None:
         "pools": {"slow": {}, "fast": {"speed": 4.0}},
     })  # fmt: skip
     design = Design("two", Parallel((Activity("a"), Activity("b"))))
-    given, machines = work_of(design, requirements)
+    given, machines = task_graph_of(design, requirements)
     assert list_schedule(given).makespan == 20
-    assert heft(work_of(design, requirements, any_pool=True)[0]).makespan == 5
+    assert heft(task_graph_of(design, requirements, any_pool=True)[0]).makespan == 5
     assert machines == ("slow", "fast")
 
 
 def test_what_cannot_be_scheduled_says_so() -> None:
-    with pytest.raises(ConfigError, match="in a ring: a → b → a"):
+    with pytest.raises(ConfigError, match="in a cycle: a → b → a"):
         TaskGraph(("a", "b"), ((1.0,), (1.0,)), {(0, 1): 0.0, (1, 0): 0.0})
     with pytest.raises(ConfigError, match="no machine can do 'a'"):
         TaskGraph(("a",), ((float("inf"),),), {})

@@ -1,8 +1,8 @@
-"""One run of a graph of tasks on machines: who does what when, at mean durations.
+"""One run of a task graph on machines: which machine does which task when, at mean durations.
 
-`list_schedule` is what happens by itself: a task goes to the first free machine when it is ready. `heft` plans ahead:
-tasks by their way to the end, each on the machine and in the gap where it ends first. What one machine hands to another
-takes time (`transfer`); on the same machine it takes none.
+`list_schedule` plans nothing ahead: whenever a task is ready, it goes to the machine that can start it first. `heft`
+plans: tasks in order of their remaining path, each on the machine and in the gap where it ends first. Handing data
+from one machine to another takes time (`transfer`); within one machine it takes none.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from groupwise.workflows.requirements import Requirements
 
 @dataclass(frozen=True, slots=True)
 class TaskGraph:
-    """Tasks with what each takes on every machine (inf: it cannot be done there), and what follows what.
+    """Tasks, how long each takes on every machine, and which tasks wait for which.
 
-    `after` maps (earlier, later) to the seconds it takes to hand on from one machine to another. A `machine` of −1 in a
-    schedule stands for nobody: tasks that need nobody take what they take, and are never in each other's way.
+    `durations[task][machine]` is in seconds (inf: that machine cannot do it). `after` maps (earlier, later) to the
+    seconds needed to hand data from one machine to another. Tasks in `alone` need no machine and never delay each
+    other; a schedule gives them machine −1.
     """
 
     names: tuple[str, ...]
@@ -48,7 +49,7 @@ class TaskGraph:
         count = len(self.names)
         ring = find_ring(count, frozenset(self.after))
         if ring:
-            raise ConfigError(f"tasks wait for each other in a ring: {' → '.join(self.names[t] for t in ring)}")
+            raise ConfigError(f"tasks wait for each other in a cycle: {' → '.join(self.names[t] for t in ring)}")
         for task, row in enumerate(self.durations):
             if task not in self.alone and not any(math.isfinite(time) for time in row):
                 raise ConfigError(f"no machine can do {self.names[task]!r}")
@@ -56,7 +57,7 @@ class TaskGraph:
 
 @dataclass(frozen=True, slots=True)
 class PlacedTask:
-    """When and where a task is done."""
+    """When and on which machine a task is done."""
 
     task: str
     machine: int
@@ -66,7 +67,7 @@ class PlacedTask:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """All tasks, in the order in which they begin."""
+    """All tasks, in the order in which they start."""
 
     placed: tuple[PlacedTask, ...]
 
@@ -76,32 +77,36 @@ class Schedule:
 
 
 def transfer(size: float, bandwidth: float) -> float:
-    """Seconds to hand on `size` bytes at `bandwidth` bytes per second."""
+    """Seconds to send `size` bytes at `bandwidth` bytes per second."""
     return size / bandwidth
 
 
-def upward_ranks(work: TaskGraph) -> list[float]:
-    """The mean time from the beginning of each task to the end of all, the way HEFT orders them."""
-    ranks = [0.0] * len(work.names)
-    followers: list[list[tuple[int, float]]] = [[] for _ in work.names]
-    for (earlier, later), hand in work.after.items():
+def upward_ranks(graph: TaskGraph) -> list[float]:
+    """HEFT's priorities: the mean time from the start of each task to the end of the whole graph.
+
+    rank(t) = mean duration of t + max over its followers f of (transfer to f + rank(f))
+    """
+    ranks = [0.0] * len(graph.names)
+    followers: list[list[tuple[int, float]]] = [[] for _ in graph.names]
+    for (earlier, later), hand in graph.after.items():
         followers[earlier].append((later, hand))
-    for task in reversed(in_order(len(work.names), frozenset(work.after))):
-        times = [time for time in work.durations[task] if math.isfinite(time)]
-        mean = work.alone[task] if task in work.alone else sum(times) / len(times)
+    for task in reversed(in_order(len(graph.names), frozenset(graph.after))):
+        times = [time for time in graph.durations[task] if math.isfinite(time)]
+        mean = graph.alone[task] if task in graph.alone else sum(times) / len(times)
         ranks[task] = mean + max((hand + ranks[later] for later, hand in followers[task]), default=0.0)
     return ranks
 
 
-def heft(work: TaskGraph) -> Schedule:
+def heft(graph: TaskGraph) -> Schedule:
     """Heterogeneous earliest finish time: Topcuoglu, Hariri and Wu, IEEE TPDS 13 (2002), with insertion into gaps."""
-    ranks = upward_ranks(work)
-    place = {task: number for number, task in enumerate(in_order(len(work.names), frozenset(work.after)))}
-    before = _before(work)
-    busy: list[list[tuple[float, float]]] = [[] for _ in work.durations[0]] if work.durations else []
+    ranks = upward_ranks(graph)
+    # Tasks of zero duration can have the rank of their followers: the topological order breaks such ties.
+    place = {task: number for number, task in enumerate(in_order(len(graph.names), frozenset(graph.after)))}
+    before = _before(graph)
+    busy: list[list[tuple[float, float]]] = [[] for _ in graph.durations[0]] if graph.durations else []
     done: dict[int, PlacedTask] = {}
-    for task in sorted(range(len(work.names)), key=lambda t: (-ranks[t], place[t])):
-        best = min(_options(work, before[task], task, busy, done), key=lambda one: one.end)
+    for task in sorted(range(len(graph.names)), key=lambda t: (-ranks[t], place[t])):
+        best = min(_options(graph, before[task], task, busy, done), key=lambda one: one.end)
         if best.machine >= 0:
             busy[best.machine].append((best.start, best.end))
             busy[best.machine].sort()
@@ -109,30 +114,30 @@ def heft(work: TaskGraph) -> Schedule:
     return _schedule(done)
 
 
-def _before(work: TaskGraph) -> list[list[tuple[int, float]]]:
-    found: list[list[tuple[int, float]]] = [[] for _ in work.names]
-    for (earlier, later), hand in work.after.items():
+def _before(graph: TaskGraph) -> list[list[tuple[int, float]]]:
+    found: list[list[tuple[int, float]]] = [[] for _ in graph.names]
+    for (earlier, later), hand in graph.after.items():
         found[later].append((earlier, hand))
     return found
 
 
 def _options(
-    work: TaskGraph,
+    graph: TaskGraph,
     before: list[tuple[int, float]],
     task: int,
     busy: list[list[tuple[float, float]]],
     done: Mapping[int, PlacedTask],
 ) -> list[PlacedTask]:
-    """The task as early as it goes on every machine that can do it."""
-    if task in work.alone:
+    """The task at its earliest on each machine that can do it."""
+    if task in graph.alone:
         start = max((done[earlier].end for earlier, _ in before), default=0.0)
-        return [PlacedTask(work.names[task], -1, start, start + work.alone[task])]
+        return [PlacedTask(graph.names[task], -1, start, start + graph.alone[task])]
     found = []
-    for machine, time in enumerate(work.durations[task]):
+    for machine, time in enumerate(graph.durations[task]):
         if math.isfinite(time):
             ready = _ready(before, done, machine)
             start = _first_gap(busy[machine], ready, time)
-            found.append(PlacedTask(work.names[task], machine, start, start + time))
+            found.append(PlacedTask(graph.names[task], machine, start, start + time))
     return found
 
 
@@ -149,26 +154,26 @@ def _first_gap(busy: Sequence[tuple[float, float]], ready: float, time: float) -
     return ready
 
 
-def list_schedule(work: TaskGraph) -> Schedule:
-    """Whoever is ready first (then: stands first) gets the machine that can begin it first."""
-    before = _before(work)
+def list_schedule(graph: TaskGraph) -> Schedule:
+    """The task that is ready first (ties: listed first) gets the machine that can start it first."""
+    before = _before(graph)
     left = [len(earlier) for earlier in before]
-    free = [0.0] * (len(work.durations[0]) if work.durations else 0)
-    waiting = [(0.0, task) for task in range(len(work.names)) if not left[task]]
+    free = [0.0] * (len(graph.durations[0]) if graph.durations else 0)
+    waiting = [(0.0, task) for task in range(len(graph.names)) if not left[task]]
     done: dict[int, PlacedTask] = {}
-    followers: list[list[int]] = [[] for _ in work.names]
-    for earlier, later in sorted(work.after):
+    followers: list[list[int]] = [[] for _ in graph.names]
+    for earlier, later in sorted(graph.after):
         followers[earlier].append(later)
     while waiting:
         _, task = heapq.heappop(waiting)
-        if task in work.alone:
-            done[task] = _options(work, before[task], task, [], done)[0]
+        if task in graph.alone:
+            done[task] = _options(graph, before[task], task, [], done)[0]
         else:
-            able = [m for m, time in enumerate(work.durations[task]) if math.isfinite(time)]
+            able = [m for m, time in enumerate(graph.durations[task]) if math.isfinite(time)]
             starts = {m: max(_ready(before[task], done, m), free[m]) for m in able}
             machine = min(able, key=lambda m: (starts[m], m))
             done[task] = PlacedTask(
-                work.names[task], machine, starts[machine], starts[machine] + work.durations[task][machine]
+                graph.names[task], machine, starts[machine], starts[machine] + graph.durations[task][machine]
             )
             free[machine] = done[task].end
         for later in followers[task]:
@@ -183,7 +188,7 @@ def _schedule(done: Mapping[int, PlacedTask]) -> Schedule:
 
 
 def is_one_run(design: Design, requirements: Requirements) -> bool:
-    """Whether a design is one run of a plain graph of tasks: no choices, loops, failures, knock-outs or calendars."""
+    """Whether a design is one run of a plain task graph: no choices, loops, failures, knock-outs or calendars."""
     demand = requirements.demand
     if demand.arrivals_per_second is not None or demand.runs != 1:
         return False
@@ -198,10 +203,13 @@ def is_one_run(design: Design, requirements: Requirements) -> bool:
     return sure and plain and not any(pool.calendar for pool in requirements.pools.values())
 
 
-def work_of(design: Design, requirements: Requirements, any_pool: bool = False) -> tuple[TaskGraph, tuple[str, ...]]:
-    """One run of a design as work for machines, and the pool of every machine.
+def task_graph_of(
+    design: Design, requirements: Requirements, any_pool: bool = False
+) -> tuple[TaskGraph, tuple[str, ...]]:
+    """One run of a design as a task graph, and the pool that each machine belongs to.
 
-    A task goes to the pool the design gives it to; with `any_pool` to any that may do it, and `heft` chooses.
+    Each server of a pool is a machine. A task goes to the pool that the design assigns it to; with `any_pool`, `heft`
+    may choose any pool that is allowed to do it.
     """
     catalogue, servers = catalogue_of(requirements), encode(design, requirements).servers
     machines = tuple(name for name, count in zip(catalogue.pool_names, servers, strict=True) for _ in range(count))
@@ -211,7 +219,7 @@ def work_of(design: Design, requirements: Requirements, any_pool: bool = False) 
     for index, task in enumerate(tasks):
         row = catalogue.rows[catalogue.row(task)]
         asked = requirements.activities[task.name]
-        if row[1] < 0:
+        if row[1] < 0:  # no pool
             alone[index] = float(row[ROW.index("mean")])
         given = {catalogue.pool_names[int(row[1])]} if row[1] >= 0 else set()
         may = set(asked.pools) if any_pool and task.handling.pool is None else given
@@ -225,7 +233,7 @@ def work_of(design: Design, requirements: Requirements, any_pool: bool = False) 
 def _follow(
     block: Block, before: frozenset[int], number: Mapping[str, int], after: dict[tuple[int, int], float]
 ) -> frozenset[int]:
-    """Note what each activity waits for; the activities that what comes next has to wait for."""
+    """Record what each activity waits for; returns the activities that the next block has to wait for."""
     match block:
         case Activity(name):
             after.update({(earlier, number[name]): 0.0 for earlier in before})
@@ -249,9 +257,9 @@ def _follow(
 
 
 def schedule_design(design: Design, requirements: Requirements) -> tuple[Schedule, Performance]:
-    """One run of a design at mean durations: its schedule, and how it performs."""
-    work, machines = work_of(design, requirements)
-    found = list_schedule(work)
+    """One run of a design at mean durations: its schedule and its performance."""
+    graph, machines = task_graph_of(design, requirements)
+    found = list_schedule(graph)
     return found, _performance(design, requirements, found, machines)
 
 
@@ -282,21 +290,22 @@ def _performance(design: Design, requirements: Requirements, found: Schedule, ma
         _peak(found, {name: activity.cpu for name, activity in asked.items()}),
         _peak(found, {name: activity.memory for name, activity in asked.items()}),
         valid=valid,
-        reason="" if valid else "it is not one run of tasks that surely happen, staffed all the time and taken in turn",
+        reason="" if valid else "a schedule needs a single run, no chance events, no calendars and fifo queues",
     )
 
 
 def _waiting(design: Design, requirements: Requirements, found: Schedule) -> float:
-    work, _ = work_of(design, requirements)
+    graph, _ = task_graph_of(design, requirements)
     end = {one.task: one.end for one in found.placed}
     start = {one.task: one.start for one in found.placed}
-    ready = dict.fromkeys(work.names, 0.0)
-    for earlier, later in work.after:
-        ready[work.names[later]] = max(ready[work.names[later]], end[work.names[earlier]])
-    return sum(start[name] - ready[name] for name in work.names)
+    ready = dict.fromkeys(graph.names, 0.0)
+    for earlier, later in graph.after:
+        ready[graph.names[later]] = max(ready[graph.names[later]], end[graph.names[earlier]])
+    return sum(start[name] - ready[name] for name in graph.names)
 
 
 def _peak(found: Schedule, demand: Mapping[str, float]) -> float:
+    # At equal times ends (0) sort before starts (1), so back-to-back tasks do not add up.
     begins_ends = [((one.start, 1, one.task), (one.end, 0, one.task)) for one in found.placed]
     steps = sorted(step for both in begins_ends for step in both)
     now = most = 0.0

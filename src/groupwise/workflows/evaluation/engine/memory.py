@@ -1,4 +1,8 @@
-"""The simulation's memory: where each record lies in the two arrays, random numbers, heaps, and frames of cases."""
+"""The simulation's memory: where each record lies in the two arrays, random numbers, heaps, and frames of cases.
+
+`m` holds int64 and `x` float64 values at the same addresses. The constants below are offsets: the field F of the record
+at address a is `m[a + F]` or `x[a + F]`. Times are seconds since the start of the simulation.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,18 @@ import numpy as np
 from groupwise.workflows.evaluation.compiled import inner
 from groupwise.workflows.evaluation.encoding import DISTRIBUTIONS, ROW, Floats, Ints
 
-# The head of the memory: counters and where things are (m), the clock and what is added up (x).
+# Head, integers: how many events and agenda entries there are, the first free frame and case, the last serial number,
+# cases arrived and finished, tries traced, and FULL, which is set when an area is too small (the caller tries again
+# with a larger one). Then where each area begins (…_BASE) and how many records fit (…_ROOM).
 EVENTS, AGENDA, FREE_FRAME, FREE_CASE, SERIAL, ARRIVED, FINISHED, TRACED, FULL = range(9)
 EVENT_BASE, EVENT_ROOM, AGENDA_BASE, AGENDA_ROOM, CASE_BASE, CASE_ROOM, TRACE_BASE, TRACE_ROOM, ROOT = range(9, 18)
+# Head, floats: the clock, the window in which usage is measured, cores and bytes in use now and at most, and their
+# integrals over the window (core-seconds and byte-seconds).
 CLOCK, WINDOW_START, WINDOW_END, CPU_NOW, MEMORY_NOW, CPU_PEAK, MEMORY_PEAK, CPU_TIME, MEMORY_TIME = range(9)
 HEAD = 18
 
-# A block: its children's addresses follow the fields, their weights in x. Behind the children of an order are the
-# number of edges and their ends.
+# A block. After the fields come the addresses of its children (m) and their probabilities (x); for a partial order,
+# then the number of edges and the two ends of each. STREAM selects random numbers, INDEX counts draws (see `chance`).
 KIND, DETAIL, COUNT, STREAM, INDEX, LEAST, MOST, ENOUGH = range(8)
 NOMINAL_TIME = 0
 CHILDREN = 8
@@ -30,19 +38,23 @@ NOMINAL, STD, FAILURE, TIMEOUT = (ROW.index(name) for name in ("nominal", "std",
 PRIORITY, DUE = ROW.index("priority"), ROW.index("due")
 FIXED, EXPONENTIAL, NORMAL, LOGNORMAL, UNIFORM, GAMMA = range(len(DISTRIBUTIONS))
 
-# A pool: its shifts (start and end in x) and its servers (1: busy) follow the fields; its queue lies elsewhere.
+# A pool. After the fields come its shifts (start and end, in x) and its servers (1: busy); its queue is a separate
+# area. OPENING is 1 while an event for the start of the next shift is pending.
 FREE, WAITING, DISCIPLINE, OPENING, SHIFTS, QUEUE_BASE, QUEUE_ROOM, SERVER_BASE, POOL_NUMBER = range(9)
 BUSY_TIME = 0
 POOL_FIELDS = 9
 
-# A frame. LEFT counts children or predecessors to wait for, TALLY tries or successes; MARK remembers that something
-# inside ended the case, that a body is to be broken off, or that a try fails.
+# A frame. CHILD is its newest child; BEFORE and AFTER link siblings (AFTER also links free frames). LEFT counts the
+# children or predecessors still to wait for, TALLY tries or successes. MARK depends on the block: a child ended the
+# case (parallel, order), the body will be cancelled (cancellable), or the current try fails (activity).
+# STAMP grows when the frame is freed, so that events and queue entries of its former owner can be recognised.
 NODE, PARENT, CASE, CHILD, BEFORE, AFTER, SLOT, STATE, LEFT, TALLY, MARK, SERVER, STAMP = range(13)
 READY, START, WORK = range(3)
 FRAME_FIELDS = 13
 QUEUED, SERVED = 1, 2
 
-# A case while it runs (how often each block drew follows), and what is kept of it.
+# A running case, followed by one counter of random draws per block; and what is kept of each case after it ends
+# (OUTCOME: −1 still running, 0 knocked out or failed, 1 completed).
 NUMBER, NEXT, KEY = range(3)
 CASE_START = 0
 CASE_FIELDS = 3
@@ -51,17 +63,17 @@ CYCLE, WAITED, SPENT = range(3)
 KEPT = 3
 
 ARRIVE, ENQUEUE, END, BREAK, OPEN = range(5)
-"""What an event is; EVENT_FIELDS: kind, record, stamp, serial number."""
-EVENT_FIELDS = 4
+"""Kinds of events: a case arrives, a try joins its queue, a try ends, a body is cancelled, a pool serves its queue."""
+EVENT_FIELDS = 4  # kind, record, stamp, serial number; the key (its time, or its rank in a queue) is in x
 BEGIN, DONE, LOST = range(3)
-"""What the agenda holds: a frame begins, ends well, or ends the case."""
-AGENDA_FIELDS = 3
-TRACE_FIELDS = 8
+"""What the agenda asks for: a frame begins, ends well, or ends its case."""
+AGENDA_FIELDS = 3  # what, frame, stamp
+TRACE_FIELDS = 8  # case, activity, ready, start, end, pool, server, outcome
 
 
 @inner
 def mixed(x: Any) -> Any:
-    """SplitMix64: neighbouring numbers become unrelated ones."""
+    """SplitMix64's output function: a bijection that turns neighbouring numbers into unrelated ones."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -70,26 +82,28 @@ def mixed(x: Any) -> Any:
 
 @inner
 def uniform(key: Any, stream: Any, count: int, draw: int) -> float:
-    """A number in (0, 1)."""
+    """A number in (0, 1) that depends only on the case (`key`), what it is for (`stream`), and which draw it is."""
+    # The odd factor spreads successive counts over all 64 bits before they are mixed.
     x = mixed(key ^ mixed(stream + np.uint64(count) * np.uint64(0xD1342543DE82EF95)) + np.uint64(draw))
-    return (float(x >> np.uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)
+    return (float(x >> np.uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)  # 53 bits; the half keeps 0 and 1 out
 
 
 @inner
 def gaussian(key: Any, stream: Any, count: int, draw: int) -> float:
+    """A standard normal number (Box and Muller 1958); uses up two draws."""
     radius = math.sqrt(-2 * math.log(uniform(key, stream, count, draw)))
     return radius * math.cos(2 * math.pi * uniform(key, stream, count, draw + 1))
 
 
 @inner
 def gamma(key: Any, stream: Any, count: int, shape: float) -> float:
-    """Marsaglia and Tsang 2000; below shape 1 by a power of another uniform number."""
+    """A gamma number of scale 1 (Marsaglia and Tsang 2000); for shapes below 1 they scale by U^(1/shape)."""
     boost = 1.0
     if shape < 1:
         boost = uniform(key, stream, count, 9) ** (1 / shape)
         shape += 1
     d = shape - 1 / 3
-    draw = 10
+    draw = 10  # draws 0 to 9 have other uses: 5 whether a try fails, 6 whether it knocks out, 9 the boost above
     while True:
         x = gaussian(key, stream, count, draw)
         v = (1 + x / math.sqrt(9 * d)) ** 3
@@ -100,15 +114,15 @@ def gamma(key: Any, stream: Any, count: int, shape: float) -> float:
 
 @inner
 def duration(kind: int, mean: float, std: float, key: Any, stream: Any, count: int) -> float:
-    """How long a try takes if nothing stops it."""
+    """How long a try takes if no timeout cuts it short."""
     if kind == EXPONENTIAL:
         return -mean * math.log(uniform(key, stream, count, 0))
     if kind == NORMAL:
         return max(0.0, mean + std * gaussian(key, stream, count, 0))
     if kind == LOGNORMAL:
-        spread = math.log1p((std / mean) ** 2)
+        spread = math.log1p((std / mean) ** 2)  # variance of the logarithm
         return mean * math.exp(math.sqrt(spread) * gaussian(key, stream, count, 0) - spread / 2)
-    if kind == UNIFORM:
+    if kind == UNIFORM:  # half its width is √3 standard deviations
         return mean + std * math.sqrt(3) * (2 * uniform(key, stream, count, 0) - 1)
     if kind == GAMMA:
         scv = (std / mean) ** 2
@@ -118,13 +132,13 @@ def duration(kind: int, mean: float, std: float, key: Any, stream: Any, count: i
 
 @inner
 def before(m: Ints, x: Floats, one: int, other: int, field: int) -> bool:
-    """Whether one entry of a heap comes before another: by its key, then by its serial number."""
+    """Whether one heap entry comes before another: by key, and among equals by serial number (first in, first out)."""
     return bool(x[one] < x[other] or (x[one] == x[other] and m[one + field] < m[other + field]))
 
 
 @inner
 def copy(m: Ints, x: Floats, source: int, target: int) -> None:
-    """An entry of a heap to another place: four whole numbers and a key."""
+    """Copy a heap entry: its key and four integers."""
     x[target] = x[source]
     for field in range(EVENT_FIELDS):
         m[target + field] = m[source + field]
@@ -132,7 +146,7 @@ def copy(m: Ints, x: Floats, source: int, target: int) -> None:
 
 @inner
 def sift_up(m: Ints, x: Floats, base: int, size: int, key: float, kind: int, record: int) -> None:
-    """Put an entry into a heap of `size` entries."""
+    """Add an entry to a binary heap of `size` entries (children of i: 2i + 1 and 2i + 2)."""
     here = size
     while here > 0:
         above = (here - 1) >> 1
@@ -148,7 +162,7 @@ def sift_up(m: Ints, x: Floats, base: int, size: int, key: float, kind: int, rec
 
 @inner
 def sift_down(m: Ints, x: Floats, base: int, last: int) -> None:
-    """Take the first entry of a heap away; `last` is the place of the last."""
+    """Remove the first entry of a heap whose last entry is number `last`."""
     end = base + last * EVENT_FIELDS
     here = 0
     while True:
@@ -178,8 +192,9 @@ def expect(m: Ints, x: Floats, time: float, kind: int, record: int) -> None:
 
 @inner
 def new_frame(m: Ints, node: int, parent: int, case: int, slot: int) -> int:
+    """Take a free frame for a block, as the first child of `parent` (−1: the root of its case)."""
     frame = m[FREE_FRAME]
-    if m[frame + AFTER] < 0:  # the last one is kept, so that there always is one
+    if m[frame + AFTER] < 0:  # never hand out the last one: callers can then go on until they see FULL
         m[FULL] = 1
         return int(frame)
     m[FREE_FRAME] = m[frame + AFTER]
@@ -197,6 +212,7 @@ def new_frame(m: Ints, node: int, parent: int, case: int, slot: int) -> int:
 
 @inner
 def drop_frame(m: Ints, frame: int) -> None:
+    """Unlink a frame from its siblings and free it."""
     earlier, later, parent = m[frame + BEFORE], m[frame + AFTER], m[frame + PARENT]
     if earlier >= 0:
         m[earlier + AFTER] = later
@@ -212,7 +228,7 @@ def drop_frame(m: Ints, frame: int) -> None:
 
 @inner
 def put(m: Ints, what: int, frame: int) -> None:
-    """Put on the agenda, whose top comes next."""
+    """Push onto the agenda, a stack."""
     if m[AGENDA] >= m[AGENDA_ROOM]:
         m[FULL] = 1
         return
@@ -223,7 +239,7 @@ def put(m: Ints, what: int, frame: int) -> None:
 
 @inner
 def chance(m: Ints, frame: int, draw: int) -> float:
-    """The next random number of a frame's block in its case."""
+    """The next random number of a frame's block in its case; the counter makes repetitions (loops) independent."""
     node, case = m[frame + NODE], m[frame + CASE]
     count = case + CASE_FIELDS + m[node + INDEX]
     m[count] += 1
@@ -232,12 +248,13 @@ def chance(m: Ints, frame: int, draw: int) -> float:
 
 @inner
 def kept_case(m: Ints, case: int) -> int:
-    """Where the results of a case lie."""
+    """The address of a case's results."""
     return int(m[CASE_BASE] + m[case + NUMBER] * KEPT)
 
 
 @inner
 def close_case(m: Ints, x: Floats, case: int, lost: bool) -> None:
+    """Record the cycle time and outcome of a case, and free its record."""
     kept = kept_case(m, case)
     x[kept + CYCLE] = x[CLOCK] - x[case + CASE_START]
     m[kept + OUTCOME] = 0 if lost else 1
