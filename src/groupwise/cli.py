@@ -120,9 +120,21 @@ def run(words: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        cause = _groupwise_cause(error)
+        if cause is not None:
+            complain(cause, words)
+            return 1
         hint = "This should not happen. Run again with --debug for the whole story, and please report it."
         complain(GroupwiseError(f"{type(error).__name__}: {error}", hint=hint), words)
         return 1
+
+
+def _groupwise_cause(error: BaseException) -> GroupwiseError | None:
+    """Our own error behind a foreign one: cyclopts wraps what a command's module raises when it is imported."""
+    cause = error.__cause__
+    while cause is not None and not isinstance(cause, GroupwiseError):
+        cause = cause.__cause__
+    return cause
 
 
 def complain(error: GroupwiseError, words: Sequence[str]) -> None:
