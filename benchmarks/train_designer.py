@@ -1,6 +1,6 @@
 """Trains the workflow designer that ships, on the one loop, and writes its weights with what is to be known of them.
 
-    python benchmarks/train_designer.py -o src/groupwise/workflows/designer/pretrained.safetensors --json
+    python benchmarks/train_designer.py -o src/groupwise/designer/pretrained.safetensors --json
 
 The settings are `designer.toml` beside the weights; at most 30 minutes on two cores. `--placebo` hands the scores of
 every group to its members at random, so that nothing can be learned from them. What was interrupted goes on if the same
@@ -20,7 +20,7 @@ from placebo import Shuffled
 from record import print_result
 
 from groupwise.config import TrainingConfig, load_config
-from groupwise.designer.familiarity import TrainingProfile
+from groupwise.designer.familiarity import RequirementStatistics
 from groupwise.designer.policy import GraphPolicy, save_policy
 from groupwise.designer.problem import DesignProblem
 from groupwise.designer.product import build
@@ -40,7 +40,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.range:
         problems = [DesignProblem(training_requirements(number)) for number in range(4000)]
-        TrainingProfile.of(problems[:3000], problems[3000:]).save(Path(options.output))
+        RequirementStatistics.of(problems[:3000], problems[3000:]).save(Path(options.output))
         return
     settings = Path(str(resources.files("groupwise.designer") / "designer.toml"))
     name = "designer-placebo" if options.placebo else "designer"

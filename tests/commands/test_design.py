@@ -12,9 +12,9 @@ import torch
 import yaml
 
 from groupwise.cli import run
+from groupwise.designer.design_call import DesignOptions, design_for
 from groupwise.designer.outcome import STAGES, Generation
 from groupwise.designer.policy import GraphPolicy, load_policy, save_policy
-from groupwise.designer.request import DesignRequest, design_for
 from groupwise.training.stop_conditions import graceful_stop
 from groupwise.workflows.block_form import lift
 from groupwise.workflows.files import read_workflow
@@ -163,7 +163,7 @@ def test_an_interrupt_keeps_the_best_so_far(weights: str) -> None:
         signal.raise_signal(signal.SIGINT)
 
     with graceful_stop() as flag:
-        found = design_for(DesignRequest(LOAN, 10_000, policy=Path(weights)), watch, lambda: flag.raised)
+        found = design_for(DesignOptions(LOAN, 10_000, policy=Path(weights)), watch, lambda: flag.raised)
     assert len(seen) == 1
     assert found.outcome.evaluations == seen[0].judged == 32
     assert "interrupted: this is the best of 32 designs" in found.notes

@@ -18,7 +18,7 @@ from groupwise.workflows.blocks import activities
 from groupwise.workflows.requirements import Requirements
 from tests.workflows.files.samples import SHARED, needs_data
 
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 import design_rivals as rivals
 import design_sets as sets

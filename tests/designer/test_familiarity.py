@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.designer.familiarity import TRAINED_RANGES, TrainingProfile, far_outside, notes, numbers_of, unfamiliar
+from groupwise.designer.familiarity import (
+    TRAINED_RANGES,
+    RequirementStatistics,
+    far_outside,
+    notes,
+    numbers_of,
+    unfamiliar,
+)
 from groupwise.designer.problem import DesignProblem
 from groupwise.designer.synthetic_requirements import random_requirements
 
@@ -59,6 +66,6 @@ def test_what_differs_as_a_whole_is_told_though_no_number_is_far() -> None:
 
 def test_familiar_is_what_99_in_100_are() -> None:
     problems = [DesignProblem(random_requirements(seed, 8)) for seed in range(300)]
-    known = TrainingProfile.of(problems[:200], problems[200:])
+    known = RequirementStatistics.of(problems[:200], problems[200:])
     assert known.limit > 0
     assert known.shares(known.mean) == pytest.approx(0)

@@ -26,7 +26,7 @@ from groupwise.workflows.requirements import Requirements, parse_requirements
 from groupwise.workflows.rules import broken_rules
 from groupwise.workflows.soundness.check import check_design
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 ENDLESS = TrainingSettings(early_stopping=False)
 SMALL = GenerationSettings(batch_size=8)
 

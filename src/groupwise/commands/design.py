@@ -22,10 +22,10 @@ from groupwise.designer.correction import (
     predict,
     remember_correction,
 )
+from groupwise.designer.design_call import DesignOptions, DesignReport, design_for
 from groupwise.designer.memory import MEMORY_FILE, open_memory
 from groupwise.designer.outcome import Generation
 from groupwise.designer.page import design_page
-from groupwise.designer.request import DesignCall, DesignRequest, design_for
 from groupwise.designer.terminal import show
 from groupwise.errors import StorageError
 from groupwise.training.stop_conditions import graceful_stop
@@ -64,7 +64,7 @@ def design(
     """
     for path in out:
         find_format(path)
-    asked = DesignRequest(requirements, evaluations, learn, memory, policy, seed, check)
+    asked = DesignOptions(requirements, evaluations, learn, memory, policy, seed, check)
     with graceful_stop() as flag, progress(common.json, evaluations) as watch:
         found = design_for(asked, watch, lambda: flag.raised)
     notes = [*found.notes, *written(found, out)]
@@ -77,7 +77,7 @@ def design(
     return 130 if flag.raised else 1 if found.score.broken else 0
 
 
-def written(found: DesignCall, out: Files) -> list[str]:
+def written(found: DesignReport, out: Files) -> list[str]:
     """Write the design to files, with its requirements; what a format had no place for."""
     document = document_of(found.design, found.requirements)
     notes: list[str] = []

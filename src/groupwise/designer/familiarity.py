@@ -65,7 +65,7 @@ def numbers_of(problem: DesignProblem) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingProfile:
+class RequirementStatistics:
     """What requirements of training look like: mean and scale of every number of a portrait, how they go together
     (the inverse of their correlations), and the Mahalanobis distance that 99 in 100 of others like them keep."""
 
@@ -75,7 +75,7 @@ class TrainingProfile:
     limit: float
 
     @classmethod
-    def of(cls, seen: Sequence[DesignProblem], others: Sequence[DesignProblem]) -> TrainingProfile:
+    def of(cls, seen: Sequence[DesignProblem], others: Sequence[DesignProblem]) -> RequirementStatistics:
         table = np.array([portrait(problem) for problem in seen])
         mean, scale = table.mean(0), np.maximum(table.std(0), FLOOR)
         correlations = np.cov((table - mean).T / scale[:, None]) + SHRINKAGE * np.eye(len(mean))
@@ -97,12 +97,12 @@ class TrainingProfile:
 
 
 @cache
-def training_profile() -> TrainingProfile:
+def training_statistics() -> RequirementStatistics:
     """What was seen in training, as it ships."""
     parts = {
         name: part.numpy() for name, part in load_weights(TRAINED, SCHEMA_HASH, "benchmarks/train_designer.py").items()
     }
-    return TrainingProfile(parts["mean"], parts["scale"], parts["precision"], float(parts["limit"][0]))
+    return RequirementStatistics(parts["mean"], parts["scale"], parts["precision"], float(parts["limit"][0]))
 
 
 def portrait(problem: DesignProblem) -> Floats:
@@ -130,7 +130,7 @@ def _far(problem: DesignProblem) -> Iterator[str]:
 
 def unfamiliar(problem: DesignProblem) -> str:
     """In words, how the requirements differ from those of training taken together; nothing where they are like them."""
-    known = training_profile()
+    known = training_statistics()
     shares = known.shares(portrait(problem))
     distance = float(shares.sum()) ** 0.5
     if distance <= known.limit:

@@ -12,6 +12,7 @@ import numpy as np
 from groupwise import __version__
 from groupwise.config import TrainingConfig
 from groupwise.designer.construction import construct
+from groupwise.designer.design_call import DesignReport, designed
 from groupwise.designer.explanation import (
     PLAIN,
     Baseline,
@@ -28,7 +29,6 @@ from groupwise.designer.outcome import STAGES, Generation
 from groupwise.designer.pipeline import Designer
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.product import first_policy, held_out, own_requirements
-from groupwise.designer.request import DesignCall, designed
 from groupwise.designer.sampling import PolicyChooser, Views
 from groupwise.designer.tasks import PreparedRequirements, RequirementsLibrary, score_design
 from groupwise.reporting.figures import Picture, csv_text
@@ -42,12 +42,12 @@ SMALLEST = 0.55
 """How much smaller than drawn a picture can still be read."""
 
 
-def design_page(call: DesignCall) -> str:
+def design_page(call: DesignReport) -> str:
     """The whole page."""
     return whole_page(f"{call.design.name} – Groupwise", (headline(call), *sections(call), footer()))
 
 
-def sections(call: DesignCall) -> Iterable[str]:
+def sections(call: DesignReport) -> Iterable[str]:
     """What is told of a call, on its own page and on that of a run."""
     yield _designs(call)
     yield _changes(call.account)
@@ -58,7 +58,7 @@ def sections(call: DesignCall) -> Iterable[str]:
     yield _notes(call.notes)
 
 
-def headline(call: DesignCall) -> str:
+def headline(call: DesignReport) -> str:
     outcome, score = call.outcome, call.score
     facts = {
         "Score": f"{score.total:.3f}",
@@ -76,7 +76,7 @@ def headline(call: DesignCall) -> str:
     )
 
 
-def verdict(call: DesignCall) -> str:
+def verdict(call: DesignReport) -> str:
     """What came of it, in a sentence."""
     told = call.account
     if told.after.broken:
@@ -90,7 +90,7 @@ def verdict(call: DesignCall) -> str:
     return f"It scores {told.after.total - told.before.total:.3f} more than the start{best}{paid}."
 
 
-def _designs(call: DesignCall) -> str:
+def _designs(call: DesignReport) -> str:
     old = f"<details><summary>The start: {escape(call.account.start)}</summary>{drawing(call.start)}</details>"
     return f"<section><h2>The design</h2>{drawing(call.design)}{old}</section>"
 
@@ -118,7 +118,7 @@ def _reason(mark: str, kind: str, words: str) -> str:
     return f"<tr><td class={kind}><span>{mark}</span></td><td>{escape(words)}</td></tr>"
 
 
-def _front(call: DesignCall) -> str:
+def _front(call: DesignReport) -> str:
     rows = call.rows()
     if not rows:
         return ""
@@ -151,7 +151,7 @@ def _front_table(rows: list[ParetoRow]) -> str:
     return f"<div class=scroll><table class=numbers><tr>{head}</tr>{body}</table></div>"
 
 
-def _score(call: DesignCall) -> str:
+def _score(call: DesignReport) -> str:
     if call.score.broken:
         return ""
     after = call.score.explain()
@@ -181,7 +181,7 @@ def _lines(part: ScorePart, depth: int) -> Iterable[str]:
         yield from _lines(inner, depth + 1)
 
 
-def _course(call: DesignCall) -> str:
+def _course(call: DesignReport) -> str:
     generations, stages = call.outcome.generations, call.outcome.stages
     rows = [[one.number + 1, one.judged, one.best, one.mean, one.novelty, one.entropy] for one in generations]
     made = Picture(
@@ -204,7 +204,7 @@ def _course(call: DesignCall) -> str:
     return f"<section><h2>The search</h2><div class=grid>{body}</div></section>"
 
 
-def _convergence(call: DesignCall) -> str:
+def _convergence(call: DesignReport) -> str:
     """The four values that tell of convergence beside their targets, and how well the best was predicted."""
     head = "".join(f"<th scope=col>{name}</th>" for name in ("Value", "Now", "Target", "", "Met, it means"))
     rows = ""

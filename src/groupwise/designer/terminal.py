@@ -10,23 +10,23 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from groupwise.designer.design_call import DesignReport
 from groupwise.designer.explanation import Explanation, ParetoRow, few, in_a_line, in_time, lines_of, listed
 from groupwise.designer.outcome import DesignOutcome
-from groupwise.designer.request import DesignCall
 
 WIDEST = 110
 LONGEST = 10
 """Lines of the picture."""
 
 
-def show(call: DesignCall, written: Sequence[Path], notes: Iterable[str], console: Console) -> None:
+def show(call: DesignReport, written: Sequence[Path], notes: Iterable[str], console: Console) -> None:
     """Everything about a call, the most important first and last."""
     width = min(console.width, WIDEST)
     for part in _parts(call, written, notes, width):
         console.print(part, width=width, highlight=False)
 
 
-def _parts(call: DesignCall, written: Sequence[Path], notes: Iterable[str], width: int) -> Iterator[RenderableType]:
+def _parts(call: DesignReport, written: Sequence[Path], notes: Iterable[str], width: int) -> Iterator[RenderableType]:
     yield headline(call)
     yield Padding(picture(call, width - 2), (1, 0, 0, 2), expand=False)
     if rows := call.rows():
@@ -51,7 +51,7 @@ def section(title: str) -> Text:
     return Text(f"\n{title}", style="bold")
 
 
-def headline(call: DesignCall) -> RenderableType:
+def headline(call: DesignReport) -> RenderableType:
     if call.score.broken:
         return Text(
             f"{call.design.name}: no design was found that keeps every rule: {call.score.broken[0]}", style="red"
@@ -65,7 +65,7 @@ def headline(call: DesignCall) -> RenderableType:
     return words
 
 
-def picture(call: DesignCall, width: int) -> RenderableType:
+def picture(call: DesignReport, width: int) -> RenderableType:
     """The workflow in a few lines of text."""
     lines = Text(in_a_line(call.design)).wrap(Console(width=width), width)
     return Group(*lines[:LONGEST], *([Text("…", style="dim")] if len(lines) > LONGEST else []))

@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from groupwise.designer.request import DesignRequest, design_for
+from groupwise.designer.design_call import DesignOptions, design_for
 from groupwise.errors import ConfigError
 from groupwise.readers import load_yaml
 from groupwise.service.sidecar import Handler, serve_requests
@@ -44,7 +44,7 @@ def design(asked: Asked) -> dict[str, Any]:
     """The best design that so many evaluations find, with a picture and the document to make downloads of."""
     start = _written_workflow(asked)
     _written_requirements(asked, start)
-    request = DesignRequest(Path(REQUIREMENTS), asked["evaluations"], seed=asked["seed"], check=asked["check"])
+    request = DesignOptions(Path(REQUIREMENTS), asked["evaluations"], seed=asked["seed"], check=asked["check"])
     found = design_for(request, lambda generation: None, lambda: False)
     document = document_of(found.design, found.requirements)
     return {**found.as_dict(), "notes": list(found.notes), "performance": _performance(found.score), **_shown(document)}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,16 +15,15 @@ from groupwise.programs.language.evaluation import (
     ProgramEvaluation,
     ProgramEvaluator,
     RewardWeights,
-    save_program,
     score,
 )
 from groupwise.programs.language.grammar import random_program
 from groupwise.programs.language.operators import Type, same
-from groupwise.programs.language.parser import Form, Program, Signature, parse
+from groupwise.programs.language.parser import Program, Signature, parse
 from groupwise.programs.language.problem import Case, CodeProblem
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.problems import OFFLINE, generate
-from groupwise.sandbox import Bubblewrap, Monty, SandboxLimits, SandboxOutcome, SandboxResult, available
+from groupwise.sandbox import Monty, SandboxLimits, SandboxOutcome, SandboxResult
 
 LISTS = CodeProblem(
     "lists", "hand", "train", 2, "Sort and keep two.", Signature((Type.NUMBERS,), Type.NUMBERS),
@@ -133,28 +130,6 @@ def _in_sandbox(program: Program, problem: CodeProblem, monty: Monty) -> list[Sa
     ]
 
 
-def test_an_event_loop_can_evaluate_several_at_once() -> None:
-    async def both() -> list[ProgramEvaluation]:
-        evaluate = ProgramEvaluator(LISTS)
-        right, wrong = "def solve(x):\n    return take(sort(x), 2)", "def solve(x):\n    return sort(x)"
-        return await asyncio.gather(evaluate.evaluate(right), evaluate.evaluate(wrong))
-
-    assert [found.solved for found in asyncio.run(both())] == [True, False]
-
-
-def test_problems_with_tests_are_judged_by_them_in_the_second_tier() -> None:
-    problem = replace(LISTS, checker="tests", cases=(), tests="assert f(2) == 4")
-    assert ProgramEvaluator(problem)("def f(x): return 2 * x").outcome is SandboxOutcome.FORBIDDEN
-    assert ProgramEvaluator(problem)("x" * 10_000).fault == "too_long"
-    if fault := available()["bubblewrap"]:
-        pytest.skip(fault)
-    with Bubblewrap(workers=1) as tester:
-        evaluate = ProgramEvaluator(problem, tester=tester)
-        right, wrong = evaluate("import math\ndef f(x): return 2 * math.floor(x)"), evaluate("def f(x): return 3 * x")
-    assert (right.outcome, right.solved) == (SandboxOutcome.PASSED, True)
-    assert (wrong.outcome, wrong.correctness) == (SandboxOutcome.WRONG, 0.0)
-
-
 def evaluation(correctness: float, calls: int = 2, seconds: float = 0.01, length: int = 3) -> ProgramEvaluation:
     outcome = SandboxOutcome.PASSED if correctness == 1 else SandboxOutcome.WRONG
     return ProgramEvaluation(outcome, correctness == 1, correctness, calls, seconds, length)
@@ -196,19 +171,3 @@ def test_weights_that_would_put_speed_first_are_refused() -> None:
 def test_a_score_names_its_outcome_and_fault() -> None:
     assert score(ProgramEvaluator(LISTS)("import os")).flags == ("forbidden", "forbidden")
     assert score(ProgramEvaluator(LISTS)("def solve(x):\n    return sort(x)")).flags == ("wrong",)
-
-
-def test_every_program_is_kept_as_a_file_of_its_own(tmp_path: Path) -> None:
-    problem = generate("tables", 3, "train", 2)
-    found = ProgramEvaluator(problem)(problem.gold)
-    path = save_program(tmp_path, problem, found.text, found.key)
-    assert path.read_text() == problem.gold + "\n"
-    assert path.parent.name == "tables-train-2-3"
-    faulty = ProgramEvaluator(problem)("\ud800")
-    assert save_program(tmp_path, problem, faulty.text, faulty.key).is_file()
-
-
-def test_the_form_of_a_gold_program_is_straight() -> None:
-    made = parse(generate("tables", 0).gold)
-    assert isinstance(made, Program)
-    assert made.form is Form.STRAIGHT

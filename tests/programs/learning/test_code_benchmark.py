@@ -11,7 +11,7 @@ import pytest
 from groupwise.programs.learning.product import check
 from groupwise.programs.problems import generate
 
-sys.path.append(str(Path(__file__).parents[4] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
 import code_workflows as benchmark
 

@@ -25,7 +25,7 @@ from groupwise.training.session import execute
 from groupwise.types import Score
 
 Configure = Callable[..., TrainingConfig]
-EXAMPLES = Path(__file__).parents[4] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 OPTIONS: dict[str, Any] = {
     "families": "word_problems", "problems": 20, "levels": 1, "warm_steps": 2, "search_every": 2,
     "search_problems": 3, "first_search": 2, "imitate_rows": 6,

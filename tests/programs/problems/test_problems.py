@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from groupwise.errors import ConfigError, GroupwiseError
+from groupwise.errors import ConfigError
 from groupwise.programs.language.evaluation import ProgramEvaluator
 from groupwise.programs.language.grammar import as_program, legal_lines
 from groupwise.programs.language.problem import SPLITS
 from groupwise.programs.problems import FAMILIES, LEVELS, OFFLINE, CodeProblem, generate, tokens, vocabulary
-from groupwise.programs.problems.benchmark_files import gsm8k, humaneval, mbpp
 
 KNOWN = frozenset(vocabulary())
 
@@ -105,46 +102,3 @@ def test_reasoning_gyms_answers_are_those_of_another_library() -> None:
     for problem in problems("reasoning_gym", "test", count=10):
         expression = re.sub(r"[^\d+*()-]", "", problem.question)
         assert int(sympy.sympify(expression)) == problem.answer, problem.question
-
-
-def data() -> Path:
-    folder = os.environ.get("GROUPWISE_DATA", "")
-    if not folder or not Path(folder, "gsm8k/test.jsonl").is_file():
-        pytest.skip("GROUPWISE_DATA names no folder with gsm8k, mbpp and humaneval")
-    return Path(folder)
-
-
-def test_gsm8k_is_read_whole() -> None:
-    read = gsm8k(data(), "test")
-    assert len(read) == 1319
-    assert read[0].answer == 18
-    assert [word.value for word in read[0].constants] == [16, 2]
-    assert ProgramEvaluator(read[0])("def solve():\n    return mul(sub(16, 7), 2)").solved
-
-
-def test_mbpp_and_humaneval_are_read_whole() -> None:
-    folder = data()
-    assert [len(mbpp(folder, split)) for split in ("prompt", "test", "valid", "train")] == [10, 500, 90, 374]
-    first = humaneval(folder)
-    assert len(first) == 164
-    assert first[0].entry == "has_close_elements"
-    assert first[0].tests.endswith("check(has_close_elements)")
-    assert "min_cost" in mbpp(folder)[0].question
-
-
-def test_files_that_are_missing_or_broken_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GROUPWISE_DATA", raising=False)
-    with pytest.raises(ConfigError, match="Set GROUPWISE_DATA"):
-        gsm8k()
-    with pytest.raises(ConfigError, match=r"there is no .*mbpp\.jsonl"):
-        mbpp(tmp_path)
-    with pytest.raises(ConfigError, match="MBPP has prompt, test, valid, train"):
-        mbpp(tmp_path, "exam")
-    (tmp_path / "gsm8k").mkdir()
-    (tmp_path / "gsm8k/test.jsonl").write_text('{"question": "?", "answer": "#### 4"}\n{broken\n')
-    with pytest.raises(GroupwiseError, match="line 2, is no JSON"):
-        gsm8k(tmp_path)
-    (tmp_path / "humaneval").mkdir()
-    (tmp_path / "humaneval/HumanEval.jsonl.gz").write_bytes(b"no gzip")
-    with pytest.raises(GroupwiseError, match="cannot be read"):
-        humaneval(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 import time
@@ -10,15 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from pathlib import Path
 from typing import Any, Protocol
 
-from groupwise.errors import ConfigError, ContractError, StorageError
+from groupwise.errors import ConfigError, ContractError
 from groupwise.programs.language.operators import Operator, OperatorError, Value, quoted, same
-from groupwise.programs.language.parser import Program, parse
-from groupwise.programs.language.plain import host_name, hosted
+from groupwise.programs.language.parser import Program, host_name, hosted, parse
 from groupwise.programs.language.problem import Case, CodeProblem
-from groupwise.programs.language.program import LONGEST_TEXT, FaultCode, Form, ProgramFault
+from groupwise.programs.language.program import FaultCode, Form, ProgramFault
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight import run_straight
 from groupwise.sandbox import SandboxLimits, SandboxOutcome, SandboxResult
@@ -26,7 +23,6 @@ from groupwise.types import Score
 
 INTEGER = re.compile(r"(?<![\w.])-?\d[\d,]{0,20}(?![\w]|\.\d)")
 LEAD = re.compile(r"(?:final answer|answer)\s*(?:is|:|=)\s*", re.IGNORECASE)
-FENCE = re.compile(r"```(?:python)?[ \t]*\n(.*?)```", re.DOTALL)
 LONGEST = 20_000
 
 
@@ -47,12 +43,6 @@ def answer_in(said: Value, wanted: Value) -> Value:
     return text.strip().strip(".'\"")
 
 
-def code_in(said: str) -> str:
-    """The program in an answer: what stands between the last fences, or all of it."""
-    found = FENCE.findall(said[-LONGEST:])
-    return str(found[-1] if found else said).strip("\n")
-
-
 def final(text: str) -> str:
     """The part behind the last "Answer:", or all of it."""
     return LEAD.split(text)[-1]
@@ -63,7 +53,6 @@ TRIED = (FaultCode.FORBIDDEN, FaultCode.UNKNOWN_OPERATOR, FaultCode.UNKNOWN_NAME
 HOPELESS = (SandboxOutcome.TIMED_OUT, SandboxOutcome.MEMORY, SandboxOutcome.FORBIDDEN)
 MOST_ASKED = 40
 NO_SANDBOX = "only operator calls are run without a sandbox; open one for everything else"
-NO_TESTER = "tests in full Python are run in a sandbox of the second tier only; open one"
 
 
 class ProgramSandbox(Protocol):
@@ -77,14 +66,6 @@ class ProgramSandbox(Protocol):
         limits: SandboxLimits = ...,
         *,
         call: str = "",
-    ) -> SandboxResult: ...
-
-
-class ProgramTester(Protocol):
-    """Where full Python meets its tests: the second tier."""
-
-    def run(
-        self, code: str, inputs: Mapping[str, Any] | None = None, limits: SandboxLimits = ..., *, tests: str = ""
     ) -> SandboxResult: ...
 
 
@@ -110,29 +91,24 @@ class ProgramEvaluation:
 
 
 class ProgramEvaluator:
-    """Judges programs for one problem. `sandbox` runs plain programs and workflows, `tester` tests in full Python."""
+    """Judges programs for one problem. `sandbox` runs plain programs and workflows."""
 
     def __init__(
         self,
         problem: CodeProblem,
         sandbox: ProgramSandbox | None = None,
         *,
-        tester: ProgramTester | None = None,
         limits: SandboxLimits | None = None,
         operators: Mapping[str, Operator] = PURE,
     ) -> None:
-        self.problem, self.sandbox, self.tester, self.operators = problem, sandbox, tester, operators
+        self.problem, self.sandbox, self.operators = problem, sandbox, operators
         self.limits = limits or SandboxLimits()
-        if problem.checker == "cases" and not problem.cases:
-            raise ContractError(
-                f"{problem.id} has no case to judge a program by", hint="Give it cases, or tests and checker='tests'."
-            )
+        if not problem.cases:
+            raise ContractError(f"{problem.id} has no case to judge a program by", hint="Give it at least one case.")
 
     def __call__(self, text: str) -> ProgramEvaluation:
         """The evaluation of a program's text, whatever the text is; never an exception because of it."""
         start = time.perf_counter()
-        if self.problem.checker == "tests":
-            return self._tested(text, start)
         program = parse(text, self.problem.signature, self.operators)
         if isinstance(program, Program) and program.form is Form.STRAIGHT and program.lines > self.problem.max_lines:
             said = f"a program for this problem has at most {self.problem.max_lines} lines, not {program.lines}"
@@ -145,10 +121,6 @@ class ProgramEvaluator:
         calls: Counter[str] = Counter()
         ran = self._runs(program, cases, calls)
         return self._judged(program, cases, ran, calls.total() or len(program.steps), start)
-
-    async def evaluate(self, text: str) -> ProgramEvaluation:
-        """The same for an event loop, which is not blocked."""
-        return await asyncio.to_thread(self, text)
 
     def _runs(self, program: Program, cases: Sequence[Case], calls: Counter[str]) -> list[SandboxResult]:
         """A run for every case; after one that used up its time or memory, or was forbidden, the rest are spared."""
@@ -200,22 +172,6 @@ class ProgramEvaluator:
             return f"the answer is {quoted(self.problem.answer)}, and this gives {quoted(given)}"
         missed = right.count(False)
         return f"right for the question as asked, but wrong for {missed} of {len(right) - 1} variations of it"
-
-    def _tested(self, text: str, start: float) -> ProgramEvaluation:
-        """A program in full Python against the problem's own tests."""
-        if len(text) > LONGEST_TEXT:
-            said = f"a program has at most {LONGEST_TEXT:,} characters, not {len(text):,}"
-            return ProgramEvaluation(
-                SandboxOutcome.RAISED, False, 0.0, message=said, fault=FaultCode.TOO_LONG, key=_key(text)
-            )
-        ran = SandboxResult(SandboxOutcome.FORBIDDEN, message=NO_TESTER)
-        if self.tester is not None:
-            ran = self.tester.run(text, None, self.limits, tests=self.problem.tests)
-        seconds = time.perf_counter() - start
-        lines = text.strip().count("\n") + 1
-        return ProgramEvaluation(
-            ran.outcome, ran.passed, float(ran.passed), 0, seconds, lines, ran.message, None, _key(text), text
-        )
 
 
 def _counting(operator: Operator, calls: Counter[str]) -> Callable[..., Any]:
@@ -280,15 +236,3 @@ def score(evaluation: ProgramEvaluation, weights: RewardWeights = USUAL) -> Scor
     parts = {name: getattr(weights, name) * share * evaluation.correctness for name, share in shares.items()}
     flags = (str(evaluation.outcome),) if evaluation.fault is None else (str(evaluation.outcome), str(evaluation.fault))
     return Score(sum(parts.values()), parts, flags)
-
-
-def save_program(folder: Path, problem: CodeProblem, text: str, key: str) -> Path:
-    """Keep a searched program as a file of its own, named by problem and key; the path is its `workflow_path`."""
-    place = folder / re.sub(r"[^\w.-]+", "-", problem.id)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        path = place / f"{re.sub(r'[^0-9a-z]', '', key)[:16] or 'program'}.py"
-        path.write_text(text + "\n", "utf8", errors="backslashreplace")
-    except OSError as error:
-        raise StorageError(f"the program could not be saved in {place}: {error}", hint="Is the disk full?") from error
-    return path

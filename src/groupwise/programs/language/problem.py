@@ -39,8 +39,7 @@ class CodeProblem:
     """A problem to be solved by a program.
 
     `question` is what the model reads. `constants` are the numbers and words that a line may hold. `max_lines` counts
-    the lines of a program's body, `return` included. `checker` says how an answer is judged: "cases" compares with
-    every case, "tests" runs Python tests in a sandbox. `gold` is a right program, for checks of the problem itself;
+    the lines of a program's body, `return` included. `gold` is a right program, for checks of the problem itself;
     nothing that learns may read it.
     """
 
@@ -53,9 +52,6 @@ class CodeProblem:
     cases: tuple[Case, ...]
     constants: tuple[Word, ...] = ()
     max_lines: int = 4
-    checker: Literal["cases", "tests"] = "cases"
-    tests: str = ""
-    entry: str = "solve"
     gold: str = field(default="", repr=False)
     meta: Mapping[str, Any] = field(default_factory=dict, repr=False)
 

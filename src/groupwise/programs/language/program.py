@@ -121,10 +121,6 @@ class Program:
     steps: tuple[ProgramStep, ...] = ()
     result: Argument | None = None
 
-    def render(self) -> str:
-        """The program as text; its parse renders identically."""
-        return self.text
-
     @property
     def key(self) -> str:
         """Equal for equal programs."""

@@ -77,7 +77,7 @@ class _Reader:
         return Result(self.places[step])
 
 
-def program(
+def straight_program(
     function: ast.FunctionDef | ast.AsyncFunctionDef, signature: Signature | None, operators: Mapping[str, Operator]
 ) -> Program | None:
     """The straight program that a function is; None if it is not straight, `Faulty` if it is but cannot be right."""

@@ -37,7 +37,7 @@ Stop: TypeAlias = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class DesignRequest:
+class DesignOptions:
     """What is asked for; `memory` and `policy` are files."""
 
     requirements: Path
@@ -62,7 +62,7 @@ class DesignRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class DesignCall:
+class DesignReport:
     """What came of it: the outcome, the account of it against the start, notes, and the file of learned weights."""
 
     requirements: Requirements
@@ -105,7 +105,7 @@ class DesignCall:
         }
 
 
-def design_for(request: DesignRequest, watch: Watch, stop: Stop) -> DesignCall:
+def design_for(request: DesignOptions, watch: Watch, stop: Stop) -> DesignReport:
     """Design for the requirements in a file. `watch` is told every generation; `stop` ends the search early."""
     requirements = read_requirements(request.requirements)
     insist_feasible(requirements)
@@ -133,14 +133,14 @@ def designed(
     stop: Stop = lambda: False,
     *,
     check: bool = False,
-) -> DesignCall:
+) -> DesignReport:
     """One call of a designer, compared with a start; with `check` the best is simulated too."""
     outcome = searched(designer, requirements, evaluations, watch, stop, check)
     before = score_design(PreparedRequirements.of(outcome.requirements), start.design, designer.seed)
     told = explain(start, before, outcome.best, requirements)
     worse = f"the start is better than all that was found; {4 * evaluations} evaluations may find more"
     said = (*start.notes, *outcome.notes, *([worse] if before.total > outcome.best.total else ()))
-    return DesignCall(requirements, outcome, told, start.design, said)
+    return DesignReport(requirements, outcome, told, start.design, said)
 
 
 def searched(
@@ -160,7 +160,7 @@ def searched(
     return call.outcome()
 
 
-def keep(request: DesignRequest, policy: GraphPolicy) -> Path:
+def keep(request: DesignOptions, policy: GraphPolicy) -> Path:
     """Write what was learned to its own file; what ships is never written to."""
     path = request.learned
     try:
