@@ -1,53 +1,204 @@
-"""The products by name. One is imported only when a run asks for it."""
+"""The table of products, and the border between a product and the rest of the package.
+
+A product is declared in a light module: its name, its settings and their defaults, its metrics. It is implemented in
+another, which may import torch and is imported only when a run asks for it:
+
+    check(cfg)                               refuse settings that no run can be made of; required
+    prepare(cfg) -> cfg                      pin what might change later, before the run folder exists
+    open_run(run_dir, cfg, *, learning)      -> cfg; use what the run keeps in its own folder
+    build(cfg) -> Parts                      policy, source of batches and evaluation; required
+    report_sections(run_dir, cfg)            -> HTML sections that the product adds to a run's report
+
+Nothing outside a product's folder knows its name, except the table below. Other packages add products as entry points
+of the group "groupwise.products", in the same form. docs/architecture.md builds one in forty lines.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
 
-from groupwise.config import TrainingConfig
-from groupwise.errors import ConfigError, GroupwiseError
-from groupwise.training.folder import read_config
-from groupwise.training.session import Build
+from groupwise.errors import ConfigError, ContractError
 
-PRODUCTS = {
-    "control": "groupwise.control.product",
-    "ppo": "groupwise.control.ppo",
-    "language": "groupwise.agents.language_product",
-    "agent": "groupwise.agents.agent_product",
-    "warm-start": "groupwise.agents.warm_start",
-    "designer": "groupwise.designer.product",
-    "scheduling": "groupwise.workflows.scheduling.product",
-    "code": "groupwise.programs.learning.product",
+if TYPE_CHECKING:
+    from groupwise.config import TrainingConfig
+    from groupwise.training.session import Parts
+
+PRODUCTS: Mapping[str, str] = {
+    "control": "groupwise.control.declaration:CONTROL",
+    "ppo": "groupwise.control.declaration:PPO",
+    "language": "groupwise.agents.declaration:LANGUAGE",
+    "agent": "groupwise.agents.declaration:AGENT",
+    "warm-start": "groupwise.agents.declaration:WARM_START",
+    "designer": "groupwise.designer.declaration:DESIGNER",
+    "code": "groupwise.programs.declaration:CODE",
 }
+"""`task.product` → where it is declared. The first row is the product of settings that only name an environment."""
+REMOVED: Mapping[str, str] = {
+    "scheduling": "learning added little to HEFT. Use groupwise.workflows.evaluation.schedule.heft for schedules.",
+}
+PLUG_INS = "groupwise.products"
+# A declaration that imports one of these would slow down every command that only reads settings.
+HEAVY = ("torch", "transformers", "gymnasium", "numba", "matplotlib")
+REQUIRED = ("check", "build")
 
 
-def builder(product: str) -> Build:
-    """The function that makes a run's parts for `task.product`."""
-    build: Build = _module(product).build
-    return build
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A number that the runs of a product report. In `name`, `*` stands for any part: `eval/*/reward_mean`."""
+
+    name: str
+    meaning: str
+    unit: str = ""
+    better: Literal["higher", "lower", ""] = ""
 
 
-def check_product(cfg: TrainingConfig) -> None:
-    """Let the product refuse settings that it cannot make a run of."""
-    _module(cfg.task.product).check(cfg)
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """Everything the package knows about a product before a run asks for it.
 
+    `sections` are the settings it has beside the common ones: its own `config.fields.Section` classes, or shared ones
+    of `config.sections`. `defaults` replace general defaults, by flat name. `language_model` says that its policy can
+    be chatted with and exported; `warm_start` names the product that gives it a supervised start.
+    """
 
-def added_to_report(run_dir: Path) -> Sequence[str]:
-    """The sections that a run's product adds to its report; none where the run has nothing to show yet."""
-    try:
-        cfg = read_config(run_dir)
-        add = getattr(_module(cfg.task.product), "report_sections", None)
+    name: str
+    summary: str
+    implementation: str
+    sections: tuple[type[Any], ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    metrics: tuple[Metric, ...] = ()
+    language_model: bool = False
+    warm_start: str = ""
+
+    def check(self, cfg: TrainingConfig) -> None:
+        """Refuse settings that no run can be made of. It writes nothing."""
+        self._module().check(cfg)
+
+    def prepare(self, cfg: TrainingConfig) -> TrainingConfig:
+        """Pin what might change later, such as the model to start from. Called before there is a run folder."""
+        return self._settings("prepare", cfg, cfg)
+
+    def open_run(self, run_dir: Path, cfg: TrainingConfig, *, learning: bool) -> TrainingConfig:
+        """The settings to build the run in this folder with, to go on `learning` or only to be evaluated."""
+        return self._settings("open_run", cfg, run_dir, cfg, learning=learning)
+
+    def build(self, cfg: TrainingConfig) -> Parts:
+        """The parts of a run."""
+        parts: Parts = self._module().build(cfg)
+        if not hasattr(parts, "policy") or not hasattr(parts, "source"):
+            raise _broken(self.name, f"build returns training.session.Parts, not {type(parts).__name__}")
+        return parts
+
+    def report_sections(self, run_dir: Path, cfg: TrainingConfig) -> Sequence[str]:
+        """HTML sections for the run's report."""
+        add: Callable[..., Sequence[str]] | None = getattr(self._module(), "report_sections", None)
         return add(run_dir, cfg) if add is not None else ()
-    except GroupwiseError:
-        return ()
+
+    def _settings(self, function: str, cfg: TrainingConfig, *given: Any, **options: Any) -> TrainingConfig:
+        change = getattr(self._module(), function, None)
+        if change is None:
+            return cfg
+        changed = change(*given, **options)
+        if not isinstance(changed, type(cfg)):
+            raise _broken(self.name, f"{function} returns a TrainingConfig, not {type(changed).__name__}")
+        return changed
+
+    def _module(self) -> ModuleType:
+        module = import_module(self.implementation)
+        for function in REQUIRED:
+            if not _takes_settings(getattr(module, function, None)):
+                raise _broken(self.name, f"its implementation {self.implementation} has a function {function}(cfg)")
+        return module
 
 
-def _module(product: str) -> Any:
-    if product not in PRODUCTS:
-        raise ConfigError(
-            f"task.product = {product!r} is not a product", hint=f"One of {', '.join(PRODUCTS)}.", field="task.product"
-        )
-    return import_module(PRODUCTS[product])
+def names() -> tuple[str, ...]:
+    """The names of all products, plug-ins last."""
+    return (*PRODUCTS, *_plug_ins())
+
+
+def product_of(cfg: TrainingConfig) -> Product:
+    return find(cfg.task.product)
+
+
+@cache
+def find(name: str) -> Product:
+    """The declaration of a product; a `ConfigError` says which there are."""
+    if name in PRODUCTS:
+        module, _, attribute = PRODUCTS[name].partition(":")
+        declared: Product = getattr(import_module(module), attribute)
+        return declared
+    if name in REMOVED:
+        raise ConfigError(f"the product {name!r} was removed: {REMOVED[name]}", field="task.product")
+    if name in _plug_ins():
+        return _plugged_in(name, _plug_ins()[name])
+    near = difflib.get_close_matches(name, names(), 1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Products are {', '.join(names())}."
+    raise ConfigError(f"task.product = {name!r} is not a product", hint=hint, field="task.product")
+
+
+@cache
+def _plug_ins() -> Mapping[str, EntryPoint]:
+    found = {point.name: point for point in entry_points(group=PLUG_INS)}
+    for name in found.keys() & PRODUCTS.keys():
+        raise _broken(name, "a plug-in has a name of its own, and this one is built in")
+    return found
+
+
+def _plugged_in(name: str, point: EntryPoint) -> Product:
+    """Load a plug-in's declaration and hold it to the rules of the border."""
+    before = {module for module in HEAVY if module in sys.modules}
+    declared = point.load()
+    heavy = [module for module in HEAVY if module in sys.modules and module not in before]
+    if heavy:
+        raise _broken(name, f"its declaration {point.module} imports no {heavy[0]}; import it in the implementation")
+    if not isinstance(declared, Product):
+        raise _broken(name, f"its entry point {point.value} is a groupwise.products.Product, not {declared!r:.80}")
+    broken = broken_rule(declared, name)
+    if broken:
+        raise _broken(name, broken)
+    return declared
+
+
+def broken_rule(product: Product, name: str) -> str:
+    """The first rule of the border that a declaration breaks; "" when it keeps them all.
+
+    Rules about settings are checked where the settings are: `config.training_config.layout_of`.
+    """
+    metrics = [metric.name for metric in product.metrics]
+    if product.name != name:
+        return f"it is declared under the name of its row, {name!r}, not as {product.name!r}"
+    if len(set(metrics)) < len(metrics):
+        return f"a metric is declared once, and {max(metrics, key=metrics.count)!r} is declared several times"
+    for metric in product.metrics:
+        if metric.better not in ("higher", "lower", ""):
+            return f"a metric is better 'higher', 'lower' or '', and {metric.name!r} says {metric.better!r}"
+    return ""
+
+
+def _broken(name: str, rule: str) -> ContractError:
+    return ContractError(
+        f"the product {name!r} breaks a rule of its border: {rule}",
+        hint="docs/architecture.md lists the rules under 'A new product'.",
+        field="task.product",
+    )
+
+
+def _takes_settings(function: Any) -> bool:
+    """Whether a function can be called with the settings alone."""
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(object())
+    except TypeError:
+        return False
+    return True

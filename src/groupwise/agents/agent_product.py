@@ -14,6 +14,8 @@ from groupwise.agents.environments.contract import Scenarios
 from groupwise.agents.environments.registry import find_scenarios
 from groupwise.agents.evaluation import summary
 from groupwise.agents.language_product import LanguageSource, load_language, sampling
+from groupwise.agents.model_start import open_run as open_run
+from groupwise.agents.model_start import pinned as prepare  # noqa: F401  # the products' contract
 from groupwise.agents.rewards import find_reward
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic

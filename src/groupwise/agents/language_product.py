@@ -10,6 +10,8 @@ from groupwise.agents.data.dataset import DataProblems, find_problems
 from groupwise.agents.data.problems import Problems
 from groupwise.agents.evaluation import greedy_evaluation
 from groupwise.agents.model_start import load_start
+from groupwise.agents.model_start import open_run as open_run
+from groupwise.agents.model_start import pinned as prepare  # noqa: F401  # the products' contract
 from groupwise.agents.rewards import find_reward
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic

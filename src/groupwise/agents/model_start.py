@@ -141,6 +141,13 @@ def find_start(name: str, output_dir: str = "runs") -> RunStart | None:
     return next((RunStart(place) for place in (path, base / name) if _is_run(place)), None)
 
 
+def open_run(path: Path, cfg: TrainingConfig, *, learning: bool) -> TrainingConfig:
+    """The settings to build the run at `path` with. A run that learns keeps what it starts from in its folder."""
+    if learning:
+        keep_start(path, cfg)
+    return own_start(path, cfg, learning=learning)
+
+
 def keeping_start(path: Path, build: Build) -> Build:
     """`build` for the run at `path`, which keeps what it begins with when it is built for the first time."""
 

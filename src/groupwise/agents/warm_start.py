@@ -22,6 +22,8 @@ from groupwise.agents.environments.contract import Observation, Scenarios
 from groupwise.agents.environments.registry import find_scenarios, names_scenarios
 from groupwise.agents.evaluation import greedy_evaluation
 from groupwise.agents.language_product import check_listed, load_language
+from groupwise.agents.model_start import open_run as open_run
+from groupwise.agents.model_start import pinned as prepare  # noqa: F401  # the products' contract
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, ContractError
 from groupwise.event_loop import EventLoop

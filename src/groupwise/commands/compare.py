@@ -16,11 +16,10 @@ from groupwise.commands.options import Common, Overrides, answer
 from groupwise.config import TrainingConfig, load_config
 from groupwise.config.files import apply_overrides
 from groupwise.control.comparison.arms import ABLATIONS
-from groupwise.control.comparison.campaign import PRODUCTS as CONTROL_PRODUCTS
 from groupwise.control.comparison.campaign import Entry, available, extras_of
 from groupwise.control.comparison.campaign import compare as run_entries
 from groupwise.errors import ConfigError
-from groupwise.products import PRODUCTS, check_product
+from groupwise.products import find, product_of
 from groupwise.reporting.comparison import Comparison
 from groupwise.reporting.comparison_page import as_json, write_comparison
 from groupwise.reporting.comparison_table import comparison_view, progress_bar
@@ -103,15 +102,18 @@ def named(word: str) -> tuple[str, Path]:
 
 
 def module_of(product: str) -> str:
-    """The module of a product; of one nobody knows, the name it would have in control."""
-    return {**CONTROL_PRODUCTS, **PRODUCTS}.get(product, f"groupwise.control.{product}")
+    """The module that runs a product; an unknown product is reported as not available, like an uninstalled one."""
+    try:
+        return find(product).implementation
+    except ConfigError:
+        return product
 
 
 def check(entries: Sequence[Entry]) -> None:
     """Let every product refuse its settings, and refuse algorithms that share no environment."""
     for entry in entries:
-        if entry.cfg.task.product in PRODUCTS and available(entry.product):
-            check_product(entry.cfg)
+        if available(entry.product):
+            product_of(entry.cfg).check(entry.cfg)
     places = {name: {e.environment for e in entries if e.algorithm == name} for name in (e.algorithm for e in entries)}
     if not set.intersection(*places.values()):
         told = "; ".join(f"{name} in {', '.join(sorted(own))}" for name, own in places.items())

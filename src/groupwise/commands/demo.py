@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.agents.model_start import pinned
 from groupwise.commands.options import RUNS, Common, RunsDir, answer
 from groupwise.commands.training import follow_events
 from groupwise.config import load_config
+from groupwise.products import product_of
 from groupwise.reporting.history import History
 from groupwise.reporting.report import write_report
 from groupwise.reporting.text import course, curve
@@ -87,7 +87,8 @@ def train(
 ) -> tuple[Path, bool]:
     """Make a run of a settings file and follow it: its folder, and whether it was interrupted."""
     start = [f"policy.model_name={model}"] if model else []
-    cfg = pinned(load_config(SETTINGS / settings, [f"run.seed={seed}", f"run.output_dir={runs_dir}", *start]))
+    cfg = load_config(SETTINGS / settings, [f"run.seed={seed}", f"run.output_dir={runs_dir}", *start])
+    cfg = product_of(cfg).prepare(cfg)
     path = create_run(cfg)
     console.print(f"\n[bold]{title}[/bold]", highlight=False)
     quiet = console.quiet or not console.is_terminal

@@ -24,7 +24,7 @@ from groupwise.commands.options import RUNS, Common, Overrides, RunsDir, answer
 from groupwise.config import load_config
 from groupwise.errors import GroupwiseError, StorageError
 from groupwise.files import write_atomic
-from groupwise.products import builder
+from groupwise.products import product_of
 from groupwise.sandbox import available
 
 EXTRAS = {
@@ -123,7 +123,7 @@ def preflight(config: Path, overrides: tuple[str, ...], steps: int) -> Iterator[
     """A few dry steps: would these groups teach anything, and how fast do they come?"""
     try:
         cfg = load_config(config, overrides)
-        parts = builder(cfg.task.product)(cfg)
+        parts = product_of(cfg).build(cfg)
         source = parts.source
         yield DoctorFinding("settings", "ok", str(config))
         if parts.inspect is not None:

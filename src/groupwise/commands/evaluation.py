@@ -10,11 +10,10 @@ from cyclopts.validators import Number
 from rich.console import Console
 from rich.table import Table
 
-from groupwise.agents.model_start import own_start
 from groupwise.commands.options import RUNS, Common, RunName, RunsDir, answer
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
-from groupwise.products import builder
+from groupwise.products import product_of
 from groupwise.training.checkpoint import choose_checkpoint
 from groupwise.training.folder import find_run, read_config
 from groupwise.training.session import Parts
@@ -43,7 +42,8 @@ def evaluate(
         eval_samples=samples or cfg.run.eval_samples,
     )
     checkpoint = choose_checkpoint(path, step)
-    parts = builder(cfg.task.product)(own_start(path, cfg))
+    product = product_of(cfg)
+    parts = product.build(product.open_run(path, cfg, learning=False))
     parts.policy.load_state_dict(checkpoint.model)
     assert parts.evaluate is not None
     shown = None if gif is None else film(parts, cfg, gif)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from groupwise.commands.options import Common, Overrides, answer
 from groupwise.config import load_config
-from groupwise.products import builder, check_product
+from groupwise.products import product_of
 from groupwise.training.dry_run import DryRun, dry_run
 from groupwise.training.random_state import seed_everything
 from groupwise.training.session import use_threads
@@ -38,10 +38,11 @@ def rollout(
         The settings file, the one that `groupwise train` is to have.
     """
     cfg = load_config(config, set_)
-    check_product(cfg)
+    product = product_of(cfg)
+    product.check(cfg)
     seed_everything(cfg.run.seed)
     use_threads(cfg.run.threads)
-    parts = builder(cfg.task.product)(cfg)
+    parts = product.build(cfg)
     try:
         with Console(stderr=True).status(f"{tasks} groups of {cfg.rollout.num_generations} attempts"):
             found = dry_run(parts.source, parts.policy, tasks)

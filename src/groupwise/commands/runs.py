@@ -11,15 +11,15 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from groupwise.commands.options import RUNS, Common, RunName, RunsDir, answer
-from groupwise.errors import RunError
-from groupwise.products import added_to_report
+from groupwise.errors import GroupwiseError, RunError
+from groupwise.products import product_of
 from groupwise.reporting.figures import plot_runs
 from groupwise.reporting.history import History
 from groupwise.reporting.report import write_report
 from groupwise.reporting.summary import runs_table, summary_table
 from groupwise.reporting.text import course, curve, printable
 from groupwise.training.events import read_events
-from groupwise.training.folder import RunInfo, find_run, inspect_run, inspect_runs
+from groupwise.training.folder import RunInfo, find_run, inspect_run, inspect_runs, read_config
 
 
 def runs(*, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:
@@ -85,11 +85,21 @@ def plot(
 def report(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Common = Common()) -> None:
     """Write a run's report.html (again) and say where it is."""
     folder = find_run(run, str(runs_dir))
-    path = write_report(folder, added_to_report(folder))
+    path = write_run_report(folder)
     if common.json:
         answer({"report": str(path)})
     else:
         print(path)
+
+
+def write_run_report(run_dir: Path) -> Path:
+    """Write report.html with the sections that the run's product adds, if it has anything to show yet."""
+    try:
+        cfg = read_config(run_dir)
+        added = product_of(cfg).report_sections(run_dir, cfg)
+    except GroupwiseError:
+        added = ()
+    return write_report(run_dir, added)
 
 
 def series_of(path: Path, metric: str) -> tuple[list[int], list[float]]:

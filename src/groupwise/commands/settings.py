@@ -12,7 +12,7 @@ from groupwise.commands.options import Common, Overrides, answer
 from groupwise.config import Finding, TrainingConfig, check_config, config_schema, load_config
 from groupwise.config.files import apply_overrides
 from groupwise.errors import ConfigError
-from groupwise.products import check_product
+from groupwise.products import product_of
 
 
 def show(
@@ -56,7 +56,8 @@ def check(config: Path, *, set_: Overrides = (), common: Common = Common()) -> i
     findings = check_config(config, set_)
     if not findings:
         try:
-            check_product(load_config(config, set_))
+            cfg = load_config(config, set_)
+            product_of(cfg).check(cfg)
         except ConfigError as error:
             findings = [Finding(error.field, error.message, error.hint)]
     if common.json:

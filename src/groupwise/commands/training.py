@@ -8,19 +8,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from groupwise.agents.model_start import LANGUAGE_PRODUCTS, keeping_start, pinned
 from groupwise.commands.options import RUNS, Common, Overrides, Quiet, RunName, RunsDir, answer
+from groupwise.commands.runs import write_run_report
 from groupwise.config import TrainingConfig, apply_overrides, load_config
 from groupwise.config.sections import AdvantageSettings, LossSettings
 from groupwise.errors import RunError
-from groupwise.products import added_to_report, builder, check_product
+from groupwise.products import product_of
 from groupwise.reporting.console import watch
-from groupwise.reporting.report import write_report
 from groupwise.reporting.trackers import exporters
 from groupwise.training.control_file import send_command
 from groupwise.training.events import read_events
 from groupwise.training.folder import create_run, find_run, inspect_run, read_config
-from groupwise.training.session import execute
+from groupwise.training.session import Parts, execute
 from groupwise.training.stop_conditions import graceful_stop
 from groupwise.types import Event
 
@@ -65,9 +64,9 @@ def supervised(cfg: TrainingConfig) -> TrainingConfig:
 
 def begin(cfg: TrainingConfig, *, json: bool, quiet: bool = False) -> tuple[Path, int]:
     """Make a run of these settings and follow it to its end: its folder, and the exit status."""
-    check_product(cfg)
-    if cfg.task.product in LANGUAGE_PRODUCTS:
-        cfg = pinned(cfg)
+    product = product_of(cfg)
+    product.check(cfg)
+    cfg = product.prepare(cfg)
     path = create_run(cfg)
     return path, follow(path, cfg, json=json, quiet=quiet)
 
@@ -81,8 +80,8 @@ def resume(
     cfg = read_config(path)
     if set_:
         recorded, cfg = cfg, TrainingConfig.from_dict(apply_overrides(cfg.to_dict(), set_))
-        if cfg.policy.model_name != recorded.policy.model_name and cfg.task.product in LANGUAGE_PRODUCTS:
-            cfg = pinned(cfg)
+        if cfg.policy.model_name != recorded.policy.model_name:
+            cfg = product_of(cfg).prepare(cfg)
     elif inspect_run(path).state == "finished" and read_events(path / "events.jsonl")[-1].type == "end":
         raise RunError(
             f"run {path.name} is finished: {cfg.training.num_episodes} steps were asked for",
@@ -107,7 +106,7 @@ def stop(run: RunName = "latest", *, runs_dir: RunsDir = Path(RUNS), common: Com
 def follow(path: Path, cfg: TrainingConfig, *, json: bool, quiet: bool = False, by_hand: bool = False) -> int:
     """Run to the end while showing it, then write the report; 130 when it was interrupted."""
     last = deque(follow_events(path, cfg, json=json, quiet=quiet, by_hand=by_hand), maxlen=1).pop()
-    report = write_report(path, added_to_report(path))
+    report = write_run_report(path)
     stopped = last.data["reason"] == "stopped"
     if not json and not quiet:
         console = Console(stderr=True, soft_wrap=True)
@@ -124,10 +123,15 @@ def follow_events(
 
     Ctrl-C, or SIGTERM, lets the step in hand finish and saves; a second one insists.
     """
+    product = product_of(cfg)
+
+    def build(cfg: TrainingConfig) -> Parts:
+        return product.build(product.open_run(path, cfg, learning=True))
+
     sinks = exporters(cfg.run.report_to, path, cfg.to_dict())
     try:
         with graceful_stop() as stop:
-            events = execute(path, keeping_start(path, builder(cfg.task.product)), cfg, stop, by_hand=by_hand)
+            events = execute(path, build, cfg, stop, by_hand=by_hand)
             for event in watch(events, json=json, quiet=quiet):
                 for sink in sinks:
                     sink.event(event)
