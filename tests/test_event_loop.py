@@ -1,10 +1,9 @@
-"""The event loop in a thread ends when it is told to."""
+"""The event loop in a thread ends when it is closed."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
 
@@ -26,13 +25,11 @@ def test_closing_ends_even_work_that_will_not_be_cancelled(stubborn: bool, monke
 
     async def start() -> None:
         left.append(asyncio.ensure_future(wait()))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
 
     loop = EventLoop("test")
     loop.run(start())
-    began = time.monotonic()
-    threading.Timer(0.6, release.set).start()
-    loop.close()
-    assert time.monotonic() - began < 0.5
+    loop.close()  # must return although stubborn work goes on: nothing has released it yet
     assert left[0].done() is not stubborn
+    release.set()
     left[0]._log_destroy_pending = False

@@ -1,4 +1,4 @@
-"""Asynchronous work from ordinary code: one event loop in a thread of its own."""
+"""Run coroutines from ordinary code: one event loop in a thread of its own."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-PATIENCE = 2.0
+PATIENCE = 2.0  # seconds for cancelled work to end when the loop is closed
 
 
 class EventLoop:
-    """Runs coroutines for whoever waits. It starts with the first and lives until it is closed.
+    """Runs coroutines for callers that wait. It starts with the first one and lives until it is closed.
 
-    What they keep (a client, a semaphore, a cache) therefore lasts from one to the next. It works inside a running
-    event loop too, which it blocks.
+    Whatever they keep (a client, a semaphore, a cache) therefore lasts from one call to the next. It also works inside
+    a running event loop, which it blocks.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of the work; an interrupt of the waiting thread cancels it."""
+        """Wait for the result of the work; interrupting the waiting thread cancels it."""
         waiting = self.submit(work)
         try:
             return waiting.result()
@@ -37,50 +38,61 @@ class EventLoop:
             raise
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start the work; its result comes with the future."""
+        """Start the work, from any thread, and return a future for its result."""
         return asyncio.run_coroutine_threadsafe(work, self._running())
 
     def close(self) -> None:
-        """End the loop and its thread; what is still at work is cancelled."""
-        if self._loop is None or self._thread is None:
+        """End the loop and its thread; work that is still under way is cancelled."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
             return
-        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result()
+        self.stop()
+        thread.join()
         self._loop = self._thread = None
 
+    def stop(self) -> None:
+        """End the loop soon, without waiting: for finalizers, which may run in any thread, even the loop's own."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
     def _running(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            context = contextvars.copy_context()
-            self._thread = threading.Thread(
-                target=context.run, args=(self._loop.run_forever,), name=self.name, daemon=True
-            )
-            self._thread.start()
-        return self._loop
+        with self._starting:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                target = (contextvars.copy_context().run, _run_until_stopped, self._loop)
+                self._thread = threading.Thread(target=target[0], args=target[1:], name=self.name, daemon=True)
+                self._thread.start()
+            return self._loop
 
 
 class Stopped(BaseException):
-    """A wish to stop the program, on its way out of an event loop that it would otherwise tear down."""
+    """Carries KeyboardInterrupt or SystemExit out of an event loop, which they would otherwise tear down."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
 async def contained(work: Awaitable[T]) -> T:
-    """The work; where it wishes to stop the program, the loop survives and whoever waits is told."""
+    """Await the work. If it tries to end the program, the loop survives and the caller of `run` gets the exception."""
     try:
         return await work
     except (KeyboardInterrupt, SystemExit) as error:
         raise Stopped(error) from None
 
 
+def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
 async def _cancel_others() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
-    # Some may not let themselves be cancelled.
+    # Some may refuse to be cancelled.
     done = (await asyncio.wait(others, timeout=PATIENCE))[0] if others else ()
     for task in done:
         task.cancelled() or task.exception()
