@@ -290,7 +290,7 @@ def test_tools_of_a_module_by_name(monkeypatch: pytest.MonkeyPatch, folder: Path
 def test_a_model_that_cannot_call_tools_is_said(folder: Path, language: LanguageModel) -> None:
     tokenizer = load_model("tiny").tokenizer
     tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
-    with pytest.raises(ConfigError, match="no format for tools"):
+    with pytest.raises(ConfigError, match="no tool-call format"):
         ChatSession(
             LanguageModel(language.model, tokenizer, "x"),
             AgentConfig(),

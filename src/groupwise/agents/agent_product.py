@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from groupwise.agents.completions import prefix_values
-from groupwise.agents.conversation.custom_rollout import RolloutScenarios, who_holds
+from groupwise.agents.conversation.custom_rollout import RolloutScenarios, rollout_for
 from groupwise.agents.conversation.frame import Frame
 from groupwise.agents.conversation.rollouts import ConversationLimits, Conversations, conversation_tasks
 from groupwise.agents.data.problems import is_correct
@@ -63,7 +63,7 @@ def build(
     )
     engine = Engine(language.model, language.tokenizer, slots=cfg.rollout.conversations_in_flight)
     frame = Frame(language.tokenizer, f"'{language.name}'")
-    kind, make, collate = who_holds(scenarios, critic)
+    kind, make, collate = rollout_for(scenarios, critic)
     talk = kind(
         engine, frame, make, sampling(cfg),
         group_size=cfg.rollout.num_generations, seed=cfg.run.seed, limits=limits(cfg),
@@ -123,12 +123,12 @@ class ConversationEvaluation:
     """
 
     def __init__(
-        self, cfg: TrainingConfig, scenarios: Scenarios, engine: Engine, frame: Frame, reward: Reward, scorer: RewardScorer,
-        loop: EventLoop,
+        self, cfg: TrainingConfig, scenarios: Scenarios, engine: Engine, frame: Frame, reward: Reward,
+        scorer: RewardScorer, loop: EventLoop,
     ) -> None:  # fmt: skip
         held_out = scenarios.held_out(cfg.run.eval_seed, cfg.run.eval_episodes)
         self.tasks = [Task(f"{scenarios.name}/held out {n}", scenario, n) for n, scenario in enumerate(held_out)]
-        kind, make, _ = who_holds(scenarios)
+        kind, make, _ = rollout_for(scenarios)
         self.talk = kind(
             engine, frame, make, sampling(cfg, temperature=0.0),
             group_size=1, seed=cfg.run.eval_seed, limits=limits(cfg), loop=loop,

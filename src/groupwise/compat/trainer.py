@@ -129,7 +129,7 @@ class GRPOTrainer:
             tasks = [Task(f"{self.environment.name}/{n}", s, n) for n, s in zip(numbers, scenarios, strict=True)]
             self._drawn += len(scenarios)
         source.engine.start()
-        groups = await source.rollout.hold(tasks)
+        groups = await source.rollout.gather(tasks)
         timeout = self.cfg.rollout.reward_timeout
         return [await score_group(source.reward, group, timeout) for group in groups]
 

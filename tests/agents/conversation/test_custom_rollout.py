@@ -198,9 +198,9 @@ def test_every_ending_has_a_name(parts: Any, rollout: Any, end: End, code: str |
 
 
 def test_what_cannot_be_carried_is_refused() -> None:
-    with pytest.raises(ContractError, match="is no rollout"):
+    with pytest.raises(ContractError, match="is not a rollout"):
         RolloutScenarios(lambda client, task: 1.0, [1])
-    with pytest.raises(ContractError, match="is no message"):
+    with pytest.raises(ContractError, match="is not a message"):
         plain_message("hello")
 
 

@@ -237,7 +237,7 @@ def test_the_format_of_calls_is_seen_in_what_the_template_writes(name: str) -> N
     form = FRAMES[name].form
     assert (form.name if form else None) == FAMILIES[name].form
     if form is None:
-        with pytest.raises(ConfigError, match="no format for tools that is known"):
+        with pytest.raises(ConfigError, match="no tool-call format that Groupwise knows"):
             FRAMES[name].opening([{"role": "user", "content": "hi"}], [TOOL])
     else:
         opening = FRAMES[name].opening([{"role": "user", "content": "hi"}], [TOOL])
@@ -323,11 +323,11 @@ def test_only_a_token_that_ends_turns_is_taken_for_the_end() -> None:
 
 
 def test_what_a_template_refuses_is_said() -> None:
-    with pytest.raises(ConfigError, match="refuses messages of system, user: System role not supported"):
+    with pytest.raises(ConfigError, match="rejects the roles system, user: System role not supported"):
         FRAMES["gemma"].opening([{"role": "system", "content": "s"}, {"role": "user", "content": "a"}])
-    with pytest.raises(ConfigError, match="refuses messages of user, assistant, tool: roles must alternate"):
+    with pytest.raises(ConfigError, match="rejects the roles user, assistant, tool: roles must alternate"):
         FRAMES["gemma"].following([{"role": "tool", "content": "a"}], ended=True)
-    with pytest.raises(ConfigError, match="refuses messages of user, assistant, user, user: roles must alternate"):
+    with pytest.raises(ConfigError, match="rejects the roles user, assistant, user, user: roles must alternate"):
         FRAMES["mistral"].following([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}], ended=True)
 
 

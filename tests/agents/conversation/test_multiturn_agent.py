@@ -117,7 +117,7 @@ def test_the_pieces_are_the_answer_and_every_turn_carries_its_tokens(talker: Any
             context = await agent.start_conversation("ann")
             for message in ("hi", "and then?"):
                 async with agent.stream_multiturn_response(context.conversation_id, message) as turn:
-                    with pytest.raises(ContractError, match="not answered yet"):
+                    with pytest.raises(ContractError, match="not been answered yet"):
                         _ = turn.response
                     pieces = [piece async for piece in turn]
                 assert "".join(pieces) == turn.response.text
@@ -262,7 +262,7 @@ def test_two_on_one_conversation_one_is_answered_and_one_is_told(talker: Any) ->
             )
             answered, told = outcomes
             assert isinstance(told, ConversationBusy)
-            assert "is being answered at this moment" in told.message
+            assert "is already being answered" in told.message
             assert [m["content"] for m in (await agent.context(name)).messages] == ["one", answered.text]
             assert (await agent.generate_multiturn_response(name, "two")).text
 
@@ -280,7 +280,7 @@ def test_two_agents_on_one_file_lose_no_message_that_was_accepted(talker: Any, t
             slow = first.stream_multiturn_response("a", "hi")
             assert await anext(slow)
             quick = await second.generate_multiturn_response("a", "two")
-            with pytest.raises(ConversationBusy, match="what the user said is part of it, this answer is not"):
+            with pytest.raises(ConversationBusy, match="the user's message was stored, this answer was not"):
                 async for _ in slow:
                     pass
             messages = (await first.context("a")).messages
@@ -294,8 +294,8 @@ def test_two_agents_on_one_file_lose_no_message_that_was_accepted(talker: Any, t
     [
         ("", "bad_message", r"empty\nSend between 1 character and 262,144 bytes"),
         (" \n ", "bad_message", "empty"),
-        ("x" * 2**20, "bad_message", "has 1,048,576 bytes, and 262,144 are taken"),
-        ("x" * 4000, "context_full", "would have 4003 tokens with this message alone, and the model takes 2048"),
+        ("x" * 2**20, "bad_message", "has 1,048,576 bytes; the limit is 262,144"),
+        ("x" * 4000, "context_full", "alone needs 4003 tokens, but the model's context is 2048"),
         ("a<|end|>b", "not_plain_text", "is a special token"),
         (None, "bad_message", "a NoneType, not text"),
     ],
@@ -321,7 +321,7 @@ def test_a_conversation_ends_after_its_turns(talker: Any) -> None:
             name = (await agent.start_conversation("ann")).conversation_id
             for _ in range(2):
                 await agent.generate_multiturn_response(name, "hi")
-            with pytest.raises(ConversationOver, match="has had its 2 turns"):
+            with pytest.raises(ConversationOver, match="has used up its 2 turns"):
                 await agent.generate_multiturn_response(name, "hi")
 
     run(hold())
@@ -335,7 +335,7 @@ def test_a_conversation_ends_after_its_turns(talker: Any) -> None:
 def test_a_user_without_a_name_is_refused(talker: Any, user_id: Any) -> None:
     async def start() -> None:
         async with talker() as agent:
-            with pytest.raises(ContractError, match="must be a line of 1 to 200 characters"):
+            with pytest.raises(ContractError, match="must be 1 to 200 printable characters on one line"):
                 await agent.start_conversation(user_id)
 
     run(start())

@@ -216,7 +216,7 @@ def test_malformed_calls_are_answered_in_their_place() -> None:
     reply = read_reply('@add {"a": 1, "b": 1}\n@add {"a": 1,\n@add {"a": 2, "b": 2}', form, turn=0)
     results = asyncio.run(Toolbox(ALL).run(reply.calls, reply.broken))
     assert [r.outcome for r in results] == ["ok", "malformed", "ok"]
-    assert results[1].content.startswith("error: the call is no JSON")
+    assert results[1].content.startswith("error: the call is not valid JSON")
     assert results[1].content.endswith("""in 'add {"a": 1,'""")
     assert len({r.as_message()["tool_call_id"] for r in results}) == 3
 

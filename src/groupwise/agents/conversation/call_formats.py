@@ -1,7 +1,7 @@
-"""Calls of tools, found in what a model wrote: every family of models writes them in a format of its own.
+"""Tool calls, parsed from a model's text. Each family of models writes them in its own format.
 
-What the model wrote stays as it is; the calls are read out of it, and what began like a call and is none is told back.
-Which format a model has is seen by letting its chat template write a call. Reading takes time linear in the text.
+The text itself is never changed: calls are read out of it, and a malformed call is reported back to the model. To learn
+a model's format, we let its chat template write a call. Parsing takes time linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 
 from groupwise.agents.environments.contract import BrokenCall, Reply, ToolCall
 
-DEEPEST = 64  # levels of lists and objects inside arguments
-MOST_CALLS = 1000  # of one turn; nobody means more
+DEEPEST = 64  # levels of nesting inside a call's arguments
+MOST_CALLS = 1000  # in one turn; no model means to make more, and call ids have three digits
 PROBE = "probe"
 
 
 @dataclass(frozen=True, slots=True)
 class CallFormat:
-    """How a model writes calls: `find` gives their raw texts, `read` the name and the arguments of one.
+    """How a model writes calls: `find` yields the raw text of each, `read` returns its name and arguments.
 
-    `written` matches a call of the tool `probe`. A call begins with one of `begins` (a newline in it may be the text's
-    beginning). `marks` frame calls and results, and belong into no result.
+    `written` matches a call to the tool `probe`. A call begins with one of `begins`; a newline there also matches the
+    start of the text. `marks` delimit calls and results, so they are broken up when they occur inside a result.
     """
 
     name: str
@@ -38,7 +38,7 @@ class CallFormat:
 
 
 def find_format(tokenizer: Any) -> CallFormat | None:
-    """The format the model's own chat template writes calls in; None for a template without tools."""
+    """Return the format in which the model's chat template writes calls; None for a template without tools."""
     call = {"id": "probe0000", "type": "function", "function": {"name": PROBE, "arguments": {"number": 1}}}
     asked = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
     told = {"name": "other", "description": "", "parameters": {"type": "object", "properties": {}}}
@@ -50,15 +50,12 @@ def find_format(tokenizer: Any) -> CallFormat | None:
 
 
 def read_reply(text: str, form: CallFormat | None, turn: int, cut: bool = False) -> Reply:
-    """The reply with its calls.
-
-    Their ids are made of the turn's number and theirs, so that they are the same in every run and sort in order. Nine
-    letters and digits are what the strictest chat templates take.
-    """
+    """Split a model's text into a reply and its calls."""
     calls: list[ToolCall] = []
     broken: list[BrokenCall] = []
     for number, raw in enumerate(islice(form.find(text), MOST_CALLS) if form else ()):
         assert form is not None
+        # Reproducible and sortable; nine letters and digits are what the strictest chat templates accept as an id.
         identity = f"t{turn:04}n{number:03}"
         try:
             calls.append(ToolCall(identity, *_checked(*form.read(raw))))
@@ -71,20 +68,20 @@ def _checked(name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
     if not isinstance(name, str) or not name:
         raise ValueError('the call has no "name"')
     if isinstance(arguments, str):
-        arguments = _json(arguments)  # chat APIs write arguments as a text of JSON, and so do some models
+        arguments = _json(arguments)  # chat APIs send arguments as JSON in a string, and so do some models
     if not isinstance(arguments, dict):
-        raise ValueError(f"the arguments of {name[:64]} are no JSON object")
+        raise ValueError(f"the arguments of {name[:64]} are not a JSON object")
     return name, arguments
 
 
 def _json(raw: str) -> Any:
-    """The value of a JSON text. What JSON has no word for, as infinity, is none, even where Python would read it."""
+    """Parse strict JSON: NaN and infinity are refused, although Python's parser accepts them."""
     try:
         value = json.loads(raw, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:
         raise ValueError(f"the call is nested more than {DEEPEST} levels deep") from None
     except ValueError as error:
-        raise ValueError(f"the call is no JSON: {error}") from None
+        raise ValueError(f"the call is not valid JSON: {error}") from None
     level = [value]
     for _ in range(DEEPEST):
         level = [inner for outer in level for inner in _inside(outer)]
@@ -98,7 +95,7 @@ def _inside(value: Any) -> Any:
 
 
 def _refuse(word: str) -> Any:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number in JSON")
 
 
 def _finite(digits: str) -> float:
@@ -107,15 +104,15 @@ def _finite(digits: str) -> float:
 
 
 def _named_object(raw: str) -> tuple[Any, Any]:
-    """{"name": …, "arguments": {…}}, or "parameters" as Llama has it."""
+    """{"name": …, "arguments": {…}}, or "parameters" as Llama writes it."""
     value = _json(raw)
     if not isinstance(value, dict):
-        raise ValueError("the call is no JSON object")
+        raise ValueError("the call is not a JSON object")
     return value.get("name"), value.get("arguments", value.get("parameters", {}))
 
 
 def _values(text: str, between: re.Pattern[str]) -> Iterator[str]:
-    """The JSON values in a row, as texts; from the first that is none, all the rest."""
+    """Yield the raw text of each JSON value in a row; after the first invalid one, yield the rest in one piece."""
     place, decoder = between.match(text).end(), json.JSONDecoder()  # type: ignore[union-attr]
     while place < len(text):
         try:
@@ -128,19 +125,19 @@ def _values(text: str, between: re.Pattern[str]) -> Iterator[str]:
 
 
 def _spoken(text: str) -> str:
-    """What follows a model's thoughts; nothing where they did not end."""
+    """Return the text after a model's <think> block; nothing if the block was never closed."""
     _, ended, said = text.rpartition("</think>")
     return said if ended or not text.lstrip().startswith("<think>") else ""
 
 
 def _tagged(text: str) -> Iterator[str]:
-    """Hermes and Qwen: <tool_call>{"name": …, "arguments": {…}}</tool_call>; the last may be cut off."""
+    """Hermes and Qwen: <tool_call>{"name": …, "arguments": {…}}</tool_call>; the last one may be truncated."""
     for part in _spoken(text).split("<tool_call>")[1:]:
         yield part.split("</tool_call>")[0].strip()
 
 
 def _bare(text: str) -> Iterator[str]:
-    """Llama 3: the whole turn is {"name": …, "parameters": {…}}, several behind each other; or behind a mark."""
+    """Llama 3: the entire turn is one or more {"name": …, "parameters": {…}}, or they follow <|python_tag|>."""
     _, marked, rest = text.partition("<|python_tag|>")
     said = rest if marked else text.strip()
     if marked or (said.startswith("{") and '"name"' in said and (PARAMETERS.search(said) or said[-1] != "}")):
@@ -148,7 +145,7 @@ def _bare(text: str) -> Iterator[str]:
 
 
 def _listed(text: str) -> Iterator[str]:
-    """Mistral: [TOOL_CALLS] [{"name": …, "arguments": {…}}, …]; newer ones [TOOL_CALLS]name[ARGS]{…}."""
+    """Mistral: [TOOL_CALLS] [{"name": …, "arguments": {…}}, …]; newer models write [TOOL_CALLS]name[ARGS]{…}."""
     for part in text.split("[TOOL_CALLS]")[1:]:
         if part.lstrip().startswith(("[", "{")):
             yield from _values(part, LIST_BETWEEN)
@@ -162,7 +159,7 @@ def _listed_call(raw: str) -> tuple[Any, Any]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """The tiny model: a line `@name {"argument": value}` for every call."""
+    """The tiny model: one line `@name {"argument": value}` per call."""
     return (found.group(1) for found in LINE.finditer(text))
 
 
@@ -176,6 +173,7 @@ LINE = re.compile(r"^@(.*)$", re.MULTILINE)
 BARE_BETWEEN = re.compile(r"[\s;]*")
 LIST_BETWEEN = re.compile(r"[\s,\[\]]*")
 
+# Tried in this order: "object" would also match inside the tagged and the list format, so it comes after them.
 FORMATS = (
     CallFormat(
         "tagged", re.compile(r'<tool_call>\s*\{[^<]*"name":\s*"probe"'), _tagged, _named_object, ("<tool_call>",),

@@ -1,6 +1,6 @@
-"""A conversation with a language model from ordinary code: messages in, text out as it is made.
+"""Chat with a language model from synchronous code: messages in, text out while it is generated.
 
-It is one conversation of a `MultiTurnAgent`, whose event loop runs in a thread.
+A `ChatSession` is one conversation of a `MultiTurnAgent` whose event loop runs in a thread.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ USER = "me"
 
 
 class ChatSession:
-    """One conversation in an engine of its own. Use it in a `with` block: it runs threads.
+    """One conversation with its own engine. Use it in a `with` block: it runs threads.
 
     Args:
       language: the model and its tokenizer, which must have a chat template.
-      config: what it is told first, and how it samples.
-      seed: answer n is sampled with seed + n, so that a conversation can be had again.
-      toolbox: tools the model may call; their results are fed back to it before it answers.
+      config: the system prompt and the sampling settings.
+      seed: answer n is sampled with seed + n, so a conversation can be reproduced.
+      toolbox: tools the model may call; it sees their results before it answers.
       max_rounds: how often in a row it may call them.
-      strategy: how the conversation is led.
-      store: the file that keeps it.
-      conversation_id: the conversation to go on with, begun if the store has none of that name.
+      strategy: how the conversation is conducted.
+      store: the file that keeps the conversation.
+      conversation_id: the conversation to continue; started if the store does not have it.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ChatSession:
 
     @property
     def messages(self) -> list[Message]:
-        """All that was said, and what the model was told."""
+        """All messages, including the notes the model was given."""
         return list(self.context.messages)
 
     @property
@@ -89,17 +89,17 @@ class ChatSession:
         self.context = self._loop.run(self._open(None))
 
     def reply(self, message: str) -> Generator[str]:
-        """The answer's words, piece by piece; afterwards it is `answers[-1]` and part of the conversation.
+        """Yield the answer piece by piece; afterwards it is `answers[-1]` and part of the conversation.
 
-        Closing the iterator, or Ctrl-C while it waits, ends the answer where it is: it then counts as cancelled.
+        Closing the iterator, or pressing Ctrl-C while it waits, stops the answer, which then counts as cancelled.
         """
         with closing(self.events(message)) as events:
             yield from (event for event in events if isinstance(event, str))
 
     def events(self, message: str) -> Generator[Event]:
-        """The same with what tools do: every turn that calls some, once it is said, and then what came of each call."""
+        """Like `reply`, but also yield every reply that calls tools and the result of each call."""
         turn = self.agent.stream_multiturn_response(self.context.conversation_id, message, self.strategy)
-        busy = asyncio.Lock()  # an interrupt leaves the last step at its clearing up
+        busy = asyncio.Lock()  # Ctrl-C may leave the last step cleaning up; closing waits for it
 
         async def step() -> Event | None:
             async with busy:

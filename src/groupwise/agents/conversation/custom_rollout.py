@@ -1,4 +1,16 @@
-"""Attempts to learn from, made by your own agent code, which is written against an OpenAI client."""
+"""Training attempts made by your own agent code, written against an OpenAI client.
+
+    async def rollout(client, task):
+        messages = [{"role": "user", "content": task["question"]}]
+        answer = await client.chat.completions.create(model="policy", messages=messages, tools=TOOLS)
+        …
+        return 1.0 if right else 0.0               # or a Score
+
+The client is an object in this process with the same shape as OpenAI's; nothing is sent over a network. A call that
+continues an earlier one reuses the exact tokens sampled then. A call whose messages do not begin with those of an
+earlier call (a shortened history, a second agent) opens another segment: its own row in training, with the same
+advantage.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +36,18 @@ from groupwise.training.source import BatchRows, Collate
 from groupwise.training.token_attempts import rows_of_tokens
 from groupwise.types import End, Failure, Message, Score, Task, Trajectory
 
+# Accepted so that agents written for OpenAI run unchanged, but without effect: the run decides how to sample.
 OURS = ("model", "temperature", "top_p", "seed", "stop", "user", "tool_choice", "parallel_tool_calls", "timeout")
 
 
 class Completes(Protocol):
-    """Who answers: the reply, the tokens of it, and how many tokens came before."""
+    """Answers a client's call with the reply, its tokens, and the number of prompt tokens."""
 
     async def complete(self, messages: Sequence[Any], tools: Any, most: int | None) -> tuple[Reply, Sampled, int]: ...
 
 
 def plain_message(message: Any) -> Message:
-    """A message as it is compared: a table of role, text, calls with their arguments, and whose result it is."""
+    """Normalise a message for comparison: role, text, calls with parsed arguments, and the call it answers."""
     given = dict(_table(message))
     if isinstance(given.get("content"), list):
         given["content"] = [_table(part) for part in given["content"]]
@@ -53,11 +66,11 @@ def _table(thing: Any) -> Mapping[str, Any]:
         return asdict(thing)
     if hasattr(thing, "model_dump"):
         return dict(thing.model_dump())
-    raise ContractError(f"{thing!r:.60} is no message", hint='Like {"role": "user", "content": "…"}.')
+    raise ContractError(f"{thing!r:.60} is not a message", hint='Write it like {"role": "user", "content": "…"}.')
 
 
 def message_of(reply: Reply) -> Message:
-    """The turn as OpenAI's API tells it: calls instead of the words they were written in."""
+    """Return the turn as OpenAI's API represents it: with calls instead of the text they were written in."""
     return {**reply.as_message(), "content": "" if reply.calls else reply.content}
 
 
@@ -100,7 +113,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class ChatCompletion:
-    """What OpenAI's client returns, as far as agents look at it."""
+    """The fields of OpenAI's answer that agents use."""
 
     id: str
     model: str
@@ -111,7 +124,7 @@ class ChatCompletion:
 
 
 class CompletionClient:
-    """`client.chat.completions.create(…)`, as an agent knows it from OpenAI's asynchronous client."""
+    """Offers `client.chat.completions.create(…)` of OpenAI's asynchronous client."""
 
     def __init__(self, who: Completes) -> None:
         self.chat = self
@@ -123,19 +136,19 @@ class CompletionClient:
         self, *, messages: Sequence[Any], tools: Any = None, max_tokens: int | None = None,
         max_completion_tokens: int | None = None, **options: Any,
     ) -> ChatCompletion:  # fmt: skip
-        """The next turn. How tokens are drawn is the run's to say: `temperature` and its like are not used."""
+        """Return the model's next turn. The run decides how to sample: `temperature` and the like are ignored."""
         if options.pop("stream", False) or options.pop("n", 1) != 1:
-            raise ContractError("one whole answer a call is all there is", hint="Leave out stream and n.")
+            raise ContractError("create() returns one complete answer per call", hint="Leave out stream and n.")
         unknown = next((name for name in options if name not in OURS), None)
         if unknown is not None:
-            raise ContractError(f"create() takes no {unknown!r} here", hint=f"It takes {', '.join(OURS)}.")
+            raise ContractError(f"create() does not accept {unknown!r} here", hint=f"It accepts {', '.join(OURS)}.")
         most = max_completion_tokens if max_completion_tokens is not None else max_tokens
         reply, sampled, length = await self._who.complete(messages, tools, most)
         self._calls += 1
         return ChatCompletion(
             f"call-{self._calls}", str(options.get("model", "policy")),
-            [CompletionChoice(_message(reply), _finish(reply, sampled))], Usage(length, len(sampled), length + len(sampled)),
-            int(time.time()),
+            [CompletionChoice(_message(reply), _finish(reply, sampled))],
+            Usage(length, len(sampled), length + len(sampled)), int(time.time()),
         )  # fmt: skip
 
 
@@ -154,7 +167,7 @@ SPEAK = "Await client.chat.completions.create(messages=…), with messages that 
 
 
 class RolloutScenarios(Listed[Any]):
-    """What an agent of one's own is trained on: the function, and the tasks it is given one by one."""
+    """What a custom agent is trained on: its rollout function, and the tasks to call it with."""
 
     def __init__(
         self,
@@ -165,51 +178,56 @@ class RolloutScenarios(Listed[Any]):
         name: str = "",
     ) -> None:
         if not inspect.iscoroutinefunction(rollout) or len(inspect.signature(rollout).parameters) != 2:
-            raise ContractError(f"{rollout!r:.60} is no rollout", hint="Write async def rollout(client, task).")
+            raise ContractError(
+                f"{rollout!r:.60} is not a rollout function", hint="Write async def rollout(client, task)."
+            )
         super().__init__(tasks, held_out)
         self.rollout, self.name = rollout, name or rollout.__name__
 
     def make(self) -> Any:
-        raise ContractError("an agent of one's own holds its conversations itself", hint="Use OwnRollouts.")
+        raise ContractError(
+            "a rollout function runs its own conversations, so there is no environment to make",
+            hint="Use CustomRollouts.",
+        )
 
 
-def who_holds(scenarios: Scenarios, critic: bool = False) -> tuple[type[Conversations], Callable[..., Any], Collate]:
-    """How conversations about these scenarios are held, what that needs, and how they are laid out for training."""
+def rollout_for(scenarios: Scenarios, critic: bool = False) -> tuple[type[Conversations], Callable[..., Any], Collate]:
+    """Choose who runs conversations about these scenarios, what they call, and how attempts become training rows."""
     if not isinstance(scenarios, RolloutScenarios):
         return Conversations, scenarios.make, rows_of_tokens
     if critic:
         raise ConfigError(
-            "a critic cannot follow an agent of one's own, whose attempts may be several texts",
-            hint="Take an estimator without one, as outcome.",
+            "a critic cannot be trained on a rollout function, because one attempt may be several separate texts",
+            hint='Use an estimator without a critic, such as "outcome".',
             field="advantage.estimator",
         )
     return CustomRollouts, scenarios.rollout, rows_of_segments
 
 
 class TurnsUsedUp(ContractError):
-    """The agent asked once more than `rollout.max_conversation_turns` allows."""
+    """The agent called the model more often than `rollout.max_conversation_turns` allows."""
 
     code = "turn_limit"
 
 
 class ContextUsedUp(ContractError):
-    """The messages leave no room for an answer in the model's context."""
+    """The messages leave no room in the model's context for an answer."""
 
     code = "context_length_exceeded"
 
 
 class CustomRollouts(Conversations):
-    """Groups of attempts made by a user's own function; `make` is that function."""
+    """Groups of attempts made by a user's rollout function, which is `make`."""
 
     make: Callable[..., Any]
 
     async def attempt(self, task: Task, number: int) -> Trajectory:
-        return await CustomAttempt(self, task, number).hold()
+        return await CustomAttempt(self, task, number).run()
 
 
 @dataclass
 class TokenSegment:
-    """Messages that follow one another, and their tokens; `busy` while the model is speaking."""
+    """A run of consecutive messages and their tokens; `busy` while the model is answering."""
 
     number: int
     tools: str
@@ -218,7 +236,7 @@ class TokenSegment:
     ended: bool = False
     busy: bool = False
 
-    def goes_on_in(self, messages: Sequence[Message], tools: str) -> bool:
+    def continues_in(self, messages: Sequence[Message], tools: str) -> bool:
         return (
             not self.busy
             and tools == self.tools
@@ -228,7 +246,7 @@ class TokenSegment:
 
 
 class CustomAttempt:
-    """One run of the function, with the client it is given."""
+    """One call of the rollout function, and the client it is given."""
 
     def __init__(self, setting: CustomRollouts, task: Task, number: int) -> None:
         self.setting, self.task, self.number = setting, task, number
@@ -236,11 +254,11 @@ class CustomAttempt:
         self.turns = 0
         self.clock: asyncio.Timeout | None = None
 
-    async def hold(self) -> Trajectory:
+    async def run(self) -> Trajectory:
         end, error, score = await self._ending()
         spoken = [segment for segment in self.segments if any(segment.transcript.mask)]
         if not spoken and error is None:
-            end, error = End.ENV_ERROR, Failure("rollout", "contract", f"the model never spoke ({end})", SPEAK)
+            end, error = End.ENV_ERROR, Failure("rollout", "contract", f"the model was never called ({end})", SPEAK)
         return self._trajectory(spoken, end, error, score)
 
     async def _ending(self) -> tuple[End, Failure | None, Score]:
@@ -260,14 +278,14 @@ class CustomAttempt:
 
     def _failure(self, error: BaseException) -> Failure:
         if isinstance(error, TimeoutError) and self.clock is not None and self.clock.expired():
-            message = f"the rollout took longer than {self.setting.limits.seconds:g} s between two calls of the model"
+            message = f"the rollout took longer than {self.setting.limits.seconds:g} s between two calls to the model"
             return Failure("rollout", "timeout", message, "Raise rollout.turn_timeout.")
         return replace(failure_of(error), where="rollout", hint="Run it by hand to see the traceback.")
 
     async def complete(self, messages: Sequence[Any], tools: Any, most: int | None) -> tuple[Reply, Sampled, int]:
-        """The model's turn after these messages. The clock stands still while it speaks."""
+        """Return the model's turn after these messages. The timeout is paused while the model answers."""
         if self.turns >= self.setting.limits.turns:
-            raise TurnsUsedUp(f"the model has spoken {self.turns} times, which is rollout.max_conversation_turns")
+            raise TurnsUsedUp(f"the model was called {self.turns} times, the limit of rollout.max_conversation_turns")
         turn, self.turns = self.turns, self.turns + 1
         segment = self._segment([plain_message(message) for message in messages], tools)
         length = len(segment.transcript)
@@ -295,9 +313,9 @@ class CustomAttempt:
         return sampled
 
     def _segment(self, messages: list[Message], tools: Any) -> TokenSegment:
-        """The segment that these messages go on in, with what is new in it read; else another one."""
+        """Find the segment that these messages continue and append what is new; otherwise open another segment."""
         frame, written = self.setting.frame, json.dumps(tools or [], sort_keys=True, default=str)
-        fitting = [segment for segment in self.segments if segment.goes_on_in(messages, written)]
+        fitting = [segment for segment in self.segments if segment.continues_in(messages, written)]
         if fitting:
             segment = max(fitting, key=lambda segment: len(segment.known))
             segment.transcript.listen(frame.following(messages[len(segment.known) :], segment.ended))
@@ -309,7 +327,7 @@ class CustomAttempt:
         return segment
 
     def _heard(self, message: Message) -> Message:
-        """What the model said elsewhere, as text: special tokens that it wrote are none here."""
+        """Break up special tokens in what the model said in another segment: here they are ordinary text."""
         if message["role"] != "assistant":
             return message
         return {**message, "content": self.setting.frame.defused(message["content"])}
@@ -329,6 +347,7 @@ class CustomAttempt:
             "tokens": token_texts(self.setting.frame.tokenizer, whole.ids),
         }  # fmt: skip
         attempt = whole.attempt(self.task, self.number, end, error, meta)
+        # `obs` marks each token with the number of its segment; `rows_of_segments` splits the attempt by it.
         numbers = [np.full(len(segment.transcript), segment.number, np.int64) for segment in spoken]
         return replace(attempt, obs=np.concatenate(numbers) if numbers else np.zeros(0, np.int64))
 
@@ -341,7 +360,7 @@ def _score(outcome: Any) -> Score:
 
 
 def rows_of_segments(attempts: Attempts) -> BatchRows:
-    """Every segment its own row [R, W], padded behind. `obs` of an attempt says to which segment a token belongs."""
+    """Lay out every segment as its own row [R, W], padded on the right."""
     places = [
         (number, np.flatnonzero(member.obs == segment))
         for number, member in enumerate(attempts.members)

@@ -1,8 +1,10 @@
-"""The frame of a conversation: from messages to tokens, in the model's own chat format, only ever the new turn.
+"""The frame of a conversation: turns messages into tokens in the model's chat format, one new turn at a time.
 
-A model's own turn is never rendered from text: its tokens are carried as they were sampled. What follows it is what the
-chat template puts behind such a turn, found by rendering a stand-in for it. Templates that rewrite earlier turns (some
-drop a model's thoughts) therefore change nothing that was said.
+The model's own turns are never rendered from text; their tokens are kept exactly as sampled. To find the tokens that
+follow such a turn, we render a stand-in for it and take what the chat template appends. Templates that rewrite earlier
+turns (some drop the model's thoughts) therefore cannot change anything already said.
+
+`Frame` goes from messages to tokens; `TextStream` and `Utterance` go back from sampled tokens to text as it arrives.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.types import Message
 
 STAND_IN = "a turn that was said before"
-NO_CALL = "t0000n000"  # for a result that does not say which call it is of
+NO_CALL = "t0000n000"  # the id given to a tool result that does not name its call
 ROLES = ("system", "user", "assistant", "tool")
 
 
 class NotPlainText(ContractError):
-    """A message that would change the frame of the conversation."""
+    """A message contains a special token, which would change the structure of the conversation."""
 
     code = "not_plain_text"
 
@@ -39,7 +41,7 @@ class Frame:
         if not tokenizer.chat_template:
             raise ConfigError(
                 f"the tokenizer of {name} has no chat template, so the model cannot hold a conversation",
-                hint="Give it one (tokenizer.chat_template = …) and save it again, or take a model trained to chat.",
+                hint="Set tokenizer.chat_template and save the tokenizer again, or use a model trained to chat.",
             )
         self.tokenizer = tokenizer
         self.special = special_tokens(tokenizer)
@@ -48,7 +50,7 @@ class Frame:
         self.for_tools = "tool_use" if several else None
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
-        """The tokens of a conversation up to the model's first turn."""
+        """Return the tokens of a conversation up to the model's first turn."""
         if tools:
             self.call_format()
         for tool in tools:
@@ -56,7 +58,10 @@ class Frame:
         return self._encode(self._render([self.plain(m) for m in messages], tools=list(tools) or None))
 
     def following(self, messages: Sequence[Message], ended: bool) -> list[int]:
-        """The tokens between two turns of the model; `ended` says that the first ended with its own last token."""
+        """Return the tokens between two turns of the model.
+
+        `ended` says that the first turn already ends with the model's own end-of-turn token.
+        """
         said = [self.plain(message) for message in messages]
         named: dict[str, Any] = {"chat_template": self.for_tools} if any(m["role"] == "tool" for m in said) else {}
         refusal = None
@@ -71,51 +76,52 @@ class Frame:
                 start, stop = self._end_of_turn(rest)
                 return self._encode(rest[stop if ended else start if "tool_calls" in stand_in else 0 :])
         raise refusal or ConfigError(
-            "the model's chat template leaves out what the model said before",
-            hint="It cannot hold a conversation; give it another (tokenizer.chat_template = …).",
+            "the model's chat template drops what the model said before, so it cannot hold a conversation",
+            hint="Give the tokenizer another template (tokenizer.chat_template = …).",
         )
 
     def call_format(self) -> CallFormat:
-        """How the model writes calls; one that has no way to is refused."""
+        """Return the format in which the model writes calls; refuse a model that has none."""
         if self.form is None:
             raise ConfigError(
-                "the model's chat template has no format for tools that is known here",
-                hint="Take a model trained to call tools, or leave the tools out.",
+                "the model's chat template has no tool-call format that Groupwise knows",
+                hint="Use a model trained to call tools, or leave the tools out.",
             )
         return self.form
 
     def own_turn(self, message: Message) -> list[int]:
-        """The tokens of a turn as the model itself would have sampled them, the one that ends it included.
+        """Return a turn's tokens as the model would have sampled them, including the end-of-turn token.
 
-        For demonstrations: of what a model has sampled, the tokens are known and are not made again.
+        Only for demonstrations: the tokens of sampled turns are known and never made again.
         """
         before: list[Message] = [{"role": "user", "content": "?"}]
         opened, whole = self._render(before), self._render([*before, self.plain(message)], add_generation_prompt=False)
         if not whole.startswith(opened):
             raise ConfigError(
-                "the model's chat template does not put a model's turn behind the place where it is asked for",
-                hint="Demonstrations cannot be written in it; give it another (tokenizer.chat_template = …).",
+                "the model's chat template does not put the model's turn right after the generation prompt, so it "
+                "cannot express demonstrations",
+                hint="Give the tokenizer another template (tokenizer.chat_template = …).",
             )
         said = whole[len(opened) :]
         _, stop = self._end_of_turn(said)
         return self._encode(said[: stop or None])
 
     def reply(self, sampled: Sampled, turn: int) -> Reply:
-        """What the model said, without the token that ended it, and the calls in it."""
+        """Return what the model said, without its end-of-turn token, and the calls in it."""
         ids = sampled.ids[:-1] if self.ended(sampled) else sampled.ids
         text = str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
         return read_reply(text, self.form, turn, cut=sampled.end != "stop")
 
     def ended(self, sampled: Sampled) -> bool:
-        """Whether the turn ends with a special token of the model's own, and not in the midst of its text."""
+        """Return whether the model ended the turn with a special token of its own, rather than mid-text."""
         if sampled.end != "stop" or not len(sampled.ids):
             return False
         return not self.tokenizer.decode(sampled.ids[-1:], skip_special_tokens=True)
 
     def plain(self, message: Message) -> Message:
-        """The message with valid text and a known role.
+        """Return the message with valid text and a known role.
 
-        A special token written out in it is refused, but in what a tool wrote it is broken up: that is data.
+        Special tokens spelled out in it are refused, except in tool results: those are data, so they are broken up.
         """
         role, content = message.get("role"), message.get("content") or ""
         if role not in ROLES:
@@ -131,7 +137,7 @@ class Frame:
         return {**message, "content": content}
 
     def defused(self, text: str) -> str:
-        """The text with special tokens broken up by a space, for what a tool or a stranger wrote."""
+        """Return the text with special tokens broken up by a space, for text from tools and other outside sources."""
         for token in (*self.special, *(self.form.marks if self.form else ())):
             text = text.replace(token, f"{token[:1]} {token[1:]}" if len(token) > 1 else " ")
         return text
@@ -140,18 +146,19 @@ class Frame:
         token = next((token for token in self.special if token in text), None)
         if token is not None:
             raise NotPlainText(
-                f"the text holds {token!r}, which is a special token of the model", hint="Write it otherwise."
+                f"the text contains {token!r}, which is a special token of the model", hint="Rephrase it without that."
             )
 
     def _end_of_turn(self, rest: str) -> tuple[int, int]:
-        """Where the token that ends a turn begins and ends: the first special token, if turns end with one at all."""
+        """Find the end-of-turn token in `rest`: the first special token, if the template ends turns with one."""
+        # Sorting by (place, -length) takes the longest of several tokens that begin at the same place.
         places = [(rest.find(token), -len(token)) for token in self.special if token in rest]
         start, length = min(places, default=(0, 0))
         return (start, start - length) if rest[start : start - length] in self._ends else (0, 0)
 
     @cached_property
     def _ends(self) -> set[str]:
-        """The special tokens that the template puts behind a turn of the model when nothing follows."""
+        """The special tokens that the template appends to a turn of the model when nothing follows."""
         said = [{"role": "user", "content": "?"}, {"role": "assistant", "content": STAND_IN}]
         behind = self._render(said, add_generation_prompt=False).rpartition(STAND_IN)[2]
         return {token for token in self.special if token in behind}
@@ -162,22 +169,28 @@ class Frame:
                 messages, tokenize=False, add_generation_prompt=add_generation_prompt, **options
             )
         except Exception as error:  # a template is a program and raises what it likes
-            said = " ".join(str(error).split()) or type(error).__name__
-            roles = ", ".join(str(message["role"]) for message in messages)
-            raise ConfigError(
-                f"the model's chat template refuses messages of {roles}: {said}",
-                hint="Give the messages other roles or another order.",
-            ) from error
+            raise template_refusal(error, messages) from error
         return text
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False, verbose=False))
 
 
-def stand_ins(said: Sequence[Message]) -> Iterator[Message]:
-    """A turn of the model, to see what the template puts behind it: words or, where results follow, calls of tools.
+def template_refusal(error: Exception, messages: Sequence[Message], about: str = "", field: str = "") -> ConfigError:
+    """Return the error to raise when a chat template refuses some messages."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    roles = ", ".join(str(message["role"]) for message in messages)
+    return ConfigError(
+        f"{about}the model's chat template rejects the roles {roles}: {said}",
+        hint="Use other roles, or put the messages in another order.",
+        field=field,
+    )
 
-    Words show the turn's end exactly, but some templates take results only behind the calls they are of.
+
+def stand_ins(said: Sequence[Message]) -> Iterator[Message]:
+    """Yield stand-ins for a turn of the model, to see what the template appends to it.
+
+    Plain words show exactly where the turn ends, but some templates accept tool results only after their calls.
     """
     yield {"role": "assistant", "content": STAND_IN}
     results = [message["tool_call_id"] for message in said if message["role"] == "tool"]
@@ -188,24 +201,24 @@ def stand_ins(said: Sequence[Message]) -> Iterator[Message]:
 
 
 def written(value: Any) -> str:
-    """All the words in a structure."""
+    """Return all text inside a structure."""
     return json.dumps(value, ensure_ascii=False, default=str) if value else ""
 
 
 def special_tokens(tokenizer: Any) -> list[str]:
-    """The tokens that frame a text. Written out inside one, they would be encoded as the frame itself."""
+    """Return the tokens that delimit turns. Spelled out inside a text, they would be encoded as delimiters."""
     added = (token.content for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special)
     return sorted({*added, *tokenizer.all_special_tokens})
 
 
-BROKEN = "�"  # what a tokenizer writes for a letter of which tokens are still missing
+BROKEN = "�"  # what a tokenizer prints for a character whose remaining bytes have not been sampled yet
 
 
 class TextStream:
-    """Gives out the text of growing tokens as soon as it is certain.
+    """Turns growing tokens into text and releases it as soon as no later token can change it.
 
-    What might be the beginning of a stop string is held back until it is one, and then dropped, or is none. From a mark
-    in `held` on (a newline in it may be the text's own beginning), everything is held back to the end.
+    Text that may be the beginning of a stop string is held back until that is decided. From the first mark in `held`
+    onwards (a newline there also matches the start of the text), everything is held back to the end.
     """
 
     def __init__(self, tokenizer: Any, stop: Sequence[str] = (), held: Sequence[str] = ()) -> None:
@@ -216,28 +229,29 @@ class TextStream:
 
     @property
     def tokens(self) -> int:
-        """How many tokens it was fed."""
+        """How many tokens were fed."""
         return len(self._ids)
 
     def feed(self, token: int) -> str:
-        """The text that this token makes certain, perhaps none."""
+        """Return the text that this token makes final, perhaps none."""
         self._ids.append(token)
         whole, stopped = self._whole()
         return self._give(whole if stopped else whole[: self._certain(whole)])
 
     def finish(self) -> str:
-        """What was held back, now that no token follows."""
+        """Return what was held back, now that no token follows."""
         return self._give(self._whole()[0])
 
     def _whole(self) -> tuple[str, bool]:
-        """All text up to the first stop string, and whether there is one."""
+        """Return all text up to the first stop string, and whether there is one."""
         text: str = self.tokenizer.decode(self._ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         found = [place for stop in self.stop if (place := text.find(stop)) >= 0]
         return (text[: min(found)], True) if found else (text, False)
 
     def _certain(self, text: str) -> int:
-        """How much of `text` no later token can change or make part of a stop string."""
+        """Return how much of `text` is final: no later token can change it or make it part of a stop string."""
         end = len(text.rstrip(BROKEN))
+        # The newline in front lets a mark such as "\n{" match at the very start; places shift by one for it.
         marks = [place for mark in self.held if (place := f"\n{text}".find(mark)) >= 0]
         end = min([end, *(max(0, place - 1) for place in marks)])
         longest = max((len(text) for text in (*self.stop, *self.held)), default=1)
@@ -253,9 +267,9 @@ class TextStream:
 
 
 class Utterance:
-    """What the model says to some tokens. `pieces` makes it; when they end, however they do, `sampled` is there.
+    """One answer of the model while it is being sampled. Iterate over `pieces`; afterwards `sampled` is set.
 
-    From a mark in `held` on, text is held back; it is `rest` then, and whoever listens knows whether it is words.
+    Text from the first mark in `held` onwards is not streamed but collected in `rest`: it may be a tool call.
     """
 
     def __init__(
@@ -270,11 +284,11 @@ class Utterance:
 
     @property
     def text(self) -> str:
-        """What has been said so far, without the token or the text that ended it."""
+        """The text so far, without the token or stop string that ended it."""
         return self.stream.text
 
     async def pieces(self) -> AsyncGenerator[str]:
-        """The text, as soon as it is certain. Closing it, or cancelling whoever waits, ends the answer where it is."""
+        """Yield final text. Closing the generator, or cancelling the awaiting task, ends the answer there."""
         loop, tokens = asyncio.get_running_loop(), asyncio.Queue[int | None]()
 
         def tell(token: int | None) -> None:
@@ -289,12 +303,12 @@ class Utterance:
                     yield piece
         finally:
             self.rest = self.stream.finish()
-            self.engine.cancel(future)  # nothing happens to one that is done
+            self.engine.cancel(future)  # does nothing if the answer is finished
             self.sampled = self._heard(await asyncio.shield(asyncio.wrap_future(future)))
             self.seconds = time.perf_counter() - began
 
     def _heard(self, sampled: Sampled) -> Sampled:
-        """What was sampled, as far as somebody listened: the engine may have been ahead when it was stopped."""
+        """Cut the sample to the tokens we consumed: the engine may have been ahead when it was stopped."""
         n = self.stream.tokens
         if n == len(sampled):
             return sampled

@@ -1,12 +1,12 @@
-"""Agents: a language model that answers one prompt, or holds many conversations at once over one engine.
+"""`MultiTurnAgent`: a language model that holds many conversations at once over one engine.
 
     agent = MultiTurnAgent(AgentConfig(model_name="tiny"))
     await agent.initialize()
     context = await agent.start_conversation(user_id="user123")
     response = await agent.generate_multiturn_response(context.conversation_id, "Hello!", strategy="customer_service")
 
-Every turn is written to a store before and after it is answered (`agents.store`), led by a strategy
-(`agents.strategies`), and compressed when the model's context is nearly full (`agents.compression`).
+Every turn is stored before and after it is answered (`store`), guided by a strategy (`agents/strategies`), and
+compressed when the model's context is nearly full (`compression`). `turn` runs one turn.
 """
 
 from __future__ import annotations
@@ -46,37 +46,37 @@ from groupwise.language.loading import LanguageModel
 from groupwise.types import Message
 
 LARGEST_MESSAGE = 256 * 1024  # bytes of a user's message
-LARGEST_SEED = 2**62  # what a store can keep, and room to count on
+LARGEST_SEED = 2**62  # SQLite's integers have 63 bits; answer n is sampled with seed + n
 EXAMPLES_SHOWN = 2
 SUM_UP = "Sum up the conversation below in a few plain sentences. Keep names, numbers, wishes and what was promised."
 
 
 class BadMessage(ContractError):
-    """A message that is empty or too large. Nothing of it is kept."""
+    """A message is empty or too large; nothing of it is stored."""
 
     code = "bad_message"
 
 
 class ConversationOver(ContractError):
-    """The conversation has had all its turns."""
+    """The conversation has used up its turns."""
 
     code = "conversation_over"
 
 
 class MultiTurnAgent(Agent):
-    """Holds conversations, many at once: each waits for its own answer, all of them share the engine's batch.
+    """Holds many conversations at once: each awaits its own answer, and all share the engine's batch.
 
     Args:
       model_config: an `AgentConfig`, its fields in a mapping, or the name of a model.
       max_conversation_turns: how often a user may speak in one conversation; None for no limit.
-      dialogue_database: dialogues of which the nearest are shown to the model as examples.
+      dialogue_database: dialogues; those nearest to a question are shown to the model as examples.
       tools: functions, `Tool`s or a `Toolbox` that the model may call.
-      store: where conversations are kept: a `ConversationStore`, the path of its file, or None for this process only.
-      strategy: how conversations are led unless they say otherwise.
-      language: a model that is loaded already.
-      slots: answers that are made at once; more wait.
-      summarise: how earlier turns are told when the context is nearly full: "extract" picks sentences, "model" asks the
-        model itself, or an async function of messages and a number of tokens.
+      store: where conversations are kept: a `ConversationStore`, the path of its file, or None to keep them in memory.
+      strategy: how conversations are conducted unless they name another strategy.
+      language: a model that is already loaded.
+      slots: answers generated at once; more have to wait.
+      summarise: how earlier turns are shortened when the context is nearly full: "extract" picks sentences, "model"
+        asks the model itself, or pass an async function of messages and a number of tokens.
       max_rounds: how often in a row the model may call tools before it answers.
     """
 
@@ -121,14 +121,14 @@ class MultiTurnAgent(Agent):
     async def start_conversation(
         self, user_id: str, *, strategy: str | None = None, conversation_id: str | None = None, seed: int | None = None
     ) -> ConversationContext:
-        """Begin a conversation. Without a `seed` it is sampled by one of its own, from its id."""
+        """Begin a conversation. Without a `seed`, one is derived from the conversation's id."""
         chosen = strategy or self.strategy
         name = uuid.uuid4().hex if conversation_id is None else conversation_id
         for what, value in (("user_id", user_id), ("conversation_id", name)):
             if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
-                raise ContractError(f"{what} is {value!r:.60}: it must be a line of 1 to 200 characters")
+                raise ContractError(f"{what} is {value!r:.60}: it must be 1 to 200 printable characters on one line")
         if seed is not None and (not isinstance(seed, int) or abs(seed) >= LARGEST_SEED):
-            raise ContractError(f"seed is {seed!r:.60}: it must be a whole number below {LARGEST_SEED:,} in size")
+            raise ContractError(f"seed is {seed!r:.60}: it must be a whole number between ±{LARGEST_SEED:,}")
         system = self.config.system_prompt
         own = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7]) if seed is None else seed
         context = ConversationContext(
@@ -142,15 +142,15 @@ class MultiTurnAgent(Agent):
         return await asyncio.to_thread(self.store.create, context)
 
     async def context(self, conversation_id: str) -> ConversationContext:
-        """The conversation as it stands."""
+        """Return the conversation in its current state."""
         return await asyncio.to_thread(self.store.load, conversation_id)
 
     async def generate_multiturn_response(
         self, conversation_id: str, user_message: str, strategy: str | None = None
     ) -> Response:
-        """The answer to what a user says. A `strategy` other than the conversation's leads it from here on.
+        """Return the answer to a user's message. A `strategy` replaces the conversation's from here on.
 
-        Cancelling whoever waits ends the answer where it is; that much of it stays in the conversation.
+        Cancelling the awaiting task stops the answer; what was said so far stays in the conversation.
         """
         async with self.stream_multiturn_response(conversation_id, user_message, strategy) as turn:
             async for _ in turn:
@@ -158,7 +158,7 @@ class MultiTurnAgent(Agent):
         return turn.response
 
     def stream_multiturn_response(self, conversation_id: str, user_message: str, strategy: str | None = None) -> Turn:
-        """The answer as it is made:
+        """Return a turn that yields the answer while it is generated:
 
         async with agent.stream_multiturn_response(conversation_id, "Hello!") as turn:
             async for piece in turn:
@@ -168,7 +168,7 @@ class MultiTurnAgent(Agent):
         return Turn(self, conversation_id, user_message, strategy)
 
     async def summarise(self, messages: Sequence[Message], room: int) -> str:
-        """The model's own summary of some messages, in at most `room` tokens."""
+        """Return the model's own summary of some messages, in at most `room` tokens."""
         params = replace(
             self.config.sampling_params(), temperature=0.0, max_new_tokens=max(1, min(room, self._reserve))
         )
@@ -196,7 +196,7 @@ class MultiTurnAgent(Agent):
 
     @property
     def _reserve(self) -> int:
-        """Tokens kept free for an answer: as many as it may have, or a quarter of the context."""
+        """Tokens kept free for an answer: its maximum length, but at most a quarter of the context."""
         return min(self.config.max_new_tokens, self.engine.max_length // 4)
 
     @property
@@ -207,8 +207,8 @@ class MultiTurnAgent(Agent):
     def working_on(self, conversation_id: str) -> Iterator[None]:
         if conversation_id in self._at_work:
             raise ConversationBusy(
-                f"conversation {conversation_id!r} is being answered at this moment",
-                hint="Wait for that answer, or close it; this message was not taken.",
+                f"conversation {conversation_id!r} is already being answered, so this message was not stored",
+                hint="Wait for that answer or stop it, then send the message again.",
             )
         self._at_work.add(conversation_id)
         try:
@@ -217,9 +217,9 @@ class MultiTurnAgent(Agent):
             self._at_work.discard(conversation_id)
 
     async def take(self, context: ConversationContext, text: str, strategy: str | None) -> ConversationContext:
-        """The conversation with what the user says now, and what the model is told about it."""
+        """Add the user's message to the conversation, and the notes the model gets with it."""
         message = self._checked(text)
-        if context.unanswered[-1:] == (message,):  # sent again after the process ended in the midst of the answer
+        if context.unanswered[-1:] == (message,):  # sent again after the process died while answering
             return context
         self._insist_on_a_turn_left(context)
         chosen = strategy or context.strategy
@@ -242,8 +242,8 @@ class MultiTurnAgent(Agent):
         size = len(text.encode("utf8", "replace"))
         if size > LARGEST_MESSAGE:
             raise BadMessage(
-                f"the message has {size:,} bytes, and {LARGEST_MESSAGE:,} are taken",
-                hint="Send a shorter one, or give the text to a tool that reads it.",
+                f"the message has {size:,} bytes; the limit is {LARGEST_MESSAGE:,}",
+                hint="Send a shorter message, or let a tool read the text.",
             )
         return self.frame.plain({"role": "user", "content": text})
 
@@ -251,17 +251,17 @@ class MultiTurnAgent(Agent):
         most = self.max_conversation_turns
         if most is not None and context.turns >= most:
             raise ConversationOver(
-                f"conversation {context.conversation_id!r} has had its {most} turns",
-                hint="Start another, or raise max_conversation_turns.",
+                f"conversation {context.conversation_id!r} has used up its {most} turns",
+                hint="Start another conversation, or raise max_conversation_turns.",
             )
 
     def _guidance(self, context: ConversationContext, guidance: str) -> list[Message]:
-        """What the strategy asks of the model, unless that was the last it asked."""
+        """Return the strategy's instructions for the model, unless they are the same as last time."""
         known = next((m["content"] for m in reversed(context.messages) if is_note(m, GUIDANCE)), "")
         return [note(GUIDANCE, guidance)] if guidance and guidance != known else []
 
     async def _examples(self, context: ConversationContext, text: str) -> list[Message]:
-        """Dialogues near to what was said, those not shown yet, as far as they take up no more than an eighth."""
+        """Return dialogues near to the message that were not shown yet, in at most an eighth of the context."""
         if self.dialogues is None:
             return []
         shown = {number for m in context.messages if is_note(m, EXAMPLES) for number in m["dialogues"]}
@@ -274,7 +274,8 @@ class MultiTurnAgent(Agent):
         return [_example_note(texts)] if texts else []
 
     async def prompt(self, context: ConversationContext) -> tuple[list[int], bool]:
-        """The tokens up to the model's turn, and whether earlier turns had to be compressed."""
+        """Return the tokens up to the model's turn, and whether earlier turns had to be compressed."""
+        # Tokens are only reused if tokenizer, template and tools are still the same.
         carried = context.ids if context.frame == self.frame_mark else ()
         if carried:
             unheard = [plain(message, self.frame.defused) for message in context.unanswered]
@@ -287,8 +288,10 @@ class MultiTurnAgent(Agent):
         return self._opening_ids(await self._compressed(context)), True
 
     async def _compressed(self, context: ConversationContext) -> tuple[Message, ...]:
-        """The conversation in three fifths of the room, so that it is not done again every turn; in all of it where
-        the newest question alone needs that."""
+        """Compress the conversation to 3/5 of the room, so that it need not be done again at once every turn.
+
+        Where the newest question alone needs more than that, all of the room is used.
+        """
         messages = self._current(context)
         newest = max(n for n, message in enumerate(messages) if message["role"] == "user")
         least = self._count(
@@ -296,8 +299,8 @@ class MultiTurnAgent(Agent):
         )
         if least > self._limit:
             raise ContextFull(
-                f"the conversation would have {least} tokens with this message alone, and the model takes "
-                f"{self.engine.max_length} with its answer",
+                f"this message alone needs {least} tokens, but the model's context is {self.engine.max_length} tokens "
+                "including the answer",
                 hint="Send a shorter message.",
             )
         budget = self._limit * 3 // 5
@@ -321,7 +324,7 @@ def _example_note(texts: Mapping[int, str]) -> Message:
 
 
 def as_toolbox(tools: Toolbox | Iterable[Any]) -> Toolbox | None:
-    """Tools as an agent runs them; None where there are none."""
+    """Return the tools as a `Toolbox`; None if there are none."""
     if isinstance(tools, Toolbox):
         return tools
     given = list(tools)

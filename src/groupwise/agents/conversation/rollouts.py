@@ -1,4 +1,8 @@
-"""Groups of conversations: every one is an asyncio task, and all of them share one continuous batch of the engine."""
+"""Groups of conversations: each is an asyncio task, and all share one continuous batch of the engine.
+
+A conversation that waits for its environment, a tool or a user does not hold up the others. Each turn is sampled with
+its own seed, so what an attempt says depends only on the weights, its seed and what it is told.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,10 @@ from groupwise.types import End, Failure, Group, Message, Task, Trajectory
 
 
 class TokenTranscript:
-    """Grows turn by turn: `listen` takes what others said, `speak` what the model sampled."""
+    """The tokens of a growing conversation, and which of them the model sampled. None is ever re-encoded from text.
+
+    `listen` appends what others said, `speak` what the model sampled. All lists have one entry per token.
+    """
 
     def __init__(self) -> None:
         self.ids: list[int] = []
@@ -52,7 +59,10 @@ class TokenTranscript:
     def attempt(
         self, task: Task, number: int, end: End, error: Failure | None = None, meta: Mapping[str, Any] | None = None
     ) -> Trajectory:
-        """The conversation as arrays. Its limits are part of the task: one that hits them has ended too."""
+        """Return the conversation as arrays [T].
+
+        Its limits belong to the task, so a conversation that reaches one has terminated: nothing is bootstrapped.
+        """
         ids = np.array(self.ids, np.int64)
         return Trajectory(
             id=f"g{task.seed}/m{number}",
@@ -76,7 +86,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ConversationLimits:
-    """How long a conversation may be, how many are held at once, and how long an environment may take over a turn."""
+    """Turns per conversation, conversations at once, and seconds an environment may take per turn."""
 
     turns: int = 20
     in_flight: int = 64
@@ -88,13 +98,13 @@ A_MESSAGE = f'Give a list of messages like {{"role": "user", "content": "…"}};
 
 
 class TurnTooSlow(ContractError):
-    """The environment took longer over a turn than it may."""
+    """The environment exceeded its time limit for one turn."""
 
     code = "timeout"
 
 
 class Conversations:
-    """Holds a group of conversations about every task. The engine runs in its thread while it does."""
+    """Runs a group of conversations for every task, with the engine in its own thread."""
 
     def __init__(
         self, engine: Engine, frame: Frame, make: Callable[[], Environment], params: SamplingParams, *,
@@ -106,28 +116,29 @@ class Conversations:
 
     def collect(self, tasks: Sequence[Task]) -> list[Group]:
         self.engine.start()
-        return self.loop.run(self.hold(tasks))
+        return self.loop.run(self.gather(tasks))
 
-    async def hold(self, tasks: Sequence[Task]) -> list[Group]:
-        """The groups, from inside a running event loop."""
+    async def gather(self, tasks: Sequence[Task]) -> list[Group]:
+        """Collect the groups from inside a running event loop."""
         places = asyncio.Semaphore(self.limits.in_flight)
 
-        async def in_its_place(task: Task, number: int) -> Trajectory:
+        async def one_attempt(task: Task, number: int) -> Trajectory:
             async with places:
                 return await self.attempt(task, number)
 
         attempts = await asyncio.gather(
-            *(contained(in_its_place(task, number)) for task in tasks for number in range(self.group_size))
+            *(contained(one_attempt(task, number)) for task in tasks for number in range(self.group_size))
         )
         rest = iter(attempts)
         return [Group(f"g{task.seed}", task, tuple(next(rest) for _ in range(self.group_size))) for task in tasks]
 
     async def attempt(self, task: Task, number: int) -> Trajectory:
-        return await Conversation(self, task, number).hold()
+        return await Conversation(self, task, number).run()
 
     async def say(self, ids: Sequence[int], task: Task, number: int, turn: int, **changes: Any) -> Sampled:
-        """The model's next turn after these tokens, sampled with a seed of its own."""
+        """Sample the model's next turn after these tokens, with a seed of its own."""
         seeds = [self.seed, task.seed, number, turn]
+        # The engine takes 63-bit seeds.
         seed = int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0] >> np.uint64(1))
         session = changes.pop("session", (task.id, number))
         future = self.engine.submit(ids, replace(self.params, **changes), seed, session)
@@ -144,20 +155,20 @@ class Conversations:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """A rollout is a function of weights, seed and task numbers: there is nothing to restore."""
+        """Nothing to restore: a rollout is a function of weights, seed and task numbers."""
 
 
 class Conversation:
-    """One attempt, from its first message to its named end."""
+    """One attempt, from its first message to its `End`."""
 
     def __init__(self, setting: Conversations, task: Task, number: int) -> None:
         self.setting, self.task, self.number = setting, task, number
         self.transcript = TokenTranscript()
         self.messages: list[Message] = []
-        self.opening = 0
+        self.opening = 0  # how many messages came before the model's first turn
         self.parts: dict[str, float] = {}
 
-    async def hold(self) -> Trajectory:
+    async def run(self) -> Trajectory:
         end, error = await self._ending()
         meta = {
             "messages": tuple(self.messages),
@@ -170,7 +181,7 @@ class Conversation:
         return self.transcript.attempt(self.task, self.number, end, error, meta)
 
     async def _ending(self) -> tuple[End, Failure | None]:
-        """Hold it, and say how it ended. A fault of the environment is data about this attempt."""
+        """Run the conversation and return how it ended. A fault of the environment becomes data of this attempt."""
         try:
             environment = self.setting.make()
             try:
@@ -203,7 +214,7 @@ class Conversation:
             new = setting.frame.following(transition.messages, setting.frame.ended(sampled))
             if sampled.end == "context" or len(transcript) + len(new) >= setting.engine.max_length:
                 return End.TRUNCATED
-            if turn + 1 < setting.limits.turns:
+            if turn + 1 < setting.limits.turns:  # after the last turn nobody answers what was said
                 transcript.listen(new)
         return End.TURN_LIMIT
 
@@ -213,10 +224,10 @@ class Conversation:
             async with clock:
                 return await work
         except TimeoutError:
-            if not clock.expired():  # it is the environment's own
+            if not clock.expired():  # the environment's own TimeoutError, not ours
                 raise
             raise TurnTooSlow(
-                f"the environment took longer than {self.setting.limits.seconds:g} s over one turn",
+                f"the environment took longer than {self.setting.limits.seconds:g} s for one turn",
                 hint="Raise rollout.turn_timeout, or make the environment faster.",
             ) from None
 
@@ -227,9 +238,11 @@ class Conversation:
         reward: Any
         end, reward = transition.end, transition.reward
         if end is not None and end not in list(End):
-            raise ContractError(f"step ended with {end!r:.40}", hint=f"One of End: {', '.join(End)}; None to go on.")
+            raise ContractError(
+                f"step ended with {end!r:.40}", hint=f"Use one of End ({', '.join(End)}), or None to continue."
+            )
         if isinstance(reward, str):
-            raise ContractError(f"step paid the text {reward!r:.40}", hint="A reward is a number.")
+            raise ContractError(f"step returned the text {reward!r:.40} as reward", hint="A reward is a number.")
         self.messages += checked_messages(transition.messages)
         self.transcript.earn(float(reward))
         for name, value in transition.parts.items():
@@ -239,14 +252,14 @@ class Conversation:
         limit = self.setting.engine.max_length
         if len(ids) >= limit:
             raise ContractError(
-                f"the conversation opens with {len(ids)} tokens, and the model's context is {limit}",
+                f"the conversation opens with {len(ids)} tokens, but the model's context is {limit}",
                 hint="Shorten the scenario, or choose a model with a longer context.",
             )
         return ids
 
 
 def checked_messages(messages: Any) -> Sequence[Message]:
-    """The messages of an environment, if they are any: a list of tables with a role each."""
+    """Return the messages of an environment if they are a list of mappings with a known role."""
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
         raise ContractError(f"the environment's messages are {messages!r:.60}", hint=A_MESSAGE)
     for message in messages:
@@ -256,14 +269,14 @@ def checked_messages(messages: Any) -> Sequence[Message]:
 
 
 def as_text(messages: Sequence[Message]) -> str:
-    """Messages for a reader: one alone is its words, several say who speaks."""
+    """Return messages as text for a reader: a single one as its content, several with their roles."""
     if len(messages) == 1:
         return str(messages[0].get("content") or "")
     return "\n".join(f"{message['role']}: {message.get('content') or ''}" for message in messages)
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Whether somebody ends the present task; code that raises the same of its own accord has failed."""
+    """Return whether the current task is being cancelled. Code that raises CancelledError itself has failed."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
@@ -276,7 +289,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def conversation_tasks(scenarios: Scenarios, seed: int) -> Callable[[int], Task]:
-    """Tasks by number, none of them held out."""
+    """Return a function from a number to a training task; none of them is held out."""
 
     def make(number: int) -> Task:
         try:
@@ -286,7 +299,7 @@ def conversation_tasks(scenarios: Scenarios, seed: int) -> Callable[[int], Task]
         except Exception as error:
             raise ContractError(
                 f"training({seed}, {number}) of {scenarios.name!r} raised {type(error).__name__}: {error}",
-                hint="It must give a scenario for every number.",
+                hint="It must return a scenario for every number.",
             ) from error
 
     return make

@@ -1,20 +1,26 @@
-"""One turn of a conversation: what the model is shown, what it answers, and the tools it calls."""
+"""One turn of a conversation: what the model is shown, what it answers, and the tools it calls.
+
+Notes are system messages that the agent writes itself: the strategy's `guidance`, `examples` from the dialogue database
+and a `summary` of earlier turns. The kind of a note is its `name`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 from groupwise.agents.conversation.compression import shorten
 from groupwise.agents.conversation.frame import Frame, Utterance
-from groupwise.agents.conversation.store import ConversationBusy, ConversationContext
+from groupwise.agents.conversation.store import ConversationBusy, ConversationContext, ConversationStore
 from groupwise.agents.environments.contract import Reply
+from groupwise.agents.settings import AgentConfig
 from groupwise.agents.strategies import report, restore
-from groupwise.agents.tools.toolbox import ToolOutcome, ToolResult
+from groupwise.agents.tools.toolbox import Toolbox, ToolOutcome, ToolResult
 from groupwise.errors import ConfigError, ContractError
-from groupwise.language.engine import EndOfText
+from groupwise.language.engine import EndOfText, Engine
 from groupwise.types import Message
 
 GUIDANCE, EXAMPLES = "guidance", "examples"
@@ -31,9 +37,9 @@ def is_note(message: Message, kind: str) -> bool:
 
 
 def current(messages: Sequence[Message], defused: Callable[[str], str]) -> list[Message]:
-    """The conversation to be read from its beginning: without notes that newer ones replace, and as plain text.
+    """Return the conversation as it is rendered from the start: plain text, without outdated notes.
 
-    Examples are shown with the question they were found for, and no longer once it is answered.
+    Only the newest guidance counts. Examples are shown with the question they were found for, until it is answered.
     """
     spoken = max((n for n, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
     newest = max((n for n, message in enumerate(messages) if is_note(message, GUIDANCE)), default=-1)
@@ -43,10 +49,10 @@ def current(messages: Sequence[Message], defused: Callable[[str], str]) -> list[
 
 
 def plain(message: Message, defused: Callable[[str], str]) -> Message:
-    """The message as a template renders it.
+    """Return the message as a template may render it.
 
-    What users said was checked when they said it; what a model or a tool wrote may look like the frame, and is defused.
-    A call is written by the template, in the model's own format, and not a second time as text.
+    User messages were checked when they arrived. Text from a model or a tool may contain special tokens, so it is
+    defused. The content of a message with calls is left out: the template writes the calls themselves.
     """
     if message["role"] == "user":
         return message
@@ -54,7 +60,7 @@ def plain(message: Message, defused: Callable[[str], str]) -> Message:
 
 
 def unanswered_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Results for calls of the newest turn that never got one: the process ended, or the answer was stopped."""
+    """Make results for calls of the newest turn that never got one, because the process or the answer was stopped."""
     turn = max((n for n, message in enumerate(messages) if message["role"] == "assistant"), default=len(messages))
     known = {message.get("tool_call_id") for message in messages[turn:]}
     calls = [call for message in messages[turn:] for call in message.get("tool_calls") or ()]
@@ -66,10 +72,10 @@ def unanswered_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 class TemplateShape:
-    """How a chat template takes system messages: anywhere, only first, or not at all; found by trying.
+    """Where a chat template accepts system messages: anywhere, only first, or nowhere. Found out by trying.
 
-    Some refuse them and some leave them out without a word, and some have another template for tools. Where one is not
-    taken, its text is put in front of the next user's message.
+    Some templates refuse them, some drop them silently, and some use another template for tools. Where a system message
+    is not accepted, its text is put in front of the next user message.
     """
 
     def __init__(self, frame: Frame, tools: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -80,7 +86,7 @@ class TemplateShape:
         self.later = self.first and begun and _shows(frame, lambda: frame.following([said, asked], True))
 
     def fit(self, messages: Sequence[Message], *, opening: bool) -> list[Message]:
-        """The messages in that shape; system messages in a row are one, and so are those of a user."""
+        """Return the messages in that shape, with consecutive system messages merged, and user messages likewise."""
         fitted: list[Message] = []
         waiting: list[str] = []
         for message in messages:
@@ -105,22 +111,38 @@ def _shows(frame: Frame, render: Callable[[], list[int]]) -> bool:
 
 
 def as_example(messages: Sequence[Message], limit: int = 2000) -> str:
-    """A dialogue to learn from, as lines."""
+    """Return a dialogue as lines, to show it to the model as an example."""
     lines = [f"{m['role']}: {m.get('content') or ''}" for m in messages if m["role"] in ("user", "assistant")]
     return shorten("\n".join(lines), limit)
 
 
-if TYPE_CHECKING:
-    from groupwise.agents.conversation.multiturn_agent import MultiTurnAgent
-
 STOPPED = "error: the person stopped it"
+
+
+class TurnTaker(Protocol):
+    """What a turn needs from its agent (`multiturn_agent`): settings, a model, a store, and how to build the prompt."""
+
+    config: AgentConfig
+    max_rounds: int
+    toolbox: Toolbox | None
+    store: ConversationStore
+    frame_mark: str
+
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def frame(self) -> Frame: ...
+    def working_on(self, conversation_id: str) -> AbstractContextManager[None]: ...
+    async def context(self, conversation_id: str) -> ConversationContext: ...
+    async def take(self, context: ConversationContext, text: str, strategy: str | None) -> ConversationContext: ...
+    async def prompt(self, context: ConversationContext) -> tuple[list[int], bool]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
     """An answer, and the conversation after it.
 
-    `tokens` counts all that the model said to the message, its calls of tools too, and `results` is what came of those.
+    `tokens` counts everything the model generated for the message, including tool calls; `results` are their results.
     """
 
     text: str
@@ -145,7 +167,7 @@ class Response:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Everything about the answer but its text, as JSON takes it."""
+        """Everything about the answer except its text, ready for JSON."""
         context = self.context
         return {
             "conversation_id": context.conversation_id, "user_id": context.user_id, "turn": context.turns,
@@ -156,13 +178,13 @@ class Response:
 
 
 class Turn:
-    """A message that is being answered: iterate over its words as they are made, then `response` is there.
+    """A message being answered: iterate over the text as it is generated, then read `response`.
 
-    Use it in `async with`: leaving the block before the end stops the answer, which stays in the conversation as far as
-    it came. `events` is the same with what tools do. Calls are held back from the words.
+    Use it in `async with`: leaving the block early stops the answer and keeps what was said so far in the conversation.
+    `events` also yields tool calls and their results; the text itself never contains calls.
     """
 
-    def __init__(self, agent: MultiTurnAgent, conversation_id: str, message: str, strategy: str | None) -> None:
+    def __init__(self, agent: TurnTaker, conversation_id: str, message: str, strategy: str | None) -> None:
         self.agent, self.conversation_id, self.message, self.strategy = agent, conversation_id, message, strategy
         self.text = ""
         self.end: EndOfText = "cancelled"
@@ -188,9 +210,9 @@ class Turn:
 
     @property
     def response(self) -> Response:
-        """What it came to, once it has ended."""
+        """The answer, once the turn has ended."""
         if not self.answered:
-            raise ContractError("the message is not answered yet", hint="Iterate over the turn first.")
+            raise ContractError("the message has not been answered yet", hint="Iterate over the turn first.")
         asked = max(n for n, message in enumerate(self._context.messages) if message["role"] == "user")
         shown = [m["dialogues"] for m in self._context.messages[max(0, asked - 1) : asked] if is_note(m, EXAMPLES)]
         return Response(
@@ -199,7 +221,7 @@ class Turn:
         )  # fmt: skip
 
     async def _events(self) -> AsyncGenerator[str | Reply | ToolResult]:
-        """Words; every turn that calls tools, once it is said; and then what came of each call."""
+        """Yield text, then for every reply that calls tools the reply itself and the result of each call."""
         agent = self.agent
         with agent.working_on(self.conversation_id):
             context = await agent.take(await agent.context(self.conversation_id), self.message, self.strategy)
@@ -235,30 +257,30 @@ class Turn:
         )  # fmt: skip
 
     async def _keep(self, said: Utterance) -> Reply:
-        """Write down what the model said; the reply with what it wants to be run."""
+        """Store what the model said, and return the reply with its calls."""
         agent, sampled, context = self.agent, said.sampled, self._context
-        if sampled is None:  # the engine failed; the question stays unanswered
+        if sampled is None:  # the engine failed, so the question stays unanswered
             return Reply("")
         whole = agent.toolbox is not None and sampled.end != "cancelled"
         reply = agent.frame.reply(sampled, context.draws) if whole else Reply(said.text)
-        message = {**reply.as_message(), "content": said.text}
-        state = report(restore(context.strategy, context.state).advance(message)) if context.strategy else context.state
-        messages = (*context.messages, message)
+        spoken = {**reply.as_message(), "content": said.text}
+        state = report(restore(context.strategy, context.state).advance(spoken)) if context.strategy else context.state
+        messages = (*context.messages, spoken)
         try:
             self._context = await self._save(replace(
                 context, messages=messages, heard=len(messages), ids=(*said.ids, *sampled.ids.tolist()), state=state,
                 ended=agent.frame.ended(sampled), frame=agent.frame_mark, draws=context.draws + 1,
             ))  # fmt: skip
         except ConversationBusy as error:
-            told = f"{error.message}; what the user said is part of it, this answer is not"
-            raise ConversationBusy(told, hint="Load it and go on from there.") from None
+            message = f"{error.message}; the user's message was stored, this answer was not"
+            raise ConversationBusy(message, hint="Load the conversation again and continue from there.") from None
         self.text = said.text.removesuffix(said.rest) if reply.written else said.text
         self.end, self.answered = sampled.end, True
         self.tokens, self.seconds = self.tokens + len(sampled), self.seconds + said.seconds
         return reply
 
     async def _results(self, reply: Reply, left: int) -> list[ToolResult]:
-        """Carry out the calls, and write down what came of them; where nobody waits for it, that."""
+        """Run the calls and store their results; if the answer is cancelled meanwhile, store that instead."""
         most, toolbox = self.agent.max_rounds, self.agent.toolbox
         assert toolbox is not None
         if not left:

@@ -92,8 +92,8 @@ def _rule(given: Mapping[str, Any]) -> UserRule:
 
 USUAL_RULES = (
     UserRule(r"\?", "It is about {topic}: {context}.", state="", then="told"),
-    UserRule(r"\b(refund|replace|track|fix|send|help|step|sorry|because|order)\w*", "Thank you, that helps.", state="told",
-         satisfies=True),
+    UserRule(r"\b(refund|replace|track|fix|send|help|step|sorry|because|order)\w*", "Thank you, that helps.",
+             state="told", satisfies=True),
 )  # fmt: skip
 
 
