@@ -53,7 +53,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, dic
     with serving(ServiceSettings(port=0, runs_dir=runs, poll=60.0, writes_per_second=1e6)) as running:
         texts = {scope: running.parts.keys.add(scope, scope)[0] for scope in SCOPES}
         running.parts.keys.refresh()
-        running.parts.workshop._formats = []  # spares a process that only this list would need
+        running.parts.designs._formats = []  # spares a process that only this list would need
         yield running, texts
 
 

@@ -111,7 +111,7 @@ def test_models_that_die_take_their_answers_with_them_and_nothing_else(service: 
             lines = answer.iter_lines()
             name = json.loads(next(lines).removeprefix("data: "))["conversation_id"]
             next(line for line in lines if "delta" in line)
-            os.kill(service.parts.talks.process.pid, signal.SIGKILL)
+            os.kill(service.parts.chat_models.process.pid, signal.SIGKILL)
             last = json.loads([line for line in lines if line][-1].removeprefix("data: "))
         if "error" in last:
             break

@@ -87,7 +87,7 @@ def test_what_cannot_be_worked_on_says_why(service: Any, path: str, body: dict[s
 
 
 def test_work_that_takes_too_long_is_ended(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.parts.workshop, "seconds", 0.05)
+    monkeypatch.setattr(service.parts.designs, "seconds", 0.05)
     answer = service.post("/api/workflows/design", {"requirements": SMALL, "evaluations": 4096})
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "took_too_long")
 

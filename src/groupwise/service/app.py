@@ -1,4 +1,4 @@
-"""The application: all routes behind the guard, and `serve`, which puts it on a port."""
+"""The application: all routes behind the guard; `serve` runs it on a port."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from groupwise.service.tables import Tables
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:
-    """The application; its parts are made when it starts, and closed when it ends."""
+    """Build the application. Its parts are created on startup and closed on shutdown."""
     counting = ServiceMetrics()
 
     @asynccontextmanager
@@ -54,7 +54,18 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         app.add_middleware(
             CORSMiddleware, allow_origins=list(settings.origins), allow_methods=["*"], allow_headers=["*"]
         )
-    for routes in (jobs, runs, chat, completions, workflows, live, metrics, system, docs, page):  # the page comes last
+    for routes in (
+        jobs,
+        runs,
+        chat,
+        completions,
+        workflows,
+        live,
+        metrics,
+        system,
+        docs,
+        page,
+    ):  # the page answers every other address, so it comes last
         app.include_router(routes.router)
     return app
 
@@ -63,12 +74,16 @@ IDLE = 15  # seconds an unused connection stays open
 
 
 def serve(settings: ServiceSettings) -> None:
-    """Serve until Ctrl-C or SIGTERM; jobs under way save first."""
+    """Serve until Ctrl-C or SIGTERM; running jobs save first."""
     check(settings)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    print(f"Groupwise is at http://{settings.host}:{settings.port} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    print(
+        f"Groupwise is running at http://{settings.host}:{settings.port} (press Ctrl-C to stop)",
+        file=sys.stderr,
+        flush=True,
+    )
     server = uvicorn.Server(server_config(settings))
-    # What is loaded stays to the end. Looking through it for garbage, again and again, held up every answer.
+    # Everything loaded so far stays until the end. Scanning it again and again for garbage delayed every answer.
     gc.collect()
     gc.freeze()
     server.run()
@@ -76,14 +91,14 @@ def serve(settings: ServiceSettings) -> None:
 
 def server_config(settings: ServiceSettings) -> uvicorn.Config:
     return uvicorn.Config(
-        create_app(settings), host=settings.host, port=settings.port, http=HeaderLimits, log_config=None, log_level="warning",
-        access_log=False, server_header=False, timeout_graceful_shutdown=5, timeout_keep_alive=IDLE,
-        ws_max_size=1 << 20, ws_per_message_deflate=False, backlog=512,
+        create_app(settings), host=settings.host, port=settings.port, http=HeaderLimits, log_config=None,
+        log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=5,
+        timeout_keep_alive=IDLE, ws_max_size=1 << 20, ws_per_message_deflate=False, backlog=512,
     )  # fmt: skip
 
 
 def check(settings: ServiceSettings) -> None:
-    """The database answers, and others may reach the service only once there is a key they must show."""
+    """Refuse to start without a working database, or open to other machines without a key."""
     tables = Tables(settings.url)
     try:
         open_to_others = not settings.is_local and all(key.revoked is not None for key in Keys(tables).all())
@@ -91,7 +106,7 @@ def check(settings: ServiceSettings) -> None:
         tables.close()
     if open_to_others:
         raise ConfigError(
-            f"host = {settings.host!r} lets other machines in, and there is no key to ask them for",
-            hint="Make one first: groupwise keys add NAME --scope admin.",
+            f"host = {settings.host!r} lets other machines connect, but no key exists to protect the service",
+            hint="Create one first: groupwise keys add NAME --scope admin.",
             field="host",
         )

@@ -1,4 +1,4 @@
-"""Chat as the service offers it: which models there are, and conversations that were had."""
+"""Chat in the service: which models can be chatted with, and past conversations."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ChatModels:
         return [{"id": name, "kind": "base", "step": None} for name in base] + [run for run in found if run["step"]]
 
     def find(self, name: str | None) -> str:
-        """The model of that name, the base model without one."""
+        """The model called `name`, or the base model if no name is given."""
         wanted = name or self.settings.model
         if wanted in (self.settings.model, TINY):
             return wanted
@@ -53,10 +53,10 @@ class ChatModels:
         if path.parent == self.settings.runs_dir and self._speaks(path) and _step(path):
             return wanted
         known = ", ".join(model["id"] for model in self.models()[:10])
-        raise ModelNotFound(f"there is no model {wanted!r:.100}", hint=f"There are {known}.", field="model")
+        raise ModelNotFound(f"there is no model {wanted!r:.100}", hint=f"Available: {known}.", field="model")
 
     async def chat(self, request: ChatRequest, who: Who) -> AsyncIterator[Mapping[str, Any]]:
-        """An answer as it is made."""
+        """Stream the answer."""
         asked = request.model_dump(exclude={"stream"})
         asked |= {"model": self.find(request.model), "user": who.id, "admin": who.may("admin")}
         async for event in self.process.ask("chat", asked):
@@ -73,7 +73,7 @@ class ChatModels:
         return context
 
     def conversations(self, who: Who, limit: int) -> list[ConversationContext]:
-        """The newest first."""
+        """Newest first."""
         return [self.store.load(name) for name in self.store.of_user(who.id)[:limit]]
 
     def state(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class ChatModels:
         self.store.close()
 
     def _speaks(self, path: Path) -> bool:
-        """Whether it is a run of a language model."""
+        """Whether the folder is a run of a language model."""
         if not re.fullmatch(RUN_NAME, path.name):
             return False
         try:
@@ -111,6 +111,6 @@ def summary(context: ConversationContext) -> dict[str, Any]:
 
 
 def _step(path: Path) -> int | None:
-    """The step of the newest checkpoint, as far as can be told without reading it."""
+    """The step of the newest checkpoint, judged by its folder alone; the checkpoint itself is not read."""
     whole = [file.parent.name for file in path.glob("checkpoints/*/COMPLETE")]
     return max((int(name) for name in whole if re.fullmatch("[0-9]{1,15}", name)), default=None)

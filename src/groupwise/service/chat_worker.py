@@ -1,8 +1,9 @@
-"""The process that holds language models: chat, and completions as OpenAI's API has them.
+"""The worker process that holds language models: chat, and completions in OpenAI's format.
 
     python -m groupwise.service.chat_worker DESCRIPTOR RUNS_DIR STORE MODELS [TOOLS]
 
-It loads a model when it is first asked for, keeps the last few, and loads a run again when it has a newer checkpoint.
+A model is loaded when it is first needed; the last few stay loaded, and a run is loaded again when it has a newer
+checkpoint.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ CHANGES = ("temperature", "max_new_tokens")
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model that is loaded, as of a checkpoint."""
+    """A loaded model and the checkpoint it came from."""
 
     agent: MultiTurnAgent
     answering: Answering
@@ -43,7 +44,7 @@ class Loaded:
 
 
 class Speaker:
-    """Holds conversations and completes chats with the models it is asked for."""
+    """Holds conversations and completes chats with whichever model a request names."""
 
     def __init__(self, runs_dir: str, store: str, most: int, tools: str | None) -> None:
         self.runs_dir, self.most = Path(runs_dir), most
@@ -53,7 +54,7 @@ class Speaker:
         self._loading = asyncio.Lock()
 
     async def chat(self, asked: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        """An answer in a conversation, as it is made."""
+        """Stream an answer in a conversation."""
         loaded = await self.loaded(asked["model"])
         agent = _changed(loaded.agent, asked)
         context = await self._conversation(agent, asked)
@@ -72,7 +73,7 @@ class Speaker:
         }  # fmt: skip
 
     async def complete(self, asked: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        """A chat completion: one object, or chunks where the request wants a stream."""
+        """A chat completion: one object, or chunks if the request asks for a stream."""
         loaded = await self.loaded(asked["model"])
         request = read_request(asked["body"].encode(), loaded.agent.config.sampling_params())
         completion = Completion(loaded.answering, request, asked["model"])
@@ -104,18 +105,20 @@ class Speaker:
         return Loaded(agent, Answering(agent.engine, agent.frame, None, None), step)
 
     async def _conversation(self, agent: MultiTurnAgent, asked: Mapping[str, Any]) -> ConversationContext:
-        """The conversation to go on with, or a new one; those of others are not there."""
+        """The conversation to continue, or a new one. Other users' conversations do not exist for this caller."""
         name = asked.get("conversation_id")
         if name is None:
             return await agent.start_conversation(asked["user"], strategy=asked.get("strategy"), seed=asked.get("seed"))
         context = await agent.context(name)
         if context.user_id != asked["user"] and not asked.get("admin"):
-            raise ConversationNotFound(f"there is no conversation {name!r:.60}", hint="Leave it out to begin one.")
+            raise ConversationNotFound(
+                f"there is no conversation {name!r:.60}", hint="Leave it out to start a new one."
+            )
         return context
 
 
 class Completion:
-    """One request of OpenAI's API, answered."""
+    """The answer to one request in OpenAI's format."""
 
     def __init__(self, answering: Answering, request: CompletionRequest, model: str) -> None:
         self.answering, self.request, self.model = answering, request, model
@@ -173,7 +176,7 @@ class Completion:
 
 
 def _changed(agent: MultiTurnAgent, asked: Mapping[str, Any]) -> MultiTurnAgent:
-    """The same agent, the same engine, with what a request wants otherwise."""
+    """The same agent on the same engine, with the settings this request changes."""
     changes = {name: asked[name] for name in CHANGES if asked.get(name) is not None}
     if asked.get("system") is not None:
         changes["system_prompt"] = asked["system"]

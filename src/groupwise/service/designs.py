@@ -1,4 +1,4 @@
-"""Workflows as the service offers them: the process that works on them, and the designs it made."""
+"""Workflows in the service: the worker process behind them, and the designs it has made."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DesignNotFound(GroupwiseError):
 
 @dataclass(frozen=True)
 class DesignFile:
-    """A workflow in some format."""
+    """A workflow as a file in one format."""
 
     name: str
     content: bytes
@@ -39,7 +39,7 @@ class DesignFile:
 
 
 class Designs:
-    """Designs, checks, simulates and converts, in a process of its own."""
+    """Designs, checks, simulates and converts workflows in a separate process."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self.folder = settings.folder / "designs"
@@ -48,12 +48,12 @@ class Designs:
         self._formats: list[dict[str, Any]] | None = None
 
     async def work(self, what: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """What the process found; one that takes too long is ended."""
+        """The worker's result. A request that takes too long is stopped."""
         found: dict[str, Any] = await self.process.answer(what, asked, self.seconds)
         return found
 
     async def design(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """A design, kept so that it can be downloaded in any format."""
+        """Make a design and keep it, so that it can be downloaded in any format."""
         found = await self.work("design", asked)
         name = uuid.uuid4().hex[:16]
         with disk(self.folder):
@@ -88,7 +88,7 @@ class Designs:
 
 
 def examples() -> list[dict[str, Any]]:
-    """The examples that ship: requirements, and the workflow that each starts from."""
+    """The bundled examples: requirements, each with the workflow it starts from."""
     folder = PACKAGED if PACKAGED.is_dir() else IN_THE_REPOSITORY
     found = []
     for path in sorted(folder.glob("*.yaml")):

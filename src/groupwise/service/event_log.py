@@ -1,4 +1,4 @@
-"""A run's event log, read incrementally and streamed to many clients: each has its own position in the log."""
+"""A run's event log, read incrementally and streamed to many clients, each at its own position."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Series:
                 self.columns[name].append(NAN)
 
     def column(self, name: str) -> tuple[Floats, Floats]:
-        """Steps and values where there is one."""
+        """Steps and values of a column, leaving out missing values."""
         values = np.array(self.columns.get(name, ()), dtype=np.float64)
         steps = np.array(self.steps, dtype=np.float64)[: len(values)]
         there = ~np.isnan(values)
@@ -59,22 +59,22 @@ class Series:
 
 
 class RunLog:
-    """The sound beginning of `events.jsonl`, as lines of bytes and as columns of numbers."""
+    """The intact beginning of `events.jsonl`, as lines of bytes and as columns of numbers."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lock = threading.Lock()
-        self.rewinds: list[int] = []  # from which number on events became others, every time they did
+        self.rewinds: list[int] = []  # for each rewind, the number of the first event that was replaced
         self._clear()
 
     def _clear(self) -> None:
-        self.ends = array("Q")  # where the line of each event ends
-        self.marks = array("Q")  # a checksum of each line
+        self.ends = array("Q")  # byte offset of the end of each event's line
+        self.marks = array("Q")  # CRC-32 of each line
         self.attempts = array("q")
         self.rare: list[int] = []  # the numbers of events other than steps, evaluations and checkpoints
         self.last: Event | None = None
-        self.step = self.total = 0  # the furthest step, and how many there are to be
-        self.metrics: dict[str, float | None] = {}  # the newest of each
+        self.step = self.total = 0  # the latest step, and the planned total
+        self.metrics: dict[str, float | None] = {}  # newest value of each metric
         self.numbers = {"step": Series(), "eval": Series()}
 
     def __len__(self) -> int:
@@ -85,7 +85,7 @@ class RunLog:
         return self.attempts[-1] if self.attempts else 0
 
     def known_until(self, attempt: int) -> int:
-        """Up to which event somebody whose last event was of `attempt` can have the same."""
+        """How many events a client whose last event came from `attempt` can share with this log."""
         return bisect.bisect_right(self.attempts, attempt)
 
     @property
@@ -93,14 +93,14 @@ class RunLog:
         return int(self.ends[-1]) if self.ends else 0
 
     def refresh(self) -> None:
-        """Read what is new."""
+        """Read new events."""
         with self.lock:
             self._refresh()
 
     def news(self, count: int, rewinds: int, most: int) -> tuple[int, int, list[bytes]]:
-        """What somebody lacks who had `count` events when there had been `rewinds` rewinds: the newest `most` lines.
+        """What a client with `count` events is missing since rewind number `rewinds`: at most the newest `most` lines.
 
-        With them: how many rewinds there are now, and the number of the first line.
+        Returns the number of rewinds so far, the number of the first line, and the lines.
         """
         with self.lock:
             self._refresh()
@@ -134,11 +134,11 @@ class RunLog:
         except OSError as error:
             run = self.path.parent.name
             raise RunError(
-                f"the event log of run {run} cannot be read: {error.strerror}", hint=f"Look at {self.path}."
+                f"the event log of run {run} cannot be read: {error.strerror}", hint=f"Check {self.path}."
             ) from error
 
     def _holds(self, file: BinaryIO) -> bool:
-        """Whether the last known line is still where it was."""
+        """Whether the last line we read is still there, unchanged."""
         begin = int(self.ends[-2]) if len(self.ends) > 1 else 0
         file.seek(begin)
         return zlib.crc32(file.read(self._size - begin)) == self.marks[-1]
@@ -163,7 +163,7 @@ class RunLog:
                 self.total = event.data.get("total_steps", 0) if event.type == "start" else self.total
 
     def lines(self, begin: int, end: int) -> list[bytes]:
-        """The events from number `begin` up to, not including, `end`, as JSON."""
+        """Events `begin` to `end` (exclusive) as JSON lines."""
         with self.lock:
             return self._lines(begin, end)
 
@@ -174,11 +174,11 @@ class RunLog:
         start = int(self.ends[begin - 1]) if begin else 0
         size = int(self.ends[end - 1]) - start
         content = self._between([(start, size)])[0]
-        # One that was cut back since it was last read has other events by now; they are read at the next look.
+        # A log that was cut back since the last read holds different events by now; the next refresh reads them.
         return content[:-1].split(b"\n") if len(content) == size else []
 
     def chosen(self, numbers: Sequence[int]) -> list[bytes]:
-        """Some events by their numbers, as JSON."""
+        """The events with these numbers, as JSON lines."""
         with self.lock:
             known = [number for number in numbers if number < len(self.ends)]
             starts = [int(self.ends[number - 1]) if number else 0 for number in known]
@@ -187,7 +187,7 @@ class RunLog:
         return [line[:-1] for line, (_, size) in zip(found, places, strict=True) if len(line) == size]
 
     def _between(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
-        """What is at each place: where it begins, and how long it is; nothing if the file is gone."""
+        """The bytes at each (offset, size); empty if the file is gone."""
         try:
             with self._opened() as file:
                 return [file.read(size) for start, size in places if file.seek(start) == start]
@@ -196,7 +196,7 @@ class RunLog:
 
 
 class RunLogs:
-    """The logs of the runs that were looked at last."""
+    """The logs of the most recently used runs."""
 
     def __init__(self, most: int = 16) -> None:
         self.most = most
@@ -214,10 +214,7 @@ class RunLogs:
 
 
 def downsampled(values: Floats, points: int) -> npt.NDArray[np.int64]:
-    """Which of the values to show so that at most `points` are left: of each stretch the lowest and the highest.
-
-    The first and the last are always among them.
-    """
+    """Indices of at most `points` values to draw: each interval's minimum and maximum, and both ends."""
     count = len(values)
     if count <= points:
         return np.arange(count)
@@ -231,17 +228,17 @@ def downsampled(values: Floats, points: int) -> npt.NDArray[np.int64]:
     return np.array(sorted(chosen), dtype=np.int64)
 
 
-LAG = 1000  # events that a client may be behind
-PAGE = 200  # events read at once for a client that catches up
-LOOK = 0.05  # seconds between two looks at a log
+LAG = 1000  # events a client may lag behind before older ones are dropped
+PAGE = 200  # events read at once for a client that is catching up
+LOOK = 0.05  # seconds between two checks of a log
 
 
 class Follower:
-    """What is new in one run's log, for all who follow it."""
+    """New events of one run's log, for every client that follows it."""
 
     def __init__(self, run: str, log: RunLog) -> None:
         self.run, self.log = run, log
-        self.count = 0  # events that clients may be sent; the log, which others read too, may have more by now
+        self.count = 0  # events clients may be sent; the log itself is shared and may already hold more
         self.changed: set[asyncio.Event] = set()
         self.rewinds: list[int] = []
         self._recent: deque[tuple[int, str]] = deque(maxlen=LAG)
@@ -257,7 +254,7 @@ class Follower:
             self._task.cancel()
 
     async def messages(self, begin: int) -> list[str]:
-        """Up to `PAGE` events from number `begin` on, as messages to clients."""
+        """Up to `PAGE` events from number `begin`, as messages to clients."""
         if self._recent and self._recent[0][0] <= begin:
             offset = begin - self._recent[0][0]
             return [self._recent[n][1] for n in range(offset, min(offset + PAGE, len(self._recent)))]
@@ -267,7 +264,7 @@ class Follower:
     async def _follow(self) -> None:
         while True:
             await asyncio.sleep(LOOK)
-            with suppress(RunError):  # it cannot be read now; perhaps at the next look
+            with suppress(RunError):  # not readable right now; the next check tries again
                 await self._look()
 
     async def _look(self) -> None:
@@ -297,7 +294,7 @@ class Follower:
 
 @dataclass
 class StreamPosition:
-    """Where one client is in one run's log."""
+    """One client's position in one run's log."""
 
     follower: Follower
     next: int
@@ -305,7 +302,7 @@ class StreamPosition:
     live: bool = False
 
     async def news(self) -> AsyncIterator[tuple[str, dict[str, object] | str]]:
-        """What the client has to be told now: rewinds, what it missed, and events."""
+        """What to send the client next: rewinds, dropped events, events."""
         follower = self.follower
         while self.rewinds < len(follower.rewinds):
             first = follower.rewinds[self.rewinds]
@@ -331,7 +328,7 @@ class StreamPosition:
 
 
 class Followers:
-    """One follower for every run that somebody follows."""
+    """One follower per run that has at least one client."""
 
     def __init__(self, log_of: Callable[[str], RunLog]) -> None:
         self.log_of = log_of
@@ -341,7 +338,7 @@ class Followers:
     async def join(
         self, run: str, begin: int, attempt: int | None, changed: asyncio.Event
     ) -> tuple[StreamPosition, int | None]:
-        """A place at event `begin` of a run, and where to rewind to if the client's events are no longer the run's."""
+        """A position at event `begin` of a run, and where the client must rewind to if its events were replaced."""
         async with self._lock:
             follower, users = self._open.get(run, (None, 0))
             if follower is None:

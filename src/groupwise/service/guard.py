@@ -1,4 +1,4 @@
-"""What every request passes before it reaches a route: who asks, from where, how much and how often.
+"""Checks on every request before it reaches a route: who is asking, from where, how much and how often.
 
 GET  /health /ready /docs /openapi.json, the page        open
 GET  /api/… /v1/… /metrics                               read
@@ -100,7 +100,7 @@ class Guard:
 
 
 class Limited:
-    """A request's body, of bounded size and in bounded time."""
+    """A request's body, limited in size and time."""
 
     def __init__(self, receive: Receive, largest: int, seconds: float) -> None:
         self.receive, self.largest, self.seconds = receive, largest, seconds
@@ -118,7 +118,8 @@ class Limited:
             message = await asyncio.wait_for(self.receive(), self.seconds)
         except TimeoutError:
             raise RequestTooSlow(
-                f"no more of the body came within {self.seconds:g} s", hint="Send it at once."
+                f"the rest of the request body did not arrive within {self.seconds:g} s",
+                hint="Send the body without pauses.",
             ) from None
         if message["type"] == "http.request":
             self.size += len(message.get("body", b""))
@@ -128,7 +129,10 @@ class Limited:
         return message
 
     def _too_large(self, size: int) -> TooLarge:
-        return TooLarge(f"a body of {size:,} bytes or more; it may have {self.largest:,}", hint="Send less at a time.")
+        return TooLarge(
+            f"the request body has at least {size:,} bytes; the limit is {self.largest:,}",
+            hint="Split it into smaller requests.",
+        )
 
 
 def needed_scope(method: str, path: str) -> str:
@@ -138,7 +142,7 @@ def needed_scope(method: str, path: str) -> str:
 
 
 def bearer(header: str | None) -> str | None:
-    """The key of an Authorization header; None without one."""
+    """The key in an Authorization header; None if there is no header."""
     if header is None:
         return None
     kind, _, text = header.partition(" ")
@@ -148,7 +152,7 @@ def bearer(header: str | None) -> str | None:
 def refuse_foreign(
     headers: Mapping[str, str], settings: ServiceSettings, *, guarded_by_key: bool, reading: bool
 ) -> None:
-    """Pages of other sites may not act here, not even through a name that points to this machine."""
+    """Refuse requests from other sites' pages, even through a host name that points to this machine (DNS rebinding)."""
     host = headers.get("host", "")
     if not guarded_by_key and not _is_local_name(host, settings):
         raise CrossSite(f"the host {host!r:.100} is not this machine", hint="Use 127.0.0.1 or localhost.")
@@ -157,12 +161,12 @@ def refuse_foreign(
         return
     if _place_of(origin) != host.lower():
         raise CrossSite(
-            f"a page of {origin!r:.100} may not do this", hint="Allow it: groupwise serve --origin, if you trust it."
+            f"a page from {origin!r:.100} may not do this", hint="If you trust it, allow it: groupwise serve --origin."
         )
 
 
 def _place_of(origin: str) -> str | None:
-    """The host and port of a page; None where it has none."""
+    """The host and port of an origin; None if it has none."""
     try:
         return urlsplit(origin).netloc.lower() or None
     except ValueError:

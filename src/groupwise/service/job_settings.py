@@ -1,4 +1,4 @@
-"""From a request to the settings of a run."""
+"""Turn a training request into the settings of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from groupwise.errors import ConfigError
 from groupwise.files import write_atomic
 from groupwise.service.schemas import TrainRequest
 
-FEW = 20  # prompts below which none of them is spared to be judged on
+FEW = 20  # with fewer prompts than this, all are trained on and evaluation uses `HELD_OUT`
 HELD_OUT = (
     "Where is my package?",
     "I was charged twice this month.",
@@ -25,8 +25,15 @@ HELD_OUT = (
     "I want to cancel my subscription.",
     "Do you ship to Canada?",
 )
-COMPOSITION = {"ruler": 0.4, "neural": 0.3, "preset": 0.3}  # judge, learned and heuristic, of those that are asked for
-RATES, USUAL_RATE = {"tiny": 3e-3}, 1e-5  # a model made from scratch learns much faster than one that knows something
+COMPOSITION = {
+    "ruler": 0.4,
+    "neural": 0.3,
+    "preset": 0.3,
+}  # weights of judge, learned and heuristic reward, among those requested
+RATES, USUAL_RATE = (
+    {"tiny": 3e-3},
+    1e-5,
+)  # a model made from scratch can take a far larger learning rate than a pretrained one
 OURS = ("run.output_dir", "run.run_name")
 LANGUAGE: dict[str, dict[str, Any]] = {
     "task": {"product": "language"},
@@ -50,7 +57,7 @@ LANGUAGE: dict[str, dict[str, Any]] = {
 
 
 def wanted_settings(request: TrainRequest) -> TrainingConfig:
-    """The settings that a request stands for, checked; prompts are put in their place when the job starts."""
+    """The checked settings for a request; prompts are written to a file when the job starts."""
     if request.config is not None:
         cfg = TrainingConfig.from_dict(request.config)
         _refuse_ours(cfg)
@@ -67,11 +74,13 @@ def wanted_settings(request: TrainRequest) -> TrainingConfig:
 
 
 def run_name(request: TrainRequest, cfg: TrainingConfig) -> str:
-    """The name that was asked for, or one that says what it is about."""
+    """The requested name, or one derived from the task."""
     chosen = request.name or cfg.run.run_name
     if chosen == "latest":
         raise ConfigError(
-            "run_name 'latest' means the newest run everywhere", hint="Choose another name.", field="name"
+            "run_name 'latest' is reserved: every command takes it to mean the newest run",
+            hint="Choose another name.",
+            field="name",
         )
     if chosen:
         return chosen
@@ -81,7 +90,7 @@ def run_name(request: TrainRequest, cfg: TrainingConfig) -> str:
 
 
 def write_settings(request: TrainRequest, run: str, runs_dir: Path, config: Path, prompts: Path) -> None:
-    """Write the files that the job's process reads: settings and, where there are any, prompts."""
+    """Write the files the job's process reads: settings, and prompts if there are any."""
     cfg = wanted_settings(request).replace(run_name=run, output_dir=str(runs_dir))
     if request.prompts is not None:
         options: dict[str, Any] = {"check": "none"}
@@ -96,7 +105,7 @@ def write_settings(request: TrainRequest, run: str, runs_dir: Path, config: Path
 
 
 def files_named(cfg: TrainingConfig) -> Iterator[str]:
-    """What in the settings would run code, or read a file, of the machine the service runs on."""
+    """Settings that would run code or read files on the service's machine."""
     for place, value in _texts(cfg.to_dict()):
         if place in OURS:
             continue
@@ -134,7 +143,7 @@ def _reward(request: TrainRequest) -> dict[str, Any]:
 def _refuse_ours(cfg: TrainingConfig) -> None:
     if cfg.run.output_dir != "runs":
         raise ConfigError(
-            f"run.output_dir = {cfg.run.output_dir!r} is the service's to say",
+            f"run.output_dir = {cfg.run.output_dir!r}: the service decides where runs are stored",
             hint="Leave it out.",
             field="run.output_dir",
         )

@@ -1,10 +1,10 @@
-"""What was asked for: one row a job, and a lease that says which service looks after it.
+"""The job table: one row per job, with a lease that says which service is responsible for it.
 
     queued ──claim──► running ──settle──► finished | failed | cancelled
        ▲                │ lease ran out: any service may claim it
        └────resume──────┴─ (cancelled, failed)
 
-The table is intent. What became of a job is in its run folder, and is read from there.
+The table records intent. What became of a job is read from its run folder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class JobNotFound(GroupwiseError):
 
 
 class JobState(GroupwiseError):
-    """The job is in no state for what was asked."""
+    """The job's state does not allow the request."""
 
     code = "job_state"
 
@@ -51,7 +51,7 @@ class QueueFull(GroupwiseError):
 
 @dataclass(frozen=True)
 class Job:
-    """One job as its row has it."""
+    """One row of the job table."""
 
     id: str
     folder: str
@@ -76,7 +76,7 @@ class Job:
 
 
 class Jobs:
-    """The jobs of the services on one database that keep their runs in `folder`."""
+    """The jobs in one database whose runs are kept in `folder`."""
 
     def __init__(self, tables: Tables, folder: str, most: int = 1000) -> None:
         self.tables, self.folder, self.most = tables, folder, most
@@ -84,7 +84,7 @@ class Jobs:
     def add(
         self, run: str, product: str, request: Mapping[str, Any], asked_by: str, key: str | None = None
     ) -> tuple[Job, bool]:
-        """Write a job down; with an idempotency `key` that is known already, the job of then, and False."""
+        """Add a job and return (job, True); a known idempotency `key` returns (its earlier job, False)."""
         asked = json.dumps(request, sort_keys=True)
         digest = hashlib.sha256(asked.encode()).hexdigest()
         try:
@@ -94,7 +94,10 @@ class Jobs:
                     return _same(known, digest), False
                 waiting = link.execute(select(func.count()).where(JOBS.c.state == QUEUED)).scalar_one()
                 if waiting >= self.most:
-                    raise QueueFull(f"{waiting} jobs are waiting, and {self.most} may", hint="Try again later.")
+                    raise QueueFull(
+                        f"the queue is full: {waiting} jobs are waiting, and the limit is {self.most}",
+                        hint="Try again later.",
+                    )
                 now = self.tables.now(link)
                 row = {
                     "id": uuid.uuid4().hex[:16], "folder": self.folder, "run": run, "product": product,
@@ -103,7 +106,7 @@ class Jobs:
                     "created": now, "updated": now,
                 }  # fmt: skip
                 link.execute(JOBS.insert().values(**row))
-        except IntegrityError:  # another request was faster with the same key, or the run's name is taken
+        except IntegrityError:  # a concurrent request used the same key, or the run's name is taken
             with self.tables.reading() as link:
                 known = self._by_key(link, key)
             if known is None:
@@ -124,7 +127,7 @@ class Jobs:
         return None if row is None else _job(row)
 
     def newest(self, state: str | None = None, limit: int = 100) -> Sequence[Job]:
-        """The newest first."""
+        """Newest first."""
         query = select(JOBS).where(JOBS.c.folder == self.folder).order_by(JOBS.c.created.desc()).limit(limit)
         if state is not None:
             query = query.where(JOBS.c.state == state)
@@ -139,11 +142,11 @@ class Jobs:
             return {**dict.fromkeys(STATES, 0), **{state: count for state, count in found}}
 
     def cancel(self, job_id: str) -> Job:
-        """A job that waits is over at once; one that runs finishes its step and saves."""
+        """A queued job ends at once; a running one finishes its step and saves."""
         job = self.get(job_id)
         if job.is_over or job.wanted == "cancel":
             state = job.state if job.is_over else "being cancelled"
-            raise JobState(f"job {job_id} is {state} already", hint="Only a job that waits or runs can be cancelled.")
+            raise JobState(f"job {job_id} is already {state}", hint="Only a queued or running job can be cancelled.")
         with self.tables.writing() as link:
             now = self.tables.now(link)
             change = update(JOBS).where(JOBS.c.id == job_id)
@@ -155,7 +158,7 @@ class Jobs:
         return self.get(job_id)
 
     def resume(self, job_id: str, attempt: int) -> Job:
-        """Go on with a job that was cancelled or failed, from attempt number `attempt` of its run."""
+        """Queue a cancelled or failed job again, after attempt `attempt` of its run."""
         with self.tables.writing() as link:
             changed = link.execute(
                 update(JOBS)
@@ -171,7 +174,7 @@ class Jobs:
         return job
 
     def claim(self, owner: str, limit: int, lease: float) -> Sequence[Job]:
-        """Up to `limit` jobs that wait, or whose service has been silent for too long, are `owner`'s now."""
+        """Claim up to `limit` jobs for `owner`: queued ones, and those whose lease has run out."""
         with self.tables.writing() as link:
             now = self.tables.now(link)
             free = or_(JOBS.c.state == QUEUED, (JOBS.c.state == RUNNING) & (JOBS.c.lease < now))
@@ -189,7 +192,7 @@ class Jobs:
             return [_job(row) for row in link.execute(select(JOBS).where(JOBS.c.id.in_(ids)))]
 
     def beat(self, owner: str, lease: float) -> Sequence[Job]:
-        """Say that `owner` is alive; the jobs that are still its own."""
+        """Renew `owner`'s leases and return the jobs it still owns."""
         with self.tables.writing() as link:
             now = self.tables.now(link)
             mine = (JOBS.c.owner == owner) & (JOBS.c.state == RUNNING)
@@ -197,14 +200,14 @@ class Jobs:
             return [_job(row) for row in link.execute(select(JOBS).where(mine))]
 
     def started(self, job: Job, step: int) -> int:
-        """Count one more process of the job; how many there were without progress."""
+        """Count one more process of the job; returns how many have run without progress."""
         starts = 1 if step > job.mark else job.starts + 1
         with self.tables.writing() as link:
             link.execute(update(JOBS).where(JOBS.c.id == job.id).values(starts=starts, mark=step))
         return starts
 
     def settle(self, job: Job, state: str, error: Mapping[str, str] | None = None) -> bool:
-        """The job is over, unless another service has taken it meanwhile."""
+        """Record that the job is over, unless another service has claimed it in the meantime."""
         with self.tables.writing() as link:
             return bool(
                 link.execute(
@@ -218,7 +221,7 @@ class Jobs:
             )  # fmt: skip
 
     def release(self, owner: str, waiting: Collection[str] = ()) -> None:
-        """A service goes: any other may take its jobs at once. Those in `waiting` have no process any more."""
+        """Give up `owner`'s jobs on shutdown, for any service to claim; `waiting` ones have no process left."""
         with self.tables.writing() as link:
             mine = (JOBS.c.owner == owner) & (JOBS.c.state == RUNNING)
             back = mine & JOBS.c.id.in_(list(waiting)) & (JOBS.c.wanted == "run")

@@ -1,8 +1,8 @@
-"""Who may do what: bearer keys, kept as hashes only.
+"""Who may do what: bearer keys, stored only as hashes.
 
-A key is `gw_` and 256 random bits. It is shown once, when it is made; the table has its SHA-256. Scopes contain each
-other: read < train < admin. As long as there has never been a key, a service that only this machine can reach asks for
-none; once there was one, or when others can reach it, every request needs one.
+A key is `gw_` followed by 256 random bits. It is shown once, when it is created; the table stores its SHA-256. Each
+scope includes the one before: read < train < admin. A service that only this machine can reach needs no key until the
+first one is created; from then on, or when other machines can reach it, every request needs one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 SCOPES = ("read", "train", "admin")
 PREFIX = "gw_"
-FRESH = 1.0  # seconds after which keys are read again: so long may a revoked one still be good
+FRESH = 1.0  # seconds between re-reads of the keys: a revoked key may keep working this long
 
 
 class Unauthorised(GroupwiseError):
@@ -69,11 +69,11 @@ class Keys:
         self._read = -FRESH
 
     def add(self, name: str, scope: str) -> tuple[str, Key]:
-        """Make a key; the text is not to be had again."""
+        """Create a key. Its text cannot be shown again."""
         if scope not in SCOPES:
-            raise ConfigError(f"scope = {scope!r} is none", hint=f"One of {', '.join(SCOPES)}.", field="scope")
+            raise ConfigError(f"scope = {scope!r} is not a scope", hint=f"One of {', '.join(SCOPES)}.", field="scope")
         if not name.strip() or len(name) > 80 or not name.isprintable():
-            raise ConfigError(f"name = {name!r:.100} must be a line of 1 to 80 characters", field="name")
+            raise ConfigError(f"name = {name!r:.100} must be a single line of 1 to 80 characters", field="name")
         text = PREFIX + secrets.token_urlsafe(32)
         row = {"id": secrets.token_hex(4), "name": name, "hash": _hash(text), "scope": scope}
         with self.tables.writing() as link:
@@ -96,12 +96,12 @@ class Keys:
         return found[0]
 
     def refresh(self) -> None:
-        """Read the keys again. While the database does not answer, those that were known stay good."""
+        """Read the keys again. While the database is down, the keys already known keep working."""
         try:
             with self.tables.reading() as link:
                 rows = list(link.execute(select(KEYS)))
         except StorageError as error:
-            logger.warning("keys could not be read again: %s", error.message)
+            logger.warning("could not refresh the keys: %s", error.message)
         else:
             self._any = bool(rows)
             self._known = {row.hash: Who(row.id, row.name, row.scope) for row in rows if row.revoked is None}
@@ -116,18 +116,20 @@ class Keys:
         return self._any or not self.local
 
     def who(self, text: str | None) -> Who:
-        """Whose key it is. Where no key is needed everybody is this machine's own user, whatever a client shows."""
+        """Whose key this is. If no key is needed, every caller is the local user, whatever key it sends."""
         if not self.required:
             return LOCAL
         if text is None:
             raise Unauthorised(
-                "a key is needed", hint="Send Authorization: Bearer gw_…; `groupwise keys add` makes one."
+                "a key is needed",
+                hint="Send the header Authorization: Bearer gw_…; `groupwise keys add` creates a key.",
             )
         digest = _hash(text)
         found = self._known.get(digest)
         if found is None or not hmac.compare_digest(digest, _hash(text)):
             raise Unauthorised(
-                "the key is not known", hint="It may be misspelt or revoked; `groupwise keys add` makes one."
+                "unknown key",
+                hint="Was the key copied in full? Has it been revoked? `groupwise keys add` creates a new one.",
             )
         return found
 
@@ -135,7 +137,8 @@ class Keys:
 def insist(who: Who, scope: str) -> None:
     if not who.may(scope):
         raise Forbidden(
-            f"this needs the scope {scope!r}, and the key {who.name!r} has {who.scope!r}", hint="Ask for a wider key."
+            f"this needs scope {scope!r}, but key {who.name!r} has scope {who.scope!r}",
+            hint="Use a key with that scope.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Limits on callers: how often one may ask, and how large and slow the head of a request may be."""
+"""Limits on callers: how often they may ask, and how large and slow the head of a request may be."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groupwise.errors import GroupwiseError
 from groupwise.service.refusals import shape
 
 FAILURES_PER_SECOND = 5.0  # wrong keys from one address
-CALLERS = 10_000  # whose rates are remembered
+CALLERS = 10_000  # callers whose rates are remembered
 
 
 class TooMany(GroupwiseError):
@@ -21,14 +21,14 @@ class TooMany(GroupwiseError):
 
 
 class Rates:
-    """A bucket of tokens for every caller: `rate` a second flow in, up to twice that."""
+    """A token bucket per caller: `rate` tokens flow in per second, up to twice that many."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, caller: str, now: float | None = None) -> float:
-        """Take a token; how many seconds to wait if there is none."""
+        """Take a token; returns the seconds to wait if there is none."""
         now = time.monotonic() if now is None else now
         tokens, before = self._buckets.get(caller, (2 * self.rate, now))
         tokens = min(2 * self.rate, tokens + (now - before) * self.rate)
@@ -39,17 +39,17 @@ class Rates:
         return 0.0 if tokens >= 1 else (1 - tokens) / self.rate
 
     def count(self, caller: str) -> None:
-        """Take a token, or refuse."""
+        """Take a token, or raise `TooMany`."""
         if wait := self.take(caller):
-            raise TooMany(f"more than {self.rate:g} requests a second", hint=f"Ask again in {max(1.0, wait):.0f} s.")
+            raise TooMany(f"more than {self.rate:g} requests per second", hint=f"Try again in {max(1.0, wait):.0f} s.")
 
 
-LARGEST = 64 << 10  # bytes that may come before a head is whole
-SECONDS = 15.0  # from the first byte to the last; also how long a connection may be open before its first
+LARGEST = 64 << 10  # bytes allowed before the head of a request is complete
+SECONDS = 15.0  # seconds from a head's first byte to its last; also how long a new connection may stay silent
 
 
 class HeaderLimits(HttpToolsProtocol):
-    """uvicorn's protocol with limits for the head of a request, and with refusals in our shape."""
+    """Uvicorn's protocol, with limits on the head of a request and with errors in our format."""
 
     _deadline: asyncio.TimerHandle | None = None
     _size = 0
@@ -80,7 +80,7 @@ class HeaderLimits(HttpToolsProtocol):
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse("400 Bad Request", "bad_request", "this is no request of HTTP/1.1")
+        self._refuse("400 Bad Request", "bad_request", "not an HTTP/1.1 request")
 
     def _await_head(self) -> None:
         if self._deadline is None:
@@ -94,7 +94,7 @@ class HeaderLimits(HttpToolsProtocol):
 
     def _too_late(self) -> None:
         if self._size:
-            self._refuse("408 Request Timeout", "too_slow", f"no whole request within {SECONDS:g} s")
+            self._refuse("408 Request Timeout", "too_slow", f"the request was not complete after {SECONDS:g} s")
         else:
             self.transport.close()
 

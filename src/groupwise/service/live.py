@@ -1,9 +1,9 @@
-"""One WebSocket client: what it asks for, and what it is sent.
+"""One WebSocket client: what it may send, and what it receives.
 
     ► auth {key} · subscribe {topic: run|runs|metrics, run, from, attempt} · unsubscribe · chat {id, request} · ping
     ◄ ready · subscribed · event · rewind · dropped · runs · metrics · chat · pong · error
 
-Whatever is sent waits until the client takes it; a client that takes nothing for `PATIENCE` seconds is let go.
+Messages wait until the client accepts them; a client that accepts nothing for `PATIENCE` seconds is disconnected.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from groupwise.service.limits import Rates, TooMany
 from groupwise.service.metrics import ServiceMetrics
 from groupwise.service.schemas import RUN_NAME
 
-PATIENCE = 20.0  # seconds a client may take over one message
-AUTH_WITHIN = 5.0  # seconds until it has shown its key
-LONGEST = 256 * 1024  # characters of a message from a client
-MOST_RUNS = 32  # that one client may follow
-OUTBOX = 64  # answers that wait for one client; it is not listened to while there are more
+PATIENCE = 20.0  # seconds a client may take to accept one message
+AUTH_WITHIN = 5.0  # seconds a client has to send its key
+LONGEST = 256 * 1024  # characters in a message from a client
+MOST_RUNS = 32  # runs one client may follow
+OUTBOX = 64  # answers queued for one client; while there are more, we stop reading from it
 MOST_CHATS = 4
 UNAUTHORISED, TOO_MANY = 4401, 1013
 
 ENDS = (WebSocketDisconnect, TimeoutError, OSError, GroupwiseError)
-"""How a connection comes to its end without a fault of ours: the client is gone or too slow, a log cannot be read."""
+"""Ordinary ends of a connection: the client is gone or too slow, or a log cannot be read."""
 
 Chat = Callable[[Mapping[str, Any], Who], AsyncIterator[Mapping[str, Any]]]
 
 
 class Topics:
-    """The newest of what all clients may follow: the list of runs, and metrics."""
+    """The latest message of each shared topic: the list of runs, and metrics."""
 
     def __init__(self) -> None:
         self.newest: dict[str, str] = {}
         self.followers: dict[str, set[LiveClient]] = {"runs": set(), "metrics": set()}
 
     def tell(self, topic: str, message: str) -> None:
-        """What is new, unless it is the same as before."""
+        """Send a message to the topic's followers, unless nothing changed."""
         if self.newest.get(topic) == message:
             return
         self.newest[topic] = message
@@ -80,7 +80,7 @@ class LiveClient:
         self._chats: dict[str, asyncio.Task[None]] = {}
 
     async def serve(self) -> None:
-        """Until either side has had enough."""
+        """Serve the client until either side closes the connection."""
         await self.socket.accept()
         try:
             if not await self._authenticated():
@@ -100,12 +100,12 @@ class LiveClient:
             await self._leave()
 
     def offer(self, topic: str, message: str) -> None:
-        """The newest of a topic; an older one that was not sent yet is forgotten."""
+        """Queue the latest message of a topic; an older one that was not sent yet is replaced."""
         self._latest[topic] = message
         self._wake.set()
 
     def look_at_key(self) -> None:
-        """Its key may have been revoked since it was shown, or keys be needed that were not."""
+        """Check the key again: it may have been revoked, or keys may be required now."""
         if self.who is None:
             return
         try:
@@ -122,7 +122,7 @@ class LiveClient:
         return self.who
 
     async def _authenticated(self) -> bool:
-        """Find out who it is: by its first message where a key is needed."""
+        """Identify the client: by its first message if a key is needed."""
         if not self.keys.required:
             self.who = self.keys.who(None)
             return True
@@ -133,14 +133,12 @@ class LiveClient:
                 raise Unauthorised("the first message must be an auth message", hint='{"type": "auth", "key": "gw_…"}')
             self.who, self._key = self._owner(given["key"]), given["key"]
         except (GroupwiseError, TimeoutError) as error:
-            await self._dismiss(
-                error if isinstance(error, GroupwiseError) else Unauthorised("no key was shown in time")
-            )
+            await self._dismiss(error if isinstance(error, GroupwiseError) else Unauthorised("no key was sent in time"))
             return False
         return True
 
     def _owner(self, key: str) -> Who:
-        """Whose key it is; those that are wrong are counted by address, together with those of requests."""
+        """The owner of a key. Wrong keys count against the address, together with wrong keys in HTTP requests."""
         try:
             return self.keys.who(key)
         except Unauthorised:
@@ -152,7 +150,7 @@ class LiveClient:
         await self.socket.close(TOO_MANY if isinstance(error, TooMany) else UNAUTHORISED)
 
     async def _received(self) -> str:
-        """The next message. One of bytes is none that can be read, and refused as such."""
+        """The next message as text; a binary message counts as empty, and is refused as such."""
         message = await self.socket.receive()
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message["code"])
@@ -175,13 +173,13 @@ class LiveClient:
 
     def _read(self, text: str) -> Mapping[str, Any]:
         if len(text) > LONGEST:
-            raise ContractError(f"a message of {len(text):,} characters; it may have {LONGEST:,}")
+            raise ContractError(f"the message has {len(text):,} characters; the limit is {LONGEST:,}")
         try:
             given = json.loads(text)
         except (ValueError, RecursionError):
-            raise ContractError("the message is no JSON", hint='{"type": "ping"} is one.') from None
+            raise ContractError("the message is not valid JSON", hint='Example: {"type": "ping"}') from None
         if not isinstance(given, dict) or not isinstance(given.get("type"), str):
-            raise ContractError("the message has no type", hint='{"type": "ping"} has one.', field="type")
+            raise ContractError("the message has no type", hint='Example: {"type": "ping"}', field="type")
         return given
 
     async def _obey(self, asked: Mapping[str, Any]) -> None:
@@ -199,7 +197,7 @@ class LiveClient:
                 task.cancel()
         elif kind != "auth":
             known = "auth, subscribe, unsubscribe, chat, chat_stop or ping"
-            raise ContractError(f"type = {kind!r:.40} is no message of a client", hint=f"Send {known}.", field="type")
+            raise ContractError(f"unknown message type {kind!r:.40}", hint=f"Send {known}.", field="type")
 
     async def _subscribe(self, asked: Mapping[str, Any]) -> None:
         insist(self._asker, "read")
@@ -211,10 +209,12 @@ class LiveClient:
                 self.offer(topic, self.topics.newest[topic])
             return
         if topic != "run":
-            raise ContractError(f"topic = {topic!r:.40} is none", hint="run, runs or metrics.", field="topic")
+            raise ContractError(f"unknown topic {topic!r:.40}", hint="Use run, runs or metrics.", field="topic")
         run, begin, attempt = _run(asked), _whole(asked, "from", 0), _whole(asked, "attempt", None)
         if run not in self._places and len(self._places) >= MOST_RUNS:
-            raise ContractError(f"{MOST_RUNS} runs are followed already", hint="Unsubscribe from some.", field="run")
+            raise ContractError(
+                f"this client already follows {MOST_RUNS} runs", hint="Unsubscribe from one first.", field="run"
+            )
         await self._forget(run)
         place, rewind = await self.followers.join(run, begin or 0, attempt, self._wake)
         head = {"type": "subscribed", "topic": "run", "run": run, "next": place.next, "count": place.follower.count}
@@ -236,11 +236,11 @@ class LiveClient:
         insist(self._asker, "train")
         name, request = asked.get("id"), asked.get("request")
         if not isinstance(name, str) or not 0 < len(name) <= 100 or name in self._chats:
-            raise ContractError(f"id = {name!r:.60} must be a text that no chat under way has", field="id")
+            raise ContractError(f"id = {name!r:.60} must be a string that no running chat uses", field="id")
         if not isinstance(request, dict):
-            raise ContractError("request must be what POST /api/chat takes", field="request")
+            raise ContractError("request must be an object as for POST /api/chat", field="request")
         if len(self._chats) >= MOST_CHATS:
-            raise ContractError(f"{MOST_CHATS} chats are under way already", hint="Wait for one of them.", field="id")
+            raise ContractError(f"{MOST_CHATS} chats are already running", hint="Wait for one of them.", field="id")
         self._chats[name] = asyncio.create_task(self._chat(name, request))
 
     async def _chat(self, name: str, request: Mapping[str, Any]) -> None:
@@ -303,12 +303,12 @@ class LiveClient:
 def _run(asked: Mapping[str, Any]) -> str:
     run = asked.get("run")
     if not isinstance(run, str) or not re.fullmatch(RUN_NAME, run):
-        raise ContractError(f"run = {run!r:.60} is no run's name", field="run")
+        raise ContractError(f"run = {run!r:.60} is not a valid run name", field="run")
     return run
 
 
 def _whole(asked: Mapping[str, Any], name: str, default: int | None) -> int | None:
     value = asked.get(name, default)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53):
-        raise ContractError(f"{name} = {value!r:.60} is no whole number of at least 0", field=name)
+        raise ContractError(f"{name} = {value!r:.60} must be a whole number, 0 or more", field=name)
     return value

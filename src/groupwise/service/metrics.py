@@ -1,4 +1,4 @@
-"""What the service counts of itself, for people (`/api/metrics`) and for Prometheus (`/metrics`)."""
+"""The service's own metrics, for people (`/api/metrics`) and for Prometheus (`/metrics`)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ class ServiceMetrics:
         )
         self._seconds = Histogram(
             "groupwise_request_seconds",
-            "Seconds until a request was answered.",
+            "Seconds to answer a request.",
             buckets=BUCKETS,
             registry=self.registry,
         )
         self.clients = Gauge("groupwise_websocket_clients", "WebSocket clients connected.", registry=self.registry)
-        self.sent = Counter("groupwise_websocket_messages_total", "Messages sent to them.", registry=self.registry)
+        self.sent = Counter(
+            "groupwise_websocket_messages_total", "Messages sent to WebSocket clients.", registry=self.registry
+        )
         self.dropped = Counter(
-            "groupwise_websocket_dropped_total", "Events that slow clients were not sent.", registry=self.registry
+            "groupwise_websocket_dropped_total", "Events dropped for slow clients.", registry=self.registry
         )
         self.tokens = Counter("groupwise_chat_tokens_total", "Tokens sampled for chat.", registry=self.registry)
         self.jobs = Gauge("groupwise_jobs", "Jobs by state.", ["state"], registry=self.registry)
@@ -50,7 +52,7 @@ class ServiceMetrics:
         self.failed += status >= 500
 
     def requests(self) -> dict[str, float]:
-        """How many, and how long the last thousand took."""
+        """How many requests there were, and how long the last thousand took."""
         recent = sorted(self._recent)
         found: dict[str, float] = {"total": self.total, "server_errors": self.failed}
         for percent in (50, 99):
@@ -62,7 +64,7 @@ class ServiceMetrics:
 
 
 def machine() -> dict[str, float]:
-    """The load of the machine, and what this process holds."""
+    """The machine's load, and this process's memory."""
     load = os.getloadavg()
     with open("/proc/self/statm", encoding="ascii") if os.path.exists("/proc/self/statm") else _nothing() as file:
         pages = file.read().split()

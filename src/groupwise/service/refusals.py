@@ -1,4 +1,4 @@
-"""Every refusal in one shape, and with the right status."""
+"""Every error in one format, with the right HTTP status."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ STATUS = {
 }  # fmt: skip
 MEANING = {
     400: "The request cannot be read.",
-    401: "A key is needed, or the one shown is not known.",
+    401: "A key is needed, or the key sent is unknown.",
     403: "The key's scope does not cover this, or the request comes from another site.",
-    404: "There is no such thing.",
-    405: "Not with this method.",
-    408: "The request came too slowly.",
-    409: "Not in the state it is in.",
+    404: "Not found.",
+    405: "Method not allowed.",
+    408: "The request arrived too slowly.",
+    409: "The current state does not allow this.",
     413: "The request is too large.",
-    422: "A value is of the wrong kind or out of bounds.",
-    429: "Too many requests; `Retry-After` says when to ask again.",
-    500: "A fault of the service.",
-    503: "Something the service needs is not there; ask again.",
-    504: "It took too long and was ended.",
-    507: "The disk refused.",
+    422: "A value has the wrong type or is out of range.",
+    429: "Too many requests; `Retry-After` says when to try again.",
+    500: "An error in the service.",
+    503: "Something the service needs is unavailable; try again.",
+    504: "It took too long and was stopped.",
+    507: "The disk is full or failing.",
 }
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What a route may answer besides its result, for the OpenAPI document."""
+    """The errors a route may return, for the OpenAPI document."""
     always = (400, 401, 403, 408, 413, 422, 429, 500, 503, 507)
     return {status: {"model": Refusal, "description": MEANING[status]} for status in sorted({*always, *statuses})}
 
@@ -61,7 +61,7 @@ def status_of(error: GroupwiseError) -> int:
 
 
 def refusal(status: int, error: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
-    # What is quoted may hold halves of characters, which JSON can name and UTF-8 cannot.
+    # Quoted input may contain lone surrogates, which JSON can express and UTF-8 cannot.
     content = json.dumps(error, ensure_ascii=False).encode("utf8", "replace")
     return Response(content, status, dict(headers or {}), "application/json")
 
@@ -71,7 +71,7 @@ def shape(code: str, message: str, hint: str = "", field: str = "") -> dict[str,
 
 
 class GroupwiseErrorShape(GroupwiseError):
-    """An error that has no class of its own."""
+    """An error without a class of its own."""
 
     def __init__(self, code: str, message: str, hint: str = "", field: str = "") -> None:
         super().__init__(message, hint=hint, field=field)
@@ -79,7 +79,7 @@ class GroupwiseErrorShape(GroupwiseError):
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of the app come out in the one shape."""
+    """Return every error of the app in the one format."""
 
     @app.exception_handler(GroupwiseError)
     async def ours(request: Request, error: GroupwiseError) -> Response:
@@ -90,27 +90,29 @@ def install(app: FastAPI) -> None:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path", "header"))
         if first["type"] == "json_invalid":
-            return refusal(400, shape("bad_json", f"the body is no JSON: {first['ctx']['error']}"))
+            return refusal(400, shape("bad_json", f"the body is not valid JSON: {first['ctx']['error']}"))
         given = "" if first["type"] == "missing" else f"{field} = {_brief(first.get('input'))}: " if field else ""
         message = str(first["msg"]).removeprefix("Value error, ")
         more = len(error.errors()) - 1
-        hint = f"{more} more of its values are wrong too." if more else "See /docs for what is expected."
+        hint = f"{more} more values are wrong too." if more else "See /docs for what the route expects."
         return refusal(422, shape("invalid", f"{given}{message}", hint, field))
 
     @app.exception_handler(HTTPException)
     async def plain(request: Request, error: HTTPException) -> Response:
-        if isinstance(error.__cause__, GroupwiseError):  # raised while the body was read
+        if isinstance(error.__cause__, GroupwiseError):  # raised while reading the body
             return await ours(request, error.__cause__)
         codes = {404: "not_found", 405: "not_allowed", 400: "bad_request"}
-        said = f"{request.method} {request.url.path} is not there" if error.status_code == 404 else str(error.detail)
-        body = shape(codes.get(error.status_code, "refused"), said, "See /docs for what there is.")
+        said = f"{request.method} {request.url.path} does not exist" if error.status_code == 404 else str(error.detail)
+        body = shape(codes.get(error.status_code, "refused"), said, "See /docs for a list of routes.")
         return refusal(error.status_code, body, error.headers)
 
     @app.exception_handler(Exception)
     async def fault(request: Request, error: Exception) -> Response:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         body = shape(
-            "internal", f"{type(error).__name__} in the service", "It is in the service's log; please report it."
+            "internal",
+            f"internal error: {type(error).__name__}",
+            "The traceback is in the service's log; please report it.",
         )
         return refusal(500, body)
 

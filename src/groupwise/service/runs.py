@@ -1,4 +1,4 @@
-"""Run folders read for people: lists, events, curves, groups and single attempts."""
+"""Run folders as the API shows them: lists, events, curves, groups and single attempts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from groupwise.service.schemas import RUN_NAME
 from groupwise.training.folder import RunInfo, inspect_run, inspect_runs, read_config, state_after
 from groupwise.training.group_files import numbered, read_groups
 
-SEARCHED = 100  # files of groups looked through for an attempt whose step is not given
-SHOWN = 280  # characters of an attempt's text in a list
+SEARCHED = 100  # group files searched for an attempt whose step is not given
+SHOWN = 280  # characters of an attempt's text shown in a list
 REWARD = "reward/mean"
 
 
@@ -46,7 +46,7 @@ class Runs:
         return path
 
     def all(self) -> list[RunInfo]:
-        """The newest first; a folder whose name no run can have is none."""
+        """All runs, newest first; a folder whose name is not a valid run name is skipped."""
         found = inspect_runs(self.folder, self._status)[::-1]
         return [info for info in found if re.fullmatch(RUN_NAME, info.id)]
 
@@ -58,7 +58,7 @@ class Runs:
             return RunInfo(path.name, path, "damaged", 0, 0, 0, path.stat().st_mtime, {})
 
     def _status(self, path: Path) -> dict[str, Any]:
-        """What status.json would say: from a log that is kept open, because this is asked for twice a second."""
+        """What status.json would say, taken from a cached log because clients ask twice a second."""
         log = self.logs.of(path)
         log.refresh()
         with log.lock:
@@ -77,7 +77,7 @@ class Runs:
         return log
 
     def series(self, run: str, names: Sequence[str], points: int, since: int = 0) -> dict[str, Any]:
-        """Curves from step `since` on, of at most `points` points; without names, those of all numbers there are."""
+        """Curves from step `since` on, at most `points` points each; all metrics if no names are given."""
         log = self.log(run)
         with log.lock:
             known = [(name, kind) for kind in ("eval", "step") for name in log.numbers[kind].columns]
@@ -95,7 +95,7 @@ class Runs:
         return log, log.lines(begin, begin + limit)
 
     def thinned_events(self, run: str, begin: int, points: int) -> tuple[RunLog, list[bytes]]:
-        """All events from number `begin` on but for steps and evaluations, of which `points` of each are left."""
+        """All events from number `begin` on, with steps and evaluations downsampled to `points` each."""
         log = self.log(run)
         with log.lock:
             numbers = [number for number in log.rare if number >= begin]
@@ -110,8 +110,8 @@ class Runs:
         path = self.path(run) / "groups" / f"{step:06d}.parquet"
         if not path.is_file():
             raise GroupNotFound(
-                f"run {run} has kept no groups of step {step}",
-                hint=f"GET /api/runs/{run}/groups lists the steps; run.group_log_steps says which are kept.",
+                f"run {run} has no saved groups for step {step}",
+                hint=f"GET /api/runs/{run}/groups lists the steps that were saved; run.group_log_steps sets how often.",
             )
         return read_groups(path)
 
@@ -126,7 +126,9 @@ class Runs:
                 if row["trajectory_id"] == trajectory:
                     return _attempt_whole(row)
         where = f"in step {step}" if step is not None else f"in its last {SEARCHED} steps"
-        raise TrajectoryNotFound(f"run {run} has no attempt {trajectory!r:.80} {where}", hint="Give its step.")
+        raise TrajectoryNotFound(
+            f"run {run} has no attempt {trajectory!r:.80} {where}", hint="Add ?step= if you know it."
+        )
 
 
 def _thin(log: RunLog, kind: str, begin: int, points: int) -> list[int]:
@@ -168,7 +170,7 @@ def _attempt_whole(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _turns(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The tokens, turn by turn: a turn is the model's own (`policy`), or what it was given (`context`)."""
+    """The tokens turn by turn: written by the model (`policy`) or given to it (`context`)."""
     columns = [row.get(name) or [] for name in ("tokens", "acted", "token_advantages", "token_logps")]
     tokens = list(zip(*columns, strict=False))
     return [

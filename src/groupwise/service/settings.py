@@ -1,4 +1,4 @@
-"""How a service is run: where it listens, where it keeps things, and its limits."""
+"""Settings of the service: where it listens, where it stores things, and its limits."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from pathlib import Path
 from groupwise.errors import ConfigError
 
 OWN_FOLDER = ".service"
-DATABASE_VARIABLE = "GROUPWISE_DATABASE"  # where a password should not be seen in the list of processes
+DATABASE_VARIABLE = "GROUPWISE_DATABASE"  # keeps a password out of the process list
 
 
 @dataclass(frozen=True)
 class ServiceSettings:
     """Settings of one service.
 
-    `database` is an SQLAlchemy URL; services that share one on PostgreSQL share its jobs, and must share `runs_dir`
-    too. `workers` is how many jobs run at once here, `lease` after how many seconds of silence another service may take
-    over a job, `niceness` by how much jobs give way to the service. `origins` are web pages of elsewhere that may call
-    this service (CORS), none by default.
-    `model` is the one to chat with where a request names none, `tools` a Python file of tools that models may call.
+    `database` is an SQLAlchemy URL; services that share a PostgreSQL database share its jobs, and must share `runs_dir`
+    too. `workers` jobs run at once. After `lease` seconds of silence another service may take over a job. Jobs run at
+    `niceness` above the service. `origins` are other sites whose pages may call this service (CORS); none by default.
+    `model` answers chats that name no model; `tools` is a Python file of tools that models may call.
     """
 
     host: str = "127.0.0.1"
@@ -52,7 +51,7 @@ class ServiceSettings:
 
     @property
     def folder(self) -> Path:
-        """What the service keeps beside the runs: its database, conversations, designs, and settings of jobs."""
+        """Where the service stores its own files: database, conversations, designs and job settings."""
         return self.runs_dir / OWN_FOLDER
 
     @property
@@ -62,7 +61,7 @@ class ServiceSettings:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the service."""
         if self.host == "localhost":
             return True
         try:

@@ -24,7 +24,7 @@ MOST_WAITING = 64
 
 
 class SidecarLost(GroupwiseError):
-    """The process ended while it was at work."""
+    """The process ended while working on the request."""
 
     code = "generation_lost"
 
@@ -38,7 +38,7 @@ class TookTooLong(GroupwiseError):
 
 
 class SidecarRefusal(GroupwiseError):
-    """What the process answered with, in the usual shape."""
+    """An error reported by the process, in the usual format."""
 
     def __init__(self, error: Mapping[str, str]) -> None:
         super().__init__(error["message"], hint=error.get("hint", ""), field=error.get("field", ""))
@@ -47,7 +47,7 @@ class SidecarRefusal(GroupwiseError):
 
 
 class Sidecar:
-    """The process that runs `module` with `words`, and the requests it works on."""
+    """The process running `module` with `words`, and its open requests."""
 
     def __init__(self, module: str, words: Sequence[str]) -> None:
         self.module, self.words = module, list(words)
@@ -68,12 +68,12 @@ class Sidecar:
         return self._process.pid if self._process is not None else None
 
     async def ask(self, what: str, request: Mapping[str, Any], seconds: float | None = None) -> AsyncIterator[Any]:
-        """What the process has to say to a request, piece by piece. Whoever stops listening stops the work.
+        """Stream the process's answers to a request. A caller that stops listening cancels the work.
 
-        One that is not done within `seconds` is ended with the whole process: what runs there cannot be interrupted.
+        If the work takes longer than `seconds`, the process is killed, because running work cannot be interrupted.
         """
         if len(self._waiting) >= MOST_WAITING:
-            raise SidecarBusy(f"{MOST_WAITING} requests are under way already", hint="Ask again in a moment.")
+            raise SidecarBusy(f"{MOST_WAITING} requests are already waiting", hint="Try again in a moment.")
         await self._open()
         self._number += 1
         number, queue = self._number, asyncio.Queue[Mapping[str, Any] | None]()
@@ -85,7 +85,7 @@ class Sidecar:
                 while True:
                     frame = await queue.get()
                     if frame is None:
-                        raise SidecarLost("the process that worked on this ended", hint="Ask again.")
+                        raise SidecarLost("the process working on this request ended", hint="Ask again.")
                     if "error" in frame:
                         done = True
                         raise SidecarRefusal(frame["error"])
@@ -96,7 +96,10 @@ class Sidecar:
         except TimeoutError:
             done = True
             self._kill()
-            raise TookTooLong(f"it took longer than {seconds:g} s and was ended", hint="Ask for less.") from None
+            raise TookTooLong(
+                f"it took longer than {seconds:g} s and was stopped",
+                hint="Ask for fewer evaluations or a smaller workflow.",
+            ) from None
         finally:
             self._waiting.pop(number, None)
             if not done and self._writer is not None:
@@ -104,7 +107,7 @@ class Sidecar:
                     await self._send({"id": number, "op": "cancel"})
 
     async def answer(self, what: str, request: Mapping[str, Any], seconds: float | None = None) -> Any:
-        """The one thing that the process has to say."""
+        """The process's single answer."""
         found = [event async for event in self.ask(what, request, seconds)]
         return found[-1]
 
@@ -141,7 +144,7 @@ class Sidecar:
             write_frame(self._writer, message)
             await self._writer.drain()
         except (OSError, RuntimeError) as error:
-            raise SidecarLost("the process that should work on this ended", hint="Ask again.") from error
+            raise SidecarLost("the process for this request ended", hint="Ask again.") from error
 
     async def _listen(self, reader: asyncio.StreamReader, process: subprocess.Popen[bytes]) -> None:
         while (frame := await read_frame(reader)) is not None:
@@ -161,7 +164,7 @@ class Sidecar:
 
 
 async def read_frame(reader: asyncio.StreamReader) -> dict[str, Any] | None:
-    """The next frame; None when the other side is gone."""
+    """The next frame; None once the other side is gone."""
     try:
         (length,) = HEAD.unpack(await reader.readexactly(HEAD.size))
         frame: dict[str, Any] = json.loads(await reader.readexactly(length))
@@ -179,7 +182,7 @@ Handler = Callable[[Mapping[str, Any]], AsyncIterator[Any]]
 
 
 def serve_requests(descriptor: int, handlers: Mapping[str, Handler]) -> None:
-    """Answer requests until the service is gone."""
+    """Answer requests until the service closes the connection."""
     asyncio.run(_serve(socket.socket(fileno=descriptor), handlers))
 
 
@@ -195,7 +198,7 @@ async def _serve(link: socket.socket, handlers: Mapping[str, Handler]) -> NoRetu
             continue
         tasks[number] = asyncio.create_task(_answer(writer, number, handlers[frame["op"]], frame["request"]))
         tasks[number].add_done_callback(lambda _, number=number: tasks.pop(number, None))  # type: ignore[misc]
-    os._exit(0)  # threads may be at work on a design or an answer; nobody waits for it any more
+    os._exit(0)  # threads may still be working on a design or an answer that nobody waits for
 
 
 async def _answer(writer: asyncio.StreamWriter, number: int, handler: Handler, request: Mapping[str, Any]) -> None:
@@ -207,7 +210,7 @@ async def _answer(writer: asyncio.StreamWriter, number: int, handler: Handler, r
     except GroupwiseError as error:
         last = {"id": number, **error.as_dict()}
     except Exception as error:
-        if writer.is_closing():  # nobody is there to be told
+        if writer.is_closing():  # the service is gone, so nobody can be told
             return
         told = GroupwiseError(f"{type(error).__name__}: {error}", hint="Please report it.")
         told.code = "internal"

@@ -1,4 +1,4 @@
-"""What the routes share: the service's parts, made once and closed once."""
+"""What the routes share: the parts of the service, created once and closed once."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class ServiceState:
         self.settings, self.counting = settings, counting
         self.began = time.time()
         self.clients: set[LiveClient] = set()
-        self.glances = StatusCache()
+        self.status_cache = StatusCache()
         self.failures = Rates(FAILURES_PER_SECOND)
-        """Of keys that were wrong, by address."""
-        with disk(settings.folder):  # a queue elsewhere does not make it
+        """Wrong keys, counted by address."""
+        with disk(settings.folder):  # a database elsewhere would not create it
             settings.folder.mkdir(parents=True, exist_ok=True)
         self.tables = Tables(settings.url)
         self.keys = Keys(self.tables, settings.is_local)
@@ -47,8 +47,8 @@ class ServiceState:
         self.runs = Runs(settings.runs_dir)
         self.followers = Followers(self.runs.log)
         self.topics = Topics()
-        self.talks = ChatModels(settings, counting)
-        self.workshop = Designs(settings)
+        self.chat_models = ChatModels(settings, counting)
+        self.designs = Designs(settings)
         self.supervisor = Supervisor(self.jobs, settings)
 
     def start(self) -> None:
@@ -56,20 +56,20 @@ class ServiceState:
 
     async def close(self) -> None:
         self.followers.close()
-        await self.talks.close()
-        await self.workshop.close()
+        await self.chat_models.close()
+        await self.designs.close()
         await asyncio.to_thread(self.supervisor.close)
         self.tables.close()
 
     async def chat_events(self, request: Mapping[str, Any], who: Who) -> AsyncIterator[Mapping[str, Any]]:
-        """A chat asked for over the WebSocket."""
+        """Answer a chat request that came over the WebSocket."""
         try:
             asked = ChatRequest.model_validate(request)
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(map(str, first["loc"]))
             raise ContractError(f"{field}: {first['msg']}", field=field) from None
-        async for event in self.talks.chat(asked, who):
+        async for event in self.chat_models.chat(asked, who):
             yield event
 
 
@@ -79,7 +79,7 @@ def state_of(request: Request) -> ServiceState:
 
 
 def asker_of(request: Request) -> Who:
-    """Whoever asks, as the guard found."""
+    """The caller, as identified by the guard."""
     return getattr(request.state, "who", None) or LOCAL
 
 

@@ -1,4 +1,4 @@
-"""The supervisor thread: it claims jobs, starts their processes, and records how they end."""
+"""The supervisor thread: it claims jobs, starts their processes and records how they end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LONGEST_OUTPUT = 64_000
 
 
 class JobProcess:
-    """A process that works on a job and that this service started."""
+    """A job's process, started by this service."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
         self._process, self._output = process, output
@@ -40,11 +40,11 @@ class JobProcess:
 
     @property
     def exit_status(self) -> int | None:
-        """How it ended; None while it lives."""
+        """Its exit status; None while it runs."""
         return self._process.poll()
 
     def ask_to_stop(self) -> None:
-        """It finishes its step, saves and ends."""
+        """Ask it to finish its step, save and exit."""
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
 
@@ -57,7 +57,7 @@ class JobProcess:
 
 
 class JobSlots:
-    """The files that the service keeps of its jobs, in `folder`, and the processes that it starts, so much nicer."""
+    """The files of jobs in `folder`, and how their processes are started (at lower priority by `niceness`)."""
 
     def __init__(self, folder: Path, niceness: int = 0) -> None:
         self.folder = folder
@@ -79,7 +79,7 @@ class JobSlots:
         return self.folder / f"{job_id}.lock"
 
     def is_alive(self, job_id: str) -> bool:
-        """Whether some process works on the job."""
+        """Whether any process is working on the job."""
         descriptor = _locked(self.lock(job_id))
         if descriptor is None:
             return True
@@ -87,7 +87,7 @@ class JobSlots:
         return False
 
     def start(self, job_id: str, words: Sequence[str]) -> JobProcess | None:
-        """Run `groupwise WORDS`; None if some process works on the job already."""
+        """Run `groupwise WORDS`; None if a process is already working on the job."""
         descriptor = _locked(self.lock(job_id))
         if descriptor is None:
             return None
@@ -100,13 +100,13 @@ class JobSlots:
                 )  # fmt: skip
         finally:
             os.close(descriptor)
-        # A session of its own is a scheduling group of its own, and inside one niceness says nothing to the others.
+        # Linux schedules each session as a group, and niceness only counts within one, so the group gets it too.
         with suppress(OSError):
             Path(f"/proc/{process.pid}/autogroup").write_text(str(self._niceness))
         return JobProcess(process, self.output(job_id))
 
     def last_error(self, job_id: str) -> dict[str, str] | None:
-        """The error that the last process reported before anything else could hold it."""
+        """The error the last process printed, for a job that failed before it had a run folder."""
         for line in reversed(self.last_words(job_id).splitlines()):
             with suppress(ValueError):
                 said: Any = json.loads(line)
@@ -124,7 +124,7 @@ class JobSlots:
 
 
 def _locked(path: Path) -> int | None:
-    """The open file, locked; None if somebody else has it."""
+    """The locked file's descriptor; None if another process holds the lock."""
     with disk(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -136,19 +136,19 @@ def _locked(path: Path) -> int | None:
 
 
 def _environment() -> dict[str, str]:
-    """The service's own, so that a judge's keys reach the run; nothing buffers what a process says."""
+    """The service's environment (so that a judge's API keys reach the run), with unbuffered output."""
     return {**os.environ, "PYTHONUNBUFFERED": "1"}
 
 
 logger = logging.getLogger(__name__)
 
-MOST_STARTS = 10  # processes without progress after which a job has failed
-ASK_AGAIN = 3.0  # seconds between two orders to stop: a run that was just being opened misses the first
-FAREWELL = 10.0  # seconds that processes have to save when the service is told to end
+MOST_STARTS = 10  # processes that may end without progress before the job counts as failed
+ASK_AGAIN = 3.0  # seconds between two stop commands: a run that is still starting misses the first
+FAREWELL = 10.0  # seconds processes have to save when the service shuts down
 
 
 class Supervisor:
-    """Looks after up to `settings.workers` jobs at a time, from `start` to `close`."""
+    """Runs up to `settings.workers` jobs at a time, from `start` to `close`."""
 
     def __init__(self, jobs: Jobs, settings: ServiceSettings) -> None:
         self.jobs, self.settings = jobs, settings
@@ -166,7 +166,7 @@ class Supervisor:
         self._thread.start()
 
     def wake(self) -> None:
-        """There is something to do."""
+        """Check the jobs now instead of at the next poll."""
         self._wake.set()
 
     @property
@@ -174,7 +174,7 @@ class Supervisor:
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """Let the processes save and end; what does not end in time goes on, and is found again later."""
+        """Let the processes save and exit. One that does not exit in time keeps running and is found again later."""
         self._end.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -189,26 +189,26 @@ class Supervisor:
                     ended.remove(job.id)
             self.jobs.release(self.id, ended)
         except StorageError as error:
-            logger.warning("jobs could not be handed over: %s", error.message)
+            logger.warning("could not release jobs: %s", error.message)
 
     def _run(self) -> None:
         while not self._end.is_set():
             try:
                 self._tick()
                 self.failing = None
-            except StorageError as error:  # the disk or the database: processes go on, and so does the service
+            except StorageError as error:  # disk or database trouble: the processes and the service keep running
                 if self.failing is None:
-                    logger.error("jobs cannot be looked after: %s", error.message)
+                    logger.error("cannot supervise jobs: %s", error.message)
                 self.failing = error.message
             except Exception:
-                logger.exception("looking after jobs failed; it goes on")
+                logger.exception("unexpected error in the supervisor; it keeps running")
                 self.failing = "an unexpected error; see the log"
             self._wake.wait(self.settings.poll)
             self._wake.clear()
 
     def _tick(self) -> None:
         mine = list(self.jobs.beat(self.id, self.settings.lease))
-        for lost in self._children.keys() - {job.id for job in mine}:  # another service has it, or it is over
+        for lost in self._children.keys() - {job.id for job in mine}:  # claimed by another service, or over
             if self._children[lost].exit_status is not None:
                 self._forget(lost)
         free = self.settings.workers - len(mine)
@@ -219,7 +219,7 @@ class Supervisor:
             raise failed[0]
 
     def _trouble(self, job: Job) -> Exception | None:
-        """Look after a job; what goes wrong with it waits until the others have been looked after too."""
+        """Supervise one job and return any error, so that one job's trouble does not hold up the others."""
         try:
             self._look_after(job)
         except Exception as error:
@@ -238,7 +238,7 @@ class Supervisor:
             self._begin(job)
 
     def _outcome(self, job: Job) -> bool:
-        """Write down what became of a job that no process works on; False if it has to go on."""
+        """Record the outcome of a job without a process; False if it has to continue."""
         info = self._info(job)
         if info is not None and info.attempt > job.since:
             if info.state == "finished":
@@ -256,13 +256,15 @@ class Supervisor:
         if error is not None and (error["code"] not in ("storage", "run") or job.starts >= MOST_STARTS):
             return self._settle(job, FAILED, error)
         if job.starts >= MOST_STARTS:
-            last = " ".join(self.places.last_words(job.id).split()[-80:]) or "it said nothing"
-            message = f"its process ended {job.starts} times without any progress; its last words: {last[-500:]}"
-            return self._settle(job, FAILED, _error("job_dies", message, "Look at the run, then resume the job."))
+            last = " ".join(self.places.last_words(job.id).split()[-80:]) or "it printed nothing"
+            message = f"its process ended {job.starts} times without progress; last output: {last[-500:]}"
+            return self._settle(
+                job, FAILED, _error("job_dies", message, "Check the run's report or log, then resume the job.")
+            )
         return False
 
     def _is_beyond_repair(self, job: Job, info: RunInfo) -> bool:
-        """Whether nothing of the run can be gone on from: its settings are gone, or every one of its checkpoints."""
+        """Whether the run cannot be resumed: its settings or all of its checkpoints are gone."""
         try:
             read_config(info.path)
         except RunError:
@@ -271,13 +273,13 @@ class Supervisor:
         return error is not None and error["code"] == CheckpointError.code
 
     def _set_aside(self, job: Job) -> None:
-        """What was asked for is still known: the run begins anew, and ends as it would have."""
+        """Move the damaged run aside; the job still has its request, so the run starts again from scratch."""
         place = self.settings.folder / "damaged" / f"{job.run}-{uuid.uuid4().hex[:8]}"
         with disk(place):
             place.parent.mkdir(parents=True, exist_ok=True)
             self._path(job).rename(place)
         self.places.output(job.id).unlink(missing_ok=True)
-        logger.warning("job %s: run %s is beyond repair; it is in %s, and begins anew", job.id, job.run, place)
+        logger.warning("job %s: run %s is beyond repair; moved to %s, starting again", job.id, job.run, place)
 
     def _begin(self, job: Job) -> None:
         info = self._info(job)
@@ -296,15 +298,15 @@ class Supervisor:
         starts = self.jobs.started(job, info.step if info else 0)
         pause = 0.0 if starts < 3 else min(30.0, 0.5 * 2.0 ** (starts - 3))
         self._not_before[job.id] = time.monotonic() + pause
-        logger.info("job %s: process %d works on run %s", job.id, child.pid, job.run)
+        logger.info("job %s: process %d started on run %s", job.id, child.pid, job.run)
 
     def _words(self, job: Job, info: RunInfo | None) -> list[str]:
-        """The command line that begins the run, or goes on with it."""
+        """The command line that starts the run or resumes it."""
         path = self._path(job)
         if info is not None:
             return ["resume", str(path), "--json", "--quiet"]
         if path.is_dir() and not any(path.iterdir()):
-            path.rmdir()  # a process was killed between making the folder and filling it
+            path.rmdir()  # a process was killed between creating the folder and filling it
         config = self.places.config(job.id)
         request = TrainRequest.model_validate(job.request)
         write_settings(request, job.run, self.settings.runs_dir.resolve(), config, self.places.prompts(job.id))
@@ -329,7 +331,7 @@ class Supervisor:
         return self.settings.runs_dir / job.run
 
     def _info(self, job: Job) -> RunInfo | None:
-        """How the run stands; None if it has not begun."""
+        """The run's state; None if it has not started."""
         path = self._path(job)
         if not any((path / name).exists() for name in ("config.toml", "events.jsonl")):
             return None
@@ -337,7 +339,7 @@ class Supervisor:
 
 
 def _was_ordered_to_stop(info: RunInfo) -> bool:
-    """Whether somebody told the run to stop, and not just its process."""
+    """Whether someone stopped the run itself, and not just its process."""
     orders = [e for e, _ in sound_events(info.path / "events.jsonl") if e.type == "control"]
     return bool(orders) and orders[-1].data.get("op") == "stop" and orders[-1].attempt == info.attempt
 

@@ -1,4 +1,4 @@
-"""The service's tables, on SQLite or PostgreSQL, and the translation of what a database refuses."""
+"""The service's tables on SQLite or PostgreSQL, and the translation of database errors."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ JOBS = Table(
     "jobs",
     METADATA,
     Column("id", String(32), primary_key=True),
-    Column("folder", Text, nullable=False),  # of the runs: only services that see it may take the job
+    Column("folder", Text, nullable=False),  # where the runs are: only services with this folder may claim the job
     Column("run", String(120), nullable=False, unique=True),
     Column("product", String(40), nullable=False),
-    Column("request", Text, nullable=False),  # as it was asked for, in JSON
+    Column("request", Text, nullable=False),  # the request as JSON
     Column("idempotency_key", String(200), unique=True),
     Column("digest", String(64), nullable=False),
     Column("asked_by", String(80), nullable=False),
@@ -56,7 +56,7 @@ JOBS = Table(
     Column("lease", Float, nullable=False),
     Column("starts", Integer, nullable=False),  # processes started since the run last made progress
     Column("mark", Integer, nullable=False),  # the run's step at the last start
-    Column("since", Integer, nullable=False),  # attempts of the run that were over when the job was last asked for
+    Column("since", Integer, nullable=False),  # attempts of the run that had ended when the job was last requested
     Column("error", Text),
     Column("created", Float, nullable=False),
     Column("updated", Float, nullable=False),
@@ -75,28 +75,28 @@ KEYS = Table(
 
 
 class DatabaseDown(StorageError):
-    """The database does not answer; what was asked may be asked again."""
+    """The database does not answer; the request may be repeated."""
 
     code = "database"
 
 
 class Tables:
-    """The tables at `url`, made if they are not there."""
+    """The tables at `url`, created if missing."""
 
     def __init__(self, url: str) -> None:
         self.engine = _open(url)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
-        with self.told():
+        with self._translated_errors():
             try:
                 METADATA.create_all(self.engine)
-            except DBAPIError as error:  # another service was faster
+            except DBAPIError as error:  # another service created them first
                 if "already exists" not in str(error.orig) and "duplicate key" not in str(error.orig):
                     raise
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction: all of it happens, or none."""
-        with self.told(), self.engine.connect() as link:
+        """A transaction: all or nothing."""
+        with self._translated_errors(), self.engine.connect() as link:
             if self.is_sqlite:
                 link.exec_driver_sql("BEGIN IMMEDIATE")
             yield link
@@ -104,11 +104,11 @@ class Tables:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        with self.told(), self.engine.connect() as link:
+        with self._translated_errors(), self.engine.connect() as link:
             yield link
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except IntegrityError:
@@ -117,13 +117,13 @@ class Tables:
             DBAPIError,
             TimeoutError,
             InvalidRequestError,
-        ) as error:  # refused, too many wait, the file keeps changing
+        ) as error:  # an error, an exhausted pool, or a file that keeps changing
             reason = str(getattr(error, "orig", error)).strip().split("\n")[0]
-            hint = "Try again. Is the database running, the disk full, or another process writing for long?"
-            raise DatabaseDown(f"the service's database cannot be used: {reason}", hint=hint) from error
+            hint = "Is the database running? Is the disk full? Is another process holding a long write? Then try again."
+            raise DatabaseDown(f"cannot use the service's database: {reason}", hint=hint) from error
 
     def now(self, link: Connection) -> float:
-        """The time that all services on this database agree on."""
+        """The database's clock, which all services on it share."""
         if self.is_sqlite:
             return time.time()
         return float(link.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
@@ -144,8 +144,8 @@ def _open(url: str) -> Engine:
     except (ArgumentError, NoSuchModuleError):
         kind = url.partition(":")[0]
         raise ConfigError(
-            f"database = {kind!r}:… is no database this service knows",
-            hint="Write sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME.",
+            f"database = {kind!r}:… is not a supported database",
+            hint="Use sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME.",
             field="database",
         ) from None
 
@@ -159,20 +159,20 @@ def _sqlite(path: Path, url: str) -> Engine:
 
     @event.listens_for(engine, "do_connect")
     def insist_on_a_file(*_: Any) -> None:
-        if opened and _identity(path) is None:  # an empty one in its place would be no help
+        if opened and _identity(path) is None:  # connecting would create an empty database in its place
             raise sqlite3.OperationalError(f"{path} is gone")
 
     @event.listens_for(engine, "connect")
     def prepare(link: Any, record: Any) -> None:
         nonlocal opened
         opened, record.info["file"] = True, _identity(path)
-        link.isolation_level = None  # transactions begin where `writing` says so
+        link.isolation_level = None  # `writing` begins transactions itself
         link.execute("PRAGMA journal_mode = WAL")
         link.execute("PRAGMA synchronous = FULL")
 
     @event.listens_for(engine, "checkout")
     def insist_on_the_same(_: Any, record: Any, __: Any) -> None:
-        if record.info["file"] != _identity(path):  # what is written to a file that was removed is lost
+        if record.info["file"] != _identity(path):  # writes to a removed file would be lost
             raise DisconnectionError
 
     return engine

@@ -1,9 +1,9 @@
-"""The process that works on workflows: designs, checks, simulations and conversions, one at a time.
+"""The worker process for workflows: it designs, checks, simulates and converts, one request at a time.
 
     python -m groupwise.service.workflow_worker DESCRIPTOR
 
-What it is sent is written to a folder of its own for as long as it works on it. Requirements may name a workflow to
-start from only if that was sent along: no file of this machine is read because somebody named it.
+Each request gets a temporary folder for its files. Requirements may name a starting workflow only if the request
+includes it: a request never makes the service read a file of its machine.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Asked = Mapping[str, Any]
 
 
 def design(asked: Asked) -> dict[str, Any]:
-    """The best design that so many evaluations find, with a picture and the document to make downloads of."""
+    """The best design found within the evaluations, with a picture and the document for downloads."""
     start = _written_workflow(asked)
     _written_requirements(asked, start)
     request = DesignOptions(Path(REQUIREMENTS), asked["evaluations"], seed=asked["seed"], check=asked["check"])
@@ -74,7 +74,7 @@ def convert(asked: Asked) -> dict[str, Any]:
 
 
 def download(asked: Asked) -> dict[str, Any]:
-    """A design that was made before, in a format."""
+    """An earlier design in the requested format."""
     Path("design.json").write_text(asked["document"], encoding="utf8")
     return _file(read_workflow("design.json", "json"), asked["to"])
 
@@ -86,12 +86,14 @@ def known_formats(asked: Asked) -> dict[str, Any]:
 def _opened(asked: Asked) -> Opened:
     file = _written_workflow(asked)
     if file is None:
-        raise ConfigError("there is no workflow in the request", hint="Send its text as workflow.", field="workflow")
+        raise ConfigError(
+            "the request has no workflow", hint="Send the workflow's text as `workflow`.", field="workflow"
+        )
     return open_workflow(file, _written_requirements(asked, file) if asked.get("requirements") is not None else None)
 
 
 def _written_workflow(asked: Asked) -> str | None:
-    """The workflow that was sent, as a file here; its format by name, or else by what it looks like."""
+    """Write the workflow to a file; its format is the one named, or is detected."""
     if asked.get("workflow") is None:
         return None
     content = asked["workflow"].encode("utf8", "replace")
@@ -105,14 +107,14 @@ def _written_workflow(asked: Asked) -> str | None:
 
 
 def _written_requirements(asked: Asked, start: str | None) -> Requirements:
-    """The requirements that were sent, as a file here."""
+    """Write the requirements to a file."""
     given = asked["requirements"]
     value: Any = load_yaml(given.encode("utf8", "replace")).value if isinstance(given, str) else dict(given)
     if isinstance(value, dict) and value.get("start") is not None:
         if start is None:
             raise ConfigError(
-                f"start = {value['start']!r:.80} names a file, which the service does not look for",
-                hint="Send the workflow to start from along, as workflow, or leave start out.",
+                f"start = {value['start']!r:.80} names a file, but the service does not read files of its machine",
+                hint="Send the starting workflow as `workflow`, or leave `start` out.",
                 field="start",
             )
         value["start"] = start
@@ -132,7 +134,7 @@ def _shown(document: Document) -> dict[str, Any]:
 
 
 def _cannot(document: Document) -> dict[str, str]:
-    """The formats that have no words for this design, and why; a drawing has for all."""
+    """Formats that cannot express this design, and why. Pictures can express any."""
     found = {}
     for one in formats().values():
         if one.write is not None and one.name not in ("svg", "png"):

@@ -1,4 +1,4 @@
-"""Chat with a model: the base model, or any run that trained one."""
+"""Chat with the base model or with any trained run."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ EVENT_STREAM = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 @router.post("/api/chat", response_model=ChatAnswer, responses={200: STREAM, **refusals(404, 409)})
 async def chat(request: ChatRequest, parts: Shared, who: Asker) -> Any:
-    """Say something; the answer comes whole, or with `stream` piece by piece as server-sent events.
+    """Send a message. The answer comes in one piece, or with `stream` as server-sent events.
 
-    Events are `start`, `delta`, `call` and `result` of tools, and `done` with the whole answer (or `error`).
+    The events are `start`, `delta`, `call` and `result` (of tools), and `done` with the full answer, or `error`.
     """
     if request.strategy is not None:
         find_strategy(request.strategy)
-    events = parts.talks.chat(request, who)
+    events = parts.chat_models.chat(request, who)
     if request.stream:
-        first = await anext(events)  # what is refused at once is refused with its status
+        first = await anext(events)  # an error before the first event still gets its own HTTP status
         return StreamingResponse(event_stream(first, events), headers=EVENT_STREAM, media_type="text/event-stream")
     *_, last = [event async for event in events]
     return ChatAnswer.model_validate(last)
@@ -50,36 +50,38 @@ async def chat(request: ChatRequest, parts: Shared, who: Asker) -> Any:
 
 @router.get("/api/conversations", responses=refusals())
 def conversations(parts: Shared, who: Asker, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> ConversationList:
-    """Your conversations, the newest first."""
-    found = [ConversationSummary.model_validate(summary(context)) for context in parts.talks.conversations(who, limit)]
+    """Your conversations, newest first."""
+    found = [
+        ConversationSummary.model_validate(summary(context)) for context in parts.chat_models.conversations(who, limit)
+    ]
     return ConversationList(conversations=found)
 
 
 @router.get("/api/conversations/{name}", responses=refusals(404))
 def conversation(name: Name, parts: Shared, who: Asker) -> ConversationView:
-    """All that was said in a conversation."""
-    context = parts.talks.conversation(name, who)
+    """Every message of a conversation."""
+    context = parts.chat_models.conversation(name, who)
     messages = [dict(message) for message in context.messages]
     return ConversationView.model_validate({**summary(context), "state": context.state, "messages": messages})
 
 
 @router.delete("/api/conversations/{name}", status_code=204, responses=refusals(404))
 def forget(name: Name, parts: Shared, who: Asker) -> Response:
-    """Forget a conversation."""
-    parts.talks.conversation(name, who)
-    if not parts.talks.store.delete(name):
+    """Delete a conversation."""
+    parts.chat_models.conversation(name, who)
+    if not parts.chat_models.store.delete(name):
         raise ConversationNotFound(f"there is no conversation {name!r:.60}")
     return Response(status_code=204)
 
 
 @router.get("/api/models", responses=refusals())
 def models(parts: Shared) -> ModelList:
-    """The models there are to chat with, and how conversations can be led."""
-    return ModelList(models=[ModelView.model_validate(m) for m in parts.talks.models()], strategies=strategies())
+    """The models you can chat with, and the conversation strategies."""
+    return ModelList(models=[ModelView.model_validate(m) for m in parts.chat_models.models()], strategies=strategies())
 
 
 async def event_stream(first: Mapping[str, Any], rest: AsyncIterator[Mapping[str, Any]]) -> AsyncIterator[str]:
-    """Events as a browser reads them; an error after the first is an event too."""
+    """Server-sent events; an error after the first event is sent as an event."""
     yield f"data: {json.dumps(first)}\n\n"
     try:
         async for event in rest:

@@ -1,4 +1,4 @@
-"""OpenAI's API, as far as chat goes: its clients talk to trained policies unchanged."""
+"""OpenAI's chat API: its clients can talk to trained policies unchanged."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ async def complete(
     who: Asker,
     body: dict[str, Any] = Body(examples=[EXAMPLE]),  # noqa: B008
 ) -> Any:
-    """A chat completion, whole or streamed. What is not understood is refused by name, never ignored unseen."""
+    """A chat completion, whole or streamed. Unsupported parameters are refused by name, never silently ignored."""
     name = body.get("model")
     if not isinstance(name, str):
-        raise RequestError(f"model is {name!r:.80}, not a text", field="model")
-    asked = {"model": parts.talks.find(name), "body": (await request.body()).decode("utf8", "replace")}
-    events = parts.talks.process.ask("complete", asked)
+        raise RequestError(f"model must be a string, not {name!r:.80}", field="model")
+    asked = {"model": parts.chat_models.find(name), "body": (await request.body()).decode("utf8", "replace")}
+    events = parts.chat_models.process.ask("complete", asked)
     first = await anext(events)
     if first["object"] == "chat.completion.chunk":
         return StreamingResponse(_chunks(first, events), headers=EVENT_STREAM, media_type="text/event-stream")
@@ -44,9 +44,10 @@ async def complete(
 
 @router.get("/v1/models", responses={200: {"content": OBJECT}, **refusals()})
 def models(parts: Shared) -> Any:
-    """The base model, and every run that trained a language model."""
+    """The base model and every trained language run."""
     found = [
-        {"id": model["id"], "object": "model", "created": 0, "owned_by": "groupwise"} for model in parts.talks.models()
+        {"id": model["id"], "object": "model", "created": 0, "owned_by": "groupwise"}
+        for model in parts.chat_models.models()
     ]
     return JSONResponse({"object": "list", "data": found})
 
@@ -54,7 +55,7 @@ def models(parts: Shared) -> Any:
 @router.get("/v1/models/{name}", responses={200: {"content": OBJECT}, **refusals(404)})
 def model(name: str, parts: Shared) -> Any:
     """One model."""
-    return JSONResponse({"id": parts.talks.find(name), "object": "model", "created": 0, "owned_by": "groupwise"})
+    return JSONResponse({"id": parts.chat_models.find(name), "object": "model", "created": 0, "owned_by": "groupwise"})
 
 
 async def _chunks(first: Mapping[str, Any], rest: AsyncIterator[Mapping[str, Any]]) -> AsyncIterator[str]:

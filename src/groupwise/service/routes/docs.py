@@ -1,4 +1,4 @@
-"""`/docs`: the requests in one plain page, made from the OpenAPI document, without anything from elsewhere."""
+"""`/docs`: the API on one plain page, generated from the OpenAPI document; it loads nothing from other sites."""
 
 from __future__ import annotations
 
@@ -22,13 +22,9 @@ code { font-size: .95em } h2 { margin-top: 2.5rem } dt { margin-top: 1rem } dd {
 def docs(request: Request) -> HTMLResponse:
     document = request.app.openapi()
     body = "".join(_sections(document))
-    head = (
-        f"<!doctype html><html lang='en'><meta charset='utf8'><title>Groupwise: requests</title><style>{STYLE}</style>"
-    )
-    about = (
-        "<p>The whole of it, with every shape: <a href='/openapi.json'>openapi.json</a>. <a href='/'>The page</a>.</p>"
-    )
-    return HTMLResponse(f"{head}<h1>What can be asked of this service</h1>{about}{body}")
+    head = f"<!doctype html><html lang='en'><meta charset='utf8'><title>Groupwise: API</title><style>{STYLE}</style>"
+    about = "<p>Full details: <a href='/openapi.json'>openapi.json</a>. <a href='/'>Back to the app</a>.</p>"
+    return HTMLResponse(f"{head}<h1>API of this service</h1>{about}{body}")
 
 
 def _sections(document: Mapping[str, Any]) -> Iterator[str]:

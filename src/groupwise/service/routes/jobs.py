@@ -1,4 +1,4 @@
-"""Training jobs: ask for one, see how it stands, cancel it, go on with it."""
+"""Training jobs: start, watch, cancel and resume them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ JobId = Annotated[str, Path(min_length=1, max_length=32, pattern=r"^[0-9a-z]+$")
 Key = Annotated[
     str | None,
     Header(alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[!-~]+$",
-           description="Asking again with the same key and body gives the same job."),
+           description="Repeating a request with the same key and body returns the same job."),
 ]  # fmt: skip
 
 
 @router.post(
     "/api/train",
     status_code=202,
-    responses={200: {"model": JobView, "description": "The job of then."}, **refusals(409, 507)},
+    responses={200: {"model": JobView, "description": "The job created by the first request."}, **refusals(409, 507)},
 )
 def train(request: TrainRequest, response: Response, parts: Shared, who: Asker, key: Key = None) -> JobView:
-    """Start a training job: prompts for a language model, or the settings of a run of any product."""
+    """Start a training job: prompts for a language model, or the settings of any run."""
     cfg = wanted_settings(request)
     insist_on_safe(cfg, who)
     asked = request.model_dump(mode="json", exclude_defaults=True)
@@ -51,15 +51,15 @@ def list_jobs(
     state: Literal["queued", "running", "finished", "failed", "cancelled"] | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> JobList:
-    """The jobs, the newest first."""
+    """All jobs, newest first."""
     return JobList(jobs=[job_view(parts, job) for job in parts.jobs.newest(state, limit)])
 
 
 @router.get("/api/jobs/{job_id}", response_model=JobView, responses=refusals(404))
 async def job_status(job_id: JobId, parts: Shared) -> Response:
-    """How a job stands, at most a tenth of a second ago: this is what many ask for often."""
+    """The state of a job, at most a tenth of a second old."""
     look = partial(_told, parts, job_id)
-    return Response(await parts.glances.of(job_id, look), media_type="application/json")
+    return Response(await parts.status_cache.of(job_id, look), media_type="application/json")
 
 
 def _told(parts: ServiceState, job_id: str) -> bytes:
@@ -68,34 +68,34 @@ def _told(parts: ServiceState, job_id: str) -> bytes:
 
 @router.post("/api/jobs/{job_id}/cancel", responses=refusals(404, 409))
 def cancel(job_id: JobId, parts: Shared) -> JobView:
-    """Cancel a job: one that runs finishes its step and saves, so that it can be resumed."""
+    """Cancel a job. A running one finishes its step and saves, so it can be resumed."""
     job = parts.jobs.cancel(job_id)
-    parts.glances.forget(job_id)
+    parts.status_cache.forget(job_id)
     parts.supervisor.wake()
     return job_view(parts, job)
 
 
 @router.post("/api/jobs/{job_id}/resume", responses=refusals(404, 409))
 def resume(job_id: JobId, parts: Shared) -> JobView:
-    """Go on with a job that was cancelled or failed, from its last checkpoint."""
+    """Resume a cancelled or failed job from its last checkpoint."""
     info = run_info(parts, parts.jobs.get(job_id))
     job = parts.jobs.resume(job_id, info.attempt if info else 0)
-    parts.glances.forget(job_id)
+    parts.status_cache.forget(job_id)
     parts.supervisor.wake()
     return job_view(parts, job)
 
 
 def insist_on_safe(cfg: TrainingConfig, who: Who) -> None:
-    """Code and files of the service's machine are for admins."""
+    """Only admins may name code or files on the service's machine."""
     if not who.may("admin") and (named := next(files_named(cfg), None)):
         raise Forbidden(
-            f"{named} names code or a file of the service's machine, which needs the scope 'admin'",
-            hint="Use a task, reward or run by its name, or ask for a wider key.",
+            f"{named} names code or a file on the service's machine, which needs scope 'admin'",
+            hint="Use a built-in task, reward or run by name, or a key with that scope.",
         )
 
 
 def run_info(parts: ServiceState, job: Job) -> RunInfo | None:
-    """How the job's run stands; None if it has not begun."""
+    """The state of the job's run; None if it has not started."""
     path = parts.settings.runs_dir / job.run
     if not (path / "config.toml").exists():
         return None

@@ -1,4 +1,4 @@
-"""The WebSocket, and what it tells everybody."""
+"""The WebSocket, and the topics it sends to everyone."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 router = APIRouter()
 
 MOST_CLIENTS = 2000
-SHOWN = 200  # runs and jobs in the list that is sent around
-PACE = {"runs": 0.5, "metrics": 1.0}  # seconds
+SHOWN = 200  # runs and jobs in the broadcast list
+PACE = {"runs": 0.5, "metrics": 1.0}  # seconds between broadcasts
 
 
 @router.websocket("/ws")
@@ -32,7 +32,7 @@ async def live(socket: WebSocket) -> None:
     try:
         refuse_foreign(socket.headers, parts.settings, guarded_by_key=parts.keys.required, reading=False)
     except CrossSite:
-        await socket.close(1008)  # before it was accepted: the client sees a 403
+        await socket.close(1008)  # closed before it was accepted, so the client sees a 403
         return
     if len(parts.clients) >= MOST_CLIENTS:
         await socket.close(TOO_MANY)
@@ -50,12 +50,12 @@ async def live(socket: WebSocket) -> None:
 
 
 async def broadcast(parts: ServiceState) -> None:
-    """Tell those who follow them about runs and metrics, for as long as the service lives."""
+    """Send run lists and metrics to their followers for as long as the service runs."""
     await asyncio.gather(_look_at_keys(parts), *(_tell(parts, topic, pace) for topic, pace in PACE.items()))
 
 
 async def _look_at_keys(parts: ServiceState) -> None:
-    """Let those go whose key was revoked while they were connected."""
+    """Disconnect clients whose key was revoked."""
     while True:
         await asyncio.sleep(FRESH)
         if parts.keys.is_stale and parts.clients:
@@ -73,7 +73,7 @@ async def _tell(parts: ServiceState, topic: str, pace: float) -> None:
         try:
             parts.topics.tell(topic, await asyncio.to_thread(_message, parts, topic))
         except Exception:
-            logger.exception("%s could not be told; it is tried again", topic)
+            logger.exception("could not send %s; trying again", topic)
 
 
 def _message(parts: ServiceState, topic: str) -> str:

@@ -1,4 +1,4 @@
-"""What the service measures of itself and of the jobs that run, and how many workers they have."""
+"""Metrics of the service and of running jobs, and how many workers the jobs have."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class MetricsView(BaseModel):
     websocket: dict[str, float]
     chat: dict[str, Any]
     machine: dict[str, float]
-    runs: dict[str, dict[str, float | None]] = Field(description="The newest numbers of the jobs that run.")
+    runs: dict[str, dict[str, float | None]] = Field(description="Latest metrics of running jobs.")
 
 
 @router.get("/api/metrics", responses=refusals())
 def metrics(parts: Shared) -> MetricsView:
-    """How the service and the jobs it runs are doing."""
+    """The state of the service and of its running jobs."""
     return MetricsView.model_validate(snapshot(parts))
 
 
 @router.get("/metrics", responses={**refusals(), 200: {"content": {"text/plain": {}}}}, response_class=Response)
 def prometheus(parts: Shared) -> Response:
-    """The same for Prometheus."""
+    """The same metrics in Prometheus's format."""
     for state, count in parts.jobs.counts().items():
         parts.counting.jobs.labels(state).set(count)
     return Response(parts.counting.exposition(), media_type="text/plain; version=0.0.4")
@@ -46,7 +46,7 @@ def prometheus(parts: Shared) -> Response:
 
 @router.post("/api/scale", responses=refusals(404))
 def scale(request: ScaleRequest, parts: Shared) -> ScaleAnswer:
-    """Tell the jobs that run how many workers to have; each obeys between two steps, or says why it cannot."""
+    """Ask running jobs to change their number of workers. Each does so between two steps, or reports why it cannot."""
     jobs = [parts.jobs.get(request.job)] if request.job else parts.jobs.newest(RUNNING, 1000)
     args = request.model_dump(exclude_none=True, exclude={"job"})
     orders = []
@@ -73,7 +73,7 @@ def snapshot(parts: ServiceState) -> dict[str, Any]:
             "sent": counting.sent._value.get(),
             "dropped": counting.dropped._value.get(),
         },
-        "chat": parts.talks.state(),
+        "chat": parts.chat_models.state(),
         "machine": machine(),
         "runs": runs,
     }

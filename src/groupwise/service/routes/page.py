@@ -1,4 +1,4 @@
-"""The page: built files that ship with the package, and one page for every address that is not the API's."""
+"""The app's page: built files that ship with the package, and one HTML page for every address outside the API."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ router = APIRouter(include_in_schema=False)
 
 FOLDER = Path(__file__).parents[1] / "dashboard"
 OTHERS = ("api/", "v1/", "ws", "docs", "openapi.json", "health", "ready", "metrics")
-MISSING = "<!doctype html><title>Groupwise</title><p>The page was not built; <a href='/docs'>the API</a> is there."
+MISSING = "<!doctype html><title>Groupwise</title><p>The page has not been built. <a href='/docs'>The API</a> works."
 FOREVER = {"cache-control": "public, max-age=31536000, immutable"}
 ALWAYS_ASK = {"cache-control": "no-cache"}
 
 
 def _files() -> frozenset[str]:
-    """What there is to be had: a request names one of these, and never a path of this machine."""
+    """The files that exist. A request picks one of these; it never becomes a path on this machine."""
     return frozenset(str(file.relative_to(FOLDER)) for file in FOLDER.rglob("*") if file.is_file())
 
 

@@ -1,4 +1,4 @@
-"""Runs: their state, events, curves, groups and attempts, whoever started them."""
+"""Runs, whoever started them: state, events, curves, groups and attempts."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Points = Annotated[int, Query(ge=2, le=10_000)]
 
 @router.get("/api/runs", responses=refusals())
 def list_runs(parts: Shared, limit: Annotated[int, Query(ge=1, le=10_000)] = 200) -> RunList:
-    """The runs, those that changed last first."""
+    """All runs, most recently changed first."""
     return RunList(runs=[RunView.model_validate(facts(info)) for info in parts.runs.all()[:limit]])
 
 
 @router.get("/api/runs/{run}", responses=refusals(404))
 def run_state(run: RunId, parts: Shared) -> RunWhole:
-    """How a run stands, with its settings."""
+    """The state and settings of a run."""
     info = parts.runs.info(run)
     job = parts.jobs.of_run(run)
     more = {"job": job.id if job else None, "config": parts.runs.config(run), "events": len(parts.runs.log(run))}
@@ -51,10 +51,10 @@ def events(
     begin: From = 0,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     points: Annotated[
-        int | None, Query(ge=2, le=10_000, description="Thin steps and evaluations out to so many, up to the end.")
+        int | None, Query(ge=2, le=10_000, description="Downsample steps and evaluations to this many, up to the end.")
     ] = None,
 ) -> Response:
-    """The events of a run, from a number on: page by page, or all of them thinned out."""
+    """The events of a run from a number on: page by page, or all of them downsampled."""
     if points is None:
         log, lines = parts.runs.events(run, begin, limit)
         following = begin + len(lines)
@@ -70,23 +70,23 @@ def events(
 def series(
     run: RunId,
     parts: Shared,
-    names: Annotated[list[str] | None, Query(max_length=200, description="Which numbers; all without.")] = None,
+    names: Annotated[list[str] | None, Query(max_length=200, description="Metric names; all if omitted.")] = None,
     points: Points = 1000,
-    since: Annotated[int, Query(ge=0, lt=2**53, description="The first step.")] = 0,
+    since: Annotated[int, Query(ge=0, lt=2**53, description="First step to include.")] = 0,
 ) -> SeriesPage:
-    """Numbers of a run as curves, thinned out so that a page can draw them."""
+    """Metrics of a run as curves, downsampled for drawing."""
     return SeriesPage.model_validate(parts.runs.series(run, names or [], points, since))
 
 
 @router.get("/api/runs/{run}/groups", responses=refusals(404))
 def group_steps(run: RunId, parts: Shared) -> GroupSteps:
-    """The steps whose groups were kept."""
+    """The steps whose groups were saved."""
     return GroupSteps(run=run, steps=parts.runs.steps_with_groups(run))
 
 
 @router.get("/api/runs/{run}/groups/{step}", responses=refusals(404))
 def groups(run: RunId, step: Step, parts: Shared) -> GroupPage:
-    """The groups of a step, with every attempt's score and advantage."""
+    """The groups of a step, with each attempt's score and advantage."""
     return GroupPage.model_validate({"run": run, "step": step, "groups": parts.runs.groups(run, step)})
 
 
@@ -95,7 +95,7 @@ def trajectory(
     run: RunId,
     trajectory: Annotated[str, Path(min_length=1, max_length=300)],
     parts: Shared,
-    step: Annotated[int | None, Query(ge=0, lt=2**53, description="Its step, if it is known.")] = None,
+    step: Annotated[int | None, Query(ge=0, lt=2**53, description="Its step, if known.")] = None,
 ) -> TrajectoryView:
-    """One attempt: its words, and its tokens with what each of them was worth."""
+    """One attempt: its text, and each token with its advantage."""
     return TrajectoryView.model_validate(parts.runs.trajectory(run, trajectory, step))

@@ -1,4 +1,4 @@
-"""Is it alive, and is it of use?"""
+"""Health checks, and who the caller is."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class Ready(BaseModel):
 
 @router.get("/health")
 async def health() -> Health:
-    """Alive: the process answers."""
+    """Alive: the process responds."""
     return Health(ok=True, version=__version__)
 
 
 @router.get("/api/me", responses=refusals())
 async def me(parts: Shared, who: Asker) -> Me:
-    """Who the service takes you for."""
+    """Who you are to the service, and your scope."""
     return Me(name=who.name, scope=who.scope, keys_required=parts.keys.required)
 
 
-@router.get("/ready", responses={503: {"model": Ready, "description": "Something it needs is not there."}})
+@router.get("/ready", responses={503: {"model": Ready, "description": "Something the service needs is unavailable."}})
 def ready(response: Response, parts: Shared) -> Ready:
-    """Of use: the database answers, and jobs are looked after."""
+    """Ready: the database answers and the supervisor is running."""
     database, supervisor = "ok", parts.supervisor.failing or ("ok" if parts.supervisor.alive else "not running")
     try:
         with parts.tables.reading() as link:

@@ -1,4 +1,4 @@
-"""Workflows: design one for requirements, check it, simulate it, and have it in any format."""
+"""Workflows: design one from requirements, check it, simulate it, convert it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from groupwise.service.state import Shared
 router = APIRouter(tags=["workflows"])
 
 FILE: dict[str, Any] = {
-    "description": "The file; what it has no place for is told in the header x-notes.",
+    "description": "The file. The header x-notes lists what the format could not store.",
     "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
 }
 REFUSED = refusals(504)
@@ -36,46 +36,46 @@ FormatName = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,40}$")]
 
 @router.post("/api/workflows/design", responses=refusals(504, 507))
 async def design(request: DesignRequest, parts: Shared) -> DesignView:
-    """Design a workflow: sound, keeping every rule, and as good as so many evaluations find."""
-    return DesignView.model_validate(await parts.workshop.design(request.model_dump()))
+    """Design a workflow: sound, within every rule, and the best found within the evaluations."""
+    return DesignView.model_validate(await parts.designs.design(request.model_dump()))
 
 
 @router.post("/api/workflows/check", responses=REFUSED)
 async def check(request: CheckRequest, parts: Shared) -> CheckView:
-    """Tell whether a workflow is sound and keeps its rules; if not, the steps that show it."""
-    return CheckView.model_validate(await parts.workshop.work("check", request.model_dump()))
+    """Check whether a workflow is sound and keeps its rules; if not, show the steps that lead to the problem."""
+    return CheckView.model_validate(await parts.designs.work("check", request.model_dump()))
 
 
 @router.post("/api/workflows/simulate", responses=REFUSED)
 async def simulate(request: SimulateRequest, parts: Shared) -> SimulateView:
-    """Tell how long cases take, what they cost and how busy everybody is."""
-    return SimulateView.model_validate(await parts.workshop.work("simulate", request.model_dump()))
+    """Estimate how long cases take, what they cost and how busy everyone is."""
+    return SimulateView.model_validate(await parts.designs.work("simulate", request.model_dump()))
 
 
 @router.post("/api/workflows/convert", response_class=Response, responses={200: FILE, **REFUSED})
 async def convert(request: ConvertRequest, parts: Shared) -> Response:
-    """A workflow in another format."""
-    return attachment(await parts.workshop.convert(request.model_dump()))
+    """Convert a workflow to another format."""
+    return attachment(await parts.designs.convert(request.model_dump()))
 
 
 @router.get("/api/workflows/examples", responses=refusals())
 def example_list(parts: Shared) -> ExampleList:
-    """Requirements to try, each with the workflow it starts from."""
+    """Example requirements, each with the workflow it starts from."""
     return ExampleList(examples=[ExampleView.model_validate(example) for example in examples()])
 
 
 @router.get("/api/workflows/formats", responses=REFUSED)
 async def format_list(parts: Shared) -> FormatList:
-    """The formats that workflows are read and written in."""
-    return FormatList(formats=[FormatView.model_validate(one) for one in await parts.workshop.formats()])
+    """The formats that workflows can be read from and written to."""
+    return FormatList(formats=[FormatView.model_validate(one) for one in await parts.designs.formats()])
 
 
 @router.get(
     "/api/workflows/{design_id}/download/{to}", response_class=Response, responses={200: FILE, **refusals(404, 504)}
 )
 async def download(design_id: DesignId, to: FormatName, parts: Shared) -> Response:
-    """A design as a file."""
-    return attachment(await parts.workshop.download(design_id, to))
+    """Download a design as a file."""
+    return attachment(await parts.designs.download(design_id, to))
 
 
 def attachment(file: DesignFile) -> Response:
