@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias
 
 Tier: TypeAlias = Literal["analytic", "simulation", "schedule"]
@@ -12,17 +12,17 @@ Tier: TypeAlias = Literal["analytic", "simulation", "schedule"]
 
 @dataclass(frozen=True, slots=True)
 class Performance:
-    """Means over all cases, those that are knocked out or fail among them. Times are in seconds.
+    """Means over all cases, including those that are knocked out or fail. Times are in seconds.
 
-    `cycle_time` is from a case's arrival to its end, `interval` its 95% confidence interval (analytic and schedule: the
-    value twice), `waiting` what a case spends in queues, added up over everything it does. `cost` is per case: wages of
-    all servers for as long as they are staffed, busy or not, and what activities cost each time they are tried.
-    `utilisation` is the busy share of each pool's staffed time. `cpu` and `memory` are the cores and bytes in use on
-    average, their peaks the most that was ever in use (analytic: not known, NaN). `completed` is the share of cases
-    neither knocked out nor failed. `capacity` is how many cases per second the pools could do.
+    `cycle_time` is the time from a case's arrival to its end, `interval` its 95% confidence interval (analytic and
+    schedule: the value twice), `waiting` the time a case spends in queues, summed over its activities. `cost` is per
+    case: wages of all servers for as long as they are staffed, busy or not, plus the cost of every try. `utilisation`
+    is the busy share of each pool's staffed time. `cpu` and `memory` are the cores and bytes in use on average, their
+    peaks the most in use at once (analytic: unknown, NaN). `completed` is the share of cases neither knocked out nor
+    failed. `capacity` is how many cases per second the pools could handle.
 
-    `valid` says whether the numbers hold: for the analytic tier whether the design is in the class it is made for, for
-    simulation whether the pools keep up with what arrives; `reason` says why not.
+    `valid` says whether the numbers can be trusted: for the analytic tier, whether the formulas cover the design; for
+    the simulation, whether the pools keep up with arrivals. If not, `reason` says why.
     """
 
     tier: Tier
@@ -41,3 +41,10 @@ class Performance:
     percentiles: Mapping[int, float] = field(default_factory=dict)
     valid: bool = True
     reason: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        """Field by field, with unknown peaks equal to each other: NaN is not, from Python 3.13 on."""
+        if not isinstance(other, Performance):
+            return NotImplemented
+        pairs = [(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)]
+        return all(mine == theirs or (mine != mine and theirs != theirs) for mine, theirs in pairs)

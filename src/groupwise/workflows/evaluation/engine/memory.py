@@ -182,7 +182,7 @@ def sift_down(m: Ints, x: Floats, base: int, last: int) -> None:
 
 @inner
 def expect(m: Ints, x: Floats, time: float, kind: int, record: int) -> None:
-    """An event is to come."""
+    """Add an event to the heap of future events."""
     if m[EVENTS] >= m[EVENT_ROOM]:
         m[FULL] = 1
         return

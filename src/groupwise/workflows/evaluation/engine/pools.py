@@ -1,4 +1,7 @@
-"""Tries at the servers of their pools: waiting, being served, leaving."""
+"""Tries of activities at the servers of their pools: waiting, being served, leaving.
+
+A "try" is one attempt at an activity by one frame; an activity with retries makes several.
+"""
 
 from __future__ import annotations
 
@@ -80,14 +83,14 @@ from groupwise.workflows.evaluation.engine.memory import (
 
 @inner
 def enqueue(m: Ints, x: Floats, frame: int) -> None:
-    """A try wants to start: at once if it needs nobody, otherwise in the queue of its pool."""
+    """A try is ready: it starts at once if it needs nobody, and otherwise joins the queue of its pool."""
     row = m[m[frame + NODE] + DETAIL]
     x[frame + READY] = x[CLOCK]
     pool = m[row + ROW_POOL]
     if pool < 0:
         serve(m, x, frame)
         return
-    discipline = m[pool + DISCIPLINE]
+    discipline = m[pool + DISCIPLINE]  # an index of encoding.SCHEDULING; the lowest key is served first
     key = x[CLOCK]
     if discipline == 1:
         key = -x[row + PRIORITY]
@@ -106,11 +109,11 @@ def enqueue(m: Ints, x: Floats, frame: int) -> None:
 
 @inner
 def dispatch(m: Ints, x: Floats, pool: int) -> None:
-    """Free servers of a pool take those waiting, if it is at work; otherwise when it opens."""
+    """Free servers take tries from the queue; outside its hours the pool asks to be woken when its shift starts."""
     while m[pool + FREE] > 0 and m[pool + WAITING] > 0:
         first = m[pool + QUEUE_BASE]
         frame, stamp = m[first + 1], m[first + 2]
-        if m[frame + STAMP] == stamp:
+        if m[frame + STAMP] == stamp:  # otherwise the try was cancelled while it waited: drop the entry
             opens = next_open(m, x, pool, x[CLOCK])
             if opens > x[CLOCK]:
                 if not m[pool + OPENING]:
@@ -131,7 +134,7 @@ def dispatch(m: Ints, x: Floats, pool: int) -> None:
 
 @inner
 def next_open(m: Ints, x: Floats, pool: int, now: float) -> float:
-    """`now` if the pool is at work, otherwise when it next is."""
+    """`now` if the pool is working, otherwise the start of its next shift. Shifts are seconds into the week."""
     if m[pool + SHIFTS] == 0:
         return now
     week = math.floor(now / WEEK) * WEEK
@@ -144,7 +147,7 @@ def next_open(m: Ints, x: Floats, pool: int, now: float) -> float:
 
 @inner
 def worked(m: Ints, x: Floats, pool: int, now: float, work: float) -> float:
-    """When `work` seconds begun now are done: what is not done by the end of a shift is gone on with in the next."""
+    """When `work` seconds of work started now are done: work left at the end of a shift continues in the next."""
     if pool < 0 or m[pool + SHIFTS] == 0:
         return now + work
     first = pool + POOL_FIELDS
@@ -163,7 +166,7 @@ def worked(m: Ints, x: Floats, pool: int, now: float, work: float) -> float:
 
 @inner
 def serve(m: Ints, x: Floats, frame: int) -> None:
-    """A try starts."""
+    """A try starts: draw its duration and whether it fails, and schedule its end."""
     node, case, now = m[frame + NODE], m[frame + CASE], x[CLOCK]
     row, kept = m[node + DETAIL], kept_case(m, case)
     x[kept + WAITED] += now - x[frame + READY]
@@ -187,11 +190,12 @@ def serve(m: Ints, x: Floats, frame: int) -> None:
 
 @inner
 def leave(m: Ints, x: Floats, frame: int, outcome: int) -> None:
-    """A try is over (1 well, 0 failed) or broken off (−1): its server is free, and what it took is counted."""
+    """A try ends (outcome 1: done, 0: failed) or is cancelled (−1): free its server and add up what it used."""
     row = m[m[frame + NODE] + DETAIL]
     now, pool, start = x[CLOCK], m[row + ROW_POOL], x[frame + START]
     shown = min(now, x[WINDOW_END]) - max(start, x[WINDOW_START])
     if shown > 0:
+        # With shifts, the time since the start includes rests: spread the work evenly over it.
         spent = shown / (now - start) * min(x[frame + WORK], now - start)
         x[CPU_TIME] += x[row + CPU] * spent
         x[MEMORY_TIME] += x[row + MEMORY] * spent
@@ -203,7 +207,7 @@ def leave(m: Ints, x: Floats, frame: int, outcome: int) -> None:
     if pool >= 0:
         m[pool + FREE] += 1
         m[m[frame + SERVER]] = 0
-        if outcome < 0:  # those waiting are taken when the agenda is done
+        if outcome < 0:  # the caller is in the middle of the agenda: serve the queue in an event of its own
             expect(m, x, now, OPEN, pool)
     m[frame + SERVER] = -1
     m[frame + STATE] = 0
@@ -211,7 +215,7 @@ def leave(m: Ints, x: Floats, frame: int, outcome: int) -> None:
 
 @inner
 def note(m: Ints, x: Floats, frame: int, outcome: int) -> None:
-    """Write a try into the trace, while there is room."""
+    """Add a try to the trace, if there is room."""
     if m[TRACED] >= m[TRACE_ROOM]:
         return
     row = m[m[frame + NODE] + DETAIL]

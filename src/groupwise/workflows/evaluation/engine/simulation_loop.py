@@ -1,4 +1,7 @@
-"""The event loop: what happens when a block begins, ends or is cancelled, and when a try, a case or a batch does."""
+"""The event loop: what happens when a block begins, ends or is cancelled, and when a try, a case or a batch does.
+
+An event moves the clock and puts what follows from it on the agenda; the agenda is emptied before the next event.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,7 @@ from groupwise.workflows.evaluation.engine.pools import dispatch, enqueue, leave
 
 @inner
 def begin(m: Ints, x: Floats, frame: int) -> None:
-    """A block begins."""
+    """A block begins: an activity joins its queue, anything else starts one or more of its children."""
     node, case, now = m[frame + NODE], m[frame + CASE], x[CLOCK]
     kind, count, first = m[node + KIND], m[node + COUNT], node + CHILDREN
     if kind == ACTIVITY:
@@ -121,10 +124,10 @@ def begin(m: Ints, x: Floats, frame: int) -> None:
             slot += 1
         put(m, BEGIN, new_frame(m, m[first + slot], frame, case, slot))
     elif kind == INSTANCES:
-        extra = m[node + MOST] - m[node + LEAST]
+        extra = m[node + MOST] - m[node + LEAST]  # the number of copies is uniform on LEAST … MOST
         copies = m[node + LEAST] + (int(chance(m, frame, 0) * (extra + 1)) if extra > 0 else 0)
         begin_all(m, frame, copies, True)
-    else:
+    else:  # a sequence, a loop or a cancellable body starts with its first child
         if kind == CANCELLABLE and chance(m, frame, 0) < x[first]:
             m[frame + MARK] = 1
             expect(m, x, now + chance(m, frame, 1) * x[m[first] + NOMINAL_TIME], BREAK, frame)
@@ -133,16 +136,17 @@ def begin(m: Ints, x: Floats, frame: int) -> None:
 
 @inner
 def begin_all(m: Ints, frame: int, count: int, copies: bool) -> None:
-    """All children at once, in their order: each another block, or copies of one."""
+    """Start all children at once: different blocks, or `copies` of one."""
     first = m[frame + NODE] + CHILDREN
     m[frame + LEFT] = count
+    # The agenda is a stack: pushing from the last to the first makes the children begin in order.
     for slot in range(count - 1, -1, -1):
         put(m, BEGIN, new_frame(m, m[first if copies else first + slot], frame, m[frame + CASE], slot))
 
 
 @inner
 def begin_order(m: Ints, frame: int) -> None:
-    """All parts of an order get a frame; those that wait for none begin."""
+    """Give every part of a partial order a frame, with LEFT = its predecessors; parts without any begin."""
     node = m[frame + NODE]
     count, first = m[node + COUNT], node + CHILDREN
     edges = first + count
@@ -158,7 +162,7 @@ def begin_order(m: Ints, frame: int) -> None:
 
 @inner
 def over(m: Ints, x: Floats, frame: int, lost: bool) -> None:
-    """A block is over: well, or (`lost`) as the end of its case. Its parent goes on."""
+    """A block ended, well or (`lost`) with its case knocked out or failed; continue with its parent."""
     parent, slot, case = m[frame + PARENT], m[frame + SLOT], m[frame + CASE]
     if parent < 0:
         drop_frame(m, frame)
@@ -169,7 +173,7 @@ def over(m: Ints, x: Floats, frame: int, lost: bool) -> None:
     if kind == ORDER:
         release(m, frame, lost)
     drop_frame(m, frame)
-    if kind in (PARALLEL, ORDER):
+    if kind in (PARALLEL, ORDER):  # the other branches are finished even if this one ended the case
         m[parent + LEFT] -= 1
         if lost:
             m[parent + MARK] = 1
@@ -177,7 +181,7 @@ def over(m: Ints, x: Floats, frame: int, lost: bool) -> None:
             put(m, LOST if m[parent + MARK] else DONE, parent)
     elif kind == INSTANCES:
         count_instance(m, x, parent, lost)
-    elif kind == CANCELLABLE and slot == 0 and m[parent + MARK]:
+    elif kind == CANCELLABLE and slot == 0 and m[parent + MARK]:  # the body ended before its cancellation was due
         m[parent + MARK] = 0
         put(m, BEGIN, new_frame(m, m[first + 1], parent, case, 1))
     elif lost or kind in (CHOICE, CANCELLABLE):
@@ -187,7 +191,9 @@ def over(m: Ints, x: Floats, frame: int, lost: bool) -> None:
             put(m, BEGIN, new_frame(m, m[first + slot + 1], parent, case, slot + 1))
         else:
             put(m, DONE, parent)
-    elif slot == 1 or chance(m, parent, 0) < x[first]:  # a loop goes on
+    elif (
+        slot == 1 or chance(m, parent, 0) < x[first]
+    ):  # a loop: body after redo, perhaps redo after body
         put(m, BEGIN, new_frame(m, m[first + 1 - slot], parent, case, 1 - slot))
     else:
         put(m, DONE, parent)
@@ -195,7 +201,7 @@ def over(m: Ints, x: Floats, frame: int, lost: bool) -> None:
 
 @inner
 def count_instance(m: Ints, x: Floats, parent: int, lost: bool) -> None:
-    """One of several copies is over; when enough are, the others are broken off."""
+    """One of several copies ended; once enough ended well, the others are cancelled."""
     m[parent + LEFT] -= 1
     m[parent + TALLY] += 0 if lost else 1
     if m[parent + TALLY] == m[m[parent + NODE] + ENOUGH]:
@@ -208,7 +214,7 @@ def count_instance(m: Ints, x: Floats, parent: int, lost: bool) -> None:
 
 @inner
 def release(m: Ints, frame: int, lost: bool) -> None:
-    """A part of an order is over: those that waited for it begin, or are left out if the case ended here."""
+    """A part of an order ended: parts that waited only for it begin, or are skipped if it ended the case."""
     parent, slot = m[frame + PARENT], m[frame + SLOT]
     node = m[parent + NODE]
     edges = node + CHILDREN + m[node + COUNT]
@@ -226,9 +232,9 @@ def release(m: Ints, frame: int, lost: bool) -> None:
 
 @inner
 def break_off(m: Ints, x: Floats, frame: int) -> None:
-    """Clear a block away with everything in it; servers at work on it are free at once."""
+    """Cancel a block with everything inside it; servers working on it are free at once."""
     here = frame
-    while True:
+    while True:  # depth first without recursion: drop the first leaf, then go back to its parent
         while m[here + CHILD] >= 0:
             here = m[here + CHILD]
         parent = m[here + PARENT]
@@ -244,7 +250,7 @@ def break_off(m: Ints, x: Floats, frame: int) -> None:
 
 @inner
 def end_try(m: Ints, x: Floats, frame: int) -> None:
-    """A try ends: the next one after a pause, or the activity is over, perhaps with its case."""
+    """A try ends: retry after a pause, or end the activity, and its case if it failed or knocked out."""
     row = m[m[frame + NODE] + DETAIL]
     failed, pool, tally = m[frame + MARK] == 1, m[row + ROW_POOL], m[frame + TALLY]
     leave(m, x, frame, 0 if failed else 1)
@@ -262,7 +268,7 @@ def end_try(m: Ints, x: Floats, frame: int) -> None:
 
 @inner
 def work_off(m: Ints, x: Floats) -> None:
-    """The agenda until it is empty."""
+    """Empty the agenda."""
     while m[AGENDA] > 0 and not m[FULL]:
         m[AGENDA] -= 1
         place = m[AGENDA_BASE] + m[AGENDA] * AGENDA_FIELDS
@@ -277,6 +283,7 @@ def work_off(m: Ints, x: Floats) -> None:
 
 @inner
 def open_case(m: Ints, x: Floats, seed: Any) -> None:
+    """A case arrives: give it a record and a key for its random numbers, and begin the root block."""
     case = m[FREE_CASE]
     if m[case + NEXT] < 0:
         m[FULL] = 1
@@ -285,7 +292,7 @@ def open_case(m: Ints, x: Floats, seed: Any) -> None:
     x[case + CASE_START] = x[CLOCK]
     m[case + NUMBER] = m[ARRIVED]
     m[case + KEY] = np.int64(mixed(seed + mixed(np.uint64(m[ARRIVED]))))
-    m[case + CASE_FIELDS : case + CASE_FIELDS + m[m[ROOT] + INDEX] + 1] = 0
+    m[case + CASE_FIELDS : case + CASE_FIELDS + m[m[ROOT] + INDEX] + 1] = 0  # the root has the highest INDEX
     m[ARRIVED] += 1
     put(m, BEGIN, new_frame(m, m[ROOT], -1, case, 0))
     work_off(m, x)
@@ -293,7 +300,7 @@ def open_case(m: Ints, x: Floats, seed: Any) -> None:
 
 @inner
 def handle(m: Ints, x: Floats, kind: int, record: int) -> None:
-    """One event that is not an arrival."""
+    """Handle one event that is not an arrival; what is left is BREAK, a cancellation that is due."""
     if kind == END:
         end_try(m, x, record)
     elif kind == ENQUEUE:
@@ -301,7 +308,7 @@ def handle(m: Ints, x: Floats, kind: int, record: int) -> None:
     elif kind == OPEN:
         m[record + OPENING] = 0
         dispatch(m, x, record)
-    elif m[record + MARK]:  # the body is still under way, and is broken off
+    elif m[record + MARK]:  # the body is still running: cancel it and begin the handler
         while m[record + CHILD] >= 0:
             break_off(m, x, m[record + CHILD])
         m[record + MARK] = 0
@@ -312,7 +319,7 @@ def handle(m: Ints, x: Floats, kind: int, record: int) -> None:
 
 @inner
 def step(m: Ints, x: Floats) -> None:
-    """The next event, if it is still meant for someone."""
+    """Take the next event; one whose frame was freed in the meantime (another stamp) is ignored."""
     first = m[EVENT_BASE]
     kind, record, stamp = m[first], m[first + 1], m[first + 2]
     m[EVENTS] -= 1
@@ -326,8 +333,9 @@ def step(m: Ints, x: Floats) -> None:
 
 @compiled
 def run_arrivals(m: Ints, x: Floats, seed: Any, rate: float, first: int, last: int) -> None:
-    """Cases arrive until those from `first` to `last`, which are measured, are over, or there is room for no more."""
+    """Poisson arrivals until cases `first` to `last`, which are measured, have ended or no more cases may arrive."""
     key, clock = mixed(seed), 0.0
+    # `left` is the first measured case that may still be running; exponential gaps by inversion of a uniform number.
     left, number = first, 0
     following = -math.log(uniform(key, np.uint64(0xA11), 0, 7)) / rate
     while left <= last and not m[FULL]:
@@ -350,10 +358,10 @@ def run_arrivals(m: Ints, x: Floats, seed: Any, rate: float, first: int, last: i
 
 @compiled
 def run_batches(m: Ints, x: Floats, seed: Any, runs: int, weekly: bool, made: Floats) -> None:
-    """`runs` cases at once, again when all are over; how long each batch took goes into `made`."""
+    """Start `runs` cases at once, and again when all have ended; `made` receives the makespan of each batch."""
     x[WINDOW_START] = 0.0
     for batch in range(len(made)):
-        if weekly:
+        if weekly:  # with calendars every batch starts at the beginning of a week, so that batches are alike
             x[CLOCK] = math.ceil(x[CLOCK] / WEEK) * WEEK
         start = x[CLOCK]
         for _ in range(runs):
@@ -361,5 +369,5 @@ def run_batches(m: Ints, x: Floats, seed: Any, runs: int, weekly: bool, made: Fl
         while m[FINISHED] < m[ARRIVED] and m[EVENTS] > 0 and not m[FULL]:
             step(m, x)
         made[batch] = x[CLOCK] - start
-        while m[EVENTS] > 0 and not m[FULL]:  # what is meant for nobody any more
+        while m[EVENTS] > 0 and not m[FULL]:  # discard events of frames that are gone
             step(m, x)
