@@ -1,85 +1,205 @@
-"""The one reader of text written by others: JSON, YAML, TOML and XML within limits.
+"""The one reader of text written by others: JSON, YAML and TOML here, XML in `xml_reader`, all within limits.
 
-A file must be a regular file and not too large; a text must not be nested too deeply, repeat a key or contain a number
-that is not finite. Every refusal is a `ConfigError` with the line.
+    settings = load_toml(read_bytes(path, LIMITS), LIMITS)
+
+`read_bytes` reads regular files only, up to a size: a pipe cannot make it wait, and a device cannot make it read for
+ever. The loaders refuse what is nested too deeply, has too many values, repeats a key, contains a number that is not
+finite, or takes too long.
+
+Whatever is wrong is a `ConfigError` in one sentence, with the line where the parser knows it. Messages do not name the
+file: callers put its path in front.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
-from collections.abc import Hashable
+import time
+import tomllib
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from math import isfinite
+from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
+from groupwise.errors import ConfigError, MissingExtra
+from groupwise.files import open_regular
 
-from groupwise.errors import ConfigError
-
-LARGEST_YAML = 2 << 20
-DEEPEST = 200
-MOST_DIGITS = 300
-MOST_VALUES = 200_000
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def load_json(content: bytes) -> Any:
-    """The value in a JSON file; a key that is there twice is refused, as is a number that JSON does not have."""
-    try:
-        return json.loads(
-            _decoded(content),
-            object_pairs_hook=_once,
-            parse_constant=_no_constant,
-            parse_float=_finite,
-            parse_int=_finite_int,
-        )
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"line {error.lineno}, column {error.colno}: no JSON: {error.msg}") from error
-    except RecursionError as error:
-        raise ConfigError("no JSON that can be read: it is nested too deeply") from error
-    except ValueError as error:  # a number with too many digits
-        raise ConfigError(f"no JSON that can be read: {error}") from error
-
-
-def _decoded(content: bytes) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise ConfigError(f"line {line}: no UTF-8 text: {error.reason}") from error
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ConfigError(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
-    return found
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ConfigError(f"{name} is no number in JSON")
-
-
-def _finite(digits: str) -> float:
-    value = float(digits)
-    return value if isfinite(value) else _no_constant(digits)
-
-
-def _finite_int(digits: str) -> int:
-    return int(digits) if len(digits) < MOST_DIGITS else _no_constant(f"{digits[:9]}…")
+# tomllib takes quadratic time and memory for names of many dotted parts.
+ENDLESS_NAME = re.compile(r"(?:\.[^.\n=]{1,20}){100}")
+# Events or values between two looks at the clock.
+TICKS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Yaml:
-    """A YAML document: its value, and where each part of it stands."""
+class ReadLimits:
+    """Bytes of a file, levels of nesting, values (or XML elements), and seconds of processor time to parse them."""
+
+    size: int = 2 << 20
+    depth: int = 200
+    values: int = 200_000
+    seconds: float = 30.0
+
+
+USUAL = ReadLimits()
+
+
+class Clock:
+    """Counts the values of a text and the time they take: processor time, so that a busy machine refuses nothing."""
+
+    def __init__(self, limits: ReadLimits) -> None:
+        self.limits, self.count = limits, 0
+        self.deadline = time.thread_time() + limits.seconds
+
+    def tick(self, where: str = "") -> None:
+        self.count += 1
+        if self.count > self.limits.values:
+            raise ConfigError(f"more than {self.limits.values} values{where}", hint="Is this the right file?")
+        if self.count % TICKS == 0 and time.thread_time() > self.deadline:
+            raise ConfigError(f"it takes longer than {self.limits.seconds:g} seconds to parse")
+
+
+# Files and their encoding
+
+
+def read_bytes(path: str | os.PathLike[str], limits: ReadLimits = USUAL) -> bytes:
+    """The content of a regular file that is not too large."""
+    try:
+        with open_regular(Path(path)) as file:
+            content = file.read(limits.size + 1)
+    except FileNotFoundError:
+        raise ConfigError("no such file") from None
+    except (OSError, ValueError) as error:
+        if os.path.isdir(path):
+            raise ConfigError("is a directory, not a file") from None
+        if getattr(error, "errno", None) == errno.EINVAL:
+            raise ConfigError("is not a regular file") from None
+        raise ConfigError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > limits.size:
+        raise ConfigError(too_large(limits))
+    return content
+
+
+def too_large(limits: ReadLimits) -> str:
+    whole = limits.size % (1 << 20) == 0
+    return f"the file is larger than {f'{limits.size >> 20} MiB' if whole else f'{limits.size:,} bytes'}"
+
+
+def decoded(content: bytes | str, limits: ReadLimits = USUAL) -> str:
+    """UTF-8 text, with or without a byte order mark."""
+    if len(content) > limits.size:
+        raise ConfigError(too_large(limits))
+    if isinstance(content, str):
+        return content
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ConfigError("the file is UTF-16 text", hint="Save it as UTF-8.")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"the file is not UTF-8 text (at byte {error.start}, line {line})") from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise ConfigError(f"the file is not text: it contains a zero byte (at byte {content.index(0)}, line {line})")
+    return text
+
+
+def _check_values(value: Any, clock: Clock) -> None:
+    """Refuse nesting beyond the limit and numbers that are not finite or larger than 64 bits."""
+    # A container with how it was reached, as a chain of (how its parent was reached, key), and its depth.
+    stack: list[tuple[Any, Any, int]] = [([value], None, 0)]
+    while stack:
+        here, link, depth = stack.pop()
+        if depth > clock.limits.depth:
+            raise ConfigError(f"nested too deeply: more than {clock.limits.depth} levels")
+        for key, inner in here.items() if isinstance(here, dict) else enumerate(here):
+            clock.tick()
+            if isinstance(inner, dict | list):
+                stack.append((inner, (link, key), depth + 1))
+            elif isinstance(inner, float) and not isfinite(inner):
+                raise ConfigError(f"{_path(link, key)} = {inner} must be a finite number")
+            elif type(inner) is int and inner.bit_length() > 64:
+                raise ConfigError(f"{_path(link, key)} = {str(inner)[:9]}… must be a number of at most 64 bits")
+
+
+def _path(link: Any, key: Any) -> str:
+    names = [str(key)]
+    while link is not None:
+        link, name = link
+        names.append(str(name))
+    return ".".join(reversed(names[:-1])) or "the value"
+
+
+# JSON and TOML
+
+
+def load_json(content: bytes | str, limits: ReadLimits = USUAL) -> Any:
+    """The value in a JSON text."""
+    text = decoded(content, limits)
+    clock = Clock(limits)
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ConfigError(f"{twice!r} is given twice{_line_of_second(text, twice)}", hint="Keep one.", field=twice)
+        clock.tick()
+        return found
+
+    try:
+        value = json.loads(text, object_pairs_hook=once)
+    except json.JSONDecodeError as error:
+        message = f"not valid JSON: {error.msg} (at line {error.lineno}, column {error.colno})"
+        raise ConfigError(message) from None
+    except RecursionError:
+        raise ConfigError("not valid JSON: nested too deeply") from None
+    except ConfigError:
+        raise
+    except ValueError as error:  # a number of thousands of digits
+        raise ConfigError(f"not valid JSON: {error}") from None
+    clock.count = 0
+    _check_values(value, clock)
+    return value
+
+
+def _line_of_second(text: str, name: str) -> str:
+    """Where a key is given the second time, if the text has it twice and no more."""
+    found = [match.start() for match in re.finditer(rf"{re.escape(json.dumps(name))}\s*:", text)]
+    return f" (at line {text.count(chr(10), 0, found[1]) + 1})" if len(found) == 2 else ""
+
+
+def load_toml(content: bytes | str, limits: ReadLimits = USUAL) -> dict[str, Any]:
+    """The table in a TOML text."""
+    text = decoded(content, limits)
+    endless = ENDLESS_NAME.search(text)
+    if endless:
+        line = text.count("\n", 0, endless.start()) + 1
+        raise ConfigError(f"a name of more than 100 dotted parts (at line {line})")
+    try:
+        value = tomllib.loads(text)
+    except RecursionError:
+        raise ConfigError("not valid TOML: nested too deeply") from None
+    except ValueError as error:
+        raise ConfigError(f"not valid TOML: {error}") from None
+    _check_values(value, Clock(limits))
+    return value
+
+
+# YAML
+
+
+@dataclass(frozen=True, slots=True)
+class YamlDocument:
+    """A YAML document: its value, and the line of each part of it."""
 
     value: Any
-    root: yaml.Node | None
+    root: Any  # the yaml.Node, which knows where it stands
 
     def line(self, *path: str | int) -> int:
-        """The line of the part that keys and numbers lead to, or of the last that is there."""
+        """The line of the part that keys and numbers lead to, or of the last one on the way that exists."""
         node, line = self.root, 1
         for step in path:
             key, node = _child(node, step)
@@ -92,109 +212,108 @@ class Yaml:
         raise ConfigError(f"line {self.line(*path)}: {message}")
 
 
-def _child(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node | None, yaml.Node | None]:
-    if isinstance(node, yaml.MappingNode):
+def _child(node: Any, step: str | int) -> tuple[Any, Any]:
+    """The node of a key and of its value; of a list, the node of the item twice."""
+    kind = getattr(node, "id", "")
+    if kind == "mapping":
         return next(((key, value) for key, value in node.value if key.value == str(step)), (None, None))
-    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+    if kind == "sequence" and isinstance(step, int) and step < len(node.value):
         return node.value[step], node.value[step]
     return None, None
 
 
-def load_yaml(content: bytes) -> Yaml:
-    """The YAML document in a file. Aliases that grow beyond measure, or contain themselves, are refused unexpanded."""
-    if len(content) > LARGEST_YAML:
-        raise ConfigError(f"it has {len(content) / (1 << 20):.1f} MiB, and YAML may have {LARGEST_YAML >> 20}")
-    text = _decoded(content)
-    loader = LOADER(text)
+def load_yaml(content: bytes | str, limits: ReadLimits = USUAL, *, aliases: bool = False) -> Any:
+    """The value in a YAML text, which may use anchors and aliases only where `aliases` says so."""
+    return open_yaml(content, limits, aliases=aliases).value
+
+
+def open_yaml(content: bytes | str, limits: ReadLimits = USUAL, *, aliases: bool = False) -> YamlDocument:
+    """The document in a YAML text. Aliases that multiply or contain themselves are refused before they are expanded."""
     try:
-        _not_too_deep(text)
+        import yaml
+    except ImportError:
+        raise MissingExtra("reading YAML needs PyYAML", hint="pip install pyyaml, or use a TOML or JSON file") from None
+    text = decoded(content, limits)
+    kind: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    clock = Clock(limits)
+    loader = None
+    try:
+        # libyaml's own recursion has no limit, so the nesting is measured before the nodes are put together.
+        _check_events(yaml.parse(text, Loader=kind), clock, aliases)
+        loader = kind(text)
         root = loader.get_single_node()
         if root is not None:
-            _measure(root)
-        return Yaml(None if root is None else loader.construct_document(root), root)
+            _check_nodes(root, limits)
+        value = None if root is None else loader.construct_document(root)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         said = getattr(error, "problem", None) or " ".join(str(error).split())
-        raise ConfigError(f"{where}no YAML: {said}") from error
-    except ValueError as error:  # a date that is none, a number with too many digits
-        raise ConfigError(f"no YAML that can be read: {error}") from error
+        raise ConfigError(f"not valid YAML: {said}{_at(mark)}") from None
+    except RecursionError:
+        raise ConfigError("not valid YAML: nested too deeply") from None
+    except ConfigError:
+        raise
+    except ValueError as error:  # the 31st of February, a number of thousands of digits
+        raise ConfigError(f"not valid YAML: {error}") from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
+    clock.count = 0
+    _check_values(value, clock)
+    return YamlDocument(value, root)
 
 
-def _not_too_deep(text: str) -> None:
-    """Refuse what is nested beyond reason before it is put together: libyaml's own recursion has no limit."""
+def _at(mark: Any) -> str:
+    return f" (at line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+
+
+def _check_events(events: Iterable[Any], clock: Clock, aliases: bool) -> None:
     depth = 0
-    for event in yaml.parse(text, Loader=LOADER):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST:
-            raise ConfigError(f"line {event.start_mark.line + 1}: nested more than {DEEPEST} deep")
+    for event in events:
+        kind = type(event).__name__
+        if not aliases and getattr(event, "anchor", None):
+            message = f"anchors and aliases (& and *) are not allowed{_at(event.start_mark)}"
+            raise ConfigError(message, hint="Write the values out.")
+        if kind in ("MappingStartEvent", "SequenceStartEvent"):
+            depth += 1
+            if depth > clock.limits.depth:
+                raise ConfigError(f"nested too deeply: more than {clock.limits.depth} levels{_at(event.start_mark)}")
+        elif kind in ("MappingEndEvent", "SequenceEndEvent"):
+            depth -= 1
+            continue
+        clock.tick(_at(event.start_mark))
 
 
-def _measure(root: yaml.Node) -> None:
-    """Refuse a document whose aliases stand for too many values, keys that are there twice, and rings."""
+def _check_nodes(root: Any, limits: ReadLimits) -> None:
+    """Refuse keys given twice, values that contain themselves, and aliases that stand for too many values."""
     sizes: dict[int, int] = {}
-    open_: set[int] = set()
+    unfinished: set[int] = set()
 
-    def size(node: yaml.Node) -> int:
+    def size(node: Any) -> int:
         if id(node) in sizes:
             return sizes[id(node)]
-        line = node.start_mark.line + 1
-        if id(node) in open_:
-            raise ConfigError(f"line {line}: a value contains itself")
-        open_.add(id(node))
+        if id(node) in unfinished:
+            raise ConfigError(f"a value contains itself{_at(node.start_mark)}")
+        unfinished.add(id(node))
         total = 1
-        if isinstance(node, yaml.MappingNode):
-            _no_key_twice(node)
+        if node.id == "mapping":
+            _check_keys(node)
             total += sum(size(key) + size(value) for key, value in node.value)
-        elif isinstance(node, yaml.SequenceNode):
+        elif node.id == "sequence":
             total += sum(size(inner) for inner in node.value)
-        if total > MOST_VALUES:
-            raise ConfigError(f"line {line}: its aliases stand for more than {MOST_VALUES:,} values")
-        open_.discard(id(node))
+        if total > limits.values:
+            raise ConfigError(f"aliases that stand for more than {limits.values:,} values{_at(node.start_mark)}")
+        unfinished.discard(id(node))
         sizes[id(node)] = total
         return total
 
     size(root)
 
 
-def _no_key_twice(node: yaml.MappingNode) -> None:
+def _check_keys(node: Any) -> None:
     seen: set[Hashable] = set()
     for key, _ in node.value:
-        if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+        if key.id == "scalar" and key.value != "<<":
             if key.value in seen:
-                raise ConfigError(f"line {key.start_mark.line + 1}: the key {key.value!r} is there twice")
+                raise ConfigError(f"{key.value!r} is given twice{_at(key.start_mark)}", hint="Keep one.")
             seen.add(key.value)
-
-
-def dump_yaml(value: Any, comments: tuple[str, ...] = ()) -> bytes:
-    """YAML as people write it, in the order given; comments on top, a line each."""
-    top = "".join(f"# {' '.join(line.split())}\n" for line in comments)
-    return (top + yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)).encode()
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes everything out: no aliases for what happens to be equal."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def safe_names(labels: dict[str, str], allowed: str, first: str, *, longest: int = 60) -> dict[str, str]:
-    """For each key a name made of `allowed` characters (a regular expression class) that no other has.
-
-    `first` goes before a name that would begin with anything but a letter.
-    """
-    names: dict[str, str] = {}
-    taken: set[str] = set()
-    fill = "-" if "_" not in allowed else "_"
-    for key, label in labels.items():
-        base = re.sub(f"[^{allowed}]+", fill, label).strip(fill) or first
-        base = (base if base[0].isalpha() and base[0].isascii() else f"{first}{fill}{base}")[:longest].rstrip(fill)
-        name, number = base, 2
-        while name.lower() in taken:
-            name, number = f"{base}{fill}{number}", number + 1
-        taken.add(name.lower())
-        names[key] = name
-    return names

@@ -154,10 +154,10 @@ def test_xes_is_read(tmp_path: Path) -> None:
         ("a.csv", "case,activity,timestamp\n,a,1\n", "line 2: column 'case' is empty"),
         ("a.csv", "case,activity,timestamp\n", "has no events"),
         ("a.csv", "", "line 1: no column tells the case"),
-        ("a.csv", b"case,activity,timestamp\n1,\xff,1", "line 2: byte 26 is no UTF-8"),
+        ("a.csv", b"case,activity,timestamp\n1,\xff,1", "not UTF-8 text (at byte 26, line 2)"),
         ("a.xes", XES.format(time="soon"), "event 2 of trace 1: 'time:timestamp' is 'soon', which is no time"),
-        ("a.xes", "<log><trace>", "line 1, column 13: no well-formed XML"),
-        ("a.xes", '<!DOCTYPE l [<!ENTITY a "b">]><log>&a;</log>', "declares a document type or entities"),
+        ("a.xes", "<log><trace>", "not valid XML: no element found (at line 1, column 13)"),
+        ("a.xes", '<!DOCTYPE l [<!ENTITY a "b">]><log>&a;</log>', "a DTD, entity or external"),
         ("a.csv.gz", b"\x1f\x8b\x08broken", "cannot be read"),
     ],
 )  # fmt: skip

@@ -77,7 +77,7 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
         with pytest.raises(ConfigError, match=name):
             read_requirements(tmp_path / name)
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="no such file"):
         read_requirements(tmp_path / "nowhere.yaml")
     (tmp_path / "deep.json").write_text("[" * 100_000)
     with pytest.raises(ConfigError, match="nested too deeply"):
@@ -86,5 +86,5 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="activities.a.duration.mean"):
         read_requirements(tmp_path / "endless.yaml")
     (tmp_path / "large.yaml").write_bytes(b"#" * (11 << 20))
-    with pytest.raises(ConfigError, match="11.0 MiB, and requirements may have 2"):
+    with pytest.raises(ConfigError, match="the file is larger than 2 MiB"):
         read_requirements(tmp_path / "large.yaml")

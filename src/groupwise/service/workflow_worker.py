@@ -109,7 +109,7 @@ def _written_workflow(asked: Asked) -> str | None:
 def _written_requirements(asked: Asked, start: str | None) -> Requirements:
     """Write the requirements to a file."""
     given = asked["requirements"]
-    value: Any = load_yaml(given.encode("utf8", "replace")).value if isinstance(given, str) else dict(given)
+    value: Any = load_yaml(given.encode("utf8", "replace"), aliases=True) if isinstance(given, str) else dict(given)
     if isinstance(value, dict) and value.get("start") is not None:
         if start is None:
             raise ConfigError(

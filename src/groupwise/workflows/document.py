@@ -26,9 +26,10 @@ from groupwise.workflows.blocks import (
     Skip,
     activities,
 )
-from groupwise.workflows.graph import Element, Flow, Graph, Node, Rule, TaskCopies
+from groupwise.workflows.graph import Flow, Graph, Node, Rule, TaskCopies
 from groupwise.workflows.partial_orders import find_ring, in_order
 from groupwise.workflows.requirements import Requirements
+from groupwise.xml_reader import Element
 
 
 @dataclass(slots=True)

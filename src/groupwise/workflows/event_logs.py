@@ -14,14 +14,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from defusedxml.common import DefusedXmlException
-from defusedxml.ElementTree import ParseError, iterparse
-
+from groupwise.errors import ConfigError
+from groupwise.files import open_regular
+from groupwise.readers import ReadLimits, decoded
 from groupwise.workflows.files.formats import BadFile
+from groupwise.xml_reader import xml_events
 
-LARGEST = 256 << 20
+LIMITS = ReadLimits(size=256 << 20, values=50_000_000, seconds=600)
 # What a column may be called, in small letters; the first that is there counts.
 NAMES: Mapping[str, tuple[str, ...]] = {
     "case": ("case:concept:name", "case_id", "case id", "caseid", "case", "trace"),
@@ -62,23 +62,24 @@ def read_events(path: str | Path, columns: Mapping[str, str] | None = None) -> l
 
 def _content(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             zipped = file.read(2) == b"\x1f\x8b"
             file.seek(0)
-            content = (gzip.GzipFile(fileobj=file) if zipped else file).read(LARGEST + 1)
+            content = (gzip.GzipFile(fileobj=file) if zipped else file).read(LIMITS.size + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise BadFile(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    if len(content) > LARGEST:
-        raise BadFile(f"{path} holds more than {LARGEST >> 20} MiB", hint="Take a part of the log, of whole cases.")
+    if len(content) > LIMITS.size:
+        raise BadFile(
+            f"{path} is larger than {LIMITS.size >> 20} MiB", hint="Use a part of the log that has complete cases."
+        )
     return content
 
 
 def _csv(path: Path, content: bytes, columns: Mapping[str, str]) -> Iterator[LogEvent]:
     try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise BadFile(f"{path}, line {line}: byte {error.start} is no UTF-8", hint="Save the log as UTF-8.") from error
+        text = decoded(content, LIMITS)
+    except ConfigError as error:
+        raise BadFile(f"{path}: {error.message}", hint=error.hint or "Save the log as UTF-8.") from error
     first = text.partition("\n")[0]
     delimiter = max(",;\t|", key=first.count)
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -153,33 +154,33 @@ def seconds(place: str, column: str, text: str) -> float:
 
 
 def _xes(path: Path, content: bytes) -> Iterator[LogEvent]:
-    """Events of traces; an event's place is told by their numbers."""
+    """The events of the traces. An error names an event by its number and the number of its trace."""
     trace, number = 0, 0
-    events: list[dict[str, Any]] = []
+    events: list[dict[str, str]] = []
+    # The attributes of the open elements: of the log, a trace, an event, and of attributes inside attributes.
+    open_: list[dict[str, str]] = [{}]
     try:
-        for moment, element in iterparse(io.BytesIO(content), events=("start", "end"), forbid_dtd=True):
-            tag = element.tag.rpartition("}")[2]
-            if tag == "trace" and moment == "start":
-                trace, number, events = trace + 1, 0, []
-            elif tag == "event" and moment == "end":
-                number += 1
-                events.append({**_attributes(element), "": f"{path}, event {number} of trace {trace}"})
-                element.clear()
-            elif tag == "trace" and moment == "end":
-                case = _attributes(element).get("concept:name") or str(trace)
-                yield from (_xes_event(case, event) for event in events)
-                element.clear()
-    except ParseError as error:
-        line, column = error.position
-        raise BadFile(f"{path}, line {line}, column {column + 1}: no well-formed XML: {error}") from error
-    except DefusedXmlException as error:
-        raise BadFile(
-            f"{path} declares a document type or entities, which are not read", hint="Remove the <!DOCTYPE …>."
-        ) from error
-
-
-def _attributes(element: Any) -> dict[str, str]:
-    return {child.get("key", ""): child.get("value", "") for child in element if child.get("key")}
+        for step in xml_events(content, LIMITS):
+            tag = step.text.rpartition("}")[2]
+            if step.kind == "start":
+                given = dict(step.attributes)
+                if given.get("key"):
+                    open_[-1][given["key"]] = given.get("value", "")
+                open_.append({})
+                if tag == "trace":
+                    trace, number, events = trace + 1, 0, []
+            elif step.kind == "end":
+                found = open_.pop()
+                if tag == "event":
+                    number += 1
+                    events.append({**found, "": f"{path}, event {number} of trace {trace}"})
+                elif tag == "trace":
+                    case = found.get("concept:name") or str(trace)
+                    yield from (_xes_event(case, event) for event in events)
+    except BadFile:
+        raise
+    except ConfigError as error:
+        raise BadFile(f"{path}: {error.message}", hint=error.hint) from error
 
 
 def _xes_event(case: str, found: Mapping[str, str]) -> LogEvent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -10,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import ConfigError
+from groupwise.readers import decoded, load_json, read_bytes
 from groupwise.workflows.block_form import NotBlocks, lift
 from groupwise.workflows.blocks import Design, DesignError
 from groupwise.workflows.document import Document
 from groupwise.workflows.feasibility import Contradiction, contradictions
 from groupwise.workflows.files import read_workflow
-from groupwise.workflows.requirements import LARGEST, Requirements, read_requirements
+from groupwise.workflows.requirements import Requirements, read_requirements
 from groupwise.workflows.rules import Violation, broken_rules
 from groupwise.workflows.scoring import structure_of
 from groupwise.workflows.soundness.check import Soundness, check_document
@@ -76,13 +76,11 @@ def is_requirements(path: Path) -> bool:
     if path.suffix.lower() not in (".yaml", ".yml", ".json"):
         return False
     try:
-        if path.stat().st_size > LARGEST:
-            return False
-        text = path.read_text(encoding="utf8")
+        content = read_bytes(path)
         if path.suffix.lower() != ".json":
-            return ACTIVITIES.search(text) is not None
-        value: Any = json.loads(text)
-    except (OSError, ValueError, RecursionError):
+            return ACTIVITIES.search(decoded(content)) is not None
+        value: Any = load_json(content)
+    except ConfigError:
         return False
     return isinstance(value, dict) and isinstance(value.get("activities"), dict)
 

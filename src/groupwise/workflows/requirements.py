@@ -14,9 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from groupwise.errors import ConfigError
-from groupwise.readers import load_json, load_yaml
-
-LARGEST = 2 << 20
+from groupwise.readers import load_json, load_yaml, read_bytes
 
 
 class RequirementPart(BaseModel):
@@ -172,14 +170,9 @@ def read_requirements(path: str | Path) -> Requirements:
     """The requirements in a YAML or JSON file."""
     path = Path(path)
     try:
-        size = path.stat().st_size
-        if size > LARGEST:
-            raise ConfigError(f"{path} has {size / 2**20:.1f} MiB, and requirements may have {LARGEST >> 20}")
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    try:
-        return parse_requirements(load_json(content) if path.suffix == ".json" else load_yaml(content).value)
+        content = read_bytes(path)
+        value = load_json(content) if path.suffix == ".json" else load_yaml(content, aliases=True)
+        return parse_requirements(value)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error.message}", hint=error.hint, field=error.field) from error
 

@@ -25,9 +25,10 @@ from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.files import CannotExpress, read_workflow, write_workflow
 from groupwise.workflows.files.bpmn import read, write
 from groupwise.workflows.files.formats import BadFile
-from groupwise.workflows.graph import Flow, Graph, Node, TaskCopies, first
+from groupwise.workflows.graph import Flow, Graph, Node, TaskCopies
 from groupwise.workflows.requirements import parse_requirements
 from groupwise.workflows.soundness.check import check_graph
+from groupwise.xml_reader import first
 from tests.workflows.designs import random_design
 from tests.workflows.files.samples import SHARED, mistakes
 
@@ -337,15 +338,19 @@ def test_processes_call_each_other() -> None:
         (
             "bpmn:definitions",
             "bpmn:model",
-            "line 6: the root element is <model>, and a BPMN 2.0 file has <definitions>",
+            "line 2: the root element is <model>, and a BPMN 2.0 file has <definitions>",
         ),
-        ("20100524/MODEL", "20990101/MODEL", "line 6: the root element is <definitions>"),
+        ("20100524/MODEL", "20990101/MODEL", "line 2: the root element is <definitions>"),
         ('id="a"', 'id="s"', "line 9: the id 's' is used twice"),
         ('targetRef="a"', 'targetRef="nowhere"', "line 11: the flow 'f' names 'nowhere'"),
         ('<bpmn:task id="a"/>', "<bpmn:task/>", "line 9: a <task> has no id"),
         ("bpmn:task", "bpmn:adHocSubProcess", "line 9: <adHocSubProcess> 'a' has no place"),
-        ('<bpmn:process id="p">', '<bpmn:process id="p"><x', "line 8: this is no well-formed XML"),
-        ("</bpmn:process>", "", "line 13: this is no well-formed XML"),
+        (
+            '<bpmn:process id="p">',
+            '<bpmn:process id="p"><x',
+            "not valid XML: not well-formed (invalid token) (at line 8, column 1)",
+        ),
+        ("</bpmn:process>", "", "not valid XML: mismatched tag (at line 13, column 3)"),
     ],
 )
 def test_a_broken_file_says_where_and_why(old: str, new: str, message: str) -> None:

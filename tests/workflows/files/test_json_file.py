@@ -74,12 +74,15 @@ def changed(**change: Any) -> bytes:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"{", "line 1, column 2: no JSON"),
-        (b'{"groupwise": "design",\n"version": 1,,}', "line 2, column 14: no JSON"),
+        (b"{", "not valid JSON: Expecting property name enclosed in double quotes (at line 1, column 2)"),
+        (
+            b'{"groupwise": "design",\n"version": 1,,}',
+            "not valid JSON: Expecting property name enclosed in double quotes (at line 2, column 14)",
+        ),
         (b"[" * 100_000, "nested too deeply"),
-        (b'{"a": 1, "a": 2}', "the key 'a' is there twice"),
-        (b'{"groupwise": NaN}', "NaN is no number"),
-        (b"\xff\xfe", "no UTF-8 text"),
+        (b'{"a": 1, "a": 2}', "'a' is given twice (at line 1)"),
+        (b'{"groupwise": NaN}', "groupwise = nan must be a finite number"),
+        (b"\xff\xfe", "the file is UTF-16 text"),
         (b"[]", "the key 'groupwise' is missing"),
         (b'{"groupwise": "song", "version": 1}', "groupwise: 'song' must be one of document, design"),
         (b'{"groupwise": "design", "version": 2}', "version: 2 must be 1"),

@@ -13,8 +13,9 @@ from groupwise.workflows.files import CannotExpress
 from groupwise.workflows.files.formats import BadFile
 from groupwise.workflows.files.pnml import read, write
 from groupwise.workflows.files.xml_tree import parse
-from groupwise.workflows.graph import Element, Flow, Graph, Node
+from groupwise.workflows.graph import Flow, Graph, Node
 from groupwise.workflows.soundness.check import check_graph
+from groupwise.xml_reader import Element
 from tests.workflows.designs import random_design
 
 NET = """<pnml xmlns="http://www.pnml.org/version-2009/grammar/pnml"><net id="n"><page id="g">

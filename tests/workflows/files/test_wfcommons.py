@@ -130,7 +130,10 @@ def with_task(number: int, **changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
-        (b'{"name": "x",\n  oops}', "line 2, column 3: no JSON"),
+        (
+            b'{"name": "x",\n  oops}',
+            "not valid JSON: Expecting property name enclosed in double quotes (at line 2, column 3)",
+        ),
         (content(schemaVersion="0.9"), "schemaVersion: '0.9' is not read"),
         (content(workflow=[]), "workflow: "),
         (with_task(1, parents=["t9"]), "tasks.1.parents: 't2' names 't9', which does not exist"),

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from groupwise.readers import safe_names
 from groupwise.workflows.blocks import Retry
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import CannotExpress, Format
-from groupwise.workflows.files.steps import WorkflowStep, refuse_handling, steps_of
+from groupwise.workflows.files.steps import WorkflowStep, refuse_handling, safe_names, steps_of
 
 TITLE = "Airflow"
 HEAD = '''"""Written by Groupwise. What each task does is for you to fill in."""

@@ -9,9 +9,12 @@ from decimal import Decimal
 from typing import Any
 
 from groupwise.errors import ConfigError
+from groupwise.readers import ReadLimits, load_json
 from groupwise.workflows.blocks import PLAIN, Handling, Retry
 from groupwise.workflows.requirements import Requirements, parse_requirements
 
+# As large as the XML file that it stands in.
+LIMITS = ReadLimits(size=16 << 20, values=2_000_000)
 _NUMBERS = {"priority": int, "retries": int, "pause": float, "growth": float} | dict.fromkeys(
     ("timeout", "delay", "due"), float
 )
@@ -69,9 +72,9 @@ def to_text(values: Mapping[str, Any]) -> str:
 
 def from_text(text: str) -> dict[str, Any]:
     try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"what Groupwise noted in this file is no JSON: {error}") from error
+        values = load_json(text, LIMITS)
+    except ConfigError as error:
+        raise ConfigError(f"what Groupwise noted in this file is {error.message}") from error
     if not isinstance(values, dict):
         raise ConfigError("what Groupwise noted in this file is no JSON object")
     return values

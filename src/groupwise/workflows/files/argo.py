@@ -10,11 +10,11 @@ import re
 from math import isfinite, nan
 from typing import Any
 
-from groupwise.readers import Yaml, dump_yaml, load_yaml, safe_names
+from groupwise.readers import YamlDocument, open_yaml
 from groupwise.workflows.blocks import DesignError, Handling, Retry
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
-from groupwise.workflows.files.steps import WorkflowStep, graph_of, refuse_handling, steps_of
+from groupwise.workflows.files.steps import WorkflowStep, dump_yaml, graph_of, refuse_handling, safe_names, steps_of
 
 TITLE = "Argo"
 NAME, ABOUT, POOL = "groupwise/name", "groupwise/about", "groupwise/pool"
@@ -100,7 +100,7 @@ def _whole(number: float, step: WorkflowStep, what: str) -> int:
 
 
 def read(content: bytes) -> Document:
-    file = load_yaml(content)
+    file = open_yaml(content, aliases=True)
     whole = file.value if isinstance(file.value, dict) else {}
     if whole.get("kind") not in ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate"):
         file.refuse(f"no workflow of Argo: its kind is {whole.get('kind')!r}", "kind")
@@ -129,13 +129,13 @@ def read(content: bytes) -> Document:
         raise BadFile(f"line {file.line(*at, 'dag')}: {error.message}") from error
 
 
-def _mapping(file: Yaml, value: Any, *path: str | int) -> dict[str, Any]:
+def _mapping(file: YamlDocument, value: Any, *path: str | int) -> dict[str, Any]:
     if not isinstance(value, dict):
         file.refuse(f"{path[-1]} must be a mapping, not {value!r}", *path)
     return value
 
 
-def _templates(file: Yaml, spec: dict[str, Any]) -> dict[Any, tuple[int, dict[str, Any]]]:
+def _templates(file: YamlDocument, spec: dict[str, Any]) -> dict[Any, tuple[int, dict[str, Any]]]:
     found = spec.get("templates")
     if not isinstance(found, list):
         file.refuse("spec has no list of templates", "spec", "templates")
@@ -149,7 +149,11 @@ def _templates(file: Yaml, spec: dict[str, Any]) -> dict[Any, tuple[int, dict[st
 
 
 def _step(
-    file: Yaml, task: Any, templates: dict[Any, tuple[int, dict[str, Any]]], at: tuple[str | int, ...], notes: list[str]
+    file: YamlDocument,
+    task: Any,
+    templates: dict[Any, tuple[int, dict[str, Any]]],
+    at: tuple[str | int, ...],
+    notes: list[str],
 ) -> WorkflowStep:
     body = _mapping(file, task, *at)
     name = body.get("name")
@@ -177,7 +181,7 @@ def _step(
     return WorkflowStep(name, "" if label == name else label, _needs(file, body, at), handling, about)
 
 
-def _needs(file: Yaml, body: dict[str, Any], at: tuple[str | int, ...]) -> tuple[str, ...]:
+def _needs(file: YamlDocument, body: dict[str, Any], at: tuple[str | int, ...]) -> tuple[str, ...]:
     needs = body.get("dependencies")
     if "depends" in body:
         needs = [part.strip().removesuffix(".Succeeded") for part in str(body["depends"]).split("&&")]
@@ -189,7 +193,7 @@ def _needs(file: Yaml, body: dict[str, Any], at: tuple[str | int, ...]) -> tuple
     return tuple(needs)
 
 
-def _handling(file: Yaml, template: dict[str, Any], at: tuple[str | int, ...]) -> Handling:
+def _handling(file: YamlDocument, template: dict[str, Any], at: tuple[str | int, ...]) -> Handling:
     limit = template.get("activeDeadlineSeconds")
     timeout = None if limit is None else _number(file, limit, *at, "activeDeadlineSeconds")
     pool = _mapping(file, template.get("nodeSelector", {}), *at, "nodeSelector").get(POOL)
@@ -201,7 +205,7 @@ def _handling(file: Yaml, template: dict[str, Any], at: tuple[str | int, ...]) -
         raise BadFile(f"line {file.line(*at)}: {error.message}") from error
 
 
-def _retry(file: Yaml, template: dict[str, Any], at: tuple[str | int, ...]) -> Retry:
+def _retry(file: YamlDocument, template: dict[str, Any], at: tuple[str | int, ...]) -> Retry:
     if "retryStrategy" not in template:
         return Retry()
     at = (*at, "retryStrategy")
@@ -212,7 +216,7 @@ def _retry(file: Yaml, template: dict[str, Any], at: tuple[str | int, ...]) -> R
     return Retry(int(most), _length(file, backoff.get("duration", "0"), *at, "backoff"), growth)
 
 
-def _number(file: Yaml, value: Any, *path: str | int) -> float:
+def _number(file: YamlDocument, value: Any, *path: str | int) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -222,7 +226,7 @@ def _number(file: Yaml, value: Any, *path: str | int) -> float:
     return number
 
 
-def _length(file: Yaml, value: Any, *path: str | int) -> float:
+def _length(file: YamlDocument, value: Any, *path: str | int) -> float:
     found = LENGTH.fullmatch(str(value))
     if found is None:
         file.refuse(f"a duration must be like 30s, 5m or 1h, not {value!r}", *path)

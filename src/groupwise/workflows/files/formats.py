@@ -13,10 +13,13 @@ from importlib import import_module
 from pathlib import Path
 
 from groupwise.errors import ConfigError
+from groupwise.files import write_atomic
+from groupwise.readers import ReadLimits, read_bytes
 from groupwise.workflows.blocks import Design, DesignError
 from groupwise.workflows.document import Document, document_of
 
-LARGEST = 64 << 20
+# WfCommons instances are the largest files by far: tens of MiB, and millions of values.
+LIMITS = ReadLimits(size=64 << 20, depth=900, values=20_000_000)
 # Extras that only say how a file is drawn or written.
 DRAWN = ("container", "vertex", "flow", "net", "layout", "decomposesTo", "definitions", "process", "sequenceFlow")
 UNSEEN = ("http://www.omg.org/spec/BPMN/20100524/DI", "urn:groupwise:workflow")
@@ -90,12 +93,9 @@ def read_workflow(path: str | Path, format: str | None = None) -> Document:
     """The workflow in a file."""
     path = Path(path)
     try:
-        size = path.stat().st_size
-        if size > LARGEST:
-            raise BadFile(f"{path} has {size >> 20} MiB, and a workflow may have {LARGEST >> 20}")
-        content = path.read_bytes()
-    except OSError as error:
-        raise BadFile(f"{path} cannot be read: {error.strerror}") from error
+        content = read_bytes(path, LIMITS)
+    except ConfigError as error:
+        raise BadFile(f"{path}: {error.message}", hint=error.hint) from error
     found = find_format(path, name=format, head=content[:4096])
     if found.read is None:
         raise BadFile(f"{path}: {found.title} is written and not read")
@@ -114,7 +114,10 @@ def write_workflow(workflow: Document | Design, path: str | Path, format: str | 
     document = workflow if isinstance(workflow, Document) else document_of(workflow)
     content = found.write(document)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)  # a pipe or a device, which nothing can replace
+    else:
+        write_atomic(path.resolve(), content, durable=False)
     return left_out(document, found)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from groupwise.readers import Yaml, dump_yaml, load_yaml, safe_names
+from groupwise.readers import YamlDocument, open_yaml
 from groupwise.workflows.blocks import PLAIN, DesignError, Handling
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
-from groupwise.workflows.files.steps import WorkflowStep, graph_of, refuse_handling, steps_of
+from groupwise.workflows.files.steps import WorkflowStep, dump_yaml, graph_of, refuse_handling, safe_names, steps_of
 
 TITLE = "GitHub Actions"
 USUAL = "ubuntu-latest"
@@ -56,7 +56,7 @@ def _what_it_does(label: str, documentation: str) -> list[dict[str, Any]]:
 
 
 def read(content: bytes) -> Document:
-    file = load_yaml(content)
+    file = open_yaml(content, aliases=True)
     jobs = file.value.get("jobs") if isinstance(file.value, dict) else None
     if not isinstance(jobs, dict) or not jobs:
         file.refuse("no workflow of GitHub Actions: it has no jobs", "jobs")
@@ -82,7 +82,7 @@ def _word(key: Any) -> str:
     return "on" if key is True else str(key)
 
 
-def _step(file: Yaml, job: str, body: Any) -> tuple[WorkflowStep, list[str]]:
+def _step(file: YamlDocument, job: str, body: Any) -> tuple[WorkflowStep, list[str]]:
     at = ("jobs", job)
     if not isinstance(body, dict):
         file.refuse(f"job {job!r} must be a mapping, not {body!r}", *at)
@@ -109,7 +109,7 @@ def _about(steps: Any) -> str:
     return about if isinstance(about, str) else ""
 
 
-def _handling(file: Yaml, job: str, body: dict[str, Any], notes: list[str]) -> Handling:
+def _handling(file: YamlDocument, job: str, body: dict[str, Any], notes: list[str]) -> Handling:
     limit, runner = body.get("timeout-minutes"), body.get("runs-on", USUAL)
     timeout = None
     if isinstance(limit, str):

@@ -18,7 +18,7 @@ from groupwise.errors import ConfigError
 from groupwise.readers import load_json
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.document import Document, document_of
-from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
+from groupwise.workflows.files.formats import LIMITS, BadFile, CannotExpress, Format
 
 TAG = "is"
 
@@ -222,7 +222,7 @@ def read_design(content: bytes) -> Design:
 
 
 def _read(content: bytes) -> Document | Design:
-    value = load_json(content)
+    value = load_json(content, LIMITS)
     if not isinstance(value, dict) or "groupwise" not in value:
         _refuse("no workflow of Groupwise: the key 'groupwise' is missing")
     kind, version = value.get("groupwise"), value.get("version")

@@ -8,9 +8,10 @@ from __future__ import annotations
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
 from groupwise.workflows.files.xml_tree import parse, place, serialise, xml_names
-from groupwise.workflows.graph import ONCE, Element, Flow, Graph, Node
+from groupwise.workflows.graph import ONCE, Flow, Graph, Node
 from groupwise.workflows.pictures.drawing_layout import Point, layout
 from groupwise.workflows.soundness.net import Net, NetTransition, graph_net
+from groupwise.xml_reader import Element
 
 PNML = "http://www.pnml.org/version-2009/grammar/pnml"
 PT_NET = "http://www.pnml.org/version-2009/grammar/ptnet"

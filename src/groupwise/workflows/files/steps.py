@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import yaml
 
 from groupwise.workflows.blocks import PLAIN, Handling
 from groupwise.workflows.document import Document
@@ -165,3 +169,35 @@ def _free(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
     return name
+
+
+def dump_yaml(value: Any, comments: tuple[str, ...] = ()) -> bytes:
+    """YAML as people write it, in the order given; comments on top, a line each."""
+    top = "".join(f"# {' '.join(line.split())}\n" for line in comments)
+    return (top + yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)).encode()
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes everything out: no aliases for what happens to be equal."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def safe_names(labels: dict[str, str], allowed: str, first: str, *, longest: int = 60) -> dict[str, str]:
+    """For each key a name made of `allowed` characters (a regular expression class) that no other has.
+
+    `first` goes before a name that would begin with anything but a letter.
+    """
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    fill = "-" if "_" not in allowed else "_"
+    for key, label in labels.items():
+        base = re.sub(f"[^{allowed}]+", fill, label).strip(fill) or first
+        base = (base if base[0].isalpha() and base[0].isascii() else f"{first}{fill}{base}")[:longest].rstrip(fill)
+        name, number = base, 2
+        while name.lower() in taken:
+            name, number = f"{base}{fill}{number}", number + 1
+        taken.add(name.lower())
+        names[key] = name
+    return names

@@ -15,11 +15,18 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from groupwise.readers import load_json, safe_names
+from groupwise.readers import load_json
 from groupwise.workflows.blocks import Handling
 from groupwise.workflows.document import Document
-from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
-from groupwise.workflows.files.steps import WorkflowStep, graph_of, in_order_of_need, refuse_handling, steps_of
+from groupwise.workflows.files.formats import LIMITS, BadFile, CannotExpress, Format
+from groupwise.workflows.files.steps import (
+    WorkflowStep,
+    graph_of,
+    in_order_of_need,
+    refuse_handling,
+    safe_names,
+    steps_of,
+)
 from groupwise.workflows.requirements import Duration, Pool, RequiredActivity, Requirements
 
 TITLE = "WfFormat"
@@ -94,7 +101,7 @@ class _Instance(_Part):
 
 
 def read(content: bytes) -> Document:
-    instance = _instance(load_json(content))
+    instance = _instance(load_json(content, LIMITS))
     tasks, execution = instance.workflow.specification.tasks, instance.workflow.execution
     _consistent(tasks)
     unique = len({task.name for task in tasks}) == len(tasks)

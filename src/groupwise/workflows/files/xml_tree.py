@@ -1,8 +1,4 @@
-"""Reading and writing XML safely: no network, no entities, no document type, and limits on size and depth.
-
-A hostile or broken file is refused in one sentence with its line. What is read are `Element`s, and what is written is
-made of them.
-"""
+"""Reading and writing XML files as `Element`s, and names that XML schemas accept."""
 
 from __future__ import annotations
 
@@ -11,107 +7,20 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, MissingExtra
+from groupwise.readers import ReadLimits
 from groupwise.workflows.files.formats import BadFile, CannotExpress
-from groupwise.workflows.graph import COMMENT, Element
+from groupwise.xml_reader import COMMENT, Element, load_xml
 
-LARGEST = 16 << 20
-DEEPEST = 100
-MOST = 300_000
-XML_NAMESPACE = "http://www.w3.org/XML/1998/namespace"
-
-
-def _lxml() -> Any:
-    try:
-        from lxml import etree
-    except ModuleNotFoundError as error:
-        raise ConfigError("XML files need lxml", hint="pip install 'groupwise[workflows]'") from error
-    return etree
-
-
-class _Start(Exception):
-    """The root element has begun: whatever could be declared has been."""
-
-
-class _Prolog:
-    """A parser target that stops at the root element, and before anything a document type declares is used."""
-
-    def doctype(self, name: str, public: str | None, system: str | None) -> None:
-        raise BadFile(f"a document type (<!DOCTYPE {name}>) stands before the file's content, and it is not read")
-
-    def start(self, tag: str, attributes: object) -> None:
-        raise _Start
-
-    def end(self, tag: str) -> None: ...
-
-    def close(self) -> None: ...
+LIMITS = ReadLimits(size=16 << 20, depth=100, values=300_000)
 
 
 def parse(content: bytes) -> Element:
-    """The root element of an XML file; comments before it are the first of its children."""
-    if len(content) > LARGEST:
-        raise BadFile(f"an XML workflow may have {LARGEST >> 20} MiB, and this has {len(content) / (1 << 20):.1f}")
-    if not content.strip():
-        raise BadFile("line 1: the file is empty")
-    etree = _lxml()
+    """The root element of an XML file."""
     try:
-        _refuse_doctype(etree, content)
-        parser = etree.XMLParser(
-            resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_pis=True
-        )
-        root = etree.fromstring(content, parser)
-    except etree.XMLSyntaxError as error:
-        said = (error.msg or "it is cut off").split(", line")[0]
-        raise BadFile(f"line {error.lineno or 1}: this is no well-formed XML: {said}") from error
-    _refuse_depth(root)
-    before = tuple(_element(node, True, {}) for node in reversed(list(root.itersiblings(preceding=True))))
-    read = _element(root, False, {})
-    return replace(read, children=(*before, *read.children)) if before else read
-
-
-def _refuse_doctype(etree: Any, content: bytes) -> None:
-    parser = etree.XMLParser(target=_Prolog(), resolve_entities=False, no_network=True, load_dtd=False)
-    try:
-        parser.feed(content[:65536])
-        # A file may begin with more than that in comments: go on until the root element begins.
-        for at in range(65536, len(content), 65536):
-            parser.feed(content[at : at + 65536])
-        parser.close()
-    except _Start:
-        return
-    except BadFile as error:
-        line = content.partition(b"<!DOCTYPE")[0].count(b"\n") + 1
-        raise BadFile(f"line {line}: {error.message}", hint="Remove the DOCTYPE.") from None
-
-
-def _refuse_depth(root: Any) -> None:
-    """Without recursion, for it is depth that is looked for."""
-    count, level = 0, [root]
-    for depth in range(1, DEEPEST + 2):
-        if not level:
-            return
-        count += len(level)
-        if depth > DEEPEST:
-            raise BadFile(f"line {level[0].sourceline}: elements are nested more than {DEEPEST} deep")
-        if count > MOST:
-            raise BadFile(f"line {level[-1].sourceline}: the file has more than {MOST:,} elements")
-        level = [child for element in level for child in element]
-
-
-def _element(node: Any, inner: bool, known: dict[str | None, str]) -> Element:
-    if not isinstance(node.tag, str):
-        return Element(COMMENT, text=node.text or "", tail=_said(node.tail), line=node.sourceline or 0)
-    declared = node.nsmap
-    children = tuple(_element(child, True, declared) for child in node)
-    text = _said(node.text) if children else node.text or ""
-    fresh = tuple((prefix or "", uri) for prefix, uri in declared.items() if known.get(prefix) != uri)
-    tail = _said(node.tail) if inner else ""
-    return Element(node.tag, tuple(node.attrib.items()), text, children, tail, fresh, node.sourceline or 0)
-
-
-def _said(text: str | None) -> str:
-    """Text between elements, where it is more than indentation."""
-    return text if text and text.strip() else ""
+        return load_xml(content, LIMITS)
+    except ConfigError as error:
+        raise BadFile(error.message, hint=error.hint) from error
 
 
 def inherit(element: Element, outer: dict[str, str]) -> Element:
@@ -122,7 +31,10 @@ def inherit(element: Element, outer: dict[str, str]) -> Element:
 
 def serialise(root: Element) -> bytes:
     """The file with that root, indented, in UTF-8."""
-    etree = _lxml()
+    try:
+        from lxml import etree
+    except ModuleNotFoundError as error:
+        raise MissingExtra("writing XML needs lxml", hint="pip install 'groupwise[workflows]'") from error
     try:
         node = _node(etree, root, None)
     except ValueError as error:

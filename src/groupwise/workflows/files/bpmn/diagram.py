@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from groupwise.workflows.files.bpmn.vocabulary import BPMNDI, DC, DI, normal
 from groupwise.workflows.files.xml_tree import free_name
-from groupwise.workflows.graph import Element
 from groupwise.workflows.pictures.drawing_layout import NodeBox, Point
+from groupwise.xml_reader import Element
 
 OURS = "groupwise_diagram"
 GATE, EVENT, PADDING = 50.0, 36.0, 30.0

@@ -22,7 +22,8 @@ from groupwise.workflows.files.bpmn.vocabulary import (
 )
 from groupwise.workflows.files.bpmn.wiring import Wiring
 from groupwise.workflows.files.xml_tree import free_name
-from groupwise.workflows.graph import ONCE, Element, Graph, Node, first
+from groupwise.workflows.graph import ONCE, Graph, Node
+from groupwise.xml_reader import Element, first
 
 
 def element_of(wiring: Wiring, node: Node, processes: Mapping[str, str], embedded: set[str]) -> Element:

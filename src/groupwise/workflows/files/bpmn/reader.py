@@ -40,7 +40,8 @@ from groupwise.workflows.files.bpmn.vocabulary import (
 from groupwise.workflows.files.bpmn.writer import diagrams_of
 from groupwise.workflows.files.formats import BadFile
 from groupwise.workflows.files.xml_tree import parse, place
-from groupwise.workflows.graph import COMMENT, Element, Flow, Graph, Node
+from groupwise.workflows.graph import Flow, Graph, Node
+from groupwise.xml_reader import COMMENT, Element
 
 ORDER = (*BEFORE, "laneSet", *AMONG, "subProcess", *TASKS, "callActivity", "transaction", *ARTIFACTS, *ROLES)
 _NOT_CARRIED = ("incoming", "outgoing", "standardLoopCharacteristics")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from groupwise.workflows.files.bpmn.vocabulary import OWN, BpmnRoute, has_event, own_self, routes
-from groupwise.workflows.graph import Element, Flow, Node, Rule
+from groupwise.workflows.graph import Flow, Node, Rule
+from groupwise.xml_reader import Element
 
 ADDED = Element(f"{{{OWN}}}added")
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from groupwise.workflows.graph import ONCE, Element, Node, Rule, TaskCopies, first
+from groupwise.workflows.graph import ONCE, Node, Rule, TaskCopies
+from groupwise.xml_reader import Element, first
 
 BPMN = "http://www.omg.org/spec/BPMN/20100524/MODEL"
 BPMNDI = "http://www.omg.org/spec/BPMN/20100524/DI"

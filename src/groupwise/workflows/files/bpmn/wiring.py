@@ -24,7 +24,8 @@ from groupwise.workflows.files.bpmn.vocabulary import (
 )
 from groupwise.workflows.files.formats import CannotExpress
 from groupwise.workflows.files.xml_tree import free_name
-from groupwise.workflows.graph import Flow, Graph, Node, Rule, first
+from groupwise.workflows.graph import Flow, Graph, Node, Rule
+from groupwise.xml_reader import first
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from groupwise.workflows.document import Document
 from groupwise.workflows.files.placement import placed
 from groupwise.workflows.files.xml_tree import place
 from groupwise.workflows.files.yawl.vocabulary import YAWL, el
-from groupwise.workflows.graph import COMMENT, Element, Flow, Graph, Node, first
+from groupwise.workflows.graph import Flow, Graph, Node
+from groupwise.xml_reader import COMMENT, Element, first
 
 SIZE = 32.0
 DECORATOR = 11.0

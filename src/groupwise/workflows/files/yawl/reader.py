@@ -43,8 +43,9 @@ from groupwise.workflows.files.yawl.vocabulary import (
     written_resourcing,
     written_timer,
 )
-from groupwise.workflows.graph import COMMENT, ONCE, Element, Flow, Graph, Kind, Node, Rule
+from groupwise.workflows.graph import ONCE, Flow, Graph, Kind, Node, Rule
 from groupwise.workflows.requirements import Requirements
+from groupwise.xml_reader import COMMENT, Element
 
 VERSIONS = ("Beta 3", "Beta 4", "Beta 6", "Beta 7", "Beta 7.1", "2.0", "2.1", "2.2", "3.0", "4.0")
 _VARIABLES = ("inputParam", "outputParam", "localVariable", "enablementParam")

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from groupwise.workflows.files.annotations import duration_of, seconds_of
-from groupwise.workflows.graph import ONCE, Element, Node, Rule, TaskCopies, first
+from groupwise.workflows.graph import ONCE, Node, Rule, TaskCopies
+from groupwise.xml_reader import Element, first
 
 YAWL = "http://www.yawlfoundation.org/yawlschema"
 BETA = "http://www.citi.qut.edu.au/yawl"

@@ -34,7 +34,8 @@ from groupwise.workflows.files.yawl.vocabulary import (
     written_resourcing,
     written_timer,
 )
-from groupwise.workflows.graph import Element, Flow, Graph, Node, first, named
+from groupwise.workflows.graph import Flow, Graph, Node
+from groupwise.xml_reader import Element, first, named
 
 SCHEMA = "http://www.yawlfoundation.org/yawlschema/YAWL_Schema4.0.xsd"
 

@@ -1,0 +1,225 @@
+"""XML written by others, as frozen elements: no document types, entities or network, and the limits of `readers`.
+
+`load_xml` gives the tree; `xml_events` gives what the parser sees, for files too large for a tree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, NoReturn
+from xml.parsers import expat
+
+from groupwise.errors import ConfigError
+from groupwise.readers import USUAL, Clock, ReadLimits, too_large
+
+COMMENT = "#comment"
+XML_ENCODING = re.compile(rb"<\?xml[^>]{0,100}?encoding\s*=\s*[\"']([A-Za-z0-9._-]+)[\"']")
+CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One XML element. `tail` is the text after it, inside its parent; `prefixes` are those it declares.
+
+    Namespaces are in the tag, as in `{http://example.org}task`. Elements are equal regardless of the `line` they were
+    read from, of their prefixes and of the order of their attributes.
+    """
+
+    tag: str
+    attributes: tuple[tuple[str, str], ...] = ()
+    text: str = ""
+    children: tuple[Element, ...] = ()
+    tail: str = ""
+    prefixes: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    line: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attributes", tuple(sorted(self.attributes)))
+
+    @property
+    def name(self) -> str:
+        """The tag without its namespace."""
+        return self.tag.rpartition("}")[2]
+
+    @property
+    def namespace(self) -> str:
+        return self.tag[1:].partition("}")[0] if self.tag.startswith("{") else ""
+
+    @property
+    def parts(self) -> tuple[Element, ...]:
+        """The children without comments."""
+        return tuple(child for child in self.children if child.tag != COMMENT)
+
+    def get(self, attribute: str, default: str = "") -> str:
+        return next((value for name, value in self.attributes if name == attribute), default)
+
+    def all(self, name: str) -> tuple[Element, ...]:
+        """The children of that name, in any namespace."""
+        return tuple(child for child in self.children if child.name == name)
+
+    def find(self, name: str) -> Element | None:
+        return next((child for child in self.children if child.name == name), None)
+
+    def says(self, name: str) -> str:
+        """The text of the child of that name; empty if there is none."""
+        child = self.find(name)
+        return "" if child is None else child.text.strip()
+
+    def with_attributes(self, **changes: str | None) -> Element:
+        """The same with attributes set, or removed where they are None."""
+        kept = tuple((name, value) for name, value in self.attributes if name not in changes)
+        return replace(self, attributes=kept + tuple((n, v) for n, v in changes.items() if v is not None))
+
+    def walk(self) -> Iterator[Element]:
+        """The element and everything inside it, in the order of the file."""
+        stack = [self]
+        while stack:
+            top = stack.pop()
+            yield top
+            stack.extend(reversed(top.children))
+
+
+def named(elements: Iterable[Element], name: str, namespace: str | None = None) -> tuple[Element, ...]:
+    """Those of that name (and of that namespace)."""
+    return tuple(e for e in elements if e.name == name and namespace in (None, e.namespace))
+
+
+def first(elements: Iterable[Element], name: str, namespace: str | None = None) -> Element | None:
+    return next(iter(named(elements, name, namespace)), None)
+
+
+class XmlEvent(NamedTuple):
+    """A step of the parser: an element begins or ends, or there is text or a comment."""
+
+    kind: Literal["start", "end", "text", "comment"]
+    text: str  # the tag, or the text
+    line: int = 0
+    attributes: tuple[tuple[str, str], ...] = ()
+    prefixes: tuple[tuple[str, str], ...] = ()
+
+
+def xml_events(content: bytes | str, limits: ReadLimits = USUAL) -> Iterator[XmlEvent]:
+    """The events of an XML text, in the order of the file, without building a tree."""
+    if len(content) > limits.size:
+        raise ConfigError(too_large(limits))
+    raw, encoding = _recoded(content)
+    if not raw.strip():
+        raise ConfigError("not valid XML: the file is empty (at line 1)")
+    events: list[XmlEvent] = []
+    parser = _parser(encoding, events, Clock(limits))
+    try:
+        for at in range(0, len(raw), CHUNK):
+            parser.Parse(raw[at : at + CHUNK], False)
+            yield from events
+            events.clear()
+        parser.Parse(b"", True)
+        yield from events
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code)
+        raise ConfigError(f"not valid XML: {reason} (at line {error.lineno}, column {error.offset + 1})") from None
+    except (LookupError, ValueError) as error:  # an encoding that nobody knows
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"not valid XML: {error} (at line 1)") from None
+
+
+def _recoded(content: bytes | str) -> tuple[bytes, str | None]:
+    """The bytes, and their encoding where it is not for expat to find out: it knows none of several bytes but UTF."""
+    if isinstance(content, str):
+        return content.encode(), "utf-8"
+    declared = XML_ENCODING.match(content)
+    if declared is None or declared[1].upper().startswith((b"UTF-8", b"UTF-16", b"ISO-8859-1", b"US-ASCII")):
+        return content, None
+    try:
+        return content.decode(declared[1].decode()).encode(), "utf-8"
+    except (LookupError, ValueError) as error:
+        raise ConfigError(f"not valid XML: {error} (at line 1)") from None
+
+
+def _parser(encoding: str | None, events: list[XmlEvent], clock: Clock) -> Any:
+    """An expat parser that appends to `events`."""
+    parser = expat.ParserCreate(encoding, "}")
+    parser.buffer_text = parser.ordered_attributes = True
+    depth = 0
+    declared: list[tuple[str, str]] = []
+
+    def full(name: str) -> str:
+        return f"{{{name}" if "}" in name else name
+
+    def start(name: str, pairs: list[str]) -> None:
+        nonlocal depth
+        depth += 1
+        line = parser.CurrentLineNumber
+        if depth > clock.limits.depth:
+            raise ConfigError(f"elements are nested more than {clock.limits.depth} deep (at line {line})")
+        clock.tick(f" (at line {line})")
+        attributes = tuple((full(pairs[at]), pairs[at + 1]) for at in range(0, len(pairs), 2))
+        events.append(XmlEvent("start", full(name), line, attributes, tuple(declared)))
+        declared.clear()
+
+    def end(name: str) -> None:
+        nonlocal depth
+        depth -= 1
+        events.append(XmlEvent("end", full(name)))
+
+    def refuse(*_: Any) -> NoReturn:
+        message = "a DTD, entity or external reference is not allowed"
+        hint = "Remove the <!DOCTYPE …> and write the values out."
+        raise ConfigError(f"{message} (at line {parser.CurrentLineNumber})", hint=hint)
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = lambda text: events.append(XmlEvent("text", text))
+    parser.CommentHandler = lambda text: events.append(XmlEvent("comment", text, parser.CurrentLineNumber))
+    parser.StartNamespaceDeclHandler = lambda prefix, uri: declared.append((prefix or "", uri or ""))
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = parser.ExternalEntityRefHandler = refuse
+    return parser
+
+
+class _OpenElement:
+    """An element whose end has not come yet. A child waits for the text behind it, so it is built with its parent."""
+
+    def __init__(self, event: XmlEvent) -> None:
+        self.event = event
+        self.pieces: list[str] = []
+        self.waiting: list[tuple[_OpenElement | XmlEvent, tuple[Element, ...], str, list[str]]] = []
+
+    def add(self, text: str) -> None:
+        (self.waiting[-1][3] if self.waiting else self.pieces).append(text)
+
+    def children(self) -> tuple[Element, ...]:
+        built = []
+        for child, inner, text, tail in self.waiting:
+            after = _meant("".join(tail))
+            if isinstance(child, XmlEvent):
+                built.append(Element(COMMENT, text=child.text, tail=after, line=child.line))
+            else:
+                own = child.event
+                built.append(Element(own.text, own.attributes, text, inner, after, own.prefixes, own.line))
+        return tuple(built)
+
+
+def _meant(text: str) -> str:
+    """Text between elements, unless it is only indentation."""
+    return text if text.strip() else ""
+
+
+def load_xml(content: bytes | str, limits: ReadLimits = USUAL) -> Element:
+    """The root element of an XML text; comments before it become its first children."""
+    outside = _OpenElement(XmlEvent("start", ""))
+    stack = [outside]
+    for event in xml_events(content, limits):
+        if event.kind == "start":
+            stack.append(_OpenElement(event))
+        elif event.kind == "end":
+            done = stack.pop()
+            inner, text = done.children(), "".join(done.pieces)
+            stack[-1].waiting.append((done, inner, _meant(text) if inner else text, []))
+        elif event.kind == "comment":
+            stack[-1].waiting.append((event, (), "", []))
+        elif stack[-1] is not outside:
+            stack[-1].add(event.text)
+    built = outside.children()
+    root = next(element for element in built if element.tag != COMMENT)
+    return replace(root, children=(*built[: built.index(root)], *root.children))
