@@ -1,29 +1,41 @@
-"""Files that are written completely or not at all, the one file lock, and one translation of disk errors."""
+"""Files that are written completely or not at all, the one file lock, and one translation of disk errors.
+
+write_atomic, whole_folder    replace a file or a folder in one step
+open_regular, read_small      read without hanging on a pipe or swallowing a huge file
+lock_file, is_locked          one process owns a file, and says so inside it
+disk                          any `OSError` becomes a `StorageError` with a remedy
+"""
 
 from __future__ import annotations
 
 import errno
-import fcntl
-import json
 import os
 import shutil
 import stat
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from groupwise.errors import RunLocked, StorageError
+from groupwise.errors import StorageError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 LARGEST_SMALL = 16 << 20
+LONGEST_NOTE = 4096  # bytes of what a lock's holder wrote about itself
+PAUSE = 0.02  # seconds between two attempts to take a lock
 
 REMEDY = {
-    errno.ENOSPC: "Free some space and run `groupwise resume`: everything up to the last checkpoint is safe.",
-    errno.EDQUOT: "Your quota is used up; free some space and run `groupwise resume`.",
-    errno.EFBIG: "A file size limit is set (`ulimit -f`); raise it and run `groupwise resume`.",
-    errno.EROFS: "The file system is read-only; choose another folder with `--set run.output_dir=…`.",
-    errno.EACCES: "This user may not write there; choose another folder with `--set run.output_dir=…`.",
+    errno.ENOSPC: "Free some disk space and try again: everything saved before is safe.",
+    errno.EDQUOT: "Your disk quota is used up. Free some space and try again.",
+    errno.EFBIG: "A file size limit is set (`ulimit -f`). Raise it and try again.",
+    errno.EROFS: "The file system is read-only. Choose another folder.",
+    errno.EACCES: "You do not have permission to write there. Choose another folder.",
 }
 
 
@@ -36,29 +48,29 @@ def disk(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         reason = error.strerror or str(error)
-        hint = REMEDY.get(error.errno or 0, "Check the path and who may write there.")
+        hint = REMEDY.get(error.errno or 0, "Check the path and its permissions.")
         raise StorageError(f"cannot write {path}: {reason}", hint=hint, field=str(path)) from error
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file to read. A folder, or a pipe that nobody would ever write to, is an `OSError` at once."""
+    """Open a file for reading. A folder, or a pipe that nobody may ever write to, raises `OSError` at once."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     return os.fdopen(descriptor, "rb")
 
 
 def read_small(path: Path, most: int = LARGEST_SMALL) -> bytes:
-    """The content of a file that has no reason to be large; one that is, is an `OSError` and not read."""
+    """The content of a file that should be small. A larger one raises `OSError` and is not read."""
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > most:
-            raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+            raise OSError(errno.EFBIG, f"larger than {most:,} bytes", str(path))
         return file.read(most)
 
 
 def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Replace `path` as a whole: a reader, or a crash, sees the old content or the new, never a part."""
+    """Replace `path` in one step: a reader, or a crash, sees the old content or the new, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with disk(path):
         try:
@@ -73,12 +85,13 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
                 temporary.unlink()
             raise
         if durable:
+            # The rename itself is only on disk once the folder is.
             sync_folder(path.parent)
 
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """A place to write files to; it then takes the place of `folder`, synced, all at once. Nothing if that fails."""
+    """Yield an empty folder to write files to; it then replaces `folder` in one step, or not at all if that fails."""
     temporary, old = folder.with_name(f".{folder.name}.tmp"), folder.with_name(f".{folder.name}.old")
     with disk(folder):
         for left_over in (temporary, old):
@@ -89,6 +102,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             for file in temporary.iterdir():
                 sync_file(file)
             sync_folder(temporary)
+            # rename() replaces an empty folder but not a full one.
             if folder.is_dir() and any(folder.iterdir()):
                 folder.rename(old)
             temporary.rename(folder)
@@ -99,6 +113,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 
 def sync_file(path: Path) -> None:
+    """Wait until a file, or a folder's list of files, is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -109,49 +124,75 @@ def sync_file(path: Path) -> None:
 sync_folder = sync_file
 
 
-LOCK_TRIES = 5
+class FileLock:
+    """An exclusive lock on a file. It ends with `release`, or with the process, however that ends.
 
+    The lock belongs to the open descriptor: a child process that inherits `descriptor` keeps it locked after this
+    process has released its own.
+    """
 
-def acquire(path: Path) -> int:
-    """Take the lock, trying for a moment: whoever asks for a run's state holds it for an instant too."""
-    with disk(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    for _ in range(LOCK_TRIES):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            time.sleep(0.02)
-        else:
-            _held.add(descriptor)
-            return descriptor
-    holder = os.pread(descriptor, 4096, 0).decode("utf8", "replace").strip()
-    os.close(descriptor)
-    raise RunLocked(
-        f"run {path.parent.name} is being written by another process ({holder or 'unknown'})",
-        hint="Wait for it, or stop it (Ctrl-C there) and resume here.",
-    )
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        _held.add(self)
 
+    def read(self) -> bytes:
+        """What the last holder wrote about itself."""
+        return os.pread(self.descriptor, LONGEST_NOTE, 0)
 
-_held: set[int] = set()
+    def write(self, note: bytes) -> None:
+        """Say who holds the lock, for whoever is refused."""
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, note, 0)
 
-
-def _close_held() -> None:
-    """A forked worker must not keep the lock of a run whose own process is gone."""
-    while _held:
+    def release(self) -> None:
+        _held.discard(self)
         with suppress(OSError):
-            os.close(_held.pop())
+            os.close(self.descriptor)
 
 
-os.register_at_fork(after_in_child=_close_held)
+def lock_file(path: Path, *, patience: float = 0.0, mode: int = 0o644) -> FileLock | None:
+    """Lock the file, which is created with `mode` if it does not exist; None if it stays locked for `patience` seconds.
+
+    A second lock on the same file in this process is refused like one of another process.
+    """
+    flock = _flock()
+    with disk(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+        end = time.monotonic() + patience
+        try:
+            while True:
+                try:
+                    flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return FileLock(descriptor)
+                except BlockingIOError:
+                    if time.monotonic() >= end:
+                        break
+                    time.sleep(PAUSE)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+    return None
+
+
+def lock_note(path: Path) -> str:
+    """What the holder of a lock wrote about itself, or "unknown"."""
+    try:
+        with open_regular(path) as file:
+            return file.read(LONGEST_NOTE).decode("utf8", "replace").strip() or "unknown"
+    except OSError:
+        return "unknown"
 
 
 def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock. To find out, this takes a shared lock for an instant."""
+    flock = _flock()
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
     finally:
@@ -159,18 +200,22 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def read_attempt(descriptor: int) -> int:
-    try:
-        return int(json.loads(os.pread(descriptor, 4096, 0))["attempt"])
-    except (ValueError, KeyError, TypeError):
-        return 0
+def _flock() -> Any:
+    if fcntl is None:
+        raise StorageError(
+            "this system has no file locks (fcntl.flock)", hint="Use Linux or macOS; on Windows, use WSL."
+        )
+    return fcntl.flock
 
 
-def write_attempt(descriptor: int, attempt: int) -> None:
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "attempt": attempt}).encode(), 0)
+_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
-def release(descriptor: int) -> None:
-    _held.discard(descriptor)
-    os.close(descriptor)
+def _release_all() -> None:
+    """A forked worker must not keep a lock alive whose own process is gone."""
+    for lock in list(_held):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_all)

@@ -324,7 +324,7 @@ def test_a_full_disk_stops_the_run_with_the_remedy_and_loses_nothing(
     list(execute(whole, build))
     path = create_run(small_config(run_name="full", **changes, output_dir=str(small_disk)))
     filler = small_disk / "filler"
-    with pytest.raises(StorageError, match=r"No space left.*\n.*Free some space.*groupwise resume"):
+    with pytest.raises(StorageError, match=r"No space left.*\n.*Free some disk space.*groupwise resume"):
         for event in execute(path, build):
             if event.type == "checkpoint" and not filler.exists():
                 with open(filler, "wb") as file:

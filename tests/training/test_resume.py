@@ -329,7 +329,7 @@ def test_a_forked_worker_does_not_keep_the_lock_of_a_dead_run(small_config: Conf
     if worker == 0:
         time.sleep(20)
         os._exit(0)
-    os.close(run._lock)  # as if this process had died while its worker lives on
+    run._lock.release()  # as if this process had died while its worker lives on
     try:
         Run(path).close()
     finally:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import ConfigError, ContractError, StorageError
-from groupwise.memory.file import Owner, open_database
+from groupwise.memory.file import open_database, own
 from groupwise.memory.vectors import Direction, from_bytes
 
 
@@ -85,7 +85,7 @@ class Store:
         self.notices: tuple[str, ...] = ()
         self._followers: list[Callable[[], None]] = []
         self._link: sqlite3.Connection | None = None  # while a transaction is open
-        self._owner = Owner(Path(path), patience) if self.path != ":memory:" else None
+        self._owner = own(Path(path), patience) if self.path != ":memory:" else None
         try:
             self._database = open_database(self.path, MARK, steps, self.notice)
             self.now, self.settled = self._clock()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import CheckpointError, GroupwiseError, RunError, StorageError
-from groupwise.files import disk, is_locked
+from groupwise.files import disk, is_locked, lock_file
 from groupwise.service.job_settings import write_settings
 from groupwise.service.jobs import CANCELLED, FAILED, FINISHED, Job, Jobs
 from groupwise.service.schemas import TrainRequest
@@ -80,26 +79,22 @@ class JobSlots:
 
     def is_alive(self, job_id: str) -> bool:
         """Whether any process is working on the job."""
-        descriptor = _locked(self.lock(job_id))
-        if descriptor is None:
-            return True
-        os.close(descriptor)
-        return False
+        return is_locked(self.lock(job_id))
 
     def start(self, job_id: str, words: Sequence[str]) -> JobProcess | None:
         """Run `groupwise WORDS`; None if a process is already working on the job."""
-        descriptor = _locked(self.lock(job_id))
-        if descriptor is None:
+        lock = lock_file(self.lock(job_id), mode=0o600)
+        if lock is None:
             return None
         try:
             with disk(self.output(job_id)), open(self.output(job_id), "wb") as output:
                 process = subprocess.Popen(
                     [*self._politely, sys.executable, "-m", "groupwise.cli", *words],
-                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, pass_fds=[descriptor],
+                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, pass_fds=[lock.descriptor],
                     start_new_session=True, env=_environment(),
                 )  # fmt: skip
         finally:
-            os.close(descriptor)
+            lock.release()
         # Linux schedules each session as a group, and niceness only counts within one, so the group gets it too.
         with suppress(OSError):
             Path(f"/proc/{process.pid}/autogroup").write_text(str(self._niceness))
@@ -121,18 +116,6 @@ class JobSlots:
                 return file.read().decode("utf8", "replace")
         except OSError:
             return ""
-
-
-def _locked(path: Path) -> int | None:
-    """The locked file's descriptor; None if another process holds the lock."""
-    with disk(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
 
 
 def _environment() -> dict[str, str]:

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import TrainingConfig
-from groupwise.errors import RunError, RunNotFound
-from groupwise.files import disk, is_locked, read_small, write_atomic
+from groupwise.errors import RunError, RunLocked, RunNotFound
+from groupwise.files import FileLock, disk, is_locked, lock_file, lock_note, read_small, write_atomic
 from groupwise.training.events import is_numbers, read_events, sound_events
 from groupwise.types import Event
 
 STATES = ("created", "running", "interrupted", "stopped", "failed", "finished")
+LOCK_PATIENCE = 0.1  # seconds: `is_locked` holds the lock for an instant too
 CHECKSUM = "# The settings of this run. sha256 of what follows: "
 
 
@@ -54,6 +55,17 @@ def create_run(cfg: TrainingConfig) -> Path:
         f"a run named {name!r} exists already in {base}",
         hint=f"Go on with it (`groupwise resume {base / str(name)}`) or choose another run.run_name.",
     )
+
+
+def lock_run(path: Path) -> FileLock:
+    """The lock of the run at `path`, which lets one process at a time write to it."""
+    lock = lock_file(path / "lock", patience=LOCK_PATIENCE)
+    if lock is None:
+        raise RunLocked(
+            f"run {path.name} is being written by another process ({lock_note(path / 'lock')})",
+            hint="Wait for it to finish, or stop it there (Ctrl-C) and resume it here.",
+        )
+    return lock
 
 
 def find_run(name: str, output_dir: str = "runs") -> Path:

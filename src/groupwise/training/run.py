@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import CheckpointError, RunError
-from groupwise.files import acquire, disk, read_attempt, release, sync_file, write_atomic, write_attempt
+from groupwise.files import FileLock, disk, sync_file, write_atomic
 from groupwise.training.checkpoint import (
     Checkpoint,
     checkpoint_folders,
@@ -29,7 +29,7 @@ from groupwise.training.checkpoint import (
 )
 from groupwise.training.control_file import ControlCommand, pending_commands, send_command
 from groupwise.training.events import EventLog, plain, read_events
-from groupwise.training.folder import latest_metrics, sound_config
+from groupwise.training.folder import latest_metrics, lock_run, sound_config
 from groupwise.training.group_files import damaged_groups, groups_after, write_groups
 from groupwise.training.machine import describe_machine
 from groupwise.types import Event, GroupRecord
@@ -52,7 +52,7 @@ class Run:
         self.warnings: list[str] = []
         self._unsynced: list[Path] = []
         self._metrics: dict[str, Any] = {}
-        self._lock = acquire(path / "lock")
+        self._lock = lock_run(path)
         try:
             if by_hand:
                 send_command(path, "resume")
@@ -60,8 +60,8 @@ class Run:
             if events and sound_config(path) is None:
                 self.warnings.append("config.toml was edited or damaged; the recorded settings are used (see --set)")
             self.attempt = 1 + max((event.attempt for event in events), default=0)
-            self.attempt = max(self.attempt, 1 + read_attempt(self._lock))
-            write_attempt(self._lock, self.attempt)
+            self.attempt = max(self.attempt, 1 + _last_attempt(self._lock))
+            self._lock.write(json.dumps({"pid": os.getpid(), "attempt": self.attempt}).encode())
             self.checkpoint = self._newest_sound_checkpoint(len(events))
             self._log = self._forget_after_checkpoint(len(events))
             kept = events[: self._log.count]
@@ -69,7 +69,7 @@ class Run:
             self._metrics = latest_metrics(kept)
             write_atomic(path / "env.json", _json(describe_machine()))
         except BaseException:
-            release(self._lock)
+            self._lock.release()
             raise
 
     def _newest_sound_checkpoint(self, events: int) -> Checkpoint | None:
@@ -163,7 +163,15 @@ class Run:
 
     def close(self) -> None:
         self._log.close()
-        release(self._lock)
+        self._lock.release()
+
+
+def _last_attempt(lock: FileLock) -> int:
+    """The attempt that the process before this one wrote into the lock; 0 where it wrote none."""
+    try:
+        return int(json.loads(lock.read())["attempt"])
+    except (ValueError, KeyError, TypeError):
+        return 0
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

@@ -73,6 +73,10 @@ def execute(
         yield from train(
             parts.policy, parts.source, learner, cfg, run, evaluate=parts.evaluate, samples=parts.samples, stop=stop
         )
+    except StorageError as error:
+        refusal: GroupwiseError = _storage_failed(error, path)
+        yield from _failed(run, refusal)
+        raise refusal from error
     except GroupwiseError as error:
         yield from _failed(run, error)
         raise
@@ -120,6 +124,11 @@ def _out_of_memory(error: Exception) -> ResourceError:
         hint="Train an adapter (language.lora_rank=16) or in bfloat16 (language.dtype), or make fewer attempts at a "
         "time (rollout.tasks_per_step, rollout.num_generations) or shorter ones (sampling.max_new_tokens).",
     )
+
+
+def _storage_failed(error: StorageError, path: Path) -> StorageError:
+    advice = f"Then continue from the last checkpoint with `groupwise resume {path}`."
+    return StorageError(error.message, hint=f"{error.hint} {advice}".strip(), field=error.field)
 
 
 def _failed(run: Run, error: GroupwiseError) -> Iterator[Event]:

@@ -17,11 +17,10 @@ from groupwise.control.comparison.campaign import Entry, available, gather, job_
 from groupwise.control.comparison.worker import carry_out, courses_of
 from groupwise.control.product import build
 from groupwise.errors import ConfigError, RunLocked
-from groupwise.files import acquire, release
 from groupwise.reporting.advantage_figures import Moment
 from groupwise.reporting.comparison import FailedCourse, read_courses
 from groupwise.reporting.history import History
-from groupwise.training.folder import create_run
+from groupwise.training.folder import create_run, lock_run
 from groupwise.training.session import execute
 
 SMALL = {
@@ -106,10 +105,10 @@ def test_courses_of_other_settings_are_not_mixed_in(tmp_path: Path, entry: Entry
 
 
 def test_two_comparisons_do_not_share_a_folder(tmp_path: Path, entry: Entry) -> None:
-    lock = acquire(tmp_path / "lock")
+    lock = lock_run(tmp_path)
     with pytest.raises(RunLocked):
         run_campaign(tmp_path, [entry], [0])
-    release(lock)
+    lock.release()
 
 
 def test_names_that_no_file_may_have_stay_apart(tmp_path: Path, entry: Entry) -> None:

@@ -30,12 +30,12 @@ import groupwise
 from groupwise.config import TrainingConfig
 from groupwise.control.comparison.worker import CourseJob, fail
 from groupwise.errors import ConfigError
-from groupwise.files import acquire, disk, release
+from groupwise.files import disk
 from groupwise.reporting.advantage_figures import Moment, Shares, shares_of
 from groupwise.reporting.comparison import Course, FailedCourse, read_courses
 from groupwise.reporting.comparison_page import Extras
 from groupwise.reporting.history import History
-from groupwise.training.folder import inspect_run
+from groupwise.training.folder import inspect_run, lock_run
 from groupwise.training.loop import changes
 
 PRODUCTS = {"control": "groupwise.control.product", "ppo": "groupwise.control.ppo"}
@@ -81,14 +81,14 @@ def run_campaign(
     wanted = [job_of(folder, entry, seed, snapshot=seed == seeds[0]) for seed in seeds for entry in entries]
     with disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    lock = acquire(folder / "lock")
+    lock = lock_run(folder)
     try:
         for job in wanted:
             settle(job)
         open_jobs = [job for job in wanted if not job.result.exists()]
         work(folder, open_jobs, jobs or os.cpu_count() or 1, lambda: tell(progress, wanted))
     finally:
-        release(lock)
+        lock.release()
     return gather(wanted)
 
 

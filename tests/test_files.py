@@ -1,0 +1,89 @@
+"""Files that are whole or absent, and the one lock."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import groupwise.files as files
+from groupwise.errors import StorageError
+from groupwise.files import disk, is_locked, lock_file, lock_note, whole_folder, write_atomic
+
+
+def test_a_lock_is_refused_to_a_second_holder_until_it_is_released(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert not is_locked(path)
+    lock = lock_file(path)
+    assert lock is not None
+    lock.write(b"the first")
+    assert is_locked(path)
+    assert lock_file(path) is None
+    assert lock_note(path) == "the first"
+    lock.release()
+    assert not is_locked(path)
+    assert lock_file(path) is not None
+
+
+def test_a_child_that_inherits_a_lock_keeps_it_after_its_parent_let_go(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    lock = lock_file(path)
+    assert lock is not None
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lock.descriptor])
+    lock.release()
+    assert is_locked(path)
+    child.communicate(b"\n")
+    assert not is_locked(path)
+
+
+def test_a_forked_worker_does_not_keep_its_parents_lock(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    lock = lock_file(path)
+    assert lock is not None
+    ready, done = os.pipe(), os.pipe()
+    worker = os.fork()
+    if worker == 0:
+        os.write(ready[1], b"!")
+        os.read(done[0], 1)
+        os._exit(0)
+    os.read(ready[0], 1)
+    lock.release()
+    assert not is_locked(path)
+    os.write(done[1], b"!")
+    os.waitpid(worker, 0)
+
+
+def test_a_system_without_file_locks_is_told_so_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "fcntl", None)
+    with pytest.raises(StorageError, match="this system has no file locks"):
+        lock_file(tmp_path / "lock")
+    with pytest.raises(StorageError, match="use WSL"):
+        is_locked(tmp_path / "lock")
+
+
+def test_a_disk_error_names_the_file_and_what_to_do() -> None:
+    with pytest.raises(StorageError, match="cannot write here: No space left on device") as refused, disk(Path("here")):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert "Free some disk space" in refused.value.hint
+    assert refused.value.field == "here"
+
+
+def test_a_file_or_folder_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    write_atomic(file, b"old")
+    with whole_folder(folder) as new:
+        (new / "a").write_text("old")
+    with pytest.raises(RuntimeError, match="stop"), whole_folder(folder) as new:
+        (new / "a").write_text("new")
+        raise RuntimeError("stop")
+    assert (folder / "a").read_text() == "old"
+    file.parent.joinpath(f".file.{os.getpid()}.tmp").mkdir()
+    with pytest.raises(StorageError):
+        write_atomic(file, b"new")
+    assert file.read_bytes() == b"old"
