@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from groupwise.workflows.files.bpmn.vocabulary import BPMNDI, DC, DI, normal
 from groupwise.workflows.files.xml_tree import free_name
 from groupwise.workflows.pictures.drawing_layout import NodeBox, Point
-from groupwise.xml_reader import Element
+from groupwise.xml_reader import COMMENT, Element
 
 OURS = "groupwise_diagram"
 GATE, EVENT, PADDING = 50.0, 36.0, 30.0
@@ -97,8 +98,31 @@ def drawings(root: Element) -> dict[str, Element]:
     return {part.get("bpmnElement").rpartition(":")[2]: part for part in found}
 
 
-def is_ours(root: Element) -> bool:
-    return bool(root.all("BPMNDiagram")) and all(one.get("id").startswith(OURS) for one in root.all("BPMNDiagram"))
+def is_our_layout(root: Element) -> bool:
+    """Whether the diagrams are still those that Groupwise laid out for these processes.
+
+    Then they say nothing that would not be drawn again, and the reader leaves them out. Whoever moves a shape or changes
+    a process changes the fingerprint, and the diagrams are kept as they are drawn.
+    """
+    diagrams = root.all("BPMNDiagram")
+    marks = {one.get("documentation") for one in diagrams}
+    return bool(diagrams) and marks == {_mark(root.all("process"), diagrams)}
+
+
+def marked_as_ours(processes: Iterable[Element], diagrams: Sequence[Element]) -> list[Element]:
+    """The diagrams with the mark by which `is_our_layout` knows them."""
+    mark = _mark(processes, diagrams)
+    return [one.with_attributes(documentation=mark) for one in diagrams]
+
+
+def _mark(processes: Iterable[Element], diagrams: Iterable[Element]) -> str:
+    """A fingerprint of tags and attributes; texts are left out, because tools change their spaces and line ends."""
+    digest = sha256()
+    for whole in (*processes, *(one.with_attributes(documentation=None) for one in diagrams)):
+        for element in whole.walk():
+            if element.tag != COMMENT:
+                digest.update(repr((element.tag, element.attributes, len(element.parts))).encode())
+    return f"laid out by Groupwise, {digest.hexdigest()[:16]}"
 
 
 def rest_of_diagrams(root: Element, left: dict[str, Element]) -> tuple[Element, ...]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from groupwise.errors import ConfigError
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.annotations import document_parts, from_text, handling_of, seconds_of
-from groupwise.workflows.files.bpmn.diagram import drawings, is_ours, rest_of_diagrams
+from groupwise.workflows.files.bpmn.diagram import drawings, is_our_layout, rest_of_diagrams
 from groupwise.workflows.files.bpmn.sketch import Region, Sketch
 from groupwise.workflows.files.bpmn.vocabulary import (
     AMONG,
@@ -37,7 +36,6 @@ from groupwise.workflows.files.bpmn.vocabulary import (
     without_own,
     written_copies,
 )
-from groupwise.workflows.files.bpmn.writer import diagrams_of
 from groupwise.workflows.files.formats import BadFile
 from groupwise.workflows.files.xml_tree import parse, place
 from groupwise.workflows.graph import Flow, Graph, Node
@@ -51,30 +49,10 @@ def refuse(element: Element, message: str) -> BadFile:
     return BadFile(f"{place(element)}{message}")
 
 
-class SourceFile(Protocol):
-    """What a process needs of the file it is read from.
-
-    `names` has the id in the model for every id in the file, `titles` the graph of every process, `defaults` the flow
-    that an element prefers, `flows` those of every process and sub-process, and `lanes` the id and the name of the lane
-    that an element stands in.
-    """
-
-    notes: list[str]
-    names: dict[str, str]
-    titles: dict[str, str]
-    defaults: dict[str, str]
-    flows: dict[str, list[Element]]
-    lanes: dict[str, tuple[str, str]]
-
-    def drawing(self, part: Element) -> tuple[Element, ...]: ...
-
-    def sub_process(self, element: Element) -> str: ...
-
-
 class Scope:
     """A process or sub-process while it is read."""
 
-    def __init__(self, file: SourceFile, element: Element) -> None:
+    def __init__(self, file: _File, element: Element) -> None:
         self.file, self.element, self.sketch = file, element, Sketch()
         self.extras: list[Element] = []
         self.belongs: list[tuple[Element, str]] = []
@@ -321,16 +299,16 @@ def read(content: bytes) -> Document:
     root = parse(content)
     if root.name != "definitions" or root.namespace != BPMN:
         raise BadFile(f"{place(root)}the root element is <{root.name}>, and a BPMN 2.0 file has <definitions>")
-    drawn = drawings(root)
-    if is_ours(root):
-        document = _File(root, {}).document()
-        if diagrams_of(document) == root.all("BPMNDiagram"):
-            return document
-    return _File(root, drawn).document()
+    return _File(root, {} if is_our_layout(root) else drawings(root)).document()
 
 
 class _File:
-    """A file while it is read. `names` has the id in the model for every id in the file."""
+    """A file while it is read.
+
+    `names` has the id in the model for every id in the file, `titles` the graph of every process, `defaults` the flow
+    that an element prefers, `flows` those of every process and sub-process, and `lanes` the id and the name of the lane
+    that an element stands in.
+    """
 
     def __init__(self, root: Element, drawn: Mapping[str, Element]) -> None:
         self.root, self.drawn = root, dict(drawn)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.annotations import document_values, to_text
-from groupwise.workflows.files.bpmn.diagram import EVENT, GATE, DiagramSheet, box_of
+from groupwise.workflows.files.bpmn.diagram import EVENT, GATE, DiagramSheet, box_of, marked_as_ours
 from groupwise.workflows.files.bpmn.node_elements import element_of, gates_of, lanes_of
 from groupwise.workflows.files.bpmn.vocabulary import (
     AMONG,
@@ -38,22 +37,10 @@ from groupwise.workflows.pictures.drawing_layout import NodeBox, Point, layout
 from groupwise.xml_reader import Element, first, named
 
 
-class TargetFile(Protocol):
-    """What a process needs of the file it is written to."""
-
-    taken: set[str]
-    graphs: dict[str, Graph]
-    ids: dict[str, dict[str, str]]
-    processes: dict[str, str]
-    embedded: set[str]
-
-    def sub_process(self, name: str, sheet: DiagramSheet, at: str) -> list[Element]: ...
-
-
 class Process:
     """A graph while it is written; inside the box of the element `around`, where it is embedded there."""
 
-    def __init__(self, file: TargetFile, graph: Graph, sheet: DiagramSheet, around: str = "") -> None:
+    def __init__(self, file: _File, graph: Graph, sheet: DiagramSheet, around: str = "") -> None:
         self.file, self.graph, self.sheet = file, graph, sheet
         self.wiring = Wiring(graph, file.ids[graph.name], file.taken)
         self.ids = self.wiring.ids
@@ -233,11 +220,6 @@ def write(document: Document) -> bytes:
     return serialise(_File(document).root())
 
 
-def diagrams_of(document: Document) -> tuple[Element, ...]:
-    """The diagrams that are written for a document."""
-    return _File(document).root().all("BPMNDiagram")
-
-
 class _File:
     """A file while it is written. `ids` has the id in the file for every graph and every node of it."""
 
@@ -285,6 +267,8 @@ class _File:
         diagrams = [sheet.element(number, drawn if number == 0 else ()) for number, sheet in enumerate(sheets)]
         if rest is not None:
             diagrams[0] = replace(diagrams[0], children=(*diagrams[0].children, *rest.parts[1:]))
+        elif not any(sheet.carried for sheet in sheets):
+            diagrams = marked_as_ours(processes, diagrams)
         carried = [e for e in self.document.extras if e.namespace == BPMN and e.name not in ("definitions", "import")]
         before = [e for e in carried if e.name == "extension"]
         roots = [e for e in carried if e.name not in ("extension", "relationship")]
