@@ -363,3 +363,15 @@ def test_a_broken_file_says_where_and_why(old: str, new: str, message: str) -> N
 def test_a_file_without_a_process_is_refused() -> None:
     with pytest.raises(BadFile, match="there is no process with anything in it"):
         read(f"{HEAD}</bpmn:definitions>".encode())
+
+
+def test_a_diagram_of_ours_is_kept_only_once_somebody_has_moved_something() -> None:
+    document = document_of(Design("d", Sequence((Activity("a"), Parallel((Activity("b"), Activity("c")))))))
+    written = write(document)
+    assert read(written) == document
+    moved = written.replace(b' x="', b' x="1', 1)
+    drawn = [first(node.extras, "BPMNShape") for node in read(moved).root.nodes]
+    assert all(shape is not None for shape in drawn)
+    assert b"laid out by Groupwise" not in write(read(moved))
+    renamed = written.replace(b'name="b"', b'name="much longer"')
+    assert read(renamed).root.nodes[1].extras != ()

@@ -379,3 +379,25 @@ def _moved(point: Point, row: _Row) -> Point:
 def _moved_box(box: NodeBox, row: _Row) -> NodeBox:
     x, y = _moved((box.x, box.y), row)
     return NodeBox(x, y, box.width, box.height)
+
+
+# How far apart nodes are put that somebody else's drawing does not have yet.
+NEW_ROW, NEW_COLUMN = 110.0, 150.0
+
+
+def placed(graph: Graph, drawn: Mapping[str, Point]) -> dict[str, Point]:
+    """The middle of every node: where it is `drawn`, or else below everything and near its neighbours."""
+    if not drawn:
+        return {name: box.middle for name, box in layout(graph).boxes.items()}
+    found = dict(drawn)
+    level = max(y for _, y in drawn.values()) + NEW_ROW
+    for node in graph.nodes:
+        if node.id in found:
+            continue
+        ends = [flow.source for flow in graph.into(node.id)] + [flow.target for flow in graph.out_of(node.id)]
+        near = [found[end][0] for end in ends if end in found]
+        x = sum(near) / len(near) if near else NEW_COLUMN / 2
+        while any(abs(x - other) < NEW_COLUMN / 2 and abs(level - y) < NEW_ROW / 2 for other, y in found.values()):
+            x += NEW_COLUMN
+        found[node.id] = (round(x, 1), level)
+    return found

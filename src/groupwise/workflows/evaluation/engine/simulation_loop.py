@@ -191,9 +191,7 @@ def over(m: Ints, x: Floats, frame: int, lost: bool) -> None:
             put(m, BEGIN, new_frame(m, m[first + slot + 1], parent, case, slot + 1))
         else:
             put(m, DONE, parent)
-    elif (
-        slot == 1 or chance(m, parent, 0) < x[first]
-    ):  # a loop: body after redo, perhaps redo after body
+    elif slot == 1 or chance(m, parent, 0) < x[first]:  # a loop: body after redo, perhaps redo after body
         put(m, BEGIN, new_frame(m, m[first + 1 - slot], parent, case, 1 - slot))
     else:
         put(m, DONE, parent)

@@ -101,8 +101,8 @@ def drawings(root: Element) -> dict[str, Element]:
 def is_our_layout(root: Element) -> bool:
     """Whether the diagrams are still those that Groupwise laid out for these processes.
 
-    Then they say nothing that would not be drawn again, and the reader leaves them out. Whoever moves a shape or changes
-    a process changes the fingerprint, and the diagrams are kept as they are drawn.
+    The reader then leaves them out, because they would be drawn the same again. Once somebody moves a shape or changes a
+    process, the fingerprint no longer matches and the diagrams are kept as drawn.
     """
     diagrams = root.all("BPMNDiagram")
     marks = {one.get("documentation") for one in diagrams}

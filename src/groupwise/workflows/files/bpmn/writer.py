@@ -30,10 +30,9 @@ from groupwise.workflows.files.bpmn.vocabulary import (
     own_self,
 )
 from groupwise.workflows.files.bpmn.wiring import GuardedBody, Wiring
-from groupwise.workflows.files.placement import placed
 from groupwise.workflows.files.xml_tree import free_name, serialise
 from groupwise.workflows.graph import Flow, Graph, Node
-from groupwise.workflows.pictures.drawing_layout import NodeBox, Point, layout
+from groupwise.workflows.pictures.drawing_layout import NodeBox, Point, layout, placed
 from groupwise.xml_reader import Element, first, named
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from groupwise.workflows.document import Document
-from groupwise.workflows.files.placement import placed
 from groupwise.workflows.files.xml_tree import place
 from groupwise.workflows.files.yawl.vocabulary import YAWL, el
 from groupwise.workflows.graph import Flow, Graph, Node
+from groupwise.workflows.pictures.drawing_layout import placed
 from groupwise.xml_reader import COMMENT, Element, first
 
 SIZE = 32.0
