@@ -193,8 +193,9 @@ class _Recipe:
         return self.entry if isinstance(self.entry, str) else getattr(self.entry, "__qualname__", repr(self.entry))
 
     def spawn(self, descriptor: int) -> subprocess.Popen[bytes]:
-        # The child gets our sys.path as it is. With `-m`, a json.py in the working folder would come before Python's.
-        boot = f"import sys; sys.path[:] = {[path for path in sys.path if isinstance(path, str)]!r}; "
+        # The child looks where we look. With `-m`, a json.py in the working folder would come before Python's own.
+        boot = f"import sys; ours = {[path for path in sys.path if isinstance(path, str)]!r}; "
+        boot += "sys.path[:] = ours + [path for path in sys.path[1:] if path not in ours]; "
         boot += f"from groupwise.worker_process import serve; serve({descriptor}, {os.getpid()})"
         threads = {} if self.threads is None else {"OMP_NUM_THREADS": str(self.threads)}
         return subprocess.Popen(

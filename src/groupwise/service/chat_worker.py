@@ -1,7 +1,5 @@
 """The worker process that holds language models: chat, and completions in OpenAI's format.
 
-    python -m groupwise.service.chat_worker DESCRIPTOR RUNS_DIR STORE MODELS [TOOLS]
-
 A model is loaded when it is first needed; the last few stay loaded, and a run is loaded again when it has a newer
 checkpoint.
 """
@@ -10,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import sys
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +25,7 @@ from groupwise.agents.openai.requests import Answering, CompletionRequest, Serve
 from groupwise.agents.settings import AgentConfig
 from groupwise.agents.tools.toolbox import Toolbox, ToolResult, find_tools
 from groupwise.language.engine import Sampled
-from groupwise.service.sidecar import serve_requests
+from groupwise.service.sidecar import by_operation
 from groupwise.training.checkpoint import checkpoint_folders
 
 CHANGES = ("temperature", "max_new_tokens")
@@ -211,11 +208,7 @@ def _usage(prompt: int, sampled: Sequence[Sampled]) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
 
 
-def main(words: Sequence[str]) -> None:
-    descriptor, runs_dir, store, most, *tools = words
-    speaker = Speaker(runs_dir, store, int(most), tools[0] if tools else None)
-    serve_requests(int(descriptor), {"chat": speaker.chat, "complete": speaker.complete})
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+def make_handler(runs_dir: str, store: str, most: str, tools: str | None = None) -> Callable[..., Any]:
+    """What `Sidecar` starts the process with."""
+    speaker = Speaker(runs_dir, store, int(most), tools)
+    return by_operation({"chat": speaker.chat, "complete": speaker.complete})

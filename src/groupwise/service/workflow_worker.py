@@ -1,7 +1,5 @@
 """The worker process for workflows: it designs, checks, simulates and converts, one request at a time.
 
-    python -m groupwise.service.workflow_worker DESCRIPTOR
-
 Each request gets a temporary folder for its files. Requirements may name a starting workflow only if the request
 includes it: a request never makes the service read a file of its machine.
 """
@@ -11,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,7 +19,7 @@ from typing import Any
 from groupwise.designer.design_call import DesignOptions, design_for
 from groupwise.errors import ConfigError
 from groupwise.readers import load_yaml
-from groupwise.service.sidecar import Handler, serve_requests
+from groupwise.service.sidecar import Handler, by_operation
 from groupwise.training.events import plain
 from groupwise.workflows.blocks import DesignError
 from groupwise.workflows.document import Document, document_of
@@ -185,14 +182,11 @@ def _handler(work: Callable[[Asked], dict[str, Any]], one_at_a_time: asyncio.Loc
     return handle
 
 
-def main(words: Sequence[str]) -> None:
+def make_handler() -> Callable[..., Any]:
+    """What `Sidecar` starts the process with."""
     lock = asyncio.Lock()
     works = {
         "design": design, "check": check, "simulate": simulate, "convert": convert, "download": download,
         "formats": known_formats,
     }  # fmt: skip
-    serve_requests(int(words[0]), {name: _handler(work, lock) for name, work in works.items()})
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    return by_operation({name: _handler(work, lock) for name, work in works.items()})

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from groupwise.agents.environments.contract import Reply, Transition
-from groupwise.agents.environments.processes import InProcesses, WorkerLost
+from groupwise.agents.environments.processes import InProcesses
 from groupwise.errors import ContractError
 from groupwise.types import End, Task
+from groupwise.workers import WorkerLost
 
 sys.path.insert(0, str(Path(__file__).parent))
 import odd_environments as odd

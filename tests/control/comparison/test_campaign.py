@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -159,34 +154,6 @@ def test_a_broken_or_killed_course_is_told_and_the_others_go_on(
     again = run_campaign(folder, [entry], [0], jobs=1)
     assert again.courses == outcome.courses
     assert next((folder / "courses").iterdir()).stat().st_mtime_ns == kept
-
-
-def test_a_worker_ends_with_its_parent(tmp_path: Path, entry: Entry) -> None:
-    """A parent killed with SIGKILL leaves no worker behind that would hold a run's lock."""
-    script = (
-        "import subprocess, sys, time\n"
-        "code = 'import os, time; from groupwise.control.comparison.worker import end_with_parent; '\n"
-        "code += 'end_with_parent(os.getppid()); print(os.getpid(), flush=True); time.sleep(60)'\n"
-        "subprocess.Popen([sys.executable, '-c', code])\n"
-        "time.sleep(60)\n"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
-    assert parent.stdout is not None
-    worker = int(parent.stdout.readline())
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
-    deadline = time.monotonic() + 10
-    while alive(worker) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not alive(worker)
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z" and os.path.exists(f"/proc/{pid}")
 
 
 def test_a_failure_is_forgotten_once_the_course_is_there(tmp_path: Path, entry: Entry) -> None:

@@ -13,20 +13,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import groupwise
 from groupwise.config import TrainingConfig
 from groupwise.control.comparison.worker import CourseJob, fail
 from groupwise.errors import ConfigError
@@ -37,6 +31,7 @@ from groupwise.reporting.comparison_page import Extras
 from groupwise.reporting.history import History
 from groupwise.training.folder import inspect_run, lock_run
 from groupwise.training.loop import changes
+from groupwise.workers import RequestFailed, WorkerLost, Workers, how_it_ended
 
 PRODUCTS = {"control": "groupwise.control.product", "ppo": "groupwise.control.ppo"}
 POLL = 0.2
@@ -140,74 +135,30 @@ def available(product: str) -> bool:
 
 
 def work(folder: Path, jobs: Sequence[CourseJob], processes: int, tell: Callable[[], None]) -> None:
-    """Hand the jobs to workers, one process each, until none is left."""
+    """Have the jobs carried out in worker processes, and record those whose process did not survive."""
     with (folder / "log.txt").open("ab") as log:
-        crew = Crew(log)
-        pool = ThreadPoolExecutor(max(1, min(processes, len(jobs))))
+        count = max(1, min(processes, len(jobs)))
+        workers = Workers("groupwise.control.comparison.worker:make_handler", count, stderr=log)
         try:
-            tasks = [pool.submit(crew.do, job) for job in jobs]
-            while not all(task.done() for task in tasks):
+            open_jobs = {workers.submit(job): job for job in jobs}
+            while open_jobs:
                 tell()
-                time.sleep(POLL)
+                for done in wait(open_jobs, POLL).done:
+                    settle_up(open_jobs.pop(done), done)
             tell()
-            raise_first(tasks)
         finally:
-            crew.dismiss()
-            pool.shutdown(cancel_futures=True)
+            workers.close(grace=0)  # runs under way keep their folders, to be resumed
 
 
-def raise_first(tasks: Iterable[Future[None]]) -> None:
-    for task in tasks:
-        task.result()
-
-
-class Crew:
-    """Worker processes, one for each thread that asks; one that died is replaced."""
-
-    def __init__(self, log: IO[bytes]) -> None:
-        self.log = log
-        self.local = threading.local()
-        self.workers: list[subprocess.Popen[bytes]] = []
-        self.closed = False
-
-    def do(self, job: CourseJob) -> None:
-        """Have a worker carry the job out, and record it where the worker did not survive."""
-        worker = self._mine()
-        path = Path(job.folder) / "jobs" / f"{job.name}.json"
-        job.failure.unlink(missing_ok=True)
-        assert worker.stdin is not None
-        assert worker.stdout is not None
-        with suppress(BrokenPipeError):
-            worker.stdin.write(f"{path.absolute()}\n".encode())
-            worker.stdin.flush()
-        if not worker.stdout.readline() and not self.closed:
-            status = worker.wait()
-            how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-            fail(
-                job, f"its process {how}", f"{Path(job.folder) / 'log.txt'} may say more; 9 often means out of memory."
-            )
-
-    def _mine(self) -> subprocess.Popen[bytes]:
-        worker: subprocess.Popen[bytes] | None = getattr(self.local, "worker", None)
-        if worker is None or worker.poll() is not None:
-            worker = self.local.worker = self._hire()
-            self.workers.append(worker)
-        return worker
-
-    def _hire(self) -> subprocess.Popen[bytes]:
-        source = str(Path(groupwise.__file__).parents[1])
-        paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "groupwise.control.comparison.worker"]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self.log, env=environment)
-
-    def dismiss(self) -> None:
-        """End the workers; what they had under way stays in its run folder, to be gone on with."""
-        self.closed = True
-        for worker in self.workers:
-            worker.kill()
-            worker.wait()
+def settle_up(job: CourseJob, done: Future[None]) -> None:
+    """Write down why a job left no file of its own."""
+    try:
+        done.result()
+    except WorkerLost as error:
+        log = Path(job.folder) / "log.txt"
+        fail(job, f"its process {how_it_ended(error.status)}", f"{log} may say more; 9 often means out of memory.")
+    except RequestFailed as error:
+        fail(job, error.message, error.hint)
 
 
 def tell(progress: Progress | None, jobs: Sequence[CourseJob]) -> None:

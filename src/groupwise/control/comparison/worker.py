@@ -1,7 +1,6 @@
 """One training of a comparison, from settings to scores, in a worker process that is handed one job after another.
 
-A worker is `python -m groupwise.control.comparison.worker`. It reads job paths from standard input, one per line, and
-answers each with a line once the job has left its file: the scores, or why it failed. It ends with its parent.
+Workers are started by `groupwise.workers`. Each job leaves a file: the scores, or why it failed.
 
 The worker also keeps a snapshot of a few groups while the policy is still learning, for the figures that explain
 advantages. Snapshots use their own generator and environment, so training is unaffected. A source without groups of
@@ -12,13 +11,10 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
-import sys
-import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -187,6 +183,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def carry_out(job: CourseJob) -> None:
     """Train, or go on training where the run stands, and leave a course; whatever goes wrong is left instead."""
+    job.failure.unlink(missing_ok=True)  # left by an earlier try
     try:
         courses = train(job)
     except GroupwiseError as error:
@@ -194,7 +191,6 @@ def carry_out(job: CourseJob) -> None:
     except Exception as error:
         fail(job, f"{type(error).__name__}: {error}")
     else:
-        job.failure.unlink(missing_ok=True)
         write_json(job.result, [course.to_dict() for course in courses])
 
 
@@ -237,24 +233,6 @@ def courses_of(history: History, algorithm: str, cpu_seconds: float) -> list[Cou
     return courses
 
 
-def end_with_parent(parent: int) -> None:
-    """A worker whose parent was killed would go on for nobody, and hold its run's lock against the next one."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def main() -> None:
-    answers, sys.stdout = sys.stdout, sys.stderr
-    end_with_parent(os.getppid())
-    for line in sys.stdin:
-        carry_out(CourseJob(**json.loads(Path(line.strip()).read_text("utf8"))))
-        print("done", file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def make_handler() -> Callable[[CourseJob], None]:
+    """What `groupwise.workers` starts a worker process with."""
+    return carry_out

@@ -9,19 +9,21 @@ The known answer is the one given, or the `answer` that comes with the task; wit
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import re
+import subprocess
 from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar
 
-from groupwise.errors import ConfigError, ContractError
+from groupwise.errors import ConfigError, ContractError, MissingExtra
 from groupwise.rewards.function import RewardFunction, turns_of
-from groupwise.rewards.rules.algebra import Algebra, NotCompared
 from groupwise.rewards.rules.components import Component, ReplyText, known, replies
 from groupwise.rewards.scoring import per_attempt
 from groupwise.types import Failed, Message, Score, Task, Trajectory
+from groupwise.workers import RequestFailed, WorkerLost, Workers, WorkerTimeout
 
 SIGN = r"(?:(?<![^\W_])[-+\u2212])?"  # behind a letter or a digit it is a hyphen, or takes something away
 WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
@@ -184,8 +186,10 @@ class SymbolicReward(AnswerReward):
         super().__init__(weight, expected, name)
         if not 0 < time_limit < math.inf:
             raise ConfigError(f"symbolic: time_limit = {time_limit} must be a number of seconds above 0")
+        if importlib.util.find_spec("sympy") is None:
+            raise MissingExtra("comparing expressions needs SymPy", hint="pip install 'groupwise[symbolic]'")
         self.time_limit = time_limit
-        self.algebra = Algebra()
+        self.workers = Workers("groupwise.rewards.rules.expressions:comparer", stderr=subprocess.DEVNULL)
 
     def read(self, text: str) -> str | None:
         answer, marked = answer_in(text)
@@ -198,11 +202,17 @@ class SymbolicReward(AnswerReward):
         answer, wanted = self.read(text), self.read(right)
         if graded.parts["correct"] or answer is None or wanted is None:
             return graded
-        try:
-            correct = float(self.algebra.same(answer, wanted, self.time_limit))
-        except NotCompared:
+        equal = self.equal(answer, wanted)
+        if equal is None:
             return Score(0.0, graded.parts, ("compared_as_text",))
-        return Score(correct, {**graded.parts, "correct": correct})
+        return Score(float(equal), {**graded.parts, "correct": float(equal)})
+
+    def equal(self, first: str, second: str) -> bool | None:
+        """Whether two expressions are equal; None if they cannot be read, or not be compared in time."""
+        try:
+            return bool(self.workers.submit((first, second), seconds=self.time_limit).result())
+        except (RequestFailed, WorkerTimeout, WorkerLost):
+            return None
 
 
 def _fraction(text: str) -> Decimal | None:
