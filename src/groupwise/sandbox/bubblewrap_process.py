@@ -20,6 +20,7 @@ from groupwise.sandbox.outcome import SandboxLimits, SandboxOutcome, SandboxResu
 from groupwise.sandbox.plain_data import PIECES, fault_of
 from groupwise.sandbox.seccomp import keeper_filter
 from groupwise.sandbox.wire import GONE, LAST, NEXT, WireError, dumps, loads
+from groupwise.workers import end_process
 
 BOOT = """
 import marshal, os, sys
@@ -114,12 +115,9 @@ class SandboxProcess:
 
     def close(self) -> None:
         """End it and everything in it: all its processes die with the first."""
-        self._process.kill()
-        self._process.wait()
+        end_process(self._process)
+        self._errors.close()
         self.alive = False
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            if stream is not None:
-                stream.close()
 
     def _send(self, data: bytes) -> None:
         self._write(len(data).to_bytes(4, "big") + data)
