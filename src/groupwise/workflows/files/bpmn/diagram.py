@@ -101,8 +101,8 @@ def drawings(root: Element) -> dict[str, Element]:
 def is_our_layout(root: Element) -> bool:
     """Whether the diagrams are still those that Groupwise laid out for these processes.
 
-    The reader then leaves them out, because they would be drawn the same again. Once somebody moves a shape or changes a
-    process, the fingerprint no longer matches and the diagrams are kept as drawn.
+    The reader then leaves them out, because they would be drawn the same again. Once somebody moves a shape or changes
+    a process, the fingerprint no longer matches and the diagrams are kept as drawn.
     """
     diagrams = root.all("BPMNDiagram")
     marks = {one.get("documentation") for one in diagrams}
