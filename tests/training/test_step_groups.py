@@ -21,7 +21,7 @@ from groupwise.training.folder import create_run
 from groupwise.training.group_files import read_groups
 from groupwise.training.learner import Learner
 from groupwise.training.session import Parts, execute
-from groupwise.training.step_groups import StepGroups, can_teach, draw_groups
+from groupwise.training.step_groups import StepGroups, can_teach
 from groupwise.types import End, Event, Failed, Failure, Group, Score, ScoredGroup, Task, Trajectory
 
 Configure = Callable[..., TrainingConfig]
@@ -49,14 +49,12 @@ def drawn_from(
     stream: Iterator[ScoredGroup], places: int, rounds: int, **advantage: Any
 ) -> tuple[StepGroups, list[int]]:
     """What is drawn from a stream of ready groups, and how many were asked for in each round."""
-    asked: list[int] = []
-
-    def draw(count: int) -> list[ScoredGroup]:
-        asked.append(count)
-        return [next(stream) for _ in range(count)]
-
     rollout = RolloutSettings(tasks_per_step=places, dynamic_sampling=True, max_resamples=rounds)
-    return draw_groups(draw, rollout, AdvantageSettings(**advantage)), asked
+    drawn, asked = StepGroups(), []
+    while count := drawn.missing(rollout):
+        asked.append(count)
+        drawn = drawn.add([next(stream) for _ in range(count)], rollout, AdvantageSettings(**advantage))
+    return drawn, asked
 
 
 def names(groups: Sequence[ScoredGroup]) -> list[int]:
@@ -79,7 +77,9 @@ def test_the_limit_counts_rounds_after_the_first() -> None:
 
 def test_without_dynamic_sampling_silent_groups_stay() -> None:
     silent = [group(n, 1.0, 1.0) for n in range(2)]
-    drawn = draw_groups(lambda count: silent[:count], RolloutSettings(tasks_per_step=2), AdvantageSettings())
+    rollout = RolloutSettings(tasks_per_step=2)
+    drawn = StepGroups().add(silent[: StepGroups().missing(rollout)], rollout, AdvantageSettings())
+    assert drawn.missing(rollout) == 0
     assert (names(drawn.kept), drawn.aside, drawn.rounds) == ([0, 1], (), 1)
 
 

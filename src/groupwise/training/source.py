@@ -27,7 +27,7 @@ from groupwise.training.estimators import (
 from groupwise.training.group_assignment import GroupAssignment
 from groupwise.training.micro_batches import MicroBatches, acting_rows, at_least_single, autocast, row_ends
 from groupwise.training.replay import ReplayBuffer, Replayed
-from groupwise.training.step_groups import CUT_OFF, StepGroups, can_teach, draw_groups, group_metrics, group_records
+from groupwise.training.step_groups import CUT_OFF, StepGroups, can_teach, group_metrics, group_records
 from groupwise.types import Batch, Failed, Group, Policy, Reward, ScoredGroup, Task, Tensors
 
 PATIENCE = 3
@@ -117,7 +117,9 @@ class GroupSource:
 
     def next(self) -> Batch:
         clock = _Clock()
-        drawn = draw_groups(lambda count: self._draw(count, clock), self.cfg.rollout, self.cfg.advantage)
+        drawn = StepGroups()
+        while count := drawn.missing(self.cfg.rollout):
+            drawn = drawn.add(self._draw(count, clock), self.cfg.rollout, self.cfg.advantage)
         batch = self.compare(drawn)
         clock.lap("advantage")
         return replace(batch, timing=clock.laps)

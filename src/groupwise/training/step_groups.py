@@ -11,7 +11,7 @@ fewer of them. A step that keeps no group leaves the weights unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -28,35 +28,30 @@ from groupwise.types import End, Failed, GroupRecord, Score, ScoredGroup, Trajec
 
 @dataclass(frozen=True)
 class StepGroups:
-    """The groups of a step: those to learn from, those put aside, and in how many rounds they were drawn."""
+    """The groups of a step: those to learn from, those set aside, and how many rounds it took to draw them."""
 
-    kept: tuple[ScoredGroup, ...]
-    aside: tuple[ScoredGroup, ...]
-    rounds: int
+    kept: tuple[ScoredGroup, ...] = ()
+    aside: tuple[ScoredGroup, ...] = ()
+    rounds: int = 0
 
     @property
     def all(self) -> tuple[ScoredGroup, ...]:
         return self.kept + self.aside
 
+    def missing(self, cfg: RolloutSettings) -> int:
+        """How many groups the next round draws; 0 when the step is complete or its rounds are used up."""
+        rounds = 1 + cfg.max_resamples if cfg.dynamic_sampling else 1
+        return max(0, cfg.tasks_per_step - len(self.kept)) if self.rounds < rounds else 0
+
+    def add(self, drawn: Sequence[ScoredGroup], rollout: RolloutSettings, advantage: AdvantageSettings) -> StepGroups:
+        """The step after another round; dynamic sampling sets aside groups that cannot teach."""
+        useful = [not rollout.dynamic_sampling or can_teach(group, advantage) for group in drawn]
+        kept = tuple(group for group, keep in zip(drawn, useful, strict=True) if keep)
+        aside = tuple(group for group, keep in zip(drawn, useful, strict=True) if not keep)
+        return StepGroups(self.kept + kept, self.aside + aside, self.rounds + 1)
+
     def metrics(self) -> dict[str, float]:
         return {"groups/resampled": float(len(self.aside)), "groups/rounds": float(self.rounds)}
-
-
-def draw_groups(
-    draw: Callable[[int], Sequence[ScoredGroup]], rollout: RolloutSettings, advantage: AdvantageSettings
-) -> StepGroups:
-    """`rollout.tasks_per_step` groups from `draw(count)`; see the head of this module for dynamic sampling."""
-    places = rollout.tasks_per_step
-    if not rollout.dynamic_sampling:
-        return StepGroups(tuple(draw(places)), (), 1)
-    kept: list[ScoredGroup] = []
-    aside: list[ScoredGroup] = []
-    rounds = 0
-    while len(kept) < places and rounds <= rollout.max_resamples:
-        rounds += 1
-        for group in draw(places - len(kept)):
-            (kept if can_teach(group, advantage) else aside).append(group)
-    return StepGroups(tuple(kept), tuple(aside), rounds)
 
 
 def can_teach(group: ScoredGroup, cfg: AdvantageSettings) -> bool:
