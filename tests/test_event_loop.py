@@ -12,7 +12,7 @@ from groupwise.event_loop import EventLoop
 
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_closing_ends_even_work_that_will_not_be_cancelled(stubborn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.event_loop.PATIENCE", 0.1)
+    monkeypatch.setattr("groupwise.event_loop.PATIENCE", 0.1 if stubborn else 60.0)
     release, left = threading.Event(), []
 
     async def wait() -> None:

@@ -167,7 +167,7 @@ def test_asking_the_reference_does_not_disturb_an_engine_at_work(copy_weights: b
     with Engine(model, eos=(), slots=4, copy_weights=copy_weights).start() as engine:
         asking.start()
         futures = [engine.submit(ids, params, seed) for ids, seed in prompts]
-        results = [future.result(timeout=60) for future in futures]
+        results = [future.result(timeout=600) for future in futures]
         done.set()
         asking.join()
     assert len(wrong) > 1

@@ -87,46 +87,60 @@ def test_interrupted_runs_agree_with_dropout_style_global_randomness(small_confi
     assert numbers(broken) == numbers(whole)
 
 
-def kill_at(path: Path, delay: float) -> None:
-    """Train in a child process and kill it, with SIGKILL, after `delay` seconds."""
+def kill_at(path: Path, seconds: float, *, once_begun: bool = False) -> bool:
+    """Train in a child process that the kernel ends after `seconds` of its processor time; whether it did.
+
+    Processor time does not depend on what else the machine does. `once_begun` counts from the attempt's first event.
+    """
     child = os.fork()
     if child == 0:
         try:
-            finish(path)
+            events = execute(path, build)
+            if once_begun:
+                next(events)
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process on the spot, as SIGKILL does
+            signal.setitimer(signal.ITIMER_PROF, max(seconds, 1e-4))
+            list(events)
         finally:
             os._exit(0)
-    time.sleep(delay)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def seconds_of(path: Path) -> float:
+    """The processor time of a run from beginning to end."""
+    before = time.process_time()
+    finish(path)
+    return time.process_time() - before
 
 
 def test_kill_minus_9_at_twenty_random_moments_changes_nothing(
     small_config: Configure, undisturbed: tuple[Path, dict[str, Any]], numbers: Numbers
 ) -> None:
-    clock = time.perf_counter()
-    finish(create_run(small_config(run_name="clock")))
-    whole = time.perf_counter() - clock
+    whole = seconds_of(create_run(small_config(run_name="clock")))
     rng = random.Random(7)
-    seen = set()
+    seen, killed = set(), 0
     for number in range(20):
         path = create_run(small_config(run_name=f"killed-{number}"))
-        kill_at(path, rng.uniform(0.0, 1.1 * whole))
+        killed += kill_at(path, rng.uniform(0.0, 1.1 * whole))
         seen.add(inspect_run(path).step)
         finish(path)
         assert numbers(path) == undisturbed[1], f"kill {number}"
+    assert killed >= 10
     assert len(seen) >= 4, "the kills should have struck at different steps"
 
 
 def test_a_run_killed_again_and_again_still_ends_the_same(
     small_config: Configure, undisturbed: tuple[Path, dict[str, Any]], numbers: Numbers
 ) -> None:
+    whole = seconds_of(create_run(small_config(run_name="clock")))
     path = create_run(small_config(run_name="harried"))
     rng = random.Random(3)
-    for _ in range(6):
-        kill_at(path, rng.uniform(0.02, 0.25))
+    # Six times at most an eighth of the run: it cannot end before its last kill.
+    killed = [kill_at(path, rng.uniform(0.0, whole / 8), once_begun=True) for _ in range(6)]
+    assert all(killed)
     finish(path)
     assert numbers(path) == undisturbed[1]
-    assert 1 < inspect_run(path).attempt <= 7  # on a busy machine some die before they begin
+    assert inspect_run(path).attempt == 7
 
 
 def last_record(path: Path) -> int:
@@ -325,10 +339,13 @@ def test_tied_weights_are_stored_once_and_come_back_twice(tmp_path: Path) -> Non
 def test_a_forked_worker_does_not_keep_the_lock_of_a_dead_run(small_config: Configure) -> None:
     path = create_run(small_config(run_name="orphan"))
     run = Run(path)
+    begun = os.pipe()
     worker = os.fork()
     if worker == 0:
-        time.sleep(20)
+        os.write(begun[1], b"!")
+        signal.pause()
         os._exit(0)
+    os.read(begun[0], 1)
     run._lock.release()  # as if this process had died while its worker lives on
     try:
         Run(path).close()

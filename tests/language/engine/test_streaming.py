@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -19,6 +19,7 @@ from groupwise.language.engine.request import StopStrings
 from .conftest import VOCABULARY, make_model
 from .test_engine import LONG, PROMPT, same
 
+PATIENCE = 300.0  # seconds: only a hang takes so long, on a busy machine too
 FOREVER = SamplingParams(max_new_tokens=10_000)
 
 
@@ -130,7 +131,7 @@ def test_closing_ends_everything_and_takes_nothing_more(model: Any) -> None:
         futures = [engine.submit(PROMPT, FOREVER, i) for i in range(3)]
         engine.step()
         engine.close()
-        assert [future.result(timeout=5).end for future in futures] == ["cancelled"] * 3
+        assert [future.result(timeout=PATIENCE).end for future in futures] == ["cancelled"] * 3
         with pytest.raises(ContractError, match="closed"):
             engine.submit(PROMPT, FOREVER, 0)
         engine.close()
@@ -143,7 +144,7 @@ def test_a_broken_step_fails_its_requests_and_the_engine_lives(model: Any, monke
             futures = [engine.submit(PROMPT, FOREVER, i) for i in range(4)]
             for future in futures:
                 with pytest.raises(RuntimeError, match="out of memory"):
-                    future.result(timeout=10)
+                    future.result(timeout=PATIENCE)
         assert len(engine.generate([(PROMPT, 0)], SamplingParams(max_new_tokens=3))[0]) == 3
 
 
@@ -155,8 +156,7 @@ def test_requests_from_many_threads_are_as_alone(running: Engine, model: Any) ->
     params = SamplingParams(max_new_tokens=15)
 
     def ask(seed: int) -> Sampled:
-        time.sleep(0.001 * (seed % 7))
-        return running.submit(LONG[: 1 + seed % 30], params, seed).result(timeout=30)
+        return running.submit(LONG[: 1 + seed % 30], params, seed).result(timeout=PATIENCE)
 
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(ask, range(40)))
@@ -187,10 +187,17 @@ def test_conversations_in_asyncio_share_the_running_batch(running: Engine, model
 
 def test_cancelling_a_task_frees_its_row(model: Any) -> None:
     async def impatient(engine: Engine) -> Sampled:
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.wrap_future(engine.submit(PROMPT, FOREVER, 0)), 0.05)
+        begun, loop = asyncio.Event(), asyncio.get_running_loop()
+        endless = asyncio.wrap_future(
+            engine.submit(PROMPT, FOREVER, 0, on_token=lambda token, logp: loop.call_soon_threadsafe(begun.set))
+        )
+        task = asyncio.ensure_future(asyncio.wait_for(endless, PATIENCE))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
         future = engine.submit(PROMPT, SamplingParams(max_new_tokens=2), 1)
-        return await asyncio.wait_for(asyncio.wrap_future(future), 10)
+        return await asyncio.wait_for(asyncio.wrap_future(future), PATIENCE)
 
     slow = make_model("llama", max_position_embeddings=20_000)
     with Engine(slow, eos=(), slots=1).start() as engine:
@@ -203,29 +210,32 @@ def test_a_callback_may_submit_and_cancel(running: Engine) -> None:
     ready = threading.Event()
 
     def on_token(token: int, logp: float) -> None:
-        ready.wait(5)
+        ready.wait(PATIENCE)
         if not second:
             second.append(running.submit([token], SamplingParams(max_new_tokens=2), 0))
             running.cancel(first[0])
 
     first.append(running.submit(PROMPT, FOREVER, 0, on_token=on_token))
     ready.set()
-    assert first[0].result(timeout=10).end == "cancelled"
-    assert len(second[0].result(timeout=10)) == 2
+    assert first[0].result(timeout=PATIENCE).end == "cancelled"
+    assert len(second[0].result(timeout=PATIENCE)) == 2
 
 
 def test_weights_change_only_between_steps() -> None:
     """A thread generates while another trains inside `hold`: every token is of one version or the other."""
     model = make_model("llama", max_position_embeddings=4096)
     with Engine(model, eos=(), slots=4).start() as engine:
-        futures = [engine.submit(PROMPT, SamplingParams(max_new_tokens=300), s) for s in range(4)]
+        made: queue.Queue[int] = queue.Queue()
+        params = SamplingParams(max_new_tokens=300)
+        futures = [engine.submit(PROMPT, params, s, on_token=lambda token, logp: made.put(token)) for s in range(4)]
         for version in range(1, 6):
-            time.sleep(0.01)
+            for _ in range(20):  # a few tokens later
+                made.get(timeout=PATIENCE)
             with engine.hold():
                 for parameter in model.parameters():
                     parameter.data.mul_(1.01)
                 engine.load(model, version)
         for future in futures:
-            versions = future.result(timeout=30).versions
+            versions = future.result(timeout=PATIENCE).versions
             assert (np.diff(versions) >= 0).all()
     assert engine.version == 5
