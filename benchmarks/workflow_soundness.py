@@ -132,8 +132,9 @@ class Sample:
 def samples(designs: int, count: int) -> Iterator[Sample]:
     from groupwise.workflows.blocks import Design
     from groupwise.workflows.document import to_graph
-    from groupwise.workflows.soundness.net import compile_net, graph_net
+    from groupwise.workflows.soundness.net import graph_net
     from tests.workflows.designs import random_block
+    from tests.workflows.soundness.block_nets import compile_net
     from tests.workflows.soundness.defects import cases
 
     for size, times in ((6, 4), (10, 1), (20, 1), (30, 1)):

@@ -22,8 +22,9 @@ from groupwise.workflows.soundness.check import (
     search,
     structure,
 )
-from groupwise.workflows.soundness.net import Net, NetTransition, compile_net
+from groupwise.workflows.soundness.net import Net, NetTransition
 from tests.workflows.designs import FLAT, random_block
+from tests.workflows.soundness.block_nets import compile_net
 
 
 @pytest.mark.parametrize("seed", range(10))
