@@ -4,7 +4,7 @@
     python benchmarks/workflow_verdicts.py ... --write      # put the table into docs/soundness.md
 
 A row is a net of a file: the verdict, the rule that is broken, the words that explain it, the steps that lead there,
-and what the brute force of tests/workflows/oracle.py says (— where it has too many markings, or where the structure
+and what the brute force of tests/workflows/soundness/oracle.py says (— where it has too many markings, or where the structure
 alone decides).
 """
 

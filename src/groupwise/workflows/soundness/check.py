@@ -18,10 +18,11 @@ from groupwise.workflows.blocks import Design, DesignError
 from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Graph
 from groupwise.workflows.partial_orders import bits
-from groupwise.workflows.soundness.net import Net, NetTransition, OrJoin, graph_net, mask_of, titles
+from groupwise.workflows.soundness.net import WIDEST_OR, Net, NetTransition, OrJoin, graph_net, mask_of, titles
 from groupwise.workflows.soundness.or_joins import OrJoinWait, TooFarAhead
 from groupwise.workflows.soundness.reduction import Reduced, reduce_net
 
+# The average number of steps per marking that a search may look at; or-splits could have thousands.
 FIRINGS_PER_MARKING = 20
 
 
@@ -30,10 +31,10 @@ Verdict: TypeAlias = Literal["sound", "unsound", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Soundness:
-    """The verdict, the rule that is broken or the reason for not knowing, and the steps that show it.
+    """The verdict, the broken rule (or why the verdict is unknown), and the steps that show it.
 
     `rule` is one of "structure", "unsafe", "no way to complete", "improper completion", "dead task", "endless calls",
-    "too large"; it is empty for what is sound.
+    "too large", or empty if the workflow is sound.
     """
 
     verdict: Verdict
@@ -49,9 +50,9 @@ class Soundness:
 
 @dataclass(frozen=True, slots=True)
 class SearchFinding:
-    """What a search has found: the rule that is broken, by which steps, and which steps can happen at all (a mask).
+    """The result of a search: the broken rule, the steps that lead there, and a mask of the steps that ever happened.
 
-    `rule` is empty where none is broken, unless steps that never happened are a fault.
+    An empty `rule` means that no marking is faulty; steps that never happened may still be dead tasks.
     """
 
     rule: str
@@ -62,15 +63,15 @@ class SearchFinding:
 
 
 def search(net: Net, bound: int, may: Callable[[int, int], bool] | None = None) -> SearchFinding:
-    """Every marking that can be reached, up to the first that is unsafe or improper.
+    """Visit every reachable marking, breadth first, up to the first that is unsafe or improper.
 
-    `may(step, marking)` can forbid steps. `bound` markings are looked at, and twenty times as many steps between them.
+    `may(step, marking)` can forbid a step. The search stops after `bound` markings, or twenty times as many steps.
     """
     by_place = _by_place(net)
     came_from: dict[int, tuple[int, int]] = {net.start: (-1, -1)}
     leads: dict[int, list[int]] = {}
     queue = deque([net.start])
-    fired = firings = 0
+    fired = firings = 0  # a bit mask of the steps that happened, and how often any did
 
     def found(rule: str, explanation: str, marking: int = net.start, *more: int) -> SearchFinding:
         return SearchFinding(rule, explanation, (*_way(came_from, marking), *more), fired, len(came_from))
@@ -85,7 +86,7 @@ def search(net: Net, bound: int, may: Callable[[int, int], bool] | None = None) 
                 fired |= 1 << number
                 rest = here & ~step.takes & ~step.clears
                 if rest & step.puts:
-                    words = f"{net.marking(rest & step.puts)[0]!r} can hold two tokens at once"
+                    words = f"{net.marking(rest & step.puts)[0]!r} can receive a second token while it still has one"
                     return found("unsafe", words, here, number)
                 after = rest | step.puts
                 followers.append(after)
@@ -94,20 +95,20 @@ def search(net: Net, bound: int, may: Callable[[int, int], bool] | None = None) 
                 came_from[after] = (here, number)
                 if after & net.goal and after != net.goal:
                     left = ", ".join(net.marking(after & ~net.goal))
-                    return found("improper completion", f"it can end while there is still work at {left}", after)
+                    return found("improper completion", f"the case can end while work is left at {left}", after)
                 queue.append(after)
         firings += len(followers)
         if len(came_from) > bound or firings > bound * FIRINGS_PER_MARKING:
-            return found("too large", f"it has more than {bound:,} markings, and was not searched further")
+            return found("too large", f"the search stopped after {bound:,} markings")
     lost = _lost(net, leads)
     if lost is None:
         return found("", "")
-    words = "it goes on for ever" if leads[lost] else "nothing can happen any more"
+    words = "the case can go on for ever but never end" if leads[lost] else "the case is stuck"
     return found("no way to complete", f"with tokens at {', '.join(net.marking(lost))}, {words}", lost)
 
 
 def _by_place(net: Net) -> list[list[tuple[int, NetTransition]]]:
-    """The steps by the lowest place they take from, so that few are looked at in a marking."""
+    """The steps by the lowest place they take from, so that each marking looks at few of them."""
     steps: list[list[tuple[int, NetTransition]]] = [[] for _ in net.places]
     for number, step in enumerate(net.transitions):
         steps[(step.takes & -step.takes).bit_length() - 1].append((number, step))
@@ -115,7 +116,7 @@ def _by_place(net: Net) -> list[list[tuple[int, NetTransition]]]:
 
 
 def _lost(net: Net, leads: dict[int, list[int]]) -> int | None:
-    """A marking without a way to the end, one where nothing happens any more if there is such; None if all have one."""
+    """A marking from which the end cannot be reached, preferably one where the case is stuck; None if there is none."""
     before: dict[int, list[int]] = {}
     for here, followers in leads.items():
         for after in followers:
@@ -140,29 +141,30 @@ def _way(came_from: dict[int, tuple[int, int]], marking: int) -> list[int]:
 
 
 BOUND = 100_000
+# Markings visited to learn whether a graph can end without an endless call; beyond that it counts as one that can.
 CALL_BOUND = 5_000
 SOUND = Soundness("sound")
 BY_CONSTRUCTION = Soundness("sound", explanation="by construction: it is a tree of blocks")
 
 
 def check_design(design: Design) -> Soundness:
-    """A tree of blocks is sound whatever it is made of, so nothing is searched.
+    """Always sound, without a search.
 
-    Each block turns one token at its start into one at its end, in whatever way it goes, and leaves nothing behind; a
-    tree of such blocks does the same. The tests hold this against the net and the graphs of random designs.
+    Every block turns one token at its start into one token at its end and leaves nothing behind, so a tree of blocks
+    does the same. Tests check this against the nets and graphs of random designs.
     """
     return BY_CONSTRUCTION
 
 
 def check_soundness(net: Net, bound: int = BOUND) -> Soundness:
-    """Whether the net is sound, by reduction and then by looking at every marking, `bound` of them at most."""
+    """Whether a net is sound: reduce it, then visit up to `bound` markings."""
     return _checked(net, (), bound)
 
 
 def check_graph(graph: Graph, bound: int = BOUND) -> Soundness:
-    """Whether a free graph is sound. Or-joins wait for what can still come, by Wynn's semantics, up to a bound.
+    """Whether a graph is sound. Or-joins wait for tokens that can still arrive (see `or_joins`).
 
-    A task that calls another graph counts as one step: `check_document` looks at both.
+    A task that calls another graph counts as one step; `check_document` looks at both graphs.
     """
     try:
         found = graph_net(graph)
@@ -170,31 +172,33 @@ def check_graph(graph: Graph, bound: int = BOUND) -> Soundness:
         return Soundness("unsound", "structure", error.message)
     if found.too_wide:
         names = ", ".join(map(repr, found.too_wide))
-        return Soundness("unknown", "too large", f"{names} has more or-branches than are looked at")
+        return Soundness("unknown", "too large", f"{names} has more than {WIDEST_OR} or-branches")
     try:
         return _checked(found.net, found.or_joins, bound)
     except TooFarAhead as error:
-        return Soundness("unknown", "too large", f"what can still reach the or-join of {error} cannot be told in time")
+        words = f"it takes too long to find out what can still reach the or-join of {error}"
+        return Soundness("unknown", "too large", words)
 
 
 def check_document(document: Document, bound: int = BOUND) -> dict[str, Soundness]:
-    """The verdict on every graph by its name.
+    """The verdict on every graph, by name.
 
-    A graph that can only end after another case of itself has ended never ends, and neither does who must call it.
+    A graph that cannot end before another case of itself has ended never ends, and neither does a graph that has to
+    call it.
     """
     verdicts = {graph.name: check_graph(graph, bound) for graph in document.graphs}
     ending = _ending(document.graphs, {name for name, found in verdicts.items() if found.rule == "structure"})
     for graph in document.graphs:
         endless = [node.label for node in graph.nodes if node.calls and node.calls not in ending]
         if endless and verdicts[graph.name].verdict != "unsound":
-            ways = "and there is no other way" if graph.name not in ending else "and it may be chosen"
+            ways = "and there is no way around it" if graph.name not in ending else "and a case may choose it"
             words = f"{', '.join(map(repr, endless[:5]))} calls a graph that can never end, {ways}"
             verdicts[graph.name] = Soundness("unsound", "endless calls", words)
     return verdicts
 
 
 def _ending(graphs: Iterable[Graph], broken: set[str]) -> set[str]:
-    """The graphs with a way to their end on which every call ends; those too large or broken to tell count as such."""
+    """The graphs that can end with every call ended; those too large or too broken to tell are counted in."""
     ending = set(broken)
     rest = [graph for graph in graphs if graph.name not in broken]
     while rest:
@@ -207,7 +211,7 @@ def _ending(graphs: Iterable[Graph], broken: set[str]) -> set[str]:
 
 
 def _can_end(graph: Graph, ending: set[str]) -> bool:
-    """Whether a way to the end is found without calls of other graphs than those; or-joins do not wait meanwhile."""
+    """Whether the end can be reached calling only graphs in `ending`; or-joins are not made to wait."""
     if all(not node.calls or node.calls in ending for node in graph.nodes):
         return True
     names = titles(graph)
@@ -249,7 +253,7 @@ def _checked(net: Net, joins: tuple[OrJoin, ...], bound: int) -> Soundness:
 
 
 def _dead(net: Net, less: Reduced, found: SearchFinding) -> Soundness | None:
-    """Names of which no step can happen: of several ways to do the same, one is enough."""
+    """Tasks that cannot happen in any way, if there are any."""
     possible = set().union(*(less.possible(step) for step in bits(found.happened)))
     alive = {net.transitions[number].name for number in possible}
     dead = dict.fromkeys(step.name for step in net.transitions if step.name and step.name not in alive)
@@ -271,15 +275,15 @@ def _renumbered(joins: tuple[OrJoin, ...], less: Reduced) -> tuple[OrJoin, ...]:
 
 
 def structure(net: Net) -> Soundness | None:
-    """One source, one sink, and everything on a way from the one to the other."""
+    """Require one source, one sink, and everything on a path from one to the other."""
     taken = put = 0
     for step in net.transitions:
         taken |= step.takes
         put |= step.puts
     if put & net.start:
-        return Soundness("unsound", "structure", f"{net.places[net.source]!r} is the start, and steps lead back to it")
+        return Soundness("unsound", "structure", f"{net.places[net.source]!r} is the start, but steps lead back to it")
     if taken & net.goal:
-        return Soundness("unsound", "structure", f"{net.places[net.sink]!r} is the end, and steps lead on from it")
+        return Soundness("unsound", "structure", f"{net.places[net.sink]!r} is the end, but steps lead on from it")
     for step in net.transitions:
         if not step.takes or not step.puts:
             what = "needs nothing to happen" if not step.takes else "leads nowhere"
@@ -295,7 +299,7 @@ def structure(net: Net) -> Soundness | None:
 
 
 def _closure(net: Net, mask: int, backwards: bool) -> int:
-    """Places with a directed path from those of `mask`; all inputs of a step need not be there."""
+    """Places on a directed path from those in `mask`, whether or not every input of a step is there."""
     steps = [(s.puts, s.takes) if backwards else (s.takes, s.puts) for s in net.transitions]
     if backwards:
         steps.reverse()

@@ -1,7 +1,11 @@
-"""Workflow nets: safe Petri nets whose markings are bit masks, and the net of a block design.
+"""Workflow nets: safe Petri nets whose markings are bit masks, and the net of a graph.
 
-A transition takes a token from every place of `takes`, clears `clears` (a cancellation region), and puts one on every
-place of `puts`. Silent transitions have no label.
+A transition takes a token from every place in `takes`, clears `clears` (a cancellation region), and puts a token on
+every place in `puts`. Silent transitions have no label.
+
+In the net of a graph, conditions are places and a flow between two tasks is a place; a task has one place, marked while
+it runs, with transitions that begin and end it. An or-join waits for whatever can still arrive, which depends on the
+marking everywhere: its transitions are listed, and `or_joins` decides when they may fire.
 """
 
 from __future__ import annotations
@@ -17,10 +21,10 @@ from groupwise.workflows.graph import Flow, Graph, Node
 
 
 class NetTransition(NamedTuple):
-    """One step of a net: bit masks over its places; `label` is empty for a silent one.
+    """One step of a net, as bit masks over its places; `label` is empty for a silent one.
 
-    Steps of one `name` are ways to do the same: it is dead only if none of them can happen. A step without a name is
-    part of another, and is not told.
+    Steps with the same `name` are different ways to do the same thing, which is dead only if none of them can happen.
+    A step without a name is part of another and is left out of traces.
     """
 
     name: str
@@ -32,7 +36,7 @@ class NetTransition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Net:
-    """Places by number, the transitions between them, and where the one token starts and should end."""
+    """Places by number, the transitions between them, and where the single token starts and should end."""
 
     places: tuple[str, ...]
     transitions: tuple[NetTransition, ...]
@@ -80,12 +84,13 @@ def mask_of(places: Iterable[int]) -> int:
     return mask
 
 
+# An or-join or or-split over n flows has 2^n − 1 transitions; wider ones are reported as too large.
 WIDEST_OR = 8
 
 
 @dataclass(frozen=True, slots=True)
 class OrJoin:
-    """A join that waits: the places it may take from, and the numbers of its 2^n − 1 transitions."""
+    """A join that waits: the places it may take tokens from, and the numbers of its 2^n − 1 transitions."""
 
     task: str
     places: int
@@ -94,7 +99,7 @@ class OrJoin:
 
 @dataclass(frozen=True, slots=True)
 class GraphNet:
-    """A graph as a net; `too_wide` names tasks with more or-branches than are unfolded."""
+    """A graph as a net; `too_wide` names tasks with more than `WIDEST_OR` or-branches."""
 
     net: Net
     or_joins: tuple[OrJoin, ...] = ()
@@ -123,9 +128,9 @@ class _Unfolding:
             self._add_task(task)
 
     def _add_flow(self, flow: Flow) -> None:
-        """A token on its way lies in the condition at an end of the flow, or between two tasks.
+        """The token of a flow lies in the condition at one of its ends, or else in a place between two tasks.
 
-        A flow from one condition to another moves it by itself.
+        A flow between two conditions is a silent transition of its own.
         """
         before, after = self.places.get(flow.source), self.places.get(flow.target)
         if before is not None and after is not None:
@@ -170,17 +175,17 @@ class _Unfolding:
             elif name in self.on_flow:
                 mask |= self.on_flow[name]
             else:
-                raise DesignError(f"{task.label!r} clears {name!r}, which does not exist")
+                raise DesignError(f"{task.label!r} cancels {name!r}, which does not exist")
         return mask
 
 
 def titles(graph: Graph) -> dict[str, str]:
-    """What the steps of each task are named: its label, with its id where others have the same label."""
+    """The name of each task's steps: its label, followed by its id if several nodes share that label."""
     count = Counter(node.label for node in graph.nodes)
     return {node.id: node.label if count[node.label] == 1 else f"{node.label} ({node.id})" for node in graph.nodes}
 
 
 def graph_net(graph: Graph) -> GraphNet:
-    """The net of a graph, its transitions named after their tasks; those by which tasks begin have no name."""
+    """The net of a graph. Transitions are named after their tasks; those that begin a task have no name."""
     unfolding = _Unfolding(graph)
     return GraphNet(unfolding.builder.net(), tuple(unfolding.or_joins), tuple(unfolding.too_wide))

@@ -1,9 +1,9 @@
-"""When an or-join may go on: it takes all there is, once nothing more can come.
+"""When an or-join may fire: it takes every token at its inputs, once no further token can arrive.
 
 Wynn, Edmond, van der Aalst and ter Hofstede, "Achieving a general, formal and decidable approach to the OR-join in
-workflow using reset nets" (2005): an or-join waits in a marking as long as another can be reached, without the join
-itself, that keeps the tokens at its inputs and has one at an input that is empty now. The other or-joins are taken for
-xor-joins when looking ahead.
+workflow using reset nets" (2005): an or-join waits in a marking as long as another marking can be reached, without the
+join itself firing, that keeps the tokens at its inputs and adds one at an input that is empty now. When looking ahead,
+the other or-joins are treated as xor-joins.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from collections import Counter, deque
 from groupwise.workflows.partial_orders import bits
 from groupwise.workflows.soundness.net import Net, NetTransition, OrJoin
 
+# Steps looked at for all or-joins of a net together: some seconds.
 WORK = 5_000_000
 
 
 class TooFarAhead(Exception):
-    """What can still reach an or-join is more than is looked at; the message names its task."""
+    """Looking ahead from an or-join exceeded `WORK`; the message names its task."""
 
 
 class OrJoinWait:
-    """Tells which steps of or-joins may be taken, until it has looked at `WORK` steps to find out."""
+    """Decides which transitions of or-joins may fire; gives up after looking at `WORK` steps."""
 
     def __init__(self, net: Net, joins: tuple[OrJoin, ...]) -> None:
         self.net = net
         self.of_step = {number: join for join in joins for number in join.transitions}
         self.ways: dict[str, tuple[int, list[NetTransition]]] = {}
+        # The answer depends only on the marking of places from which the join can be reached.
         self.known: dict[tuple[str, int], bool] = {}
         self.work = 0
 
@@ -45,7 +47,10 @@ class OrJoinWait:
         return self.known[key]
 
     def _more_can_come(self, join: OrJoin, steps: list[NetTransition], marking: int) -> bool:
-        """Markings as masks, where a second token on a place is lost. If any was and nothing was found, count them."""
+        """Whether a token can still arrive. Markings are masks first, in which a second token on a place is lost.
+
+        If one was lost and nothing was found, search again with counted tokens.
+        """
         here = marking & join.places
         empty = join.places & ~here
         seen, queue, lost = {marking}, deque([marking]), False
@@ -68,7 +73,7 @@ class OrJoinWait:
     def _more_can_come_counted(
         self, join: OrJoin, steps: list[NetTransition], marking: int, here: int, empty: int
     ) -> bool:
-        """The same with markings as bags, in which places may hold any number of tokens."""
+        """The same with markings as bags, in which a place may have any number of tokens."""
         start = tuple(bits(marking))
         seen, queue = {start}, deque([start])
         while queue:
@@ -90,9 +95,9 @@ class OrJoinWait:
         return False
 
     def _ways(self, join: OrJoin) -> tuple[int, list[NetTransition]]:
-        """The places from which a token can come to the join, and the steps it goes by, leading nowhere else.
+        """The places from which a token can reach the join, and the steps on the way, restricted to those places.
 
-        All other steps take tokens away from these places or none, which brings nothing to the join.
+        All other steps only take tokens away from these places, so they bring nothing to the join.
         """
         steps = [step for number, step in enumerate(self.net.transitions) if number not in join.transitions]
         places, before = join.places, 0

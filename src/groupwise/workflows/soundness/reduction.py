@@ -1,8 +1,8 @@
-"""Rules that make a net smaller and change nothing of its soundness.
+"""Rules that make a net smaller without changing its soundness.
 
 Murata, "Petri nets: properties, analysis and applications" (1989), section V: fusion of series places and transitions,
-of parallel places and transitions, and self-loops. For steps that clear places away: Verbeek, Wynn, van der Aalst and
-ter Hofstede, "Reduction rules for reset/inhibitor nets" (2010): places are one only if the same steps clear them.
+of parallel places and transitions, and self-loops. For steps that clear places: Verbeek, Wynn, van der Aalst and ter
+Hofstede, "Reduction rules for reset/inhibitor nets" (2010): places may be fused only if the same steps clear them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import TypeAlias
 from groupwise.workflows.partial_orders import bits
 from groupwise.workflows.soundness.net import Net, NetTransition
 
-# Steps of the whole net, one after the other: a number, or two such rows.
+# Steps of the original net, one after the other: a step number, or two such rows. A binary tree makes joining O(1).
 Row: TypeAlias = "int | tuple[Row, Row]"
 
 
 class _Sketch:
     """A net while it is being reduced: `places` and `steps` are those that are left.
 
-    `takers`, `putters` and `clearers` are bit masks of steps, one for every place; `takes`, `puts` and `clears` are
-    masks of places, one for every step. `does` are the steps of the whole net that a step stands for, and `implies`
-    others that can happen where it can.
+    `takers`, `putters` and `clearers` are bit masks of steps, one per place; `takes`, `puts` and `clears` are bit masks
+    of places, one per step. The two views always agree. `does` has the steps of the original net that a step stands
+    for, `implies` the steps that were dropped as its twins: they can happen whenever it can. Places in `fixed` are
+    never fused: source, sink, and those of or-joins (`apart`).
     """
 
     def __init__(self, net: Net, apart: int) -> None:
@@ -32,6 +33,7 @@ class _Sketch:
         count = len(net.places)
         self.places, self.steps = set(range(count)), set(range(len(net.transitions)))
         self.changed_places, self.changed_steps = self.places - self.fixed, set(self.steps)
+        # The place or step last seen with the same connections: a candidate for a twin.
         self.place_like: dict[tuple[int, int], int] = {}
         self.step_like: dict[tuple[int, int, int], int] = {}
         self.does: list[Row] = list(range(len(net.transitions)))
@@ -55,7 +57,7 @@ class _Sketch:
             bit <<= 1
 
     def follow(self, step: int, first: int, second: int) -> None:
-        """Let a step stand for two, one of which it is."""
+        """Let `step`, one of the two, stand for both."""
         gone = second if step == first else first
         self.changed_steps.add(step)
         self.does[step] = (self.does[first], self.does[second])
@@ -63,7 +65,7 @@ class _Sketch:
             self.implies.setdefault(step, []).extend(self.implies[gone])
 
     def forget(self, place: int, step: int) -> None:
-        """Take out a place and a step that no other knows any more, but for those that clear the place."""
+        """Remove a place and a step that nothing refers to any more, except the steps that clear the place."""
         self.places.discard(place)
         self.steps.discard(step)
         for clearer in bits(self.clearers[place]):
@@ -103,10 +105,10 @@ class _Sketch:
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What is left of a net, and the new numbers of the places and steps that are.
+    """A reduced net, and the new numbers of the places and steps that are left.
 
-    `does` and `implies` tell for every step which steps of the whole net it stands for, in order, and which others can
-    happen as well where it can.
+    For each step, `does` has the steps of the original net that it stands for, in order, and `implies` further steps
+    that can happen whenever it can.
     """
 
     net: Net
@@ -116,11 +118,11 @@ class Reduced:
     implies: Mapping[int, list[Row]]
 
     def row(self, step: int) -> list[int]:
-        """The steps of the whole net that this step stands for."""
+        """The steps of the original net that this step stands for."""
         return _flat([self.does[step]])
 
     def possible(self, step: int) -> set[int]:
-        """The steps of the whole net that can happen if this step can."""
+        """The steps of the original net that can happen if this step can."""
         return set(_flat([self.does[step], *self.implies.get(step, ())]))
 
 
@@ -136,7 +138,7 @@ def _flat(rows: list[Row]) -> list[int]:
 
 
 def reduce_net(net: Net, apart: int = 0) -> Reduced:
-    """The net after as many rules as apply. The places of `apart` stay what they are, alone."""
+    """The net after applying every rule that fits. The places in `apart` are left alone."""
     sketch = _Sketch(net, apart)
     todo = sketch.places - sketch.fixed
     while todo:
@@ -147,7 +149,7 @@ def reduce_net(net: Net, apart: int = 0) -> Reduced:
 
 
 def _finished(net: Net, sketch: _Sketch) -> Reduced:
-    """The sketch as a net, everything numbered anew."""
+    """The sketch as a net, renumbered."""
     places = {place: new for new, place in enumerate(sorted(sketch.places))}
     steps = {step: new for new, step in enumerate(sorted(sketch.steps))}
 
@@ -171,7 +173,7 @@ def _finished(net: Net, sketch: _Sketch) -> Reduced:
 
 
 def _fuse_series(sketch: _Sketch, todo: set[int]) -> None:
-    """Fuse what follows each other; `todo` are the places to look at, and grows while neighbours change."""
+    """Fuse places and steps in series; `todo` has the places to look at, and grows as neighbours change."""
     while todo:
         place = todo.pop()
         if place in sketch.places and place not in sketch.fixed:
@@ -179,10 +181,10 @@ def _fuse_series(sketch: _Sketch, todo: set[int]) -> None:
 
 
 def _fused_forwards(sketch: _Sketch, place: int) -> list[int]:
-    """A place with one step behind it, which needs nothing else: it happens as soon as the place is marked.
+    """Fuse a place whose only taker needs nothing else, so that it can fire as soon as the place is marked.
 
-    Where it leads to a single place, the two places are one; where the place has a single step before it, the two steps
-    are one.
+    If the taker leads to a single place, the two places become one; if the place has a single putter, the two steps
+    become one.
     """
     taker, bit = sketch.takers[place], 1 << place
     if not taker or taker & (taker - 1):
@@ -192,7 +194,7 @@ def _fused_forwards(sketch: _Sketch, place: int) -> list[int]:
     if sketch.takes[step] != bit or puts & (bit | sketch.apart) or sketch.clears[step] or not putters:
         return []
     after, clearers = bits(puts), sketch.clearers[place]
-    if len(after) > 1 and putters & (putters - 1):
+    if len(after) > 1 and putters & (putters - 1):  # x & (x − 1) is 0 if at most one bit of x is set
         return []
     for q in after:
         if sketch.clearers[q] != clearers or sketch.putters[q] & putters:
@@ -208,9 +210,9 @@ def _fused_forwards(sketch: _Sketch, place: int) -> list[int]:
 
 
 def _fused_backwards(sketch: _Sketch, place: int) -> list[int]:
-    """A place with one step before it, which only moves a token there, and steps behind it that need nothing else.
+    """Fuse a place whose only putter just moves a token there, and whose takers need nothing else.
 
-    The token may as well wait where it was: the step happens right before any of those behind the place.
+    The token may as well wait where it was: the putter fires right before any of the takers.
     """
     putter, bit = sketch.putters[place], 1 << place
     if not putter or putter & (putter - 1):
@@ -233,7 +235,7 @@ def _fused_backwards(sketch: _Sketch, place: int) -> list[int]:
 
 
 def _drop_twin_steps(sketch: _Sketch) -> list[int]:
-    """Steps that do the same, of which one is enough, and steps that put everything back where it was."""
+    """Drop all but one of the steps that do the same, and steps that put every token back where it was."""
     touched: list[int] = []
     steps, sketch.changed_steps = sketch.changed_steps & sketch.steps, set()
     for step in steps:
@@ -256,9 +258,9 @@ def _drop_twin_steps(sketch: _Sketch) -> list[int]:
 
 
 def _drop_twin_places(sketch: _Sketch) -> list[int]:
-    """Places that are always marked together: filled by the same steps, and emptied by the same, taken or cleared.
+    """Drop one of two places that are always marked together: the same steps fill them, and take from or clear them.
 
-    One of them is enough if it is needed by every step that needs the other.
+    The kept place must be needed by every step that needs the dropped one.
     """
     touched: list[int] = []
     places, sketch.changed_places = sketch.changed_places & sketch.places, set()
