@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from groupwise.workflows.evaluation.encoding import ACTIVITY, INSTANCES, Encoded, Floats
-from groupwise.workflows.evaluation.network import fields
+from groupwise.workflows.evaluation.network import network_fields as fields
 from groupwise.workflows.evaluation.network.gamma_tables import gamma_table
 from groupwise.workflows.evaluation.network.solver import solve
 from groupwise.workflows.evaluation.performance import Performance

@@ -23,7 +23,7 @@ import numpy as np
 
 from groupwise.errors import ConfigError
 from groupwise.workflows.evaluation.encoding import ACTIVITY, INSTANCES, ORDER, ROW, Encoded, Floats, Ints
-from groupwise.workflows.evaluation.engine import memory as layout
+from groupwise.workflows.evaluation.engine import engine_fields as fields
 from groupwise.workflows.evaluation.engine.simulation_loop import run_arrivals, run_batches
 from groupwise.workflows.evaluation.network.solver import plain_times
 from groupwise.workflows.evaluation.performance import Performance
@@ -94,11 +94,11 @@ def _attempt(encoded: Encoded, cases: int, seed: int, trace: int, room: int) -> 
         made = np.zeros(math.ceil(cases / runs))
         memory = Memory(encoded, len(made) * runs, room, trace)
         run_batches(memory.m, memory.x, word, runs, catalogue.with_shifts, made)
-        return None if memory.m[layout.FULL] else _simulated(memory, 0, len(made) * runs, made)
+        return None if memory.m[fields.FULL] else _simulated(memory, 0, len(made) * runs, made)
     first = math.ceil(cases * WARM_UP)
     memory = Memory(encoded, (first + cases) * PATIENCE, room, trace)
     run_arrivals(memory.m, memory.x, word, rate, first, first + cases - 1)
-    return None if memory.m[layout.FULL] else _simulated(memory, first, first + cases, np.zeros(0))
+    return None if memory.m[fields.FULL] else _simulated(memory, first, first + cases, np.zeros(0))
 
 
 class Memory:
@@ -106,39 +106,39 @@ class Memory:
 
     def __init__(self, encoded: Encoded, cases: int, room: int, trace: int) -> None:
         self.encoded = encoded
-        self.whole = [0] * layout.HEAD
-        self.real = [0.0] * layout.HEAD
+        self.whole = [0] * fields.HEAD
+        self.real = [0.0] * fields.HEAD
         self.pools = self._lay_pools()
         nodes = self._lay_nodes(self._lay_rows())
         self.parts: list[tuple[int, int]] = []
         self.length = len(self.whole)
-        frames = self._part(room, layout.FRAME_FIELDS)
-        running = self._part(room, layout.CASE_FIELDS + encoded.size)
-        events = self._part(2 * room, layout.EVENT_FIELDS)
-        agenda = self._part(room, layout.AGENDA_FIELDS)
-        queues = [self._part(room, layout.EVENT_FIELDS) for _ in self.pools]
-        self.kept = self._part(cases, layout.KEPT)
-        self.trace = self._part(trace, layout.TRACE_FIELDS)
+        frames = self._part(room, fields.FRAME_FIELDS)
+        running = self._part(room, fields.CASE_FIELDS + encoded.size)
+        events = self._part(2 * room, fields.EVENT_FIELDS)
+        agenda = self._part(room, fields.AGENDA_FIELDS)
+        queues = [self._part(room, fields.EVENT_FIELDS) for _ in self.pools]
+        self.kept = self._part(cases, fields.KEPT)
+        self.trace = self._part(trace, fields.TRACE_FIELDS)
         self.m, self.x = np.zeros(self.length, np.int64), np.zeros(self.length)
         self.m[: len(self.whole)], self.x[: len(self.real)] = self.whole, self.real
-        self._chain(frames, room, layout.FRAME_FIELDS, layout.AFTER)
-        self._chain(running, room, layout.CASE_FIELDS + encoded.size, layout.NEXT)
-        self.m[self.kept : self.trace : layout.KEPT] = -1
+        self._chain(frames, room, fields.FRAME_FIELDS, fields.AFTER)
+        self._chain(running, room, fields.CASE_FIELDS + encoded.size, fields.NEXT)
+        self.m[self.kept : self.trace : fields.KEPT] = -1
         for pool, queue in zip(self.pools, queues, strict=True):
-            self.m[pool + layout.QUEUE_BASE], self.m[pool + layout.QUEUE_ROOM] = queue, room
-        self.x[layout.WINDOW_START] = self.x[layout.WINDOW_END] = math.inf
+            self.m[pool + fields.QUEUE_BASE], self.m[pool + fields.QUEUE_ROOM] = queue, room
+        self.x[fields.WINDOW_START] = self.x[fields.WINDOW_END] = math.inf
         for place, value in (
-            (layout.FREE_FRAME, frames),
-            (layout.FREE_CASE, running),
-            (layout.EVENT_BASE, events),
-            (layout.EVENT_ROOM, 2 * room),
-            (layout.AGENDA_BASE, agenda),
-            (layout.AGENDA_ROOM, room),
-            (layout.CASE_BASE, self.kept),
-            (layout.CASE_ROOM, cases),
-            (layout.TRACE_BASE, self.trace),
-            (layout.TRACE_ROOM, trace),
-            (layout.ROOT, nodes[-1]),
+            (fields.FREE_FRAME, frames),
+            (fields.FREE_CASE, running),
+            (fields.EVENT_BASE, events),
+            (fields.EVENT_ROOM, 2 * room),
+            (fields.AGENDA_BASE, agenda),
+            (fields.AGENDA_ROOM, room),
+            (fields.CASE_BASE, self.kept),
+            (fields.CASE_ROOM, cases),
+            (fields.TRACE_BASE, self.trace),
+            (fields.TRACE_ROOM, trace),
+            (fields.ROOT, nodes[-1]),
         ):
             self.m[place] = value
 
@@ -164,9 +164,9 @@ class Memory:
         disciplines = self.encoded.disciplines()
         for pool, servers in enumerate(self.encoded.servers.tolist()):
             shifts = self.encoded.catalogue.shifts[pool]
-            base = len(self.whole) + layout.POOL_FIELDS + shifts.size
+            base = len(self.whole) + fields.POOL_FIELDS + shifts.size
             whole = [servers, 0, int(disciplines[pool]), 0, len(shifts), 0, 0, base, pool]
-            real = [0.0] * layout.POOL_FIELDS + shifts.ravel().tolist()
+            real = [0.0] * fields.POOL_FIELDS + shifts.ravel().tolist()
             found.append(self._lay(whole + [0] * (shifts.size + servers), real))
         return found
 
@@ -191,7 +191,7 @@ class Memory:
             more = links[detail : detail + 1 + 2 * links[detail]] if kind == ORDER else []
             inside = [found[child] for child in links[first : first + count]]
             whole = [kind, rows[detail] if kind == ACTIVITY else 0, count, streams[index], index, *copies]
-            real = [nominal[index]] + [0.0] * (layout.CHILDREN - 1) + weights[first : first + count]
+            real = [nominal[index]] + [0.0] * (fields.CHILDREN - 1) + weights[first : first + count]
             found.append(self._lay(whole + inside + more, real if count else real[:1]))
         return found
 
@@ -216,23 +216,23 @@ def _streams(encoded: Encoded) -> list[int]:
 
 def _simulated(memory: Memory, first: int, last: int, made: Floats) -> Simulated:
     x = memory.x
-    whole = memory.m[memory.kept : memory.trace].reshape(-1, layout.KEPT)[first:last]
-    real = x[memory.kept : memory.trace].reshape(-1, layout.KEPT)[first:last]
-    done = whole[:, layout.OUTCOME] >= 0
-    span = float(made.sum()) if len(made) else float(x[layout.WINDOW_END] - x[layout.WINDOW_START])
+    whole = memory.m[memory.kept : memory.trace].reshape(-1, fields.KEPT)[first:last]
+    real = x[memory.kept : memory.trace].reshape(-1, fields.KEPT)[first:last]
+    done = whole[:, fields.OUTCOME] >= 0
+    span = float(made.sum()) if len(made) else float(x[fields.WINDOW_END] - x[fields.WINDOW_START])
     per_second = 1 / span if 0 < span < math.inf else 0.0
     return Simulated(
-        real[done, layout.CYCLE],
-        real[done, layout.WAITED],
-        real[done, layout.SPENT],
-        whole[done, layout.OUTCOME],
+        real[done, fields.CYCLE],
+        real[done, fields.WAITED],
+        real[done, fields.SPENT],
+        whole[done, fields.OUTCOME],
         made,
         span,
-        np.array([x[pool + layout.BUSY_TIME] for pool in memory.pools]),
-        float(x[layout.CPU_TIME] * per_second),
-        float(x[layout.MEMORY_TIME] * per_second),
-        float(x[layout.CPU_PEAK]),
-        float(x[layout.MEMORY_PEAK]),
+        np.array([x[pool + fields.BUSY_TIME] for pool in memory.pools]),
+        float(x[fields.CPU_TIME] * per_second),
+        float(x[fields.MEMORY_TIME] * per_second),
+        float(x[fields.CPU_PEAK]),
+        float(x[fields.MEMORY_PEAK]),
         _tries(memory),
     )
 
@@ -241,10 +241,10 @@ def _tries(memory: Memory) -> tuple[SimulatedTry, ...]:
     catalogue = memory.encoded.catalogue
     names, pools = list(catalogue.activities), catalogue.pool_names
     words = {1: "done", 0: "failed", -1: "broken off"}
-    count = int(memory.m[layout.TRACED])
-    stop = memory.trace + count * layout.TRACE_FIELDS
-    whole = memory.m[memory.trace : stop].reshape(count, layout.TRACE_FIELDS).tolist()
-    real = memory.x[memory.trace : stop].reshape(count, layout.TRACE_FIELDS).tolist()
+    count = int(memory.m[fields.TRACED])
+    stop = memory.trace + count * fields.TRACE_FIELDS
+    whole = memory.m[memory.trace : stop].reshape(count, fields.TRACE_FIELDS).tolist()
+    real = memory.x[memory.trace : stop].reshape(count, fields.TRACE_FIELDS).tolist()
     return tuple(
         SimulatedTry(
             case, names[activity], ready, start, end, pools[pool] if pool >= 0 else None, server, words[outcome]

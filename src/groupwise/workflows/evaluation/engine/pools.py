@@ -3,6 +3,7 @@
 A "try" is one attempt at an activity by one frame; an activity with retries makes several.
 """
 
+# ruff: noqa: F405  (names in capitals are offsets of engine_fields)
 from __future__ import annotations
 
 import math
@@ -11,74 +12,8 @@ import numpy as np
 
 from groupwise.workflows.evaluation.compiled import inner
 from groupwise.workflows.evaluation.encoding import WEEK, Floats, Ints
-from groupwise.workflows.evaluation.engine.memory import (
-    BUSY_TIME,
-    CASE,
-    CASE_FIELDS,
-    CASE_START,
-    CLOCK,
-    COST,
-    CPU,
-    CPU_NOW,
-    CPU_PEAK,
-    CPU_TIME,
-    DETAIL,
-    DISCIPLINE,
-    DUE,
-    END,
-    FAILURE,
-    FREE,
-    FULL,
-    INDEX,
-    KEY,
-    MARK,
-    MEAN,
-    MEMORY,
-    MEMORY_NOW,
-    MEMORY_PEAK,
-    MEMORY_TIME,
-    NODE,
-    NOMINAL,
-    NUMBER,
-    OPEN,
-    OPENING,
-    POOL_FIELDS,
-    POOL_NUMBER,
-    PRIORITY,
-    QUEUE_BASE,
-    QUEUE_ROOM,
-    QUEUED,
-    READY,
-    ROW_DISTRIBUTION,
-    ROW_NUMBER,
-    ROW_POOL,
-    SERVED,
-    SERVER,
-    SERVER_BASE,
-    SHIFTS,
-    SPENT,
-    STAMP,
-    START,
-    STATE,
-    STD,
-    STREAM,
-    TIMEOUT,
-    TRACE_BASE,
-    TRACE_FIELDS,
-    TRACE_ROOM,
-    TRACED,
-    WAITED,
-    WAITING,
-    WINDOW_END,
-    WINDOW_START,
-    WORK,
-    duration,
-    expect,
-    kept_case,
-    sift_down,
-    sift_up,
-    uniform,
-)
+from groupwise.workflows.evaluation.engine.engine_fields import *  # noqa: F403
+from groupwise.workflows.evaluation.engine.memory import duration, expect, kept_case, sift_down, sift_up, uniform
 
 
 @inner

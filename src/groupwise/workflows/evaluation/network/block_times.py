@@ -1,5 +1,6 @@
 """Block times, bottom up (mean, second moment, probability of completion), and visits and start times, top down."""
 
+# ruff: noqa: F405  (names in capitals are columns of network_fields)
 from __future__ import annotations
 
 import math
@@ -19,35 +20,8 @@ from groupwise.workflows.evaluation.encoding import (
     Floats,
     Ints,
 )
-from groupwise.workflows.evaluation.network.fields import (
-    AMONG,
-    AT_ONCE,
-    BEGINS,
-    COLUMNS,
-    DELAY,
-    FAILED,
-    FIELDS,
-    GOES_ON,
-    GROWTH,
-    KEPT,
-    KNOCK_OUT,
-    MEAN,
-    MEAN_ON,
-    PARENT,
-    PAUSE,
-    RETRIES,
-    ROOM,
-    SCV,
-    SECOND,
-    SERVICE,
-    SHARED,
-    SPREAD,
-    TRIES,
-    VISITS,
-    WAIT,
-    WAIT_VAR,
-)
 from groupwise.workflows.evaluation.network.gamma_tables import cut_short, earliest, latest, phi
+from groupwise.workflows.evaluation.network.network_fields import *  # noqa: F403
 
 
 @inner

@@ -1,5 +1,6 @@
 """How an activity competes with its own case for the servers of its pool, under every queueing discipline."""
 
+# ruff: noqa: F405  (names in capitals are columns of network_fields)
 from __future__ import annotations
 
 import math
@@ -8,33 +9,8 @@ import numpy as np
 
 from groupwise.workflows.evaluation.compiled import inner
 from groupwise.workflows.evaluation.encoding import ACTIVITY, INSTANCES, ORDER, PARALLEL, Floats, Ints
-from groupwise.workflows.evaluation.network.fields import (
-    AHEAD,
-    ALIKE,
-    ALL_BUSY,
-    BEGINS,
-    BY_MEAN,
-    BY_PRIORITY,
-    COLUMNS,
-    DISCIPLINE,
-    FIELDS,
-    KEPT,
-    LOWEST,
-    MEAN,
-    PARENT,
-    POOL,
-    PRIORITY,
-    SCHEDULING,
-    SCV,
-    SERVICE,
-    SHARED,
-    SPREAD,
-    TRIES,
-    VISITS,
-    WAIT,
-    WAIT_VAR,
-)
 from groupwise.workflows.evaluation.network.gamma_tables import distribution, phi
+from groupwise.workflows.evaluation.network.network_fields import *  # noqa: F403
 
 
 @inner

@@ -1,5 +1,6 @@
 """Waiting times at pools, and the fixed point of times, visits and waits."""
 
+# ruff: noqa: F405  (names in capitals are columns of network_fields)
 from __future__ import annotations
 
 import math
@@ -20,41 +21,7 @@ from groupwise.workflows.evaluation.encoding import (
     Ints,
 )
 from groupwise.workflows.evaluation.network.block_times import kept_work, put_together, spread_out
-from groupwise.workflows.evaluation.network.fields import (
-    AGAIN,
-    AHEAD,
-    ALIKE,
-    ALL_BUSY,
-    AMONG,
-    BURDEN,
-    BYTES,
-    COLUMNS,
-    COMPLETED,
-    CORES,
-    COST,
-    CPU,
-    CYCLE,
-    DELAY,
-    FIELDS,
-    GOES_ON,
-    KEPT,
-    LOWEST,
-    MEAN,
-    MEMORY,
-    PARENT,
-    POOL,
-    RESULTS,
-    ROOM,
-    SCV,
-    SERVICE,
-    SINCE,
-    SPENT,
-    TRIES,
-    VISITS,
-    WAIT,
-    WAIT_VAR,
-    WAITING,
-)
+from groupwise.workflows.evaluation.network.network_fields import *  # noqa: F403
 from groupwise.workflows.evaluation.network.own_case import by_turns, disciplines, own_case, turns_differ, wait_by_turns
 
 
