@@ -47,7 +47,7 @@ class Service:
     def post(self, path: str, json: Any = None, **more: Any) -> httpx2.Response:
         return self.http.post(path, json=json, **more)
 
-    def wait_for(self, job: str, *states: str, seconds: float = 100.0) -> dict[str, Any]:
+    def wait_for(self, job: str, *states: str, seconds: float = 900.0) -> dict[str, Any]:
         """The job, once it is in one of the states."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -56,6 +56,14 @@ class Service:
                 return found
             time.sleep(0.05)
         raise AssertionError(f"job {job} is {found['state']}, not {states}, after {seconds} s")
+
+
+def until(holds: Callable[[], bool], seconds: float = 600.0) -> None:
+    """Wait for what is meant; the limit is only there for what never comes."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"not so after {seconds:g} s"
+        time.sleep(0.02)
 
 
 @contextmanager
@@ -149,7 +157,7 @@ def free_port() -> int:
         return int(link.getsockname()[1])
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 30.0) -> None:
+def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 300.0) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end and process.poll() is None:
         try:

@@ -6,12 +6,13 @@ import json
 import os
 import re
 import signal
-import time
 from typing import Any
 
 import openai
 import pytest
 from websockets.sync.client import connect
+
+from tests.service.conftest import until
 
 SHORT = {"max_new_tokens": 6}
 
@@ -111,13 +112,13 @@ def test_models_that_die_take_their_answers_with_them_and_nothing_else(service: 
             lines = answer.iter_lines()
             name = json.loads(next(lines).removeprefix("data: "))["conversation_id"]
             next(line for line in lines if "delta" in line)
-            os.kill(service.parts.chat_models.process.pid, signal.SIGKILL)
+            killed = service.parts.chat_models.process.pid
+            os.kill(killed, signal.SIGKILL)
             last = json.loads([line for line in lines if line][-1].removeprefix("data: "))
+        until(lambda gone=killed: service.parts.chat_models.process.pid != gone)  # its death was noticed
         if "error" in last:
             break
-        time.sleep(0.2)
     assert last["error"]["code"] == "generation_lost"
     kept = service.get(f"/api/conversations/{name}").json()
     assert [message["content"] for message in kept["messages"]][-1] == "Hello"
-    time.sleep(0.2)
     assert service.post("/api/chat", {"message": "Again", "conversation_id": name, **SHORT}).json()["turn"] == 2

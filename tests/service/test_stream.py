@@ -14,6 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from groupwise.training.events import EventLog
 from groupwise.types import Event
+from tests.service.conftest import until
 
 
 def dial(service: Any, **more: Any) -> ClientConnection:
@@ -96,7 +97,7 @@ def test_a_slow_client_loses_the_oldest_and_is_told_which(serve: Callable[..., A
         big = {"metrics": {}, "words": "x" * 60_000}
         for _ in range(400):
             log.append(Event("made", log.count, 1, time.time(), 0, "step", big))
-        time.sleep(0.5)
+        until(lambda: service.parts.followers._open["made"][0].count == 401)
         found, dropped = [0], []
         while found[-1] < 400:
             message = hear(socket)

@@ -23,7 +23,7 @@ from groupwise.service.supervisor import Supervisor
 from groupwise.training.events import read_events
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute
-from tests.service.conftest import CART, free_port
+from tests.service.conftest import CART, free_port, until
 
 LONGER = {**CART, "num_episodes": 400, "save_steps": 10, "eval_steps": 200}
 
@@ -75,7 +75,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, numbers: Callable[[Pat
     return numbers(path)
 
 
-def wait_for_step(path: Path, step: int, seconds: float = 60.0) -> None:
+def wait_for_step(path: Path, step: int, seconds: float = 600.0) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if any(event.step >= step for event in read_events(path / "events.jsonl")):
@@ -88,7 +88,7 @@ def pid_of(run: Path) -> int:
     return int(json.loads((run / "lock").read_text())["pid"])
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_a_job_outlives_its_service_and_its_process(
     apart: Callable[..., Apart],
     serve: Callable[..., Any],
@@ -102,18 +102,19 @@ def test_a_job_outlives_its_service_and_its_process(
     run = tmp_path / "runs" / "storm"
     wait_for_step(run, 6)
     alone = pid_of(run)
+    os.kill(alone, signal.SIGSTOP)  # so that it cannot end while nobody looks after it
     first.kill()
 
     service = serve(lease=1.0)
     assert service.post("/api/train", asked, headers={"Idempotency-Key": "k"}).json()["id"] == job
-    time.sleep(1.5)
+    until(lambda: service.parts.jobs.get(job).owner == service.parts.supervisor.id)
     found = service.get(f"/api/jobs/{job}").json()
     assert (found["state"], found["attempt"], pid_of(run)) == ("running", 1, alone)  # the orphan is looked after
 
     os.kill(alone, signal.SIGKILL)
     with open(run / "events.jsonl", "r+b") as log:
         log.truncate(max(0, log.seek(0, os.SEEK_END) - 11))
-    found = service.wait_for(job, "finished", "failed", seconds=200)
+    found = service.wait_for(job, "finished", "failed", seconds=900)
     assert (found["state"], found["attempt"], found["error"]) == ("finished", 2, None)
     assert [event.seq for event in read_events(run / "events.jsonl")] == list(
         range(len(read_events(run / "events.jsonl")))

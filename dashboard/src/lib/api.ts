@@ -2,7 +2,7 @@
 import type { components } from "./shapes";
 
 export type Shapes = components["schemas"];
-export type Fault = Shapes["Fault"];
+export type Fault = Shapes["ErrorDetail"];
 export type Job = Shapes["JobView"];
 export type Run = Shapes["RunView"];
 export type RunWhole = Shapes["RunWhole"];

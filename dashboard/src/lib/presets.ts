@@ -1,4 +1,4 @@
-/** Runs that can be started with one click: small enough for a laptop, large enough to see them learn. */
+/** Runs you can start with one click: small enough for a laptop, large enough to see them learn. */
 export type Preset = {
   id: string;
   title: string;
@@ -6,7 +6,7 @@ export type Preset = {
   takes: string;
   kind: "prompts" | "config";
   steps: number;
-  /** The product of the runs whose model it should go on with. */
+  /** The product whose runs this one should start from. */
   begins?: string;
   config?: Record<string, Record<string, unknown>>;
   prompts?: string[];
@@ -16,7 +16,7 @@ export const PRESETS: Preset[] = [
   {
     id: "cartpole",
     title: "Balance a pole",
-    says: "Control: eight episodes from one start form a group. No critic; the reward rises from 20 towards 500.",
+    says: "Control: eight episodes from the same start form a group. No critic; the reward rises from 20 towards 500.",
     takes: "about a minute",
     kind: "config",
     steps: 30,
@@ -34,7 +34,7 @@ export const PRESETS: Preset[] = [
   {
     id: "sums-by-example",
     title: "Sums, by example",
-    says: "A warm start: a language model of 0.9 million weights, made from scratch, is shown right answers until it has some.",
+    says: "A warm start: a language model with 0.9 million weights, made from scratch, is trained on correct answers until it gets some right.",
     takes: "about a minute",
     kind: "config",
     steps: 300,
@@ -54,8 +54,8 @@ export const PRESETS: Preset[] = [
   {
     id: "sums",
     title: "Sums, by trying",
-    says: "Language: the warm start goes on by GRPO. Four answers to each sum form a group, and the better ones are learned from.",
-    takes: "some minutes",
+    says: "Language: GRPO continues from the warm start. Four answers to each sum form a group, and the model learns from the better ones.",
+    takes: "a few minutes",
     kind: "config",
     steps: 150,
     begins: "warm-start",
@@ -73,7 +73,7 @@ export const PRESETS: Preset[] = [
   {
     id: "customer-service",
     title: "Answer customers",
-    says: "Your prompts, the tiny model and the customer-service reward: a model whose answers score better. Chat with it after.",
+    says: "Your prompts, the tiny model and the customer-service reward. Chat with the result afterwards.",
     takes: "about a minute",
     kind: "prompts",
     steps: 10,
@@ -82,7 +82,7 @@ export const PRESETS: Preset[] = [
   {
     id: "code",
     title: "Write programs",
-    says: "Code: a small language model, made from scratch, learns to write programs: first their form, by copying; then what they must do, by search and by trying.",
+    says: "Code: a small language model, made from scratch, learns to write programs: first the syntax, by imitation; then what they must do, by search and by trying.",
     takes: "about a minute",
     kind: "config",
     steps: 140,
@@ -107,8 +107,8 @@ export const PRESETS: Preset[] = [
   {
     id: "designer",
     title: "Design workflows",
-    says: "Designer: a policy that draws workflow graphs, trained over made-up requirements.",
-    takes: "some minutes",
+    says: "Designer: a policy that draws workflow graphs, trained on made-up requirements.",
+    takes: "a few minutes",
     kind: "config",
     steps: 60,
     config: {

@@ -342,6 +342,26 @@ export interface components {
             cannot: string;
         };
         /**
+         * ErrorDetail
+         * @description What went wrong, with the value and the limit; what to do about it; and which field is at fault.
+         */
+        ErrorDetail: {
+            /** Code */
+            code: string;
+            /** Message */
+            message: string;
+            /**
+             * Hint
+             * @default
+             */
+            hint: string;
+            /**
+             * Field
+             * @default
+             */
+            field: string;
+        };
+        /**
          * EventPage
          * @description Events in order. `next` is the number to go on from; with `points`, steps and evaluations are thinned out.
          */
@@ -393,26 +413,6 @@ export interface components {
             requirements: string;
             /** Workflow */
             workflow: string | null;
-        };
-        /**
-         * Fault
-         * @description What went wrong, with the value and the limit; what to do about it; and which field is at fault.
-         */
-        Fault: {
-            /** Code */
-            code: string;
-            /** Message */
-            message: string;
-            /**
-             * Hint
-             * @default
-             */
-            hint: string;
-            /**
-             * Field
-             * @default
-             */
-            field: string;
         };
         /** FormatList */
         FormatList: {
@@ -520,7 +520,7 @@ export interface components {
             metrics: {
                 [key: string]: number | null;
             };
-            error?: components["schemas"]["Fault"] | null;
+            error?: components["schemas"]["ErrorDetail"] | null;
             /** Request */
             request: {
                 [key: string]: unknown;
@@ -561,7 +561,7 @@ export interface components {
             };
             /**
              * Runs
-             * @description The newest numbers of the jobs that run.
+             * @description Latest metrics of running jobs.
              */
             runs: {
                 [key: string]: {
@@ -614,7 +614,7 @@ export interface components {
          * @description The one shape of every error.
          */
         Refusal: {
-            error: components["schemas"]["Fault"];
+            error: components["schemas"]["ErrorDetail"];
         };
         /** RunList */
         RunList: {

@@ -43,14 +43,14 @@ export const PRODUCTS: Record<string, string> = {
 
 /** What a run is doing, in a word, a tone to show it in, and a sentence. */
 export const STATES: Record<string, { word: string; tone: string; says: string }> = {
-  queued: { word: "Queued", tone: "quiet", says: "It waits for a free worker." },
-  created: { word: "Starting", tone: "quiet", says: "It is being set up." },
-  running: { word: "Running", tone: "live", says: "It is training now." },
-  stopping: { word: "Stopping", tone: "warn", says: "It finishes its step, saves and stops." },
-  interrupted: { word: "Interrupted", tone: "warn", says: "Its process ended early. It can go on from its last checkpoint." },
-  stopped: { word: "Stopped", tone: "quiet", says: "It was stopped, and can go on." },
-  cancelled: { word: "Stopped", tone: "quiet", says: "It was stopped, and can go on." },
-  failed: { word: "Failed", tone: "bad", says: "It ended with an error." },
-  finished: { word: "Finished", tone: "good", says: "It did all of its steps." },
+  queued: { word: "Queued", tone: "quiet", says: "Waiting for a free worker." },
+  created: { word: "Starting", tone: "quiet", says: "Setting up." },
+  running: { word: "Running", tone: "live", says: "Training now." },
+  stopping: { word: "Stopping", tone: "warn", says: "Finishing its step and saving, then stopping." },
+  interrupted: { word: "Interrupted", tone: "warn", says: "Its process ended early. You can resume it from its last checkpoint." },
+  stopped: { word: "Stopped", tone: "quiet", says: "Stopped. You can resume it." },
+  cancelled: { word: "Stopped", tone: "quiet", says: "Stopped. You can resume it." },
+  failed: { word: "Failed", tone: "bad", says: "Ended with an error." },
+  finished: { word: "Finished", tone: "good", says: "Completed all its steps." },
   damaged: { word: "Damaged", tone: "bad", says: "Its folder cannot be read." },
 };
