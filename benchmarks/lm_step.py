@@ -229,8 +229,7 @@ class Ours:
     """The language product's own source, learner and engine."""
 
     def __init__(self, device: str) -> None:
-        from groupwise.agents.completions import Completions
-        from groupwise.agents.language_product import LanguageSource, sampling
+        from groupwise.agents.language_product import Completions, LanguageSource, sampling
         from groupwise.config import TrainingConfig
         from groupwise.language.engine import Engine
         from groupwise.language.loading import load_model

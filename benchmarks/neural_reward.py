@@ -32,8 +32,8 @@ from repair_desk import FAULTS, LEARNED, SHORT, TESTED, Phrases, ask, grade, rep
 
 from groupwise.agents import language_product as product
 from groupwise.agents import warm_start
-from groupwise.agents.completions import Completions
 from groupwise.agents.data.dataset import find_problems
+from groupwise.agents.language_product import Completions
 from groupwise.config import TrainingConfig
 from groupwise.rewards.learned.neural import NeuralRewardFunction
 from groupwise.rewards.learned.preferences import preference_of

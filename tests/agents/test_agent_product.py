@@ -141,8 +141,8 @@ def test_a_single_scenario_is_judged_on_itself_and_the_run_says_so(tmp_path: Pat
         cfg = config(tmp_path, num_episodes=1, tasks_per_step=1, eval_steps=1)
         return [event.data["message"] for event in run(cfg, scenarios=scenarios) if event.type == "hint"]
 
-    assert any("judge on what is trained on" in message for message in hints("late"))
-    assert not any("judge on what is trained on" in message for message in hints("late", "lost"))
+    assert any("use the one that is trained on" in message for message in hints("late"))
+    assert not any("use the one that is trained on" in message for message in hints("late", "lost"))
 
 
 class NoneToJudgeOn(Letters):
@@ -157,7 +157,7 @@ class RunsOut(Letters):
 
 @pytest.mark.parametrize(
     ("scenarios", "said"),
-    [(NoneToJudgeOn(), "no held-out scenarios to judge on"), (RunsOut(), r"training\(0, 1\) .* raised IndexError")],
+    [(NoneToJudgeOn(), "no held-out scenarios to evaluate on"), (RunsOut(), r"training\(0, 1\) .* raised IndexError")],
 )
 def test_scenarios_that_run_out_are_named_with_the_remedy(tmp_path: Path, scenarios: Any, said: str) -> None:
     with pytest.raises(ContractError, match=said):

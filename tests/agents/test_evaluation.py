@@ -15,8 +15,8 @@ import pytest
 
 from groupwise.agents import language_product as product
 from groupwise.agents import warm_start
-from groupwise.agents.completions import prompt_ids
 from groupwise.agents.data.problems import TASKS, Problem
+from groupwise.agents.data.prompts import prompt_ids
 from groupwise.agents.evaluation import AnswerEvaluation, pass_at_k, powers_of_two
 from groupwise.cli import main
 from groupwise.config import TrainingConfig
@@ -289,15 +289,15 @@ def chat(role: str = "user", content: str = "1+2", said: str = "3") -> list[dict
         (
             product.build,
             chat("wizard"),
-            "line 18: the model's chat template refuses messages of wizard: .*no role wizard",
+            "line 18: the model's chat template rejects the roles wizard: .*no role wizard",
         ),
         (
             product.build,
             chat("us|>er"),
             r"line 18: the column 'prompt' has a message of the role 'us\|>er', not a plain word",
         ),
-        (product.build, chat(content="1<|end|><|assistant|>2"), r"line 18 holds '<\|assistant\|>', which is a special"),
-        (warm_start.build, chat(said="3<pad>"), "line 18 holds '<pad>', which is a special token"),
+        (product.build, chat(content="1<|end|><|assistant|>2"), r"line 18 contains '<\|assistant\|>', which"),
+        (warm_start.build, chat(said="3<pad>"), "line 18 contains '<pad>', which is a special token"),
         (warm_start.build, chat(said="3" * 2048), r"line 18 needs \d+ tokens with its answer, .* context is 2048"),
         (warm_start.build, chat()[:1], "has no demonstrations to imitate .*line 18"),
         (warm_start.check, chat()[:1], "has no demonstrations to imitate .*line 18"),
@@ -321,5 +321,5 @@ def test_a_model_without_a_chat_format_gets_the_plain_text() -> None:
     tokenizer = character_tokenizer()
     tokenizer.chat_template = None
     assert tokenizer.decode(prompt_ids(tokenizer, Problem("1+1", "2"), 99)) == "1+1"
-    with pytest.raises(ConfigError, match="page 1 is a chat, and the model has no chat format"):
+    with pytest.raises(ConfigError, match="page 1 is a list of messages, but the model has no chat template"):
         prompt_ids(tokenizer, Problem(({"role": "user", "content": "1+1"},), "2", place="page 1"), 99)

@@ -70,14 +70,14 @@ def test_what_is_in_the_way_is_not_overwritten(make_run: MakeRun, tmp_path: Path
     folder.mkdir()
     export_run(run, folder, step=1)
     (folder / "mine.txt").write_text("notes")
-    with pytest.raises(StorageError, match="holds an earlier export"):
+    with pytest.raises(StorageError, match="contains an earlier export"):
         export_run(run, folder)
     export_run(run, folder, force=True)
     assert json.loads((folder / "groupwise.json").read_text())["step"] == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("years of work")
-    with pytest.raises(StorageError, match="other is not empty, and no export of ours"):
+    with pytest.raises(StorageError, match="other is not empty, and not an earlier export"):
         export_run(run, tmp_path / "other", force=True)
     with pytest.raises(StorageError, match="is a file"):
         export_run(run, tmp_path / "other" / "thesis.tex", force=True)
@@ -89,7 +89,7 @@ def test_the_folder_one_stands_in_is_not_replaced(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for folder in (".", "..", str(tmp_path)):
-        with pytest.raises(StorageError, match="is the folder you are in, or above it") as caught:
+        with pytest.raises(StorageError, match="is the current folder or a parent of it") as caught:
             export_run(make_run(), Path(folder))
         assert "./model" in caught.value.hint
     (tmp_path / "empty").mkdir()
@@ -104,9 +104,9 @@ def test_runs_that_have_nothing_of_the_kind_say_so(
     with pytest.raises(ConfigError, match=r"has no adapter: it trained all weights \(language.lora_rank = 0\)"):
         export_run(make_run(), tmp_path / "x", adapter=True)
     second = make_run(lora_rank=2, model_name=str(make_run()))
-    with pytest.raises(ConfigError, match=f"belongs on what {make_run()} had learned"):
+    with pytest.raises(ConfigError, match=f"was trained on top of {make_run()}"):
         export_run(second, tmp_path / "x", adapter=True)
-    with pytest.raises(RunError, match="trains no language model"):
+    with pytest.raises(RunError, match="did not train a language model"):
         export_run(create_run(small_config()), tmp_path / "x")
     assert not (tmp_path / "x").exists()
 

@@ -13,13 +13,13 @@ import torch
 from groupwise.agents import language_product as product
 from groupwise.agents import warm_start
 from groupwise.agents.export import export_run
-from groupwise.agents.model_start import find_start, keep_start, keeping_start, load_run, load_start, own_start, pinned
+from groupwise.agents.model_start import find_start, load_run, load_start, open_run, prepare
 from groupwise.config import TrainingConfig
 from groupwise.errors import CheckpointError, ConfigError, RunError
 from groupwise.language.loading import load_model, merged, save_model
 from groupwise.language.model_lookup import find_model
 from groupwise.training.folder import create_run, read_config, write_config
-from groupwise.training.session import execute
+from groupwise.training.session import Parts, execute
 
 from .conftest import LANGUAGE, MakeRun
 
@@ -79,7 +79,7 @@ def test_a_critic_in_the_checkpoint_is_no_obstacle(make_run: MakeRun) -> None:
 def test_a_pinned_start_stays_the_same_when_the_other_run_goes_on(make_run: MakeRun, tmp_path: Path) -> None:
     path = tmp_path / "copy"
     shutil.copytree(make_run(), path)
-    cfg = pinned(TrainingConfig.from_dict({**LANGUAGE, "model_name": str(path)}))
+    cfg = prepare(TrainingConfig.from_dict({**LANGUAGE, "model_name": str(path)}))
     assert cfg.policy.model_name == str(path / "checkpoints" / "000002")
     before = logits(load_start(cfg).model)
     shutil.copytree(path / "checkpoints" / "000001", path / "checkpoints" / "000003")
@@ -87,7 +87,7 @@ def test_a_pinned_start_stays_the_same_when_the_other_run_goes_on(make_run: Make
     shutil.rmtree(path / "checkpoints" / "000002")
     with pytest.raises(CheckpointError, match="has no checkpoint to use: it has none for step 2"):
         load_start(cfg)
-    assert pinned(TrainingConfig(model_name="tiny")) == TrainingConfig(model_name="tiny")
+    assert prepare(TrainingConfig(model_name="tiny")) == TrainingConfig(model_name="tiny")
 
 
 def test_runs_that_moved_together_still_find_each_other(
@@ -118,29 +118,33 @@ def test_what_cannot_be_a_start_says_why(
     make_run: MakeRun, small_config: Callable[..., TrainingConfig], tmp_path: Path
 ) -> None:
     control = create_run(small_config())
-    for refused in (lambda: load_run(control), lambda: pinned(read_config(control).replace(model_name=str(control)))):
-        with pytest.raises(RunError, match="trains no language model: its task.product is 'control'") as caught:
+    for refused in (lambda: load_run(control), lambda: prepare(read_config(control).replace(model_name=str(control)))):
+        with pytest.raises(RunError, match="did not train a language model: its task.product is 'control'") as caught:
             refused()
         assert "groupwise eval" in caught.value.hint
     quantised = TrainingConfig.from_dict(
         {**LANGUAGE, "model_name": str(make_run()), "quantization": "4bit", "lora_rank": 2}
     )
-    with pytest.raises(ConfigError, match="needs a plain model, and .* is a run or an adapter"):
+    with pytest.raises(ConfigError, match="needs a plain model, but .* is a run or an adapter"):
         load_start(quantised)
 
 
 def begin(base: Path, model: str, **changes: object) -> Path:
     """A run as the commands make one: its start is named in full, and kept."""
     settings = {**LANGUAGE, "output_dir": str(base), "model_name": model, "num_episodes": 1, **changes}
-    path = create_run(pinned(TrainingConfig.from_dict(settings)))
+    path = create_run(prepare(TrainingConfig.from_dict(settings)))
     resume(path)
     return path
 
 
 def resume(path: Path, **changes: object) -> None:
     cfg = read_config(path).replace(**changes)
-    build = product.build if cfg.task.product == "language" else warm_start.build
-    assert [event.type for event in execute(path, keeping_start(path, build), cfg)][-1] == "end"
+    kind = product if cfg.task.product == "language" else warm_start
+
+    def build(cfg: TrainingConfig) -> Parts:
+        return kind.build(open_run(path, cfg, learning=True))
+
+    assert [event.type for event in execute(path, build, cfg)][-1] == "end"
 
 
 @pytest.mark.parametrize("changes", [{}, {"lora_rank": 2}, {"product": "language", "use_reference_model": True}])
@@ -162,7 +166,7 @@ def test_what_a_run_keeps_is_where_it_began(make_run: MakeRun, tmp_path: Path) -
     assert torch.equal(logits(kept), logits(load_run(make_run()).model))
     shutil.rmtree(path / "checkpoints")
     resume(path)
-    with pytest.raises(ConfigError, match="is not the model that run addition-1 began with: that was .*000002"):
+    with pytest.raises(ConfigError, match="is not the model that run addition-1 started from: that was .*000002"):
         resume(path, model_name="tiny")
 
 
@@ -196,13 +200,13 @@ def test_other_weights_in_the_folder_are_noticed_where_they_matter(folder: Path)
     learned = logits(load_run(whole).model)
     save_model(load_model("tiny@4"), folder)
     for refused in (lambda: load_run(adapter), lambda: resume(adapter, num_episodes=2)):
-        with pytest.raises(ConfigError, match="run addition-1 began with: its model.safetensors has changed"):
+        with pytest.raises(ConfigError, match="run addition-1 started from: its model.safetensors has changed"):
             refused()
     assert torch.equal(logits(load_run(whole).model), learned)
-    own_start(whole, read_config(whole), learning=True)
+    open_run(whole, read_config(whole), learning=True)
     shutil.rmtree(whole / "checkpoints")
     with pytest.raises(ConfigError, match=r"its model.safetensors has changed"):
-        own_start(whole, read_config(whole), learning=True)
+        open_run(whole, read_config(whole), learning=True)
 
 
 def test_the_same_model_in_another_folder_is_as_good(folder: Path) -> None:
@@ -211,7 +215,7 @@ def test_the_same_model_in_another_folder_is_as_good(folder: Path) -> None:
     save_model(load_model("tiny@3"), "elsewhere")
     resume(path, num_episodes=2, model_name="elsewhere")
     (Path("elsewhere") / "tokenizer.json").write_text("{}")
-    with pytest.raises(ConfigError, match="began with: its tokenizer.json has changed"):
+    with pytest.raises(ConfigError, match="started from: its tokenizer.json has changed"):
         load_run(path)
 
 
@@ -248,10 +252,9 @@ def test_a_model_that_changed_on_the_hub_is_told_of(
     (cache / "refs" / "main").write_text("a" * 40)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     cfg = TrainingConfig.from_dict({**LANGUAGE, "model_name": "me/small", "lora_rank": 2})
-    path = create_run(pinned(cfg))
-    keep_start(path, cfg)
-    assert own_start(path, cfg) == cfg
+    path = create_run(prepare(cfg))
+    assert open_run(path, cfg, learning=True) == cfg
     assert not caplog.messages
     (cache / "refs" / "main").write_text("b" * 40)
-    assert own_start(path, cfg) == cfg
-    assert caplog.messages == [f"me/small has changed on the hub since run {path.name} began"]
+    assert open_run(path, cfg, learning=False) == cfg
+    assert caplog.messages == [f"me/small has changed on the hub since run {path.name} started"]

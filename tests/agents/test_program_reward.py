@@ -11,7 +11,7 @@ import pytest
 
 from groupwise.agents import language_product as product
 from groupwise.agents.data.problems import Problem
-from groupwise.agents.rewards import ProgramTestReward, code_in, task_tests
+from groupwise.agents.program_reward import ProgramTestReward, code_in, task_tests
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, ContractError
 from groupwise.rewards.function import attempt_of

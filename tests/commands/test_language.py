@@ -150,7 +150,7 @@ MISTAKES = [
     (["chat", "./nowhere"], 2, "there is no model folder './nowhere'"),
     (["chat", "latest"], 1, "no run 'latest'"),
     (["chat", "cartpole-2"], 1, "Did you mean 'cartpole-1'?"),
-    (["chat", "cartpole-1"], 1, "trains no language model: its task.product is 'control'"),
+    (["chat", "cartpole-1"], 1, "did not train a language model: its task.product is 'control'"),
     (["export", "cartpole-1", "out"], 1, "`groupwise eval runs/cartpole-1` judges its policy"),
     (["export", "nobody", "out"], 1, "no run 'nobody'"),
     (["sft", "nowhere.toml"], 2, "nowhere.toml: no such file"),

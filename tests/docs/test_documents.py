@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from groupwise.agents import rewards as rewarding  # noqa: F401  adds the rewards of agents
+from groupwise.agents import language_product  # noqa: F401  adds the rewards of agents
 from groupwise.agents.strategies import registry
 from groupwise.cli import COMMANDS, CONFIG_COMMANDS, KEYS_COMMANDS
 from groupwise.config import TrainingConfig

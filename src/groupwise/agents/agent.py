@@ -1,4 +1,4 @@
-"""An agent: a language model with its engine, that answers a prompt."""
+"""`Agent`: a language model with its engine, which answers prompts. `MultiTurnAgent` builds on it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class NotInitialized(ContractError):
 
 
 class Agent:
-    """A language model that answers. `initialize` loads it and starts its engine; `close`, or `async with`, ends it.
+    """Answers prompts with a language model. `initialize` loads it; `close`, or `async with`, frees it.
 
     Args:
       config: an `AgentConfig`, its fields in a mapping, or the name of a model.
-      language: a model that is loaded already; otherwise `initialize` loads the one that the settings name.
-      slots: answers that are made at once; more wait.
+      language: a model that is already loaded; otherwise `initialize` loads the one in the settings.
+      slots: answers generated at once; more have to wait.
     """
 
     def __init__(
@@ -40,18 +40,18 @@ class Agent:
         self._answered = 0
 
     async def initialize(self) -> Self:
-        """Load the model, unless it is there already."""
+        """Load the model unless it is already loaded."""
         if self._parts is None:
             self.use(await asyncio.to_thread(self._load) if self._given is None else self._given)
         return self
 
     def _load(self) -> LanguageModel:
-        """The model that the settings name; how it samples does not matter here, and may be greedy."""
+        # Sampling settings do not matter for loading, and a run would refuse a temperature of 0.
         settings = self.config.training_settings()
         return load_start(TrainingConfig(**{name: value for name, value in settings.items() if name not in SAMPLING}))
 
     def use(self, language: LanguageModel) -> None:
-        """Answer with this model from now on; what the one before is saying ends here."""
+        """Answer with this model from now on; answers of the previous one are cut off."""
         frame = Frame(language.tokenizer, f"'{language.name}'") if language.tokenizer.chat_template else None
         if self._parts is not None:
             self._parts[1].close()
@@ -59,7 +59,7 @@ class Agent:
         self._parts = language, engine, frame
 
     async def close(self) -> None:
-        """End all answers and free the engine. The model stays with whoever else has it."""
+        """End all answers and free the engine. The model itself stays usable."""
         if self._parts is not None:
             await asyncio.to_thread(self._parts[1].close)
             self._parts = None
@@ -89,13 +89,13 @@ class Agent:
 
     @property
     def frame(self) -> Frame:
-        """The model's chat format; a model without one cannot converse, and this says so."""
+        """The model's chat format; raises `ConfigError` for a model without one."""
         return self._ready()[2] or Frame(self.tokenizer, f"'{self.language.name}'")
 
     async def generate_response(self, prompt: str | Sequence[Message], *, seed: int | None = None) -> str:
-        """The answer to a prompt, or to a list of messages. Without a `seed`, answer n is sampled with n.
+        """Return the answer to a prompt or a list of messages. Without a `seed`, answer n is sampled with seed n.
 
-        A model without a chat template goes on with the text itself.
+        A model without a chat template continues the text.
         """
         if self._ready()[2] is None and isinstance(prompt, str):
             ids = list(self.tokenizer.encode((self.config.system_prompt or "") + prompt))
@@ -106,18 +106,17 @@ class Agent:
         return await self._say(ids, self.config.sampling_params(), seed)
 
     def _opening(self, prompt: str | Sequence[Message]) -> list[Message]:
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        messages: list[Message] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
         system = self.config.system_prompt
-        told = (
-            [{"role": "system", "content": system}] if system and messages and messages[0]["role"] != "system" else []
-        )
-        return [*told, *messages]
+        if system and messages and messages[0]["role"] != "system":
+            return [{"role": "system", "content": system}, *messages]
+        return messages
 
     async def _say(self, ids: Sequence[int], params: SamplingParams, seed: int) -> str:
         limit = self.engine.max_length
         if not 1 <= len(ids) < limit:
             raise ContextFull(
-                f"the prompt has {len(ids)} tokens, and the model takes 1 to {limit - 1} before its answer",
+                f"the prompt has {len(ids)} tokens; it must have 1 to {limit - 1} to leave room for an answer",
                 hint="Send a shorter prompt." if ids else "Send a prompt that is not empty.",
             )
         future = self.engine.submit(ids, params, seed)
@@ -132,7 +131,7 @@ class Agent:
     def _ready(self) -> tuple[LanguageModel, Engine, Frame | None]:
         if self._parts is None:
             raise NotInitialized(
-                f"the agent has no model yet: {self.config.model_name!r} is not loaded",
+                f"the agent's model {self.config.model_name!r} is not loaded yet",
                 hint="Call `await agent.initialize()` first.",
             )
         return self._parts
@@ -144,5 +143,5 @@ def _as_config(config: AgentConfig | Mapping[str, Any] | str) -> AgentConfig:
     if isinstance(config, str):
         return AgentConfig(model_name=config)
     if not isinstance(config, Mapping):
-        raise ContractError(f"an agent is made from an AgentConfig, a mapping or a model's name, not {config!r:.60}")
+        raise ContractError(f"an agent needs an AgentConfig, a mapping or the name of a model, not {config!r:.60}")
     return AgentConfig(**config)

@@ -1,10 +1,9 @@
-"""The agent product: conversations with an environment, ready for the loop."""
+"""The agent product: a model learns conversations with an environment. `build` assembles a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from groupwise.agents.completions import prefix_values
 from groupwise.agents.conversation.custom_rollout import RolloutScenarios, rollout_for
 from groupwise.agents.conversation.frame import Frame
 from groupwise.agents.conversation.rollouts import ConversationLimits, Conversations, conversation_tasks
@@ -13,10 +12,8 @@ from groupwise.agents.environments.checker import check_conversation_environment
 from groupwise.agents.environments.contract import Scenarios
 from groupwise.agents.environments.registry import find_scenarios
 from groupwise.agents.evaluation import summary
-from groupwise.agents.language_product import LanguageSource, load_language, sampling
-from groupwise.agents.model_start import open_run as open_run
-from groupwise.agents.model_start import pinned as prepare  # noqa: F401  # the products' contract
-from groupwise.agents.rewards import find_reward
+from groupwise.agents.language_product import LanguageSource, prefix_values, sampling
+from groupwise.agents.model_start import load_start, open_run, prepare
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
 from groupwise.errors import ContractError
@@ -26,13 +23,17 @@ from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.combination import absolute
 from groupwise.rewards.function import EnvironmentReward
+from groupwise.rewards.registry import find_reward
 from groupwise.rewards.rules.components import known
 from groupwise.rewards.scoring import RewardScorer
 from groupwise.training.session import Parts
 from groupwise.training.source import NumberedTasks
 from groupwise.types import Failure, Policy, Reward, Sample, Score, ScoredGroup, Task
 
-SHOWN, LONGEST, CHECKED = 8, 2000, 4
+__all__ = ["build", "check", "open_run", "prepare"]
+
+SHOWN, LONGEST = 8, 2000  # conversations shown in reports, and characters of each
+CHECKED = 4  # scenarios that the environment checker tries
 
 
 def check(cfg: TrainingConfig) -> None:
@@ -47,12 +48,12 @@ def build(
     language: LanguageModel | None = None,
     reference: LanguagePolicy | None = None,
 ) -> Parts:
-    """Everything a run of conversations needs; what is given replaces what the settings name.
+    """Make everything a run of conversations needs; arguments replace what the settings name.
 
-    `reference` is that of a policy built before, where the model has learned since.
+    `reference` is the reference of an earlier policy, for a model that has learned since.
     """
     scenarios = scenarios or find_scenarios(cfg.task)
-    language = language or load_language(cfg)
+    language = language or load_start(cfg)
     critic = needs_critic(cfg.advantage.estimator)
     policy = LanguagePolicy(
         language.model,
@@ -79,22 +80,22 @@ def build(
         reference=policy.reference_logp if cfg.policy.use_reference_model else None,
     )
     source.engine = engine
-    examination = ConversationEvaluation(cfg, scenarios, engine, frame, absolute(reward), source.scorer, talk.loop)
+    evaluation = ConversationEvaluation(cfg, scenarios, engine, frame, absolute(reward), source.scorer, talk.loop)
     return Parts(
-        policy, source, examination, lambda: examination.shown,
+        policy, source, evaluation, lambda: evaluation.shown,
         inspect=lambda: inspected(scenarios, frame), notes=notes(cfg, scenarios),
     )  # fmt: skip
 
 
 def notes(cfg: TrainingConfig, scenarios: Scenarios) -> tuple[str, ...]:
-    """What a person should know before it starts."""
+    """Return what a person should know before the run starts."""
     if not (cfg.run.eval_steps and getattr(scenarios, "shared", False)):
         return ()
-    return ("there is a single scenario: evaluations judge on what is trained on; give others as held_out",)
+    return ("there is only one scenario, so evaluations use the one that is trained on; pass others as held_out",)
 
 
 def inspected(scenarios: Scenarios, frame: Frame) -> list[Failure]:
-    """Promises that the environment breaks, found by holding a few conversations with scripted replies."""
+    """Return the rules that the environment breaks, found in a few conversations with scripted replies."""
     if isinstance(scenarios, RolloutScenarios):
         return []
     tasks = [Task(f"{scenarios.name}/{number}", scenarios.training(0, number), number) for number in range(CHECKED)]
@@ -107,7 +108,7 @@ def limits(cfg: TrainingConfig) -> ConversationLimits:
 
 
 class AgentSource(LanguageSource):
-    """A language source whose rollout has an event loop to end."""
+    """A language source that also closes its rollout's event loop."""
 
     rollout: Conversations
 
@@ -117,9 +118,9 @@ class AgentSource(LanguageSource):
 
 
 class ConversationEvaluation:
-    """A fixed set of held-out scenarios, every conversation held once and greedily with the weights of now.
+    """A fixed set of held-out scenarios: one greedy conversation each, with the engine's current weights.
 
-    One that fails is left out and counted in `eval/failed_share`.
+    A conversation that fails is left out and counted in `eval/failed_share`.
     """
 
     def __init__(
@@ -139,8 +140,8 @@ class ConversationEvaluation:
     def __call__(self, policy: Policy) -> Mapping[str, float]:
         if not self.tasks:
             raise ContractError(
-                "there are no held-out scenarios to judge on",
-                hint="Let held_out(seed, count) give at least one, or train with run.eval_steps = 0.",
+                "there are no held-out scenarios to evaluate on",
+                hint="Let held_out(seed, count) return at least one, or set run.eval_steps = 0.",
             )
         graded = self.scorer.score(self.reward, self.talk.collect(self.tasks))
         self.shown = [shown for group in graded if (shown := _sample(group)) is not None][:SHOWN]

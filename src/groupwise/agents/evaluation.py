@@ -1,23 +1,62 @@
-"""Held-out problems put to the model: answered greedily (what it knows), and drawn several times (what it can find)."""
+"""Evaluation on held-out problems: greedy answers (what the model knows) and several samples (what it can find).
+
+Also how sampled answers become groups and are graded, which training does in the same way.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from groupwise.agents.completions import as_groups, grader, prompt_ids
 from groupwise.agents.data.problems import Problem, Problems, is_correct
+from groupwise.agents.data.prompts import prompt_ids
 from groupwise.config import TrainingConfig
 from groupwise.errors import ContractError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.rewards.scoring import RewardScorer, per_attempt
-from groupwise.training.token_attempts import sampling_seed
-from groupwise.types import Failed, Policy, Reward, Sample, Score, ScoredGroup, Task
+from groupwise.training.token_attempts import sampling_seed, token_attempt
+from groupwise.types import (
+    End,
+    Failed,
+    Group,
+    Policy,
+    Reward,
+    Sample,
+    Score,
+    ScoredGroup,
+    Task,
+    Trajectory,
+)
 
-SHOWN, LONGEST = 8, 2000
+SHOWN, LONGEST = 8, 2000  # answers shown in reports, and characters of each
+
+
+def as_groups(
+    tokenizer: Any, tasks: Sequence[Task], prompts: Sequence[Sequence[int]], answers: Sequence[Sampled]
+) -> list[Group]:
+    """Split the answers into groups: the same number for every task, in the order of the tasks."""
+    rest, size = iter(answers), len(answers) // max(len(tasks), 1)
+
+    def attempt(task: Task, ids: Sequence[int], number: int) -> Trajectory:
+        return token_attempt(tokenizer, task, ids, number, next(rest), task.payload.prompt)
+
+    return [
+        Group(f"g{task.seed}", task, tuple(attempt(task, ids, n) for n in range(size)))
+        for task, ids in zip(tasks, prompts, strict=True)
+    ]
+
+
+def grader(problems: Problems) -> Any:
+    """Return the problems' own grade as a reward: a function of a task and an attempt."""
+
+    def score(task: Task, attempt: Trajectory) -> Score | Awaitable[Score]:
+        return problems.grade(task.payload, attempt.meta["text"], attempt.end is End.FINISHED)
+
+    score.__qualname__ = f"the grade of {problems.name!r}"  # how error messages name the reward
+    return score
 
 
 def greedy_evaluation(
@@ -28,7 +67,7 @@ def greedy_evaluation(
     scorer: RewardScorer,
     reward: Reward | None = None,
 ) -> AnswerEvaluation:
-    """The evaluation of a run: its held-out problems, the engine that answers them, and who grades the answers."""
+    """Return a run's evaluation on its held-out problems."""
     return AnswerEvaluation(
         problems, problems.held_out(cfg.run.eval_seed, cfg.run.eval_episodes), engine, tokenizer, scorer,
         drawn=SamplingParams(**dict(cfg.sampling.items())), samples=cfg.run.eval_samples, seed=cfg.run.eval_seed,
@@ -37,12 +76,12 @@ def greedy_evaluation(
 
 
 class AnswerEvaluation:
-    """A fixed set of problems, put to the weights that the engine holds now.
+    """A fixed set of problems, answered with the weights that the engine has at the moment.
 
-    With `samples` above 1, every problem is also answered that often as in training, for pass@k. An answer that its
-    grade fails on, or takes longer over than the scorer waits, is left out and counted in `eval/failed_share`. `shown`
-    are the first few answers of the last time. `reward` replaces the problems' own grade. `by` says which answers make
-    the score: the greedy ones, or those that are drawn.
+    With `samples` above 1, every problem is also sampled that often as in training, for pass@k. An answer that cannot
+    be graded, or not within the scorer's timeout, is left out and counted in `eval/failed_share`. `shown` are the first
+    few answers of the last evaluation. `reward` replaces the problems' own grade. `by` says which answers make the
+    score: "greedy" or "drawn" ones.
     """
 
     def __init__(
@@ -69,7 +108,7 @@ class AnswerEvaluation:
         return {**metrics, **(self._rates(self._draw()[0]) if self.samples > 1 else {})}
 
     def _draw(self) -> tuple[list[ScoredGroup], list[int]]:
-        """Every problem answered `samples` times as in training, and how long the answers are."""
+        """Answer every problem `samples` times as in training; return the graded groups and the answers' lengths."""
         requests = [
             (ids, sampling_seed(self.seed, number, sample))
             for number, ids in enumerate(self.prompts)
@@ -79,10 +118,10 @@ class AnswerEvaluation:
         return self._grade(answers), [len(answer.ids) for answer in answers]
 
     def _rates(self, graded: Sequence[ScoredGroup]) -> dict[str, float]:
-        """What the drawn answers earn on average, and pass@k for k = 1, 2, 4, … of them.
+        """Return the mean reward of the sampled answers, and pass@k for k = 1, 2, 4, …
 
-        pass@k is averaged over the problems of which all samples could be graded; there is none where a score does not
-        tell right from wrong.
+        pass@k is averaged over the problems whose samples could all be graded, and left out where a score does not say
+        whether an answer is right.
         """
         scores = [[score for score in group.scores if isinstance(score, Score)] for group in graded]
         totals = [score.total for group in scores for score in group]
@@ -101,7 +140,7 @@ class AnswerEvaluation:
 
 
 def summary(graded: Sequence[ScoredGroup], lengths: Sequence[int]) -> dict[str, float]:
-    """What is told of attempts at held-out tasks; those that failed are left out and counted."""
+    """Return the metrics of attempts at held-out tasks; those that failed are left out and counted."""
     outcomes = [score for group in graded for score in group.scores]
     scores = [outcome for outcome in outcomes if isinstance(outcome, Score)]
     if not scores:
@@ -136,9 +175,10 @@ def _error(failed: Failed) -> ContractError:
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:
-    """The chance that k of the samples, drawn without putting back, hold a correct one: 1 − C(n − c, k) / C(n, k).
+    """Return the probability that k of n samples, drawn without replacement, include a correct one.
 
-    Chen et al. 2021 (arXiv:2107.03374): unbiased for k fresh samples, where 1 − (1 − c/n)^k is not.
+    1 − C(n − c, k) / C(n, k) with c correct samples. Chen et al. 2021 (arXiv:2107.03374): unbiased for k fresh
+    samples, unlike 1 − (1 − c/n)^k.
     """
     assert 0 <= correct <= samples
     assert 1 <= k <= samples

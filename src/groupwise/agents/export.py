@@ -1,6 +1,6 @@
-"""A run's model as a folder that Transformers (or PEFT, for an adapter alone) loads without us.
+"""Export a run's model as a folder that Transformers loads (or PEFT, for an adapter alone) without Groupwise.
 
-It is written beside its place, synced, and renamed into it: whatever happens, there is a whole folder or none.
+The folder is written under a temporary name, synced and renamed, so it is either complete or absent.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from groupwise.files import whole_folder
 from groupwise.language.loading import save_model
 from groupwise.training.checkpoint import choose_checkpoint
 
-MARK = "groupwise.json"  # tells a folder of ours from any other
+MARK = "groupwise.json"  # marks a folder as an export, which --force may replace
 
 
 def export_run(
     run: Path, folder: Path, *, adapter: bool = False, step: int | None = None, force: bool = False
 ) -> dict[str, object]:
-    """Write the model of `run` to `folder`, its adapter alone if asked, and return what was written.
+    """Write the model of `run` to `folder` and return what was written.
 
     Args:
       run: the run's folder; nothing in it is changed.
-      folder: made, with its parents. If it holds something, that must be an earlier export, and `force` given.
-      adapter: the LoRA adapter without the weights below it.
-      step: which checkpoint; the newest sound one unless given.
+      folder: created with its parents. If it is not empty, it must be an earlier export, and `force` must be given.
+      adapter: write only the LoRA adapter, without the base weights.
+      step: the checkpoint to export; by default the newest sound one.
       force: replace an earlier export.
     """
     cfg, folder = language_config(run), folder.resolve()
@@ -42,37 +42,35 @@ def export_run(
         save_model(language, temporary, merged=not adapter)
         (temporary / MARK).write_text(json.dumps(facts) + "\n")
         for file in temporary.iterdir():
-            file.chmod((temporary / MARK).stat().st_mode)  # safetensors writes for its owner alone
+            file.chmod((temporary / MARK).stat().st_mode)  # safetensors makes files readable by their owner only
     return {**facts, "folder": str(folder), "files": {p.name: p.stat().st_size for p in sorted(folder.iterdir())}}
 
 
 def refuse_adapter(run: Path, cfg: TrainingConfig) -> None:
-    """An adapter can be had alone only where there is one, on weights that others can find."""
+    """Refuse to export an adapter that does not exist, or whose base weights nobody else can find."""
     if not cfg.language.lora_rank:
         raise ConfigError(
             f"run {run.name} has no adapter: it trained all weights (language.lora_rank = 0)",
-            hint="Leave --adapter out to write them.",
+            hint="Leave out --adapter to export the weights.",
         )
     name = cfg.policy.model_name or "tiny"
     if (run / KEPT).is_dir() or find_start(name, cfg.run.output_dir) is not None:
         raise ConfigError(
-            f"the adapter of run {run.name} belongs on what {name} had learned, which is no model folder",
-            hint="Leave --adapter out to write both as one.",
+            f"the adapter of run {run.name} was trained on top of {name}, which is not a model folder",
+            hint="Leave out --adapter to export both as one model.",
         )
 
 
 def refuse_place(folder: Path, force: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise StorageError(f"{folder} is a file, not a folder", hint="Choose another folder.")
-    if Path.cwd().is_relative_to(folder):  # it would be replaced under the feet of whoever stands in it
+    if Path.cwd().is_relative_to(folder):
         raise StorageError(
-            f"{folder} is the folder you are in, or above it", hint="Give a name for a new one, for example ./model."
+            f"{folder} is the current folder or a parent of it", hint="Name a new folder, for example ./model."
         )
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     if not (folder / MARK).is_file():
-        raise StorageError(
-            f"{folder} is not empty, and no export of ours", hint="Choose an empty folder, or one that is not there."
-        )
+        raise StorageError(f"{folder} is not empty, and not an earlier export", hint="Choose an empty or a new folder.")
     if not force:
-        raise StorageError(f"{folder} holds an earlier export", hint="Replace it with --force.")
+        raise StorageError(f"{folder} contains an earlier export", hint="Replace it with --force.")

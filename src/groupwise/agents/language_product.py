@@ -1,31 +1,40 @@
-"""The language product: a model that answers verifiable tasks, ready for the loop."""
+"""The language product: a model learns single answers to verifiable problems. `build` assembles a run.
+
+problems → Completions → groups of answers → reward → training rows
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from groupwise.agents.completions import Completions, check_prompts, grader, prefix_values, training_problems
+import numpy as np
+import torch
+
 from groupwise.agents.data.dataset import DataProblems, find_problems
 from groupwise.agents.data.problems import Problems
-from groupwise.agents.evaluation import greedy_evaluation
-from groupwise.agents.model_start import load_start
-from groupwise.agents.model_start import open_run as open_run
-from groupwise.agents.model_start import pinned as prepare  # noqa: F401  # the products' contract
-from groupwise.agents.rewards import find_reward
+from groupwise.agents.data.prompts import check_prompts, prompt_ids
+from groupwise.agents.evaluation import as_groups, grader, greedy_evaluation
+from groupwise.agents.model_start import load_start, open_run, prepare
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
 from groupwise.language.engine import Engine, SamplingParams
-from groupwise.language.loading import LanguageModel
 from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.combination import absolute
+from groupwise.rewards.registry import add_reward, find_reward
 from groupwise.rewards.scoring import per_attempt
+from groupwise.training.estimators import padded
 from groupwise.training.session import Parts
-from groupwise.training.source import GroupSource
-from groupwise.training.token_attempts import rows_of_tokens
-from groupwise.types import Policy, Reward
+from groupwise.training.source import GroupSource, NumberedTasks
+from groupwise.training.token_attempts import rows_of_tokens, sampling_seed
+from groupwise.types import Array, Group, Policy, Reward, Task, Trajectory
 
-ROOM = 16_384  # sampled tokens of all answers that are made at once
+__all__ = ["build", "check", "open_run", "prepare"]
+
+add_reward("program", "groupwise.agents.program_reward:ProgramTestReward")
+
+ROOM = 16_384  # sampled tokens of all answers that are generated at once
 
 
 def check(cfg: TrainingConfig) -> None:
@@ -34,13 +43,14 @@ def check(cfg: TrainingConfig) -> None:
 
 
 def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
-    """Everything a language run needs, made from its settings.
+    """Make everything a language run needs from its settings.
 
-    What `cfg.reward` names replaces the task's own grade, in evaluation too; `reward` replaces both in training.
+    A reward named in `cfg.reward` replaces the problems' own grade, in evaluation too; `reward` replaces both, but only
+    in training.
     """
     problems = find_problems(cfg.task)
     grade = find_reward(cfg.reward) or per_attempt(grader(problems))
-    language = load_language(cfg)
+    language = load_start(cfg)
     critic = needs_critic(cfg.advantage.estimator)
     policy = LanguagePolicy(
         language.model,
@@ -61,33 +71,64 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
         reference=policy.reference_logp if cfg.policy.use_reference_model else None,
     )
     source.engine = engine
-    examination = greedy_evaluation(cfg, problems, engine, language.tokenizer, source.scorer, absolute(grade))
-    return Parts(policy, source, examination, lambda: examination.shown)
+    evaluation = greedy_evaluation(cfg, problems, engine, language.tokenizer, source.scorer, absolute(grade))
+    return Parts(policy, source, evaluation, lambda: evaluation.shown)
 
 
 def answers_at_once(cfg: TrainingConfig) -> int:
-    """All of a step where they are short; each needs room for its keys and values."""
+    """Return how many answers to generate at once: all of a step if they are short. Each needs room for its cache."""
     group, tasks = cfg.rollout.num_generations, cfg.rollout.tasks_per_step
     return max(64, group, min(group * tasks, ROOM // cfg.sampling.max_new_tokens))
 
 
 def check_listed(problems: Problems, tokenizer: Any, limit: int) -> None:
-    """Look at all prompts of a data file before the run starts; those of generators are looked at when drawn."""
+    """Check all prompts of a data file before the run starts; generated problems are checked when they are drawn."""
     if isinstance(problems, DataProblems):
         check_prompts(problems, tokenizer, limit)
 
 
-def load_language(cfg: TrainingConfig) -> LanguageModel:
-    return load_start(cfg)
-
-
 def sampling(cfg: TrainingConfig, **changes: Any) -> SamplingParams:
-    """The settings of sampling as the engine takes them."""
+    """Return the sampling settings in the form that the engine takes."""
     return replace(SamplingParams(**dict(cfg.sampling.items())), **changes)
 
 
+def training_problems(problems: Problems, seed: int) -> NumberedTasks:
+    """Return the problems to learn from, by number; none of them is held out."""
+
+    def make(number: int) -> Task:
+        return Task(f"{problems.name}/{number}", problems.training(seed, number), number)
+
+    return NumberedTasks(make)
+
+
+class Completions:
+    """Samples a group of answers to every problem, all in one continuous batch."""
+
+    def __init__(self, engine: Engine, tokenizer: Any, params: SamplingParams, group_size: int, seed: int) -> None:
+        self.engine = engine
+        self.tokenizer = tokenizer
+        self.params = params
+        self.group_size = group_size
+        self.seed = seed
+
+    def collect(self, tasks: Sequence[Task]) -> list[Group]:
+        prompts = [prompt_ids(self.tokenizer, task.payload, self.engine.max_length) for task in tasks]
+        requests = [
+            (ids, sampling_seed(self.seed, task.seed, member))
+            for task, ids in zip(tasks, prompts, strict=True)
+            for member in range(self.group_size)
+        ]
+        return as_groups(self.tokenizer, tasks, prompts, self.engine.generate(requests, self.params))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing to restore: a rollout is a function of weights, seed and task numbers."""
+
+
 class LanguageSource(GroupSource):
-    """A source whose sampler is told which version of the weights it uses."""
+    """A source of batches that hands new weights to the engine."""
 
     engine: Engine
 
@@ -98,3 +139,20 @@ class LanguageSource(GroupSource):
     def close(self) -> None:
         self.engine.close()
         super().close()
+
+
+def prefix_values(policy: LanguagePolicy) -> Callable[[Sequence[Trajectory]], list[Array]]:
+    """Return a function from attempts to the critic's values [T + 1]: before every token and after the last."""
+
+    device = next(policy.model.parameters()).device
+
+    @torch.no_grad()
+    def values(members: Sequence[Trajectory]) -> list[Array]:
+        ids = padded([member.actions for member in members], np.int64).to(device)  # [B, T], padded on the right
+        lengths = torch.tensor([len(member) for member in members], device=device)
+        attention = (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
+        seen = policy.values({"input_ids": ids, "attention_mask": attention}).cpu().numpy()
+        # The value at position t is that of the state after token t; before the first token there is none.
+        return [np.concatenate([[0.0], row[: len(m)]]) for row, m in zip(seen, members, strict=True)]
+
+    return values

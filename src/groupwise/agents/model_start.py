@@ -1,10 +1,13 @@
 """Where a language run's weights come from: a model by name, an adapter's folder, or another run.
 
-`policy.model_name` may be a run's folder or name: its newest sound checkpoint is then the start. What that run (or an
-adapter) learned is part of the new model's weights, merged in, and so of its reference too.
+    start_of(cfg) → RunStart | ModelLocation → load_start(cfg) → LanguageModel
 
-A run must find again what it began with, whatever becomes of it: such merged weights are kept in its folder `start`. Of
-a model folder, which may be large, it keeps a fingerprint in `start.json` and refuses another.
+`policy.model_name` may name another run by its folder or name; the newest sound checkpoint of that run is then the
+start. What it (or an adapter) learned is merged into the new run's weights, and so into its reference model too.
+
+A run must be able to find its start again, whatever happens to the source. Merged weights are therefore copied into the
+run's folder `start`. Of a model folder, which may be large, `start.json` keeps only a fingerprint, and the run refuses
+to continue on other weights.
 """
 
 from __future__ import annotations
@@ -23,107 +26,35 @@ from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, RunError, RunNotFound
 from groupwise.files import whole_folder, write_atomic
 from groupwise.language.adapters import Lora
-from groupwise.language.loading import LanguageModel, load_model, merged, prepare, save_model
-from groupwise.language.model_lookup import find_model, fingerprint, is_model
+from groupwise.language.loading import LanguageModel, load_model, merged, save_model
+from groupwise.language.loading import prepare as prepare_model
+from groupwise.language.model_lookup import Fingerprint, ModelLocation, find_model, fingerprint, is_model
 from groupwise.language.policy import LanguagePolicy
+from groupwise.products import product_of
 from groupwise.training.checkpoint import checkpoint_folders, choose_checkpoint
 from groupwise.training.folder import find_run, read_config, run_folders
-from groupwise.training.session import Build, Parts
 
 logger = logging.getLogger(__name__)
 
-LANGUAGE_PRODUCTS = ("language", "agent", "warm-start")
 KEPT, RECORD, ORIGIN = "start", "start.json", "origin.json"
 
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """A run whose weights another begins with: at a step, or (None) the newest."""
+    """A run whose weights another run starts from, at a step; None is its newest."""
 
     run: Path
     step: int | None = None
 
 
-def load_start(cfg: TrainingConfig) -> LanguageModel:
-    """The model that the settings ask for, ready to learn."""
-    settings = cfg.language
-    lora = Lora(settings.lora_rank, settings.lora_alpha or 2.0 * settings.lora_rank) if settings.lora_rank else None
-    language = load_learned(cfg)
-    if language is None:
-        return load_model(
-            cfg.policy.model_name or "tiny", dtype=getattr(torch, settings.dtype), device=cfg.policy.device, lora=lora,
-            quantization=settings.quantization, gradient_checkpointing=cfg.policy.gradient_checkpointing,
-            seed=cfg.run.seed,
-        )  # fmt: skip
-    if settings.quantization is not None:
-        raise ConfigError(
-            f"language.quantization = {settings.quantization!r} needs a plain model, and {cfg.policy.model_name} is a "
-            "run or an adapter",
-            hint="Write it as a model folder first, for example with groupwise export.",
-            field="language.quantization",
-        )
-    return prepare(
-        language, device=cfg.policy.device, lora=lora, seed=cfg.run.seed,
-        gradient_checkpointing=cfg.policy.gradient_checkpointing,
-    )  # fmt: skip
-
-
-def load_learned(cfg: TrainingConfig) -> LanguageModel | None:
-    """The run or the adapter that the settings start from, merged into whole weights on the CPU; None for a model."""
-    name = cfg.policy.model_name or "tiny"
-    start = find_start(name, cfg.run.output_dir)
-    if start is not None:
-        language = merged(load_run(start.run, start.step))
-    elif find_model(name).adapter is not None:
-        language = merged(load_model(name))
-    else:
-        return None
-    language.model.to(getattr(torch, cfg.language.dtype))
-    return language
-
-
-def load_run(path: Path, step: int | None = None) -> LanguageModel:
-    """The model of the run at `path` on the CPU, in its adapter if it trained one, as its checkpoint has it.
-
-    An adapter that learned on quantised weights is put on the whole ones.
-    """
-    cfg = own_start(path, language_config(path))
-    checkpoint = choose_checkpoint(path, step)
-    beside = str(path.parent)  # a run that has moved has probably moved with the one it started from
-    language = load_start(cfg.replace(device="cpu", quantization=None, gradient_checkpointing=False, output_dir=beside))
-    critic = any(name.startswith("value_head.") for name in checkpoint.model)
-    LanguagePolicy(language.model, critic=critic).load_state_dict(checkpoint.model)
-    return LanguageModel(language.model, language.tokenizer, str(checkpoint.path))
-
-
-def language_config(path: Path) -> TrainingConfig:
-    """The settings of the run at `path`, if it is one that trains a language model."""
-    cfg = read_config(path)
-    if cfg.task.product not in LANGUAGE_PRODUCTS:
-        raise RunError(
-            f"run {path.name} trains no language model: its task.product is {cfg.task.product!r}",
-            hint=f"`groupwise eval {path}` judges its policy; its weights are in {path}/checkpoints.",
-        )
-    return cfg
-
-
-def pinned(cfg: TrainingConfig) -> TrainingConfig:
-    """The settings with the checkpoint or folder they start from named in full, whatever there will be later.
-
-    A model that is nowhere to be found is refused now, before there is a run.
-    """
-    name = cfg.policy.model_name or "tiny"
-    start = find_start(name, cfg.run.output_dir)
-    if start is not None:
-        language_config(start.run)
-        return cfg.replace(model_name=str(choose_checkpoint(start.run, start.step).path.resolve()))
-    place = find_model(name)
-    local = place.tiny_seed is None and (place.adapter is not None or Path(place.source).is_dir())
-    return cfg.replace(model_name=str(Path(name).expanduser().resolve())) if local else cfg
+def start_of(cfg: TrainingConfig) -> RunStart | ModelLocation:
+    """Look up the model that the settings start from. Whoever needs it more than once passes the result on."""
+    name = _name(cfg)
+    return find_start(name, cfg.run.output_dir) or find_model(name, cfg.run.seed)
 
 
 def find_start(name: str, output_dir: str = "runs") -> RunStart | None:
-    """The run that `name` means: its folder, one of its checkpoints, or its name in `output_dir`; else None."""
+    """Return the run that `name` means: its folder, one of its checkpoints, or its name in `output_dir`; else None."""
     path, base = Path(name).expanduser(), Path(output_dir)
     if path.parent.name == "checkpoints" and path.name.isdecimal():
         run, step = path.parent.parent, int(path.name)
@@ -135,78 +66,136 @@ def find_start(name: str, output_dir: str = "runs") -> RunStart | None:
     if is_model(path) and _is_run(base / name):
         raise ConfigError(
             f"{name!r} is a model folder here and a run in {base}",
-            hint=f"Say which: './{name}' or '{base / name}'.",
+            hint=f"Write './{name}' or '{base / name}' to say which.",
             field="policy.model_name",
         )
     return next((RunStart(place) for place in (path, base / name) if _is_run(place)), None)
 
 
+def load_start(cfg: TrainingConfig) -> LanguageModel:
+    """Load the model that the settings start from, ready to learn."""
+    settings, start = cfg.language, start_of(cfg)
+    lora = Lora(settings.lora_rank, settings.lora_alpha or 2.0 * settings.lora_rank) if settings.lora_rank else None
+    if isinstance(start, ModelLocation) and start.adapter is None:
+        return load_model(
+            start, dtype=getattr(torch, settings.dtype), device=cfg.policy.device, lora=lora,
+            quantization=settings.quantization, gradient_checkpointing=cfg.policy.gradient_checkpointing,
+            seed=cfg.run.seed,
+        )  # fmt: skip
+    if settings.quantization is not None:
+        raise ConfigError(
+            f"language.quantization = {settings.quantization!r} needs a plain model, but {cfg.policy.model_name} is a "
+            "run or an adapter",
+            hint="Write it as a model folder first, for example with groupwise export.",
+            field="language.quantization",
+        )
+    return prepare_model(
+        _merged_start(start, cfg), device=cfg.policy.device, lora=lora, seed=cfg.run.seed,
+        gradient_checkpointing=cfg.policy.gradient_checkpointing,
+    )  # fmt: skip
+
+
+def _merged_start(start: RunStart | ModelLocation, cfg: TrainingConfig) -> LanguageModel:
+    """Load a run or an adapter as plain weights on the CPU, with what it learned merged in."""
+    learned = load_run(start.run, start.step) if isinstance(start, RunStart) else load_model(start)
+    language = merged(learned)
+    language.model.to(getattr(torch, cfg.language.dtype))
+    return language
+
+
+def load_run(path: Path, step: int | None = None) -> LanguageModel:
+    """Load the model of the run at `path` on the CPU as its checkpoint has it, with its adapter if it trained one.
+
+    An adapter that was trained on quantised weights is put on the full-precision ones.
+    """
+    cfg = open_run(path, language_config(path), learning=False)
+    checkpoint = choose_checkpoint(path, step)
+    beside = str(path.parent)  # a run that was moved has probably moved together with the one it started from
+    language = load_start(cfg.replace(device="cpu", quantization=None, gradient_checkpointing=False, output_dir=beside))
+    critic = any(name.startswith("value_head.") for name in checkpoint.model)
+    LanguagePolicy(language.model, critic=critic).load_state_dict(checkpoint.model)
+    return LanguageModel(language.model, language.tokenizer, str(checkpoint.path))
+
+
+def language_config(path: Path) -> TrainingConfig:
+    """Read the settings of the run at `path`, which must have trained a language model."""
+    cfg = read_config(path)
+    if not product_of(cfg).language_model:
+        raise RunError(
+            f"run {path.name} did not train a language model: its task.product is {cfg.task.product!r}",
+            hint=f"`groupwise eval {path}` evaluates its policy; its weights are in {path}/checkpoints.",
+        )
+    return cfg
+
+
+def prepare(cfg: TrainingConfig) -> TrainingConfig:
+    """Name the checkpoint or folder that the settings start from in full, so that it stays the same.
+
+    A model that cannot be found is refused now, before there is a run folder.
+    """
+    start = start_of(cfg)
+    if isinstance(start, RunStart):
+        language_config(start.run)
+        return cfg.replace(model_name=str(choose_checkpoint(start.run, start.step).path.resolve()))
+    local = start.tiny_seed is None and (start.adapter is not None or Path(start.source).is_dir())
+    return cfg.replace(model_name=str(Path(_name(cfg)).expanduser().resolve())) if local else cfg
+
+
 def open_run(path: Path, cfg: TrainingConfig, *, learning: bool) -> TrainingConfig:
-    """The settings to build the run at `path` with. A run that learns keeps what it starts from in its folder."""
-    if learning:
-        keep_start(path, cfg)
-    return own_start(path, cfg, learning=learning)
+    """Return the settings to build the run at `path` with, starting from what it kept.
+
+    A run that learns keeps its start the first time it is opened; later the start must still be the same.
+    """
+    if learning and not (path / KEPT).is_dir() and not (path / RECORD).is_file():
+        _keep_start(path, cfg)
+    elif (path / RECORD).is_file():
+        _insist_on_same_start(path, cfg, learning)
+    if not (path / KEPT).is_dir():
+        return cfg
+    origin = json.loads((path / KEPT / ORIGIN).read_text())["model_name"]
+    if _name(cfg) != origin:
+        raise _another(path, _name(cfg), f"that was {origin}")
+    return cfg.replace(model_name=str((path / KEPT).resolve()))
 
 
-def keeping_start(path: Path, build: Build) -> Build:
-    """`build` for the run at `path`, which keeps what it begins with when it is built for the first time."""
-
-    def build_and_keep(cfg: TrainingConfig) -> Parts:
-        if cfg.task.product in LANGUAGE_PRODUCTS:
-            keep_start(path, cfg)
-        return build(own_start(path, cfg, learning=True))
-
-    return build_and_keep
-
-
-def keep_start(path: Path, cfg: TrainingConfig) -> None:
-    """Keep in the folder of a run what it needs to find its start again, unless it is there already."""
-    if (path / KEPT).is_dir() or (path / RECORD).is_file():
-        return
-    name = cfg.policy.model_name or "tiny"
-    language = load_learned(cfg)
-    if language is None:
-        write_atomic(path / RECORD, (json.dumps(fingerprint(find_model(name, cfg.run.seed))) + "\n").encode())
+def _keep_start(path: Path, cfg: TrainingConfig) -> None:
+    """Store in the run's folder what it needs to find its start again."""
+    start = start_of(cfg)
+    if isinstance(start, ModelLocation) and start.adapter is None:
+        write_atomic(path / RECORD, (json.dumps(fingerprint(start)) + "\n").encode())
         return
     with whole_folder(path / KEPT) as folder:
-        save_model(language, folder)
-        (folder / ORIGIN).write_text(json.dumps({"model_name": name}) + "\n")
+        save_model(_merged_start(start, cfg), folder)
+        (folder / ORIGIN).write_text(json.dumps({"model_name": _name(cfg)}) + "\n")
 
 
-def own_start(path: Path, cfg: TrainingConfig, *, learning: bool = False) -> TrainingConfig:
-    """The settings of the run at `path`, to be loaded from what it kept of its start, or from what is still the same.
-
-    The first weights matter to an adapter; to a run that trains all only when it goes on `learning`, and then as its
-    reference or where there is no checkpoint yet.
-    """
-    if cfg.task.product not in LANGUAGE_PRODUCTS:
-        return cfg
-    name = cfg.policy.model_name or "tiny"
-    if (path / KEPT).is_dir():
-        origin = json.loads((path / KEPT / ORIGIN).read_text())["model_name"]
-        if name != origin:
-            raise _another(path, name, f"that was {origin}")
-        return cfg.replace(model_name=str((path / KEPT).resolve()))
-    if not (path / RECORD).is_file():
-        return cfg
-    then, now = json.loads((path / RECORD).read_text()), fingerprint(find_model(name, cfg.run.seed))
-    unborn = not any(checkpoint_folders(path / "checkpoints"))
-    weights = cfg.language.lora_rank > 0 or (learning and (cfg.policy.use_reference_model or unborn))
+def _insist_on_same_start(path: Path, cfg: TrainingConfig, learning: bool) -> None:
+    """Compare the model with the fingerprint that the run kept."""
+    then: Fingerprint = json.loads((path / RECORD).read_text())
+    now = fingerprint(find_model(_name(cfg), cfg.run.seed))
+    # The first weights matter under an adapter. A run that trains all weights only needs them to go on learning, as
+    # its reference or because it has no checkpoint yet.
+    unsaved = not any(checkpoint_folders(path / "checkpoints"))
+    weights = cfg.language.lora_rank > 0 or (learning and (cfg.policy.use_reference_model or unsaved))
     for kind in ("weights", "rest") if weights else ("rest",):
         changed = sorted({file for file, _ in then[kind].items() ^ now[kind].items()})
         if changed:
-            raise _another(path, name, f"its {changed[0]} has changed")
-    if then.get("commit", now.get("commit")) != now.get("commit"):  # perhaps only its description
-        logger.warning("%s has changed on the hub since run %s began", name, path.name)
-    return cfg
+            raise _another(path, _name(cfg), f"its {changed[0]} has changed")
+    # A new commit may only change the model card, so it is not refused.
+    if then.get("commit", now.get("commit")) != now.get("commit"):
+        logger.warning("%s has changed on the hub since run %s started", _name(cfg), path.name)
 
 
 def _another(path: Path, name: str, difference: str) -> ConfigError:
     return ConfigError(
-        f"{name} is not the model that run {path.name} began with: {difference}",
-        hint="Put that one back, or begin a new run from this one.",
+        f"{name} is not the model that run {path.name} started from: {difference}",
+        hint="Restore that model, or start a new run from this one.",
         field="policy.model_name",
     )
+
+
+def _name(cfg: TrainingConfig) -> str:
+    return cfg.policy.model_name or "tiny"
 
 
 def _is_run(path: Path) -> bool:
@@ -214,19 +203,19 @@ def _is_run(path: Path) -> bool:
 
 
 def find_chat_model(name: str, runs_dir: str) -> tuple[LanguageModel, dict[str, Any]]:
-    """The model to talk to, and how the run it comes from samples."""
+    """Load the model to chat with, a run's policy or a plain model, and return it with the run's sampling settings."""
     start = find_start(str(find_run(name, runs_dir)) if name == "latest" else name, runs_dir)
     if start is None:
-        refuse_misspelt(name, runs_dir)
+        _refuse_misspelt(name, runs_dir)
         return load_model(name, device="cuda" if torch.cuda.is_available() else "cpu"), {"model_name": name}
     cfg = language_config(start.run)
     own = {"model_name": str(start.run), **{name: getattr(cfg.sampling, name) for name in SAMPLING}}
     device = cfg.policy.device if torch.cuda.is_available() else "cpu"
-    return prepare(load_run(start.run, start.step), device=device), own
+    return prepare_model(load_run(start.run, start.step), device=device), own
 
 
-def refuse_misspelt(name: str, runs_dir: str) -> None:
-    """A name that is nearly a run's is not looked for on the hub."""
+def _refuse_misspelt(name: str, runs_dir: str) -> None:
+    """Refuse a name that is nearly a run's, rather than look for it on the hub."""
     near = difflib.get_close_matches(name, [path.name for path in run_folders(Path(runs_dir))], n=1, cutoff=0.8)
     if near and not Path(name).exists():
         raise RunNotFound(f"no run {name!r} in {runs_dir}", hint=f"Did you mean {near[0]!r}?")

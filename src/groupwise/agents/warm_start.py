@@ -1,9 +1,9 @@
-"""The warm-start product: supervised training on the one loop. A demonstration is an attempt whose every token has
-advantage 1.
+"""The warm-start product: supervised training on the same loop. A demonstration is an attempt with advantage 1 on every
+token of the model's own turns.
 
-With the present policy's own log-probabilities as the behaviour's, the ratio is 1 and the gradient of the policy loss
-is that of the negative log-likelihood per token. So supervised runs have the same checkpoints, resume and reports;
-their reward is the probability that the model gives to a token of the right answer, on average.
+With the current policy's own log-probabilities as the behaviour's, the ratio is 1, and the gradient of the policy loss
+is that of the negative log-likelihood per token. Supervised runs therefore have the same checkpoints, resume and
+reports; their reward is the mean probability that the model gives to a token of the right answer.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 
 from groupwise.agents.agent_product import ConversationEvaluation
-from groupwise.agents.completions import insist_on_plain_text, insist_on_room, prompt_ids
 from groupwise.agents.conversation.frame import Frame, special_tokens
 from groupwise.agents.data.dataset import DataProblems, find_problems
 from groupwise.agents.data.problems import Problem, Problems
+from groupwise.agents.data.prompts import insist_on_plain_text, insist_on_room, prompt_ids
 from groupwise.agents.environments.contract import Observation, Scenarios
 from groupwise.agents.environments.registry import find_scenarios, names_scenarios
 from groupwise.agents.evaluation import greedy_evaluation
-from groupwise.agents.language_product import check_listed, load_language
-from groupwise.agents.model_start import open_run as open_run
-from groupwise.agents.model_start import pinned as prepare  # noqa: F401  # the products' contract
+from groupwise.agents.language_product import check_listed
+from groupwise.agents.model_start import load_start, open_run, prepare
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, ContractError
 from groupwise.event_loop import EventLoop
@@ -35,15 +34,17 @@ from groupwise.training.session import Parts
 from groupwise.training.token_attempts import Row, imitation
 from groupwise.types import Array, Batch, Message, Policy, Task
 
+__all__ = ["build", "check", "open_run", "prepare"]
+
 
 def demonstration_row(frame: Frame, observation: Observation, said: Sequence[Message]) -> tuple[Array, Array]:
-    """The tokens of a whole conversation, and which of them are the model's.
+    """Return the tokens [T] of a conversation, and a mask [T] of those that are the model's.
 
-    `said` is what follows the opening, from the model's first turn to its last.
+    `said` are the messages after the opening, from the model's first turn to its last.
     """
     if not said or any(said[place]["role"] != "assistant" for place in (0, -1)):
         roles = ", ".join(str(message["role"]) for message in said) or "nothing"
-        raise ContractError(f"a demonstration begins and ends with a turn of the assistant; this one is {roles}")
+        raise ContractError(f"a demonstration must begin and end with the assistant; this one is {roles}")
     ids = frame.opening(observation.messages, observation.tools)
     own = [False] * len(ids)
     heard: list[Message] = []
@@ -64,11 +65,11 @@ def _extend(ids: list[int], own: list[bool], new: Sequence[int], spoken: bool) -
 
 
 def demonstration_of(scenarios: Any, scenario: Any) -> Sequence[Message]:
-    """The scenario's demonstration, or a refusal that says there is none."""
+    """Return the scenario's demonstration; refuse scenarios that have none."""
     if not hasattr(scenarios, "demonstration"):
         raise ConfigError(
             f"{scenarios.name!r} has no demonstrations to imitate",
-            hint="Give its scenarios a method demonstration(scenario) that returns messages, or train without.",
+            hint="Add a method demonstration(scenario) that returns messages, or train without a warm start.",
             field="task.environment",
         )
     messages: Sequence[Message] = scenarios.demonstration(scenario)
@@ -86,18 +87,18 @@ def check(cfg: TrainingConfig) -> None:
 
 
 def build(cfg: TrainingConfig) -> Parts:
-    language = load_language(cfg)
+    language = load_start(cfg)
     if language.tokenizer.eos_token_id is None:
         raise ConfigError(
-            f"the tokenizer of '{language.name}' has no end-of-text token, so no answer would learn to end",
-            hint="Give it one (tokenizer.eos_token = …) and save it again.",
+            f"the tokenizer of '{language.name}' has no end-of-text token, so no answer could learn to end",
+            hint="Set tokenizer.eos_token and save the tokenizer again.",
             field="policy.model_name",
         )
     policy = LanguagePolicy(language.model, seed=cfg.run.seed)
     engine = Engine(language.model, language.tokenizer)
     make = _of_scenarios if names_scenarios(cfg.task) else _of_problems
-    source, examination = make(cfg, language.tokenizer, policy, engine)
-    return Parts(policy, source, examination, lambda: examination.shown)
+    source, evaluation = make(cfg, language.tokenizer, policy, engine)
+    return Parts(policy, source, evaluation, lambda: evaluation.shown)
 
 
 def _of_problems(cfg: TrainingConfig, tokenizer: Any, policy: LanguagePolicy, engine: Engine) -> tuple[Any, Any]:
@@ -119,12 +120,12 @@ def _of_scenarios(cfg: TrainingConfig, tokenizer: Any, policy: LanguagePolicy, e
 
 
 def _listed(problems: Problems) -> Sequence[Problem]:
-    """All problems to train on, where they are listed; those of generators are looked at when drawn."""
+    """Return all training problems if they are listed; generated ones are checked when they are drawn."""
     return problems.train if isinstance(problems, DataProblems) else []
 
 
 class DemonstratedAnswers:
-    """Problems with their right answers, as tokens and which of them are the answer's."""
+    """Problems with their right answers, as tokens and a mask of the answer."""
 
     def __init__(self, problems: Problems, tokenizer: Any, limit: int) -> None:
         self.problems, self.tokenizer, self.limit = problems, tokenizer, limit
@@ -139,7 +140,7 @@ class DemonstratedAnswers:
         return np.array(prompt + answer), np.arange(len(prompt) + len(answer)) >= len(prompt)
 
     def check(self) -> None:
-        """Refuse demonstrations that cannot be learned from before the run starts. A token is a byte at least."""
+        """Refuse demonstrations that cannot be learned from before the run starts; only long ones are encoded."""
         for problem in _listed(self.problems):
             shown = self.problems.demonstration(problem)
             insist_on_plain_text(problem, self.special, shown)
@@ -148,7 +149,7 @@ class DemonstratedAnswers:
 
 
 class DemonstratedConversations:
-    """Scenarios with conversations that show how it is done, as tokens and which of them are the model's."""
+    """Scenarios with demonstration conversations, as tokens and a mask of the model's turns."""
 
     def __init__(self, scenarios: Scenarios, frame: Frame, limit: int) -> None:
         self.scenarios, self.frame, self.limit = scenarios, frame, limit
@@ -159,7 +160,7 @@ class DemonstratedConversations:
         ids, own = self.loop.run(self._shown(task))
         if len(ids) > self.limit:
             raise ConfigError(
-                f"the demonstration of {task.id} has {len(ids)} tokens, and the model's context is {self.limit}",
+                f"the demonstration of {task.id} has {len(ids)} tokens, but the model's context is {self.limit}",
                 hint="Shorten it, or choose a model with a longer context.",
                 field="task.environment",
             )
@@ -176,7 +177,7 @@ class DemonstratedConversations:
 
 
 class Demonstrations:
-    """Batches of what is to be imitated; `rollout.tasks_per_step` of them each, made from their numbers."""
+    """Batches of `rollout.tasks_per_step` demonstrations, each made from its number."""
 
     def __init__(
         self, cfg: TrainingConfig, row: Callable[[int], Row], policy: LanguagePolicy, engine: Engine,

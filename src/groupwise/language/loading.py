@@ -40,7 +40,7 @@ class LanguageModel:
 
 
 def load_model(
-    name: str,
+    name: str | ModelLocation,
     *,
     dtype: torch.dtype = torch.float32,
     device: str | torch.device = "cpu",
@@ -53,7 +53,7 @@ def load_model(
 
     Args:
       name: "tiny" (or "tiny@7" for seed 7), a folder, or a hub name. A folder with an adapter loads the model
-        below it too.
+        below it too. A `ModelLocation` has been looked up already.
       dtype: of the weights. Full training in bfloat16 weights loses small updates: there keep float32 and let
         autocast compute in bfloat16; a frozen model under an adapter may be bfloat16.
       device: where it runs.
@@ -64,7 +64,7 @@ def load_model(
     """
     device = _device(device)
     quantized = _quantization(quantization, lora, dtype)
-    place = find_model(name, seed)
+    place = find_model(name, seed) if isinstance(name, str) else name
     language = _load(place, dtype, quantized, device)
     if place.adapter is not None:
         language = replace(language, model=load_adapter(language.model, place.adapter))

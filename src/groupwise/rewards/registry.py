@@ -65,13 +65,13 @@ KNOWN: Mapping[str, str] = {
     "style": "rules.teaching_and_writing:StyleRewardComponent",
 }
 """Where each is, `module:name` in `groupwise.rewards`: nothing is imported before it is asked for."""
-ADDED: dict[str, Callable[..., Any]] = {}
-"""Rewards of the products, which need more than this part knows."""
+ADDED: dict[str, str] = {}
+"""Rewards of the products, which need more than this part knows: full `module:name`."""
 
 
-def add_reward(name: str, make: Callable[..., Any]) -> None:
-    """Let settings name a reward that is made elsewhere."""
-    ADDED[name] = make
+def add_reward(name: str, place: str) -> None:
+    """Let settings name a reward of a product; it is imported from `place` when somebody asks for it."""
+    ADDED[name] = place
 
 
 def find_reward(settings: RewardSettings) -> Reward | None:
@@ -92,13 +92,10 @@ def make_reward(name: str, options: Mapping[str, Any] | None = None) -> Reward:
     options = dict(options or {})
     if name.startswith(PREFIX):
         return _own(name, options)
-    if name in ADDED:
-        added: Reward = _called(name, ADDED[name], options)
-        return added
-    if name not in KNOWN:
+    if name not in KNOWN and name not in ADDED:
         raise _refused(name, "is not a reward we know", _suggestion(name))
-    module, _, attribute = KNOWN[name].partition(":")
-    found: Reward = _called(name, getattr(importlib.import_module(f"groupwise.rewards.{module}"), attribute), options)
+    module, _, attribute = (ADDED.get(name) or f"groupwise.rewards.{KNOWN[name]}").partition(":")
+    found: Reward = _called(name, getattr(importlib.import_module(module), attribute), options)
     return found
 
 

@@ -1,7 +1,7 @@
-"""A reward for programs: the code in an answer is run against tests, in a sandbox.
+"""The reward "program": runs the code in an answer against tests, in a sandbox.
 
-A group is run together, so that its attempts share the cost of starting a sandbox. Where this machine has none that
-holds, the reward refuses to be made: model-written code is never run in the open.
+The attempts of a group run together to share the cost of starting a sandbox. On a machine without a working sandbox the
+reward refuses to be created: code written by a model is never run unprotected.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from typing import Any
 
 from groupwise.errors import ContractError
 from groupwise.rewards.function import RewardFunction, turns_of
-from groupwise.rewards.registry import add_reward, find_reward
 from groupwise.rewards.rules.components import known, replies
 from groupwise.sandbox import Bubblewrap, SandboxLimits, SandboxResult
 from groupwise.types import Failed, Message, Score, Task, Trajectory
 
 FENCE = re.compile(r"^[ \t]*```[^\n]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
-LONGEST = 100_000
+LONGEST = 100_000  # characters of an answer that are searched for code, counted from its end
 
 
 def code_in(text: str) -> str:
-    """The last block between ``` of a text or, without any, all of it where it defines a function; else nothing."""
+    """Return the last ``` block; without one, the entire text if it defines a function, else nothing."""
     blocks = FENCE.findall(text[-LONGEST:])
     if blocks:
         return str(blocks[-1])
@@ -31,10 +30,10 @@ def code_in(text: str) -> str:
 
 
 def task_tests(task: Task) -> tuple[str, str]:
-    """The tests that came with a task, and the function they are about, if it says.
+    """Return a task's tests, and the function under test if the task names it.
 
-    `tests` is a text or a list of lines; `test_list` and `test_setup_code` are MBPP's, `test` and `entry_point` are
-    HumanEval's.
+    `tests` is a text or a list of lines; `test_list` and `test_setup_code` come from MBPP, `test` and `entry_point`
+    from HumanEval.
     """
     tested = str(known(task, "entry_point") or "")
     whole = known(task, "tests") or known(task, "test_list") or known(task, "test")
@@ -45,9 +44,9 @@ def task_tests(task: Task) -> tuple[str, str]:
 
 
 class ProgramTestReward(RewardFunction):
-    """1 where the code in the last reply passes the tests, else 0; a flag says how it ended.
+    """1 if the code in the last reply passes the tests, else 0; a flag says how it ended.
 
-    Parts are `correct` and `format` (whether there is code at all). `tests` are for every task, where they are given.
+    The parts are `correct` and `format` (whether there is any code). `tests`, if given, replace those of the tasks.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class ProgramTestReward(RewardFunction):
         if not tests:
             raise ContractError(
                 f"{self.name} has no tests to run the code against",
-                hint="Give `tests`, or tasks with a column `tests`.",
+                hint="Pass `tests`, or use tasks with a `tests` column.",
             )
         written = [code for code in codes if code]
         runs = iter(self.sandbox.run_group(written, limits=self.limits, tests=tests, call=tested))
@@ -93,8 +92,3 @@ def _score(ran: SandboxResult | None) -> Score:
     correct = float(ran.passed)
     parts: dict[str, Any] = {"correct": correct, "format": 1.0}
     return Score(correct, parts, (f"program:{ran.outcome}",))
-
-
-__all__ = ["find_reward"]
-
-add_reward("program", ProgramTestReward)

@@ -1,0 +1,73 @@
+"""A problem's prompt as tokens, in the model's own chat format, and the checks it must pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from groupwise.agents.conversation.frame import special_tokens, template_refusal
+from groupwise.agents.data.problems import Problem
+from groupwise.errors import ConfigError
+
+
+def prompt_ids(tokenizer: Any, problem: Problem, limit: int) -> list[int]:
+    """Return the prompt's tokens up to the model's turn; a model without a chat template gets the plain text.
+
+    A prompt that leaves no room for an answer in a context of `limit` tokens is refused.
+    """
+    insist_on_plain_text(problem, special_tokens(tokenizer))
+    if tokenizer.chat_template is None and isinstance(problem.prompt, str):
+        ids = tokenizer.encode(problem.prompt)
+    elif tokenizer.chat_template is None:
+        raise ConfigError(
+            f"{problem.label} is a list of messages, but the model has no chat template",
+            hint="Write the prompt as one text.",
+        )
+    else:
+        ids = _in_chat_format(tokenizer, problem)
+    insist_on_room(problem, len(ids) + 1, limit)
+    return list(ids)
+
+
+def _in_chat_format(tokenizer: Any, problem: Problem) -> Sequence[int]:
+    try:
+        framed = tokenizer.apply_chat_template(
+            problem.messages, add_generation_prompt=True, tokenize=True, return_dict=True
+        )
+    except Exception as error:  # a template is a program and raises what it likes
+        raise template_refusal(error, problem.messages, f"{problem.label}: ", "task.environment") from error
+    return framed["input_ids"]  # type: ignore[no-any-return]
+
+
+def insist_on_plain_text(problem: Problem, special: Sequence[str], demonstration: str = "") -> None:
+    for token in special:
+        if token in problem.text or token in demonstration:
+            raise ConfigError(
+                f"{problem.label} contains {token!r}, which is a special token of the model",
+                hint="Rephrase it without that, or leave the row out.",
+                field="task.environment",
+            )
+
+
+def insist_on_room(problem: Problem, tokens: int, limit: int) -> None:
+    if tokens > limit:
+        raise ConfigError(
+            f"{problem.label} needs {tokens} tokens with its answer, but the model's context is {limit}",
+            hint="Shorten it or leave it out, or choose a model with a longer context.",
+            field="task.environment",
+        )
+
+
+def check_prompts(problems: Iterable[Problem], tokenizer: Any, limit: int) -> None:
+    """Refuse prompts that cannot be asked, before a run starts.
+
+    To stay fast, only prompts that may fail are encoded: the first with each order of roles, and long ones. A token is
+    at least one byte, so half the limit leaves room for the chat format around a short prompt.
+    """
+    seen: set[tuple[str, ...]] = set()
+    special = special_tokens(tokenizer)
+    for problem in problems:
+        insist_on_plain_text(problem, special)
+        if problem.roles not in seen or len(problem.text.encode()) >= limit // 2:
+            prompt_ids(tokenizer, problem, limit)
+            seen.add(problem.roles)
