@@ -113,7 +113,7 @@ def test_several_rewards_are_combined_by_their_names(mine, scored):
     assert list(right.parts) == ["numeric", "numeric.correct", "numeric.format", "brief"]
     assert isinstance(make_reward("multi_objective"), MultiObjectiveRewardFunction)
     assert (
-        "2 components and 1 weights" in refused("multi_objective", components=("length", "style"), weights=(1,)).message
+        "2 components but 1 weights" in refused("multi_objective", components=("length", "style"), weights=(1,)).message
     )
 
 
@@ -149,21 +149,21 @@ def test_code_of_ones_own_that_fails_on_an_attempt_is_named_with_its_error(mine,
         (
             "custmer_service",
             {},
-            ["is not a reward we know", "Did you mean 'customer_service'?", "creative"],
+            ["is not a known reward", "Did you mean 'customer_service'?", "creative"],
         ),
         ("sales", {"wieght": 1}, ["reward.options.wieght", "Did you mean 'weight'?", "expected_responses"]),
         ("sales", {"normalization_method": "sum"}, ["normalization_method = 'sum'", "weighted_sum"]),
-        ("length", {"target_words": "many"}, ["raised TypeError when it was made"]),
-        ("ruler", {"api_key": "sk-1"}, ["would be written into every run folder", "environment"]),
+        ("length", {"target_words": "many"}, ["raised TypeError when it was created"]),
+        ("ruler", {"api_key": "sk-1"}, ["would be stored in every run folder", "environment"]),
         ("length", {"target_words": 0}, ["target_words = 0"]),
         ("MINE:brif", {}, ["has no 'brif'", "Did you mean 'brief'?"]),
         ("MINE:brief", {"limt": 3}, ["reward.options.limt is not an option", "Did you mean 'limit'?"]),
-        ("MINE:brief_of_three", {"limit": 3}, ["made already"]),
-        ("MINE:Broken", {}, ["raised KeyError when it was made: 'no key'"]),
-        ("MINE:make_nothing", {}, ["gives None, which is no reward"]),
+        ("MINE:brief_of_three", {"limit": 3}, ["is an object and takes no options"]),
+        ("MINE:Broken", {}, ["raised KeyError when it was created: 'no key'"]),
+        ("MINE:make_nothing", {}, ["gives None, which is not a reward"]),
         ("MINE:three", {}, ["needs 3 arguments"]),
         ("MINE:number", {}, ["is 3, which cannot be called"]),
-        ("MINE:Score", {"total": 1.0}, ["which is no reward"]),
+        ("MINE:Score", {"total": 1.0}, ["which is not a reward"]),
         ("python:nowhere.py:x", {}, ["cannot be imported: FileNotFoundError"]),
         ("python:no_such_module:x", {}, ["cannot be imported: ModuleNotFoundError"]),
         ("python:brief", {}, ["Write python:FILE.py:NAME"]),

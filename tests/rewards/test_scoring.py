@@ -398,7 +398,7 @@ def test_a_failure_tells_whose_it_is(reward, name):
     assert graded.scores[0].failure.message == f"{name} raised ValueError: no"
 
 
-@pytest.mark.parametrize(("reward", "words"), [(Strict, r"Make it first: Strict\(…\)"), (0.5, "a function of turns")])
+@pytest.mark.parametrize(("reward", "words"), [(Strict, r"Create one: Strict\(…\)"), (0.5, "a function of turns")])
 def test_what_cannot_score_is_refused_at_once(reward, words):
     with pytest.raises(ConfigError, match=words):
         as_reward(reward)

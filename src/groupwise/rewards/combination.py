@@ -1,4 +1,4 @@
-"""Several rewards as one: `MultiObjectiveRewardFunction`, and the presets for five domains that are made with it."""
+"""Several rewards as one: `MultiObjectiveRewardFunction`, and presets made with it for five domains."""
 
 from __future__ import annotations
 
@@ -15,56 +15,38 @@ from typing import Any
 import numpy as np
 
 from groupwise.core.objectives import COMBINATIONS, WITHIN_GROUP, Floats, weighted_average
-from groupwise.errors import ConfigError, ContractError
-from groupwise.rewards.function import RewardFunction, as_reward, attempt_of
+from groupwise.errors import ConfigError
+from groupwise.rewards.function import RewardFunction, as_reward, score_conversation
+from groupwise.rewards.rules import customer_service, teaching_and_writing
 from groupwise.rewards.rules.components import LengthRewardComponent, SimilarityRewardComponent
-from groupwise.rewards.rules.customer_service import (
-    AccuracyRewardComponent,
-    ActionOrientedRewardComponent,
-    EmpathyRewardComponent,
-    NeedsIdentificationRewardComponent,
-    ProblemResolutionRewardComponent,
-    ProductKnowledgeRewardComponent,
-    ProfessionalismRewardComponent,
-    StepByStepRewardComponent,
-    ValuePropositionRewardComponent,
-)
-from groupwise.rewards.rules.teaching_and_writing import (
-    CoherenceRewardComponent,
-    CorrectnessRewardComponent,
-    CreativityRewardComponent,
-    EngagementRewardComponent,
-    PedagogicalApproachRewardComponent,
-    StyleRewardComponent,
-)
-from groupwise.rewards.scoring import score_group, score_groups
+from groupwise.rewards.scoring import score_group
 from groupwise.rewards.statistics import AVERAGE
 from groupwise.types import Failed, Failure, Group, Hint, Message, Reward, Score, Task, Trajectory
 
 RewardLike = Reward | Callable[[Sequence[Message]], Any]
-WITHOUT_NEGATIVE = "Let every component score 0 or more, or choose weighted_average."
+NO_NEGATIVE_SCORES = "Let every component score 0 or more, or choose weighted_average."
 
 
 def heuristic_components() -> list[RewardFunction]:
-    """What any helpful reply is rated by: courteous, acting, coherent, of a reasonable length."""
+    """The default: is a reply courteous, does it act, is it coherent, is its length reasonable?"""
     return [
-        ProfessionalismRewardComponent(weight=0.3),
-        ActionOrientedRewardComponent(weight=0.3),
-        CoherenceRewardComponent(weight=0.2),
+        customer_service.ProfessionalismRewardComponent(weight=0.3),
+        customer_service.ActionOrientedRewardComponent(weight=0.3),
+        teaching_and_writing.CoherenceRewardComponent(weight=0.2),
         LengthRewardComponent(weight=0.2),
     ]
 
 
 class MultiObjectiveRewardFunction(RewardFunction):
-    """Scores a group by each component and combines the scores by `normalization_method`.
+    """Scores a group with each component and combines the scores by `normalization_method`.
 
     The methods are those of `core.objectives`: weighted_sum, weighted_average, geometric_mean, chebyshev, pareto and
-    normalize_then_sum. A component is a `RewardFunction`, another reward or a function of turns, and counts by its
-    `weight` (1 where it has none). Without components, a few rules of thumb for any helpful reply.
+    normalize_then_sum. A component is a `RewardFunction`, any other reward, or a function of turns; its `weight` is 1
+    unless it has one. It can itself be a `MultiObjectiveRewardFunction`.
 
-    The parts of a score are the components' own totals, unweighted, by their names; the parts of a part come behind a
-    dot, and a method that compares adds `average`, the weighted average. An attempt that one component failed on has
-    failed: a missing number is not a 0. Flags are passed on.
+    The parts of a score are the components' totals, unweighted, by name. A component's own parts follow its name and a
+    dot. Methods that compare attempts add `average`, the weighted average. If one component fails on an attempt, the
+    attempt has failed, because a missing number is not a 0. Flags are passed on.
     """
 
     def __init__(
@@ -83,7 +65,7 @@ class MultiObjectiveRewardFunction(RewardFunction):
         self.weights = {name: _weight(name, part) for name, part in zip(self.components, given, strict=True)}
         if not sum(self.weights.values()) > 0:
             raise ConfigError(
-                f"the weights of {self.name} are {list(self.weights.values())}", hint="One at least must be above 0."
+                f"the weights of {self.name} are {list(self.weights.values())}", hint="At least one must be above 0."
             )
 
     async def score_group(self, task: Task, group: Sequence[Trajectory]) -> list[Score | Failed]:
@@ -94,16 +76,11 @@ class MultiObjectiveRewardFunction(RewardFunction):
         return self._combined(list(zip(*(part.scores for part in scored), strict=True)))
 
     def compute_reward(self, turns: Sequence[Message]) -> Score:
-        """One conversation by itself; a method that compares has nothing to compare it with."""
-        attempt = attempt_of(turns)
-        (scored,) = score_groups(self, [Group(attempt.group_id, Task(attempt.task_id), (attempt,))])
-        (score,) = scored.scores
-        if isinstance(score, Failed):
-            raise ContractError(score.failure.message, hint=score.failure.hint)
-        return score
+        """Score one conversation by itself. A method that compares attempts has nothing to compare it with."""
+        return score_conversation(self, turns)
 
     def _combined(self, attempts: Sequence[tuple[Score | Failed, ...]]) -> list[Score | Failed]:
-        """One score for each attempt from those of its components; methods that compare see the sound ones only."""
+        """One score per attempt, given the scores [attempts][components]; failed attempts are not compared with."""
         found: list[Score | Failed] = [self._failure(scores) or Score(0.0) for scores in attempts]
         sound = [n for n, score in enumerate(found) if isinstance(score, Score)]
         together = [sound] if self.normalization_method in WITHIN_GROUP else [[n] for n in sound]
@@ -112,7 +89,7 @@ class MultiObjectiveRewardFunction(RewardFunction):
                 totals = self._totals([attempts[n] for n in rows])
             except ValueError as error:
                 for n in rows:
-                    found[n] = Failed(Failure("reward", "combining", f"{self.name}: {error}", WITHOUT_NEGATIVE))
+                    found[n] = Failed(Failure("reward", "combining", f"{self.name}: {error}", NO_NEGATIVE_SCORES))
                 continue
             for n, total in zip(rows, totals, strict=True):
                 found[n] = self._score(float(total), attempts[n])
@@ -131,7 +108,7 @@ class MultiObjectiveRewardFunction(RewardFunction):
         return Score(total, parts, tuple(dict.fromkeys(flags)))
 
     def _average(self, scores: Sequence[Any]) -> dict[str, float]:
-        """How good it is by itself, where the total only says how it compares."""
+        """How good an attempt is by itself, in case the total only says how it compares."""
         if self.normalization_method not in WITHIN_GROUP:
             return {}
         return {AVERAGE: float(weighted_average([[s.total for s in scores]], list(self.weights.values()))[0])}
@@ -143,7 +120,7 @@ class MultiObjectiveRewardFunction(RewardFunction):
         return None
 
     def absolute(self) -> MultiObjectiveRewardFunction:
-        """The same for attempts without a group, as in evaluation: a method that compares becomes weighted_average."""
+        """A copy for attempts without a group, as in evaluation: methods that compare become weighted_average."""
         other = copy.copy(self)
         if self.normalization_method in WITHIN_GROUP:
             other.normalization_method = "weighted_average"
@@ -151,7 +128,7 @@ class MultiObjectiveRewardFunction(RewardFunction):
         return other
 
     def metrics(self) -> dict[str, float]:
-        """What the components report of themselves; under the component's name where two report the same."""
+        """The components' own metrics; if two report the same one, the second is prefixed with its component's name."""
         found: dict[str, float] = {}
         for name, part in self._offering("metrics"):
             found |= {f"{name}/{metric}" if metric in found else metric: v for metric, v in part.metrics().items()}
@@ -177,7 +154,7 @@ class MultiObjectiveRewardFunction(RewardFunction):
 
 
 def absolute(reward: Reward) -> Reward:
-    """A reward for attempts that have no group."""
+    """The reward, for attempts that have no group."""
     return reward.absolute() if isinstance(reward, MultiObjectiveRewardFunction) else reward
 
 
@@ -185,17 +162,17 @@ def _weight(name: str, component: Any) -> float:
     weight = getattr(component, "weight", 1.0)
     if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) < math.inf:
         raise ConfigError(
-            f"the weight of {name} is {weight!r}, and must be a finite number of at least 0",
-            hint="To punish something, let its component score 1 where it is absent.",
+            f"the weight of {name} is {weight!r}, but must be a finite number of at least 0",
+            hint="To penalise something, let its component score 1 when it is absent.",
         )
     return float(weight)
 
 
 def _names(components: Sequence[Any]) -> list[str]:
-    """What each is called; a second one of a name is name_2."""
+    """The name of each component; the second one of a name becomes name_2."""
     if not components:
         raise ConfigError(
-            "a reward of several objectives needs one component at least", hint="None takes the usual ones."
+            "a multi-objective reward needs at least one component", hint="Pass None for the default components."
         )
     names: list[str] = []
     for component in components:
@@ -208,13 +185,13 @@ def _unknown_method(method: object) -> ConfigError:
     near = difflib.get_close_matches(str(method), COMBINATIONS, 1)
     hint = f"Did you mean {near[0]!r}? " if near else ""
     return ConfigError(
-        f"normalization_method = {method!r} is not a way to combine rewards",
+        f"normalization_method = {method!r} is unknown",
         hint=f"{hint}One of {', '.join(COMBINATIONS)}.",
     )
 
 
 Expected = str | Sequence[str] | None
-SIMILARITY = 0.15
+SIMILARITY = 0.15  # share of the total for similarity to expected responses, where a preset has no other use for them
 
 
 def create_customer_service_reward(
@@ -222,9 +199,9 @@ def create_customer_service_reward(
 ) -> MultiObjectiveRewardFunction:
     """Empathy, action and professionalism a quarter each, length 10% and similarity to expected responses 15%."""
     parts = [
-        EmpathyRewardComponent(0.25),
-        ActionOrientedRewardComponent(0.25),
-        ProfessionalismRewardComponent(0.25),
+        customer_service.EmpathyRewardComponent(0.25),
+        customer_service.ActionOrientedRewardComponent(0.25),
+        customer_service.ProfessionalismRewardComponent(0.25),
         LengthRewardComponent(0.1),
         SimilarityRewardComponent(0.15, expected_responses),
     ]
@@ -236,9 +213,9 @@ def create_technical_support_reward(
 ) -> MultiObjectiveRewardFunction:
     """Accuracy, guidance step by step and problem resolution 30% each, length 10%."""
     parts = [
-        AccuracyRewardComponent(0.3, expected_responses),
-        StepByStepRewardComponent(0.3),
-        ProblemResolutionRewardComponent(0.3),
+        customer_service.AccuracyRewardComponent(0.3, expected_responses),
+        customer_service.StepByStepRewardComponent(0.3),
+        customer_service.ProblemResolutionRewardComponent(0.3),
         LengthRewardComponent(0.1, target_words=60, max_words=300),
     ]
     return MultiObjectiveRewardFunction(parts, normalization_method, weight, "technical_support")
@@ -249,12 +226,14 @@ def create_sales_reward(
 ) -> MultiObjectiveRewardFunction:
     """Product knowledge, needs identification and value proposition 30% each, length 10%."""
     parts = [
-        ProductKnowledgeRewardComponent(0.3),
-        NeedsIdentificationRewardComponent(0.3),
-        ValuePropositionRewardComponent(0.3),
+        customer_service.ProductKnowledgeRewardComponent(0.3),
+        customer_service.NeedsIdentificationRewardComponent(0.3),
+        customer_service.ValuePropositionRewardComponent(0.3),
         LengthRewardComponent(0.1),
     ]
-    return MultiObjectiveRewardFunction(_alike(parts, expected_responses), normalization_method, weight, "sales")
+    return MultiObjectiveRewardFunction(
+        _with_similarity(parts, expected_responses), normalization_method, weight, "sales"
+    )
 
 
 def create_educational_reward(
@@ -262,9 +241,9 @@ def create_educational_reward(
 ) -> MultiObjectiveRewardFunction:
     """Correctness 40%, pedagogical approach 30%, engagement 20%, length 10%."""
     parts = [
-        CorrectnessRewardComponent(0.4, expected_responses),
-        PedagogicalApproachRewardComponent(0.3),
-        EngagementRewardComponent(0.2),
+        teaching_and_writing.CorrectnessRewardComponent(0.4, expected_responses),
+        teaching_and_writing.PedagogicalApproachRewardComponent(0.3),
+        teaching_and_writing.EngagementRewardComponent(0.2),
         LengthRewardComponent(0.1),
     ]
     return MultiObjectiveRewardFunction(parts, normalization_method, weight, "educational")
@@ -275,26 +254,19 @@ def create_creative_reward(
 ) -> MultiObjectiveRewardFunction:
     """Creativity 35%, coherence 25%, style 20%, engagement and length 10% each."""
     parts = [
-        CreativityRewardComponent(0.35),
-        CoherenceRewardComponent(0.25),
-        StyleRewardComponent(0.2),
-        EngagementRewardComponent(0.1),
+        teaching_and_writing.CreativityRewardComponent(0.35),
+        teaching_and_writing.CoherenceRewardComponent(0.25),
+        teaching_and_writing.StyleRewardComponent(0.2),
+        teaching_and_writing.EngagementRewardComponent(0.1),
         LengthRewardComponent(0.1, target_words=100, max_words=600),
     ]
-    return MultiObjectiveRewardFunction(_alike(parts, expected_responses), normalization_method, weight, "creative")
+    return MultiObjectiveRewardFunction(
+        _with_similarity(parts, expected_responses), normalization_method, weight, "creative"
+    )
 
 
-PRESETS: Mapping[str, Callable[..., MultiObjectiveRewardFunction]] = {
-    "customer_service": create_customer_service_reward,
-    "technical_support": create_technical_support_reward,
-    "sales": create_sales_reward,
-    "educational": create_educational_reward,
-    "creative": create_creative_reward,
-}
-
-
-def _alike(parts: Sequence[RewardFunction], expected_responses: Expected) -> Sequence[RewardFunction]:
-    """With expected responses, likeness to them has a share beside the other parts."""
+def _with_similarity(parts: list[RewardFunction], expected_responses: Expected) -> list[RewardFunction]:
+    """Give similarity to expected responses, if there are any, a share beside the other parts."""
     if not expected_responses:
         return parts
     for part in parts:

@@ -1,6 +1,6 @@
-"""What a reward is, as a class or a plain function, and three small ones.
+"""What a reward is, as a class or a plain function, and three simple rewards.
 
-They are the environment's own pay, a heuristic on the words, and one reward standing in for another.
+The three are the environment's own reward, a heuristic on the words, and a reward with a fallback.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.errors import ConfigError
-from groupwise.rewards.scoring import is_async, per_attempt, score_group
+from groupwise.errors import ConfigError, ContractError
+from groupwise.rewards.scoring import is_async, per_attempt, score_group, score_groups
 from groupwise.types import End, Failed, Group, Message, Reward, Score, Task, Trajectory
 
 
 def turns_of(attempt: Trajectory) -> list[Message]:
-    """The conversation of an attempt; a single answer is a question and a reply."""
+    """The conversation of an attempt; a single answer counts as a question and a reply."""
     meta = attempt.meta
     if "messages" in meta:
         return list(meta["messages"])
@@ -29,7 +29,7 @@ def turns_of(attempt: Trajectory) -> list[Message]:
 
 
 def attempt_of(turns: Sequence[Message]) -> Trajectory:
-    """A conversation as an attempt, for scoring it outside of a run: it has no tokens."""
+    """A conversation as an attempt without tokens, to score it outside of a run."""
     none = np.zeros(0)
     return Trajectory(
         "conversation", "conversation", "conversation", none, none, none > 0, none, none, none, End.FINISHED, True,
@@ -38,10 +38,10 @@ def attempt_of(turns: Sequence[Message]) -> Trajectory:
 
 
 class RewardFunction:
-    """What a conversation is worth.
+    """The base class of rewards for conversations.
 
-    Give `compute_reward(turns)`, which sees one conversation and returns a number or a `Score` (or something to await).
-    A reward that compares the attempts of a group gives `score_group(task, group)` instead.
+    Define `compute_reward(turns)`, which sees one conversation and returns a number or a `Score` (or something to
+    await). A reward that compares the attempts of a group defines `score_group(task, group)` instead.
     """
 
     def __init__(self, weight: float = 1.0, name: str | None = None) -> None:
@@ -49,22 +49,32 @@ class RewardFunction:
         self.name = name or type(self).__name__
 
     def compute_reward(self, turns: Sequence[Message]) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} gives neither compute_reward nor score_group")
+        raise NotImplementedError(f"{type(self).__name__} defines neither compute_reward nor score_group")
 
     async def score_group(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
-        """One score each, in order; where `compute_reward` raises, that attempt alone has failed."""
+        """One score per attempt, in order; if `compute_reward` raises, only that attempt has failed."""
         return await of_turns(self.compute_reward, self.name)(task, group)
 
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
         return await self.score_group(task, group)
 
 
+def score_conversation(reward: Reward, turns: Sequence[Message]) -> Score:
+    """Score one conversation by itself; raises `ContractError` if the reward fails on it."""
+    attempt = attempt_of(turns)
+    (scored,) = score_groups(reward, [Group(attempt.group_id, Task(attempt.task_id), (attempt,))])
+    (score,) = scored.scores
+    if isinstance(score, Failed):
+        raise ContractError(score.failure.message, hint=score.failure.hint)
+    return score
+
+
 def as_reward(given: Reward | Callable[[Sequence[Message]], Any]) -> Reward:
-    """A reward from what a user has: a `RewardFunction`, an async reward of a group, or a function of turns."""
+    """Make a reward of what a user has: a `RewardFunction`, an async function of a group, or a function of turns."""
     if isinstance(given, type) or not callable(given):
         raise ConfigError(
-            f"{given!r:.60} is no reward",
-            hint=f"Make it first: {given.__name__}(…)." if isinstance(given, type) else "Give a function of turns.",
+            f"{given!r:.60} is not a reward",
+            hint=f"Create one: {given.__name__}(…)." if isinstance(given, type) else "Pass a function of turns.",
         )
     if isinstance(given, RewardFunction) or (is_async(given) and needed(given) != 1):
         return given  # type: ignore[return-value]
@@ -72,23 +82,18 @@ def as_reward(given: Reward | Callable[[Sequence[Message]], Any]) -> Reward:
 
 
 def of_turns(score: Callable[[Sequence[Message]], Any], name: str) -> Reward:
-    """A reward from a function of one conversation's turns, async or not; failures tell its name."""
-
-    def score_one(_: Task, attempt: Trajectory) -> Any:
-        return score(turns_of(attempt))
-
-    score_one.__qualname__ = name
-    return per_attempt(score_one)
+    """A reward from a function of one conversation's turns, async or not; failures mention its name."""
+    return per_attempt(lambda _, attempt: score(turns_of(attempt)), name)
 
 
 def needed(function: Callable[..., Any]) -> int:
-    """How many arguments must be given by place."""
+    """How many positional arguments the function requires."""
     places = [p for p in parameters(function) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return sum(p.default is p.empty for p in places)
 
 
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Those of a function; none of one that does not tell."""
+    """The parameters of a function; none for a builtin that has no signature."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):
@@ -96,7 +101,7 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 class EnvironmentReward:
-    """Scores an attempt by the sum of its environment's rewards."""
+    """The sum of the rewards that the environment gave along the way."""
 
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> list[Score | Failed]:
         return [_paid(trajectory) for trajectory in group]
@@ -114,9 +119,8 @@ FALLBACK_FLAG = "fallback"
 class WithFallback:
     """Asks `reward` up to `1 + retries` times until it scores the whole group, then asks `fallback`.
 
-    A group is scored by one of them or the other, never half and half: scores are compared within the group,
-    and two scales cannot be compared. Scores of the fallback carry the flag "fallback". What `reward` did
-    not answer is never made up.
+    A group is scored by one or the other, never by both: scores are compared within the group, and the two use
+    different scales. Scores of the fallback carry the flag "fallback"; missing scores of `reward` are never made up.
     """
 
     def __init__(self, reward: Reward, fallback: Reward, retries: int = 1) -> None:
@@ -134,21 +138,21 @@ class WithFallback:
 
 
 async def stand_in(fallback: Reward, group: Group, flag: str) -> Sequence[Score | Failed]:
-    """The scores of a reward that stands in for another, each with a flag that says so."""
+    """The scores of a reward that replaces another, each with a flag that says so."""
     scores = (await score_group(fallback, group)).scores
     return [s if isinstance(s, Failed) else replace(s, flags=(*s.flags, flag)) for s in scores]
 
 
 WORD = re.compile(r"\w+")
-ENOUGH_WORDS = 40
+ENOUGH_WORDS = 40  # a reply of so many words is full marks for substance
 
 
 class HeuristicReward(RewardFunction):
-    """The mean of three parts, each from 0 to 1; 0 for an attempt that said nothing.
+    """A rough score from the words alone: the mean of three parts in [0, 1], and 0 if nothing was said.
 
-    - relevance: the share of the user's words of four letters and more that the replies take up (1 if there are none);
-    - substance: words in the replies by `enough`, at most 1;
-    - variety: different words by words, which falls with repetition.
+    - relevance: the share of the user's words of four letters or more that the replies repeat (1 if there are none);
+    - substance: words in the replies / `enough`, at most 1;
+    - variety: distinct words / words, which falls with repetition.
     """
 
     def __init__(self, weight: float = 1.0, name: str | None = None, enough: int = ENOUGH_WORDS) -> None:

@@ -1,15 +1,15 @@
-"""`reward.name` and `reward.options` to the reward they name.
+"""From `reward.name` and `reward.options` in the settings to the reward.
 
     [reward]
-    name = "customer_service"                    # one of `KNOWN`
+    name = "customer_service"                    # one of KNOWN
     options = { normalization_method = "pareto" }
 
     [reward]
     name = "python:my_rewards.py:brief"          # your own: a file or a module, and a name in it
     options = { limit = 40 }
 
-What is named may be a class, called with the options; an object that is a reward; a function of turns, or of a task and
-its group, called with the options by name; or a function without arguments of that kind, which makes the reward.
+Your own can be a class, which is called with the options; an object that is a reward; a function of turns, or of a task
+and its group, which gets the options as keywords; or a function that needs no arguments and returns a reward.
 """
 
 from __future__ import annotations
@@ -64,23 +64,23 @@ KNOWN: Mapping[str, str] = {
     "coherence": "rules.teaching_and_writing:CoherenceRewardComponent",
     "style": "rules.teaching_and_writing:StyleRewardComponent",
 }
-"""Where each is, `module:name` in `groupwise.rewards`: nothing is imported before it is asked for."""
+"""`module:name` in `groupwise.rewards`, imported when it is needed."""
 ADDED: dict[str, str] = {}
-"""Rewards of the products, which need more than this part knows: full `module:name`."""
+"""Rewards that products add, because they need more than this package knows: full `module:name`."""
 
 
 def add_reward(name: str, place: str) -> None:
-    """Let settings name a reward of a product; it is imported from `place` when somebody asks for it."""
+    """Let settings name a product's reward, imported from `place` when it is needed."""
     ADDED[name] = place
 
 
 def find_reward(settings: RewardSettings) -> Reward | None:
-    """The reward that the settings name; None where they name none, and the task pays by itself."""
+    """The reward that the settings name; None if they name none, so that the task's own score counts."""
     if settings.name is None:
         if settings.options:
             raise ConfigError(
-                f"reward.options = {dict(settings.options)} are given, but reward.name is not",
-                hint="Name the reward they belong to.",
+                f"reward.options = {dict(settings.options)} is set, but reward.name is not",
+                hint="Set reward.name to the reward that takes these options.",
                 field="reward.name",
             )
         return None
@@ -88,12 +88,12 @@ def find_reward(settings: RewardSettings) -> Reward | None:
 
 
 def make_reward(name: str, options: Mapping[str, Any] | None = None) -> Reward:
-    """A reward by its name, or one's own by its place, with its options."""
+    """A reward by its name, or your own as python:FILE.py:NAME, with its options."""
     options = dict(options or {})
     if name.startswith(PREFIX):
         return _own(name, options)
     if name not in KNOWN and name not in ADDED:
-        raise _refused(name, "is not a reward we know", _suggestion(name))
+        raise _refused(name, "is not a known reward", _suggestion(name))
     module, _, attribute = (ADDED.get(name) or f"groupwise.rewards.{KNOWN[name]}").partition(":")
     found: Reward = _called(name, getattr(importlib.import_module(module), attribute), options)
     return found
@@ -105,21 +105,21 @@ def create_multi_objective_reward(
     normalization_method: str = "weighted_sum",
     weight: float = 1.0,
 ) -> MultiObjectiveRewardFunction:
-    """Rewards by their names, each with its weight (1 where none are given), as one."""
+    """Combine rewards by their names; each has weight 1 unless weights are given."""
     if components is None:
         return MultiObjectiveRewardFunction(None, normalization_method, weight)
     names = [components] if isinstance(components, str) else list(components)
     shares = [1.0] * len(names) if weights is None else list(weights)
     if len(shares) != len(names):
         raise ConfigError(
-            f"there are {len(names)} components and {len(shares)} weights", hint="Give one weight for each."
+            f"there are {len(names)} components but {len(shares)} weights", hint="Give one weight per component."
         )
     parts = [_weighed(make_reward(name), name, share) for name, share in zip(names, shares, strict=True)]
     return MultiObjectiveRewardFunction(parts, normalization_method, weight)
 
 
 def _weighed(reward: Any, name: str, weight: float) -> Any:
-    """The reward with a weight and a name; one that is a plain function has neither by itself."""
+    """The reward with a weight, and with a name if it is a plain function."""
     if not isinstance(reward, RewardFunction):
         reward.name = name.rpartition(":")[2]
     reward.weight = weight
@@ -129,32 +129,32 @@ def _weighed(reward: Any, name: str, weight: float) -> Any:
 def _own(name: str, options: Mapping[str, Any]) -> Reward:
     place, colon, attribute = name.removeprefix(PREFIX).rpartition(":")
     if not colon or not place or not attribute.isidentifier():
-        raise _refused(name, "does not say what to take from where", "Write python:FILE.py:NAME or python:MODULE:NAME.")
+        raise _refused(name, "is incomplete", "Write python:FILE.py:NAME or python:MODULE:NAME.")
     module = load_module(place, lambda fault: _refused(name, fault))
     if not hasattr(module, attribute):
         public = [known for known in vars(module) if not known.startswith("_")]
         near = difflib.get_close_matches(attribute, public, 1)
         raise _refused(
-            name, f"names nothing: {place} has no {attribute!r}", f"Did you mean {near[0]!r}?" if near else ""
+            name, f"does not exist: {place} has no {attribute!r}", f"Did you mean {near[0]!r}?" if near else ""
         )
     return _made(name, getattr(module, attribute), options)
 
 
 def _made(name: str, given: Any, options: Mapping[str, Any]) -> Reward:
-    """The reward that a class, an object or a function of a user stands for."""
+    """The reward that a user's class, object or function stands for."""
     if isinstance(given, type):
-        return _insisted(name, _called(name, given, options))
+        return _checked(name, _called(name, given, options))
     if not callable(given):
         raise _refused(name, f"is {given!r:.60}, which cannot be called", "Name a class or a function.")
     if isinstance(given, RewardFunction) or not inspect.isroutine(given):
         if options:
-            raise _refused(name, "is made already and takes no options", "Name its class, or leave reward.options out.")
-        return _insisted(name, given)
+            raise _refused(name, "is an object and takes no options", "Name its class, or remove reward.options.")
+        return _checked(name, given)
     count = needed(given)
     if count > 2:
         raise _refused(name, f"needs {count} arguments", "A reward takes turns, or a task and its group.")
     if count == 0:
-        return _insisted(name, _called(name, given, options))
+        return _checked(name, _called(name, given, options))
     _check_options(name, given, options)
     bound = partial(given, **options)
     reward: Any = bound if count == 2 else of_turns(bound, name)
@@ -163,7 +163,7 @@ def _made(name: str, given: Any, options: Mapping[str, Any]) -> Reward:
 
 
 def _called(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """What a class or a function makes of the options."""
+    """Call a class or function with the options."""
     _check_options(name, make, options)
     try:
         return make(**options)
@@ -171,15 +171,15 @@ def _called(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> 
         error.field = error.field or "reward.options"
         raise
     except (Exception, SystemExit) as error:
-        raise _refused(name, f"raised {type(error).__name__} when it was made: {error}") from error
+        raise _refused(name, f"raised {type(error).__name__} when it was created: {error}") from error
 
 
 def _check_options(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> None:
     secret = next((option for option in options if option in SECRETS), None)
     if secret is not None:
         raise ConfigError(
-            f"reward.options.{secret} would be written into every run folder",
-            hint="Set it in the environment instead.",
+            f"reward.options.{secret} would be stored in every run folder",
+            hint="Set it as an environment variable instead.",
             field="reward.options",
         )
     known = parameters(make)
@@ -191,16 +191,17 @@ def _check_options(name: str, make: Callable[..., Any], options: Mapping[str, An
     if unknown:
         raise ConfigError(
             f"reward.options.{unknown[0]} is not an option of {name!r}",
-            hint=f"{_near(unknown[0], taken)}It takes {', '.join(taken) or 'none'}.",
+            hint=f"{_near(unknown[0], taken)}Its options: {', '.join(taken) or 'none'}.",
             field="reward.options",
         )
 
 
-def _insisted(name: str, made: Any) -> Reward:
+def _checked(name: str, made: Any) -> Reward:
     if isinstance(made, RewardFunction) or is_async(made):
         return made  # type: ignore[no-any-return]
     what = f"{made!r:.60}" if not callable(made) else f"a {type(made).__name__} whose call is not async"
-    raise _refused(name, f"gives {what}, which is no reward", "Subclass RewardFunction, or write a function of turns.")
+    hint = "Subclass RewardFunction, or write a function of turns."
+    raise _refused(name, f"gives {what}, which is not a reward", hint)
 
 
 def _suggestion(name: str) -> str:

@@ -1,11 +1,13 @@
 """From a group to its scores: the one boundary where a reward may fail.
 
-A failure is data about the attempts it touches (`Failed`), excluded and counted by whoever learns from them.
-No failure becomes a number, and none reaches past its group.
+    RewardScorer.score ─► score_group ─► the reward ─► checked scores, one per attempt
 
-Code that is not `async` runs in a thread, so that a limit on time holds for it too. A thread cannot be stopped: one
-that is given up goes on in the background, and ends with the program at the latest. Code that never lets go of the
-interpreter (a regular expression without end) cannot be limited.
+A failure is data about the attempts it affects (`Failed`): the learner excludes and counts them. No failure becomes a
+number, and none spreads beyond its group.
+
+Code that is not `async` runs in a thread, so that a time limit applies to it too. A thread cannot be stopped: when time
+is up, it goes on in the background until the program ends. Code that never releases the interpreter, such as a
+catastrophically slow regular expression, cannot be limited at all.
 """
 
 from __future__ import annotations
@@ -31,41 +33,48 @@ from groupwise.types import Failed, Failure, Group, Reward, Score, ScoredGroup, 
 
 Grade: TypeAlias = "float | Score | Failed"
 
-LONGEST = 2000
+LONGEST = 2000  # characters of a flag, message or hint
 T = TypeVar("T")
 
 
 async def score_group(reward: Reward, group: Group, timeout: float | None = None) -> ScoredGroup:
-    """Score the members of a group, in order.
+    """Score the members of a group, in order. Plain numbers count as scores.
 
-    A member that failed on the way keeps its own failure, and the reward never sees it. Plain numbers are
-    as good as scores.
+    A member that failed earlier keeps its own failure, and the reward never sees it.
 
       - The reward raises: every member it saw has failed ("raised").
-      - It answers with anything but one score each: every member it saw has failed ("contract").
-      - One answer is neither score nor number, or its total is not finite: that member has failed.
+      - It does not return one score per member: every member it saw has failed ("contract").
+      - One answer is neither a score nor a number, or its total is not finite: that member has failed.
       - It takes longer than `timeout` seconds: every member it saw has failed ("timeout").
     """
     sound = [member for member in group.members if member.error is None]
-    answer = await _in_time(reward, group.task, sound, timeout) if sound else []
-    scores = iter(_checked(answer, len(sound), _name(reward)))
+    name, answer = _name(reward), None
+    call = partial(_called, name, reward, group.task, sound)
+    try:
+        async with asyncio.timeout(timeout):
+            if sound:
+                answer = await _settled(name, call() if is_async(reward) else await _in_thread(call))
+    except TimeoutError:
+        attempts = "1 attempt" if len(sound) == 1 else f"{len(sound)} attempts"
+        hint = "Raise rollout.reward_timeout, or make the reward faster."
+        answer = _failed("timeout", f"{name} took longer than {timeout:g} s over {attempts}", hint)
+    scores = iter(_checked(answer, len(sound), name))
     return ScoredGroup(
-        group,
-        tuple(next(scores) if member.error is None else Failed(member.error) for member in group.members),
+        group, tuple(next(scores) if member.error is None else Failed(member.error) for member in group.members)
     )
 
 
 def score_groups(reward: Reward, groups: Sequence[Group]) -> list[ScoredGroup]:
-    """Score groups side by side and wait for all of them, once; who scores often keeps a `RewardScorer`."""
+    """Score groups once, from ordinary code. To score often, keep a `RewardScorer`."""
     with RewardScorer() as scorer:
         return scorer.score(reward, groups)
 
 
 class RewardScorer:
-    """Scores from ordinary code, in one event loop of its own that lives as long as it does.
+    """Scores groups from ordinary code, in an event loop that lives as long as this object.
 
-    A judge may therefore keep a client, a semaphore or a cache from one step to the next. It works inside a
-    running event loop too, which it blocks; there, `score_group` is the better choice.
+    A judge can therefore keep a client, a semaphore or a cache from one step to the next. It works inside a running
+    event loop too, which it blocks; there, `await score_group(…)` is the better choice.
     """
 
     def __init__(self, timeout: float | None = None) -> None:
@@ -73,17 +82,17 @@ class RewardScorer:
         self._loop = EventLoop("scorer")
 
     def score(self, reward: Reward, groups: Sequence[Group]) -> list[ScoredGroup]:
-        """The scores of every group; an interrupt of the waiting thread cancels those still at work."""
+        """Score every group; interrupting the waiting thread cancels what is under way."""
         return self._loop.run(self._score_all(reward, groups))
 
     async def _score_all(self, reward: Reward, groups: Sequence[Group]) -> list[ScoredGroup]:
-        """Side by side; code that is not async is not asked for two groups at once."""
+        # Only async rewards see several groups at once: other code may not be thread-safe.
         if isinstance(reward, PerAttempt) or not is_async(reward):
             return [await contained(score_group(reward, group, self.timeout)) for group in groups]
         return await asyncio.gather(*(contained(score_group(reward, group, self.timeout)) for group in groups))
 
     def close(self) -> None:
-        """End the loop and its thread; what is still being scored is cancelled."""
+        """End the loop and its thread; scoring that is under way is cancelled."""
         self._loop.close()
 
     def __enter__(self) -> RewardScorer:
@@ -93,60 +102,53 @@ class RewardScorer:
         self.close()
 
 
-def per_attempt(score: Callable[[Task, Trajectory], Grade | Awaitable[Grade]]) -> Reward:
-    """A reward from a function of one attempt; where it raises, that attempt alone has failed.
+def per_attempt(score: Callable[[Task, Trajectory], Grade | Awaitable[Grade]], name: str | None = None) -> Reward:
+    """Make a reward from a function of one attempt. If it raises, only that attempt has failed.
 
-    What it answers may have to be awaited: the attempts of a group are then scored side by side.
+    The function may return something to await; the attempts of a group are then scored concurrently.
     """
-    return PerAttempt(score)
+    return PerAttempt(score, name or _name(score))
 
 
 class PerAttempt:
-    def __init__(self, score: Callable[[Task, Trajectory], Grade | Awaitable[Grade]]) -> None:
+    """See `per_attempt`."""
+
+    def __init__(self, score: Callable[[Task, Trajectory], Grade | Awaitable[Grade]], name: str) -> None:
         self.score = score
-        self.__qualname__ = _name(score)
+        self.__qualname__ = name
 
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> list[Score | Failed]:
-        answers: list[Any] = await _in_thread(lambda: [_called(self.score, task, attempt) for attempt in group])
+        score, name = self.score, self.__qualname__
+        # One thread for the whole group: changing threads costs more than most rewards do.
+        answers: list[Any] = await _in_thread(lambda: [_called(name, score, task, attempt) for attempt in group])
         if any(map(inspect.isawaitable, answers)):
-            answers = await asyncio.gather(*(contained(_settled(self.score, answer)) for answer in answers))
+            answers = await asyncio.gather(*(contained(_settled(name, answer)) for answer in answers))
         return answers
 
 
-async def _in_time(reward: Reward, task: Task, members: Sequence[Trajectory], timeout: float | None) -> Any:
-    try:
-        async with asyncio.timeout(timeout):
-            if is_async(reward):
-                return await _settled(reward, _called(reward, task, members))
-            return await _settled(reward, await _in_thread(lambda: _called(reward, task, members)))
-    except TimeoutError:
-        message = f"{_name(reward)} took longer than {timeout:g} s over {_counted(members)}"
-        return _failed("timeout", message, "Raise rollout.reward_timeout, or make the reward faster.")
-
-
-def _called(function: Callable[..., Any], *arguments: object) -> Any:
-    """What the function answers, perhaps something to await; its failure where it raises."""
+def _called(name: str, function: Callable[..., Any], *arguments: object) -> Any:
+    """What the function returns, perhaps something to await; a failure if it raises."""
     try:
         return function(*arguments)
     except (Exception, asyncio.CancelledError) as error:
-        return _raised(function, error)
+        return _raised(name, error)
 
 
-async def _settled(function: Callable[..., Any], answer: Any) -> Any:
-    """The answer, awaited where it must be; the function's failure where that raises."""
+async def _settled(name: str, answer: Any) -> Any:
+    """The answer, awaited if necessary; a failure if that raises."""
     try:
         return await answer if inspect.isawaitable(answer) else answer
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
-        if task is not None and task.cancelling():
+        if task is not None and task.cancelling():  # we are being cancelled, not something inside the reward
             raise
-        return _raised(function, error)
+        return _raised(name, error)
     except Exception as error:
-        return _raised(function, error)
+        return _raised(name, error)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Run it in a thread that nobody else uses meanwhile, and that the end of the program does not wait for."""
+    """Run the work in a thread of its own. Unlike an executor's, the program does not wait for it when it ends."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
     try:
@@ -161,10 +163,10 @@ async def _in_thread(work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             outcome: tuple[Callable[[Any], None], object] = (done.set_result, work())
-        except BaseException as error:  # a wish to stop the program
+        except BaseException as error:  # KeyboardInterrupt, SystemExit: they go to whoever awaits
             outcome = (done.set_exception, error)
         _idle.append(orders)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
             loop.call_soon_threadsafe(settle, *outcome)
 
     orders.put(partial(contextvars.copy_context().run, run))
@@ -172,8 +174,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 
 Orders: TypeAlias = "SimpleQueue[Callable[[], None]]"
-_idle: list[Orders] = []
-"""Threads without work: starting one takes longer than most rewards do."""
+_idle: list[Orders] = []  # threads without work, kept because starting one takes longer than most rewards do
 os.register_at_fork(after_in_child=_idle.clear)
 
 
@@ -189,22 +190,18 @@ def _new_thread() -> Orders:
 
 
 def is_async(reward: object) -> bool:
-    """Whether calling it gives something to await."""
+    """Whether calling the reward returns something to await."""
     return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(getattr(reward, "__call__", None))  # noqa: B004
 
 
-def _counted(members: Sequence[object]) -> str:
-    return f"{len(members)} attempts" if len(members) > 1 else "1 attempt"
-
-
-def _raised(function: Callable[..., Any], error: BaseException) -> Failed:
+def _raised(name: str, error: BaseException) -> Failed:
     hint = error.hint if isinstance(error, GroupwiseError) else ""
     try:
         words = str(error)
-    except Exception:
+    except Exception:  # an exception of a user may fail even at this
         words = "(its message cannot be shown)"
-    message = f"{_name(function)} raised {type(error).__name__}: {words}"
-    return _failed("raised", message, hint or "Run it on this attempt alone to see the traceback.")
+    message = f"{name} raised {type(error).__name__}: {words}"
+    return _failed("raised", message, hint or "Score this attempt by itself to see the traceback.")
 
 
 def _checked(answer: Any, count: int, name: str) -> list[Score | Failed]:
@@ -235,7 +232,7 @@ def _score(grade: Any, name: str) -> Score | Failed:
 
 
 def _number(value: Any) -> float:
-    """A float from a number of any library; a text is not one. What no float can hold is infinite."""
+    """A number of any library as a float, infinite if it is too large for one; text is refused."""
     value = value.item() if hasattr(value, "item") else value
     if not isinstance(value, Real):
         raise TypeError(f"{value!r:.40} is not a number")
@@ -246,7 +243,7 @@ def _number(value: Any) -> float:
 
 
 def _text(value: Any) -> str:
-    """Text that can be stored anywhere: valid Unicode, and not endless."""
+    """Text that can be stored anywhere: valid Unicode of limited length."""
     return str(value)[:LONGEST].encode("utf8", "replace").decode()
 
 

@@ -1,13 +1,13 @@
-"""The alarm: one part of a reward is being gamed at another's cost.
+"""Statistics of a reward's parts over a run, and an alarm when one part is gamed at another's expense.
 
-Over the last W = 40 steps, y_x is the mean of part x at each step, b_x its least-squares slope, t_x = b_x / se(b_x),
-and s_x the mean standard deviation of x among a step's attempts. r_xy is the correlation of x and y within groups, over
-all groups of the window. Part x is being gamed at the cost of part y where
+The alarm: over the last W = 40 steps, y_x is the mean of part x at each step, b_x its least-squares slope, t_x =
+b_x / se(b_x), and s_x the mean standard deviation of x among a step's attempts. r_xy is the correlation of x and y
+within groups, over all groups of the window. Part x is gamed at the expense of part y if
 
     t_x ≥ 5,  t_y ≤ −5,  t_total ≥ 2,  b_x·(W − 1) ≥ s_x / 2,  −b_y·(W − 1) ≥ s_y / 2,  r_xy ≤ −0.1:
 
-x rises, y falls and the total still rises, beyond chance and by an amount that matters, and the very attempts that
-have more of x have less of y. Whether that is a fair price is for a person to say, who is therefore told.
+x rises, y falls and the total still rises, beyond chance and by an amount that matters, and the same attempts that have
+more of x have less of y. Whether the price is fair is for a person to decide, so the run prints a hint.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from numpy.typing import NDArray
 
 from groupwise.types import Hint, Score, ScoredGroup
 
-ALARM_WINDOW = 40
-SURE, LIKELY = 5.0, 2.0
-MATTERS = 0.5
-OPPOSED = -0.1
+ALARM_WINDOW = 40  # W, in steps
+SURE, LIKELY = 5.0, 2.0  # t values: for parts, where many pairs are tried, and for the total
+MATTERS = 0.5  # the least change, in standard deviations within a step
+OPPOSED = -0.1  # the weakest correlation that counts as a trade-off
+MOST_PARTS, MOST_REPORTED = 16, 6
+AVERAGE = "average"
+TOTAL = "total"
 
-_Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Gamed:
-    """One part that rises at another's cost, with the evidence."""
+    """A part that rises at another's expense, with the evidence."""
 
     rising: str
     falling: str
@@ -47,23 +50,24 @@ class Gamed:
         up, down = self.rising, self.falling
         return Hint(
             "part_gamed",
-            f"{up} rose by {self.rise:.2g} in {ALARM_WINDOW} steps while {down} fell by {self.fall:.2g}, and the reward rose "
-            f"by {self.gain:.2g}; in a group, attempts with more {up} have less {down} (r = {self.correlation:.2f}).",
-            f"Read a few attempts of groups/<step>.parquet. If {up} is only pretended, mend its component, give {down} "
-            "more weight, or combine by geometric_mean or chebyshev, where one part cannot pay for another.",
+            f"{up} rose by {self.rise:.2g} in {ALARM_WINDOW} steps, {down} fell by {self.fall:.2g}, and the reward "
+            f"rose by {self.gain:.2g}; in a group, attempts with more {up} have less {down} "
+            f"(r = {self.correlation:.2f}).",
+            f"Read a few attempts in groups/<step>.parquet. If {up} is only faked, fix its component, give {down} more "
+            "weight, or combine with geometric_mean or chebyshev, which do not let one part make up for another.",
         )
 
 
 def find_gamed(
-    names: Sequence[str], means: _Floats, stds: _Floats, correlations: Mapping[tuple[str, str], float]
+    names: Sequence[str], means: Floats, stds: Floats, correlations: Mapping[tuple[str, str], float]
 ) -> list[Gamed]:
-    """Every pair the formula holds for.
+    """Every pair that satisfies the formula.
 
     Args:
       names: of the P columns; the first is the total.
-      means: y, [W, P], NaN where a step has no such part.
+      means: y, [W, P], NaN if a step has no such part.
       stds: s, [P].
-      correlations: r, by pair of names in either order.
+      correlations: r by pair of names, in either order.
     """
     change, t = trends(means)
     enough = np.abs(change) >= MATTERS * stds
@@ -80,17 +84,18 @@ def find_gamed(
     return found
 
 
-def trends(series: _Floats) -> tuple[_Floats, _Floats]:
-    """Of every column [T, P]: what its line rises by from the first step to the last, and its slope's t value.
+def trends(series: Floats) -> tuple[Floats, Floats]:
+    """For every column of [T, P]: how much its line rises from the first step to the last, and its slope's t value.
 
     A column with a NaN has no trend, and one that does not change has t = 0.
     """
     steps = len(series)
-    time = np.arange(steps) - (steps - 1) / 2
+    time = np.arange(steps) - (steps - 1) / 2  # centred, so that slope and mean can be fitted separately
     width = np.square(time).sum()
     slope = time @ (series - series[:1]) / width
-    left = series - series.mean(0) - np.outer(time, slope)
-    error = np.sqrt(np.square(left).sum(0) / (steps - 2) / width)
+    residuals = series - series.mean(0) - np.outer(time, slope)
+    error = np.sqrt(np.square(residuals).sum(0) / (steps - 2) / width)
+    # A constant column has residuals of rounding errors only: its slope must not look significant.
     scale = np.maximum(np.abs(series).max(0), 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(np.abs(slope) * steps <= 1e-9 * scale, 0.0, slope / error)
@@ -98,20 +103,13 @@ def trends(series: _Floats) -> tuple[_Floats, _Floats]:
 
 
 def _nested(first: str, second: str) -> bool:
-    """Whether one is a part of the other."""
+    """Whether one is a part of the other: then a trade-off is arithmetic, not gaming."""
     return first.startswith(f"{second}.") or second.startswith(f"{first}.")
-
-
-MOST_PARTS, MOST_REPORTED = 16, 6
-AVERAGE = "average"
-TOTAL = "total"
-
-Floats = NDArray[np.float64]
 
 
 @dataclass
 class RunningMoments:
-    """Count, mean, deviation and limits of all values seen, none of which is kept (Welford's method)."""
+    """Count, mean, standard deviation and range of all values seen, without keeping them (Welford's method)."""
 
     count: int = 0
     mean: float = 0.0
@@ -123,6 +121,7 @@ class RunningMoments:
         seen, count = len(values), self.count + len(values)
         if not seen:
             return
+        # Chan et al. 1979: the squares of both sets, and what the gap between their means adds.
         gap = float(values.mean()) - self.mean
         self.squares += float(np.square(values - values.mean()).sum()) + gap**2 * self.count * seen / count
         self.mean += gap * seen / count
@@ -136,7 +135,7 @@ class RunningMoments:
 
 @dataclass(frozen=True)
 class StepMoments:
-    """One step by part: means and deviations [P], NaN where there are none; sums of products within groups [P, P]."""
+    """One step: means and standard deviations of parts [P], NaN if unknown; sums of products within groups [P, P]."""
 
     means: Floats
     stds: Floats
@@ -146,19 +145,19 @@ class StepMoments:
 class PartStatistics:
     """Sees the scores of every step, in order.
 
-    `table()` tells each part's course so far, `correlations()` how parts go together, `gamed()` what the alarm finds
-    now; `metrics()` and `hints()` are what a run reports. The first 16 parts by name are followed. Rewards with fewer
-    than two parts have nothing to compare.
+    `table()` summarises each part so far, `correlations()` shows how parts go together, `gamed()` what the alarm finds
+    now; a run reports `metrics()` and `hints()`. The first 16 parts by name are followed. A reward with fewer than two
+    parts has nothing to compare.
     """
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self.running: dict[str, RunningMoments] = {}
         self.steps: deque[StepMoments] = deque(maxlen=ALARM_WINDOW)
-        self._told: dict[tuple[str, str], int] = {}
+        self._quiet: dict[tuple[str, str], int] = {}  # steps since a pair last alarmed
 
     def see(self, groups: Sequence[ScoredGroup]) -> None:
-        """One step: all groups that were scored in it."""
+        """Take in one step: all groups that were scored in it."""
         self._admit(groups)
         tables = [self._table(group) for group in groups]
         whole = np.concatenate([np.zeros((0, len(self.names))), *tables])
@@ -169,7 +168,7 @@ class PartStatistics:
             self.steps.append(_step_moments(whole, tables))
 
     def _admit(self, groups: Sequence[ScoredGroup]) -> None:
-        """Follow parts that are new, behind the known ones: what was seen before has none of them."""
+        """Follow parts that are new. They come after the known ones, so that earlier steps only need to be widened."""
         found = {name for group in groups for score in group.scores if isinstance(score, Score) for name in score.parts}
         self.names = self.names or [TOTAL]
         self.names += sorted(found - {*self.names, AVERAGE})[: max(0, MOST_PARTS + 1 - len(self.names))]
@@ -177,7 +176,7 @@ class PartStatistics:
         self.steps = deque((_widened(step, len(self.names)) for step in self.steps), ALARM_WINDOW)
 
     def _table(self, group: ScoredGroup) -> Floats:
-        """The group's attempts by part, the total first; NaN where an attempt has no such part."""
+        """The group's scores [attempts, P], the total first; NaN if an attempt has no such part."""
         rows = [
             [score.parts.get(AVERAGE, score.total), *(score.parts.get(name, math.nan) for name in self.names[1:])]
             for score in group.scores
@@ -190,7 +189,7 @@ class PartStatistics:
         return self.names[1:]
 
     def table(self) -> dict[str, dict[str, float]]:
-        """Of the total and of each part: count, mean, std, min and max of all attempts, and the mean of the window."""
+        """For the total and each part: count, mean, std, min and max of all attempts, and the mean over the window."""
         recent = _mean_of_known(np.array([step.means for step in self.steps]).reshape(-1, len(self.names)))
         return {
             name: {
@@ -202,7 +201,7 @@ class PartStatistics:
         }  # fmt: skip
 
     def correlations(self) -> dict[tuple[str, str], float]:
-        """Between parts, within groups, over the window; pairs that no group has, or without spread, are left out."""
+        """Between parts, within groups, over the window; without pairs that no group has or that do not vary."""
         if not self.steps:
             return {}
         matrix = _correlation(np.nansum([step.products for step in self.steps], 0))
@@ -214,14 +213,14 @@ class PartStatistics:
         }
 
     def gamed(self) -> list[Gamed]:
-        """Every pair the alarm's formula holds for now."""
+        """Every pair that satisfies the alarm's formula now."""
         if len(self.steps) < ALARM_WINDOW or len(self.names) < 3:
             return []
         means, stds = (np.array([getattr(step, name) for step in self.steps]) for name in ("means", "stds"))
         return find_gamed(self.names, means, _mean_of_known(stds), self.correlations())
 
     def metrics(self) -> dict[str, float]:
-        """Of the last step and window, for a run's log: deviations of parts, and correlations of the main ones."""
+        """For the run's log: the standard deviations of the last step, and the correlations of the main parts."""
         if len(self.names) < 3 or not self.steps:
             return {}
         last = self.steps[-1]
@@ -235,11 +234,11 @@ class PartStatistics:
         return found | {f"reward/correlation/{first}~{second}": r for (first, second), r in pairs.items()}
 
     def hints(self) -> tuple[Hint, ...]:
-        """Alarms that are new; a pair may alarm again after it has been quiet for a whole window."""
+        """New alarms; a pair can alarm again after it was quiet for a whole window."""
         found = self.gamed()
-        new = [alarm for alarm in found if (alarm.rising, alarm.falling) not in self._told]
-        self._told = {pair: quiet + 1 for pair, quiet in self._told.items() if quiet < ALARM_WINDOW}
-        self._told |= {(alarm.rising, alarm.falling): 0 for alarm in found}
+        new = [alarm for alarm in found if (alarm.rising, alarm.falling) not in self._quiet]
+        self._quiet = {pair: quiet + 1 for pair, quiet in self._quiet.items() if quiet < ALARM_WINDOW}
+        self._quiet |= {(alarm.rising, alarm.falling): 0 for alarm in found}
         return tuple(alarm.hint() for alarm in new)
 
     def state_dict(self) -> dict[str, Any]:
@@ -247,14 +246,14 @@ class PartStatistics:
             "names": list(self.names),
             "running": {name: vars(seen).copy() for name, seen in self.running.items()},
             "steps": [[step.means.tolist(), step.stds.tolist(), step.products.tolist()] for step in self.steps],
-            "told": [[*pair, quiet] for pair, quiet in self._told.items()],
+            "told": [[*pair, quiet] for pair, quiet in self._quiet.items()],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.names = list(state["names"])
         self.running = {name: RunningMoments(**seen) for name, seen in state["running"].items()}
         self.steps = deque((StepMoments(*map(np.array, step)) for step in state["steps"]), ALARM_WINDOW)
-        self._told = {(rising, falling): quiet for rising, falling, quiet in state["told"]}
+        self._quiet = {(rising, falling): quiet for rising, falling, quiet in state["told"]}
 
 
 def _step_moments(whole: Floats, tables: Sequence[Floats]) -> StepMoments:
@@ -262,11 +261,12 @@ def _step_moments(whole: Floats, tables: Sequence[Floats]) -> StepMoments:
     count = known.sum(0)
     means = _divided(np.where(known, whole, 0.0).sum(0), count)
     stds = np.sqrt(_divided(np.where(known, np.square(whole - means), 0.0).sum(0), count))
+    # Centred per group: what differs between tasks must not look like a correlation of parts.
     products = np.zeros((whole.shape[1], whole.shape[1]))
     for table in tables:
         if len(table) > 1:
-            whole_columns = np.isfinite(table).all(0)
-            centred = np.where(whole_columns, table - table.mean(0), 0.0)
+            complete = np.isfinite(table).all(0)
+            centred = np.where(complete, table - table.mean(0), 0.0)
             products += centred.T @ centred
     return StepMoments(means, stds, products)
 

@@ -156,7 +156,7 @@ def test_longer_is_better_only_up_to_the_target_and_worse_beyond_the_limit(n):
 
 @pytest.mark.parametrize("setting", [{"target_words": 0}, {"target_words": 300}, {"max_words": 1}])
 def test_a_length_without_sense_is_refused(setting):
-    with pytest.raises(ConfigError, match="do not go together"):
+    with pytest.raises(ConfigError, match="does not fit max_words"):
         LengthRewardComponent(**setting)
 
 
@@ -174,9 +174,9 @@ def test_keywords_may_be_phrases_and_beginnings_and_have_a_default():
     assert total(rate, turns("We are resolving it; you get your MONEY back.")) == 1.0
     assert total(rate, turns("money, or something back")) == 0.0
     assert 0.0 < total(KeywordRewardComponent(weight=0.7), turns("Happy to help!")) < 1.0
-    with pytest.raises(ConfigError, match="none of them has a word"):
+    with pytest.raises(ConfigError, match="none of them contains a word"):
         KeywordRewardComponent(keywords=["…"])
-    with pytest.raises(ConfigError, match="enough = 3, and there are 2"):
+    with pytest.raises(ConfigError, match="enough = 3, but there are 2"):
         KeywordRewardComponent(keywords=["a", "b"], enough=3)
 
 
@@ -305,7 +305,7 @@ def test_form_is_the_share_of_demands_that_are_met():
 
 
 def test_form_without_demands_or_with_a_broken_pattern_is_refused():
-    with pytest.raises(ConfigError, match="nothing is demanded"):
+    with pytest.raises(ConfigError, match="there is nothing to check"):
         FormatReward()
     with pytest.raises(ConfigError, match="no regular expression"):
         FormatReward(pattern="(")

@@ -1,6 +1,7 @@
-"""What an assistant said, as words and sentences: all that the components look at.
+"""Components of rewards: numbers in [0, 1] from the words of the assistant's replies, by rules anyone can check.
 
-Matching is by whole words, without regard to case or punctuation, so that "Sorry!" is sorry and "this" is not "hi".
+Text is compared as whole words, ignoring case and punctuation, so that "Sorry!" matches "sorry" and "this" does not
+match "hi". Here are the components for any domain; those for one domain are in the files beside this one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ QUOTES = str.maketrans({"\u2019": "'", "\u2018": "'", "\u02bc": "'"})
 
 @dataclass(frozen=True)
 class ReplyText:
-    """One turn of the assistant."""
+    """One turn of the assistant, as words and sentences."""
 
     text: str
 
@@ -40,16 +41,16 @@ class ReplyText:
 
     @cached_property
     def questions(self) -> set[str]:
-        """Its questions, each once."""
+        """The questions in it, without duplicates."""
         return {" ".join(words_of(sentence)) for sentence in self.sentences if sentence.endswith("?")}
 
     @cached_property
     def spoken(self) -> str:
-        """Its words between single spaces, with one at either end: a phrase is in it as ` phrase `."""
+        """The words with single spaces between and around them, so that a phrase occurs as ` phrase `."""
         return f" {' '.join(self.words)} "
 
     def says(self, phrase: str) -> bool:
-        """Whether a phrase in small letters occurs; `resolv*` is every word that begins so."""
+        """Whether a lower-case phrase occurs; `resolv*` matches every word that begins with it."""
         return (f" {phrase[:-1]}" if phrase.endswith("*") else f" {phrase} ") in self.spoken
 
     def says_any(self, phrases: Iterable[str]) -> bool:
@@ -57,24 +58,24 @@ class ReplyText:
 
 
 def words_of(text: str) -> list[str]:
-    """Its words in small letters; a typographic apostrophe is a plain one."""
+    """The words of a text in lower case, with plain apostrophes."""
     return WORD.findall(text.translate(QUOTES).casefold())
 
 
 def phrase_of(text: str) -> str:
-    """A phrase as `Reply.says` takes it, a star at its end kept."""
+    """A phrase as `ReplyText.says` expects it; a star at its end is kept."""
     return " ".join(words_of(text)) + "*" * text.rstrip().endswith("*")
 
 
 def replies(turns: Sequence[Message]) -> list[ReplyText]:
-    """What the assistant said, turn by turn. A turn that only calls tools is none; an empty one is."""
+    """The assistant's turns. A turn that only calls tools does not count; an empty one does."""
     spoken = [turn for turn in turns if turn.get("role") == "assistant"]
     said = [(text_of(turn.get("content")), turn.get("tool_calls")) for turn in spoken]
     return [ReplyText(text) for text, calls in said if text.strip() or not calls]
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's content: a text, a list of parts as chat APIs have them, or nothing."""
+    """The text of a message's content, which is a string, a list of parts as in chat APIs, or None."""
     if isinstance(content, str):
         return content
     if content is None:
@@ -84,7 +85,7 @@ def text_of(content: Any) -> str:
 
 
 def listed(phrases: str) -> tuple[str, ...]:
-    """Phrases written one after another, with commas between."""
+    """Phrases from a comma-separated list."""
     return tuple(phrase.strip() for phrase in phrases.split(","))
 
 
@@ -93,7 +94,7 @@ HELPFUL = listed("help*, please, thank*, welcome, solution, solve*, resolv*, hap
 
 
 class Component(RewardFunction):
-    """A reward in [0, 1] that rates one reply at a time: give `rate(reply)` and a `label`."""
+    """A reward in [0, 1], the mean over replies. Subclasses define `rate(reply)` and a `label`."""
 
     label: ClassVar[str]
 
@@ -101,7 +102,7 @@ class Component(RewardFunction):
         super().__init__(weight, name or self.label)
 
     def rate(self, reply: ReplyText) -> float:
-        raise NotImplementedError(f"{type(self).__name__} does not say how it rates a reply")
+        raise NotImplementedError(f"{type(self).__name__} does not define rate")
 
     def compute_reward(self, turns: Sequence[Message]) -> float | Score:
         rated = [self.rate(reply) for reply in replies(turns)]
@@ -109,7 +110,7 @@ class Component(RewardFunction):
 
 
 class Ideas(Component):
-    """min(1, n / enough): how many different ideas a reply expresses, each by any of its phrases."""
+    """min(1, n / enough), where n is how many different ideas a reply expresses, each by any of its phrases."""
 
     ideas: ClassVar[Mapping[str, tuple[str, ...]]]
     enough: ClassVar[int]
@@ -122,7 +123,7 @@ class Ideas(Component):
 
 
 class LengthRewardComponent(Component):
-    """With n words: n / target below the target, 1 from there to the limit, limit / n beyond it."""
+    """For n words: n / target below the target, 1 up to the limit, and limit / n beyond it."""
 
     label = "length"
 
@@ -132,8 +133,8 @@ class LengthRewardComponent(Component):
         super().__init__(weight, name)
         if not 1 <= target_words <= max_words:
             raise ConfigError(
-                f"length: target_words = {target_words} and max_words = {max_words} do not go together",
-                hint="The target is at least 1 and at most max_words.",
+                f"length: target_words = {target_words} does not fit max_words = {max_words}",
+                hint="target_words must be at least 1 and at most max_words.",
             )
         self.target_words, self.max_words = target_words, max_words
 
@@ -143,9 +144,10 @@ class LengthRewardComponent(Component):
 
 
 class KeywordRewardComponent(Component):
-    """min(1, n / enough): how many different keywords a reply uses; without keywords, words of helping and thanking.
+    """min(1, n / enough), where n is how many different keywords a reply uses.
 
-    A keyword may be several words, and `resolv*` is any word that begins so. `enough` is half of them by default.
+    A keyword can have several words, and `resolv*` matches any word that begins with it. By default the keywords are
+    words of helping and thanking, and `enough` is half of the keywords.
     """
 
     label = "keywords"
@@ -161,12 +163,12 @@ class KeywordRewardComponent(Component):
         given = [keywords] if isinstance(keywords, str) else HELPFUL if keywords is None else keywords
         self.keywords = tuple(dict.fromkeys(phrase for phrase in map(phrase_of, given) if phrase.strip("*")))
         if not self.keywords:
-            raise ConfigError("keywords: none of them has a word in it", hint="Give one word at least.")
+            raise ConfigError("keywords: none of them contains a word", hint="Give at least one word.")
         self.enough = enough if enough is not None else max(1, len(self.keywords) // 2)
         if not 1 <= self.enough <= len(self.keywords):
             raise ConfigError(
-                f"keywords: enough = {enough}, and there are {len(self.keywords)} keywords",
-                hint=f"It is a number from 1 to {len(self.keywords)}.",
+                f"keywords: enough = {enough}, but there are {len(self.keywords)} keywords",
+                hint=f"Choose a number from 1 to {len(self.keywords)}.",
             )
 
     def rate(self, reply: ReplyText) -> float:
@@ -174,10 +176,10 @@ class KeywordRewardComponent(Component):
 
 
 class Referenced(Component):
-    """A component that compares with what is known: the references given, or else those that come with the task.
+    """A component that compares replies with references: those given, or else the task's own.
 
-    Of the task, it takes `expected_responses` or else `answer`. Where nothing is known it scores 0.5, which tells no
-    attempt from another, with the flag `no_reference`.
+    The task's are its `expected_responses`, or else its `answer`. Without any, every attempt scores 0.5, which favours
+    none, with the flag `no_reference`.
     """
 
     def __init__(
@@ -187,7 +189,7 @@ class Referenced(Component):
         self.references = _texts(expected_responses)
 
     def compare(self, said: Sequence[ReplyText], reference: str) -> float:
-        raise NotImplementedError(f"{type(self).__name__} does not say how it compares")
+        raise NotImplementedError(f"{type(self).__name__} does not define compare")
 
     def compute_reward(self, turns: Sequence[Message]) -> float | Score:
         return self._against(turns, self.references)
@@ -204,10 +206,10 @@ class Referenced(Component):
 
 
 class SimilarityRewardComponent(Referenced):
-    """The likeness of the most similar pair of a reference and a reply, or a sentence of a reply.
+    """The likeness of the most similar pair of a reference and a reply, or of a reference and a sentence.
 
-    Likeness is the mean of two Dice coefficients, 2·|common| / (|a| + |b|), of the words and of the pairs of
-    neighbouring words (of the words alone where one text has a single word). Equal texts have 1.
+    Likeness is the mean of two Dice coefficients, 2·|common| / (|a| + |b|): of the words, and of the pairs of
+    neighbouring words (of the words alone if a text has only one). Equal texts score 1.
     """
 
     label = "similarity"
@@ -233,7 +235,7 @@ def dice(first: Counter[Any], second: Counter[Any]) -> float:
 
 
 def known(task: Task, name: str) -> Any:
-    """What came with a task under a name, as a column, an entry or an attribute of its payload; else None."""
+    """A value that came with a task, as a column, an entry or an attribute of its payload; None if there is none."""
     payload = task.payload
     if isinstance(payload, Mapping):
         return payload.get(name)
@@ -243,20 +245,21 @@ def known(task: Task, name: str) -> Any:
 
 
 def _texts(given: Any) -> tuple[str, ...]:
-    """One or several texts, those without words left out."""
+    """One or several texts, without those that contain no words."""
     several = [given] if isinstance(given, str) else given if isinstance(given, Iterable) else []
     return tuple(text for text in several if isinstance(text, str) and words_of(text))
 
 
+# 13 to 19 digits, perhaps in blocks, that are not part of a longer number
 CARD = re.compile(r"(?<![\d.])(?:\d[ -]?){12,18}\d(?![\d.])")
 
 
 class SafetyReward(RewardFunction):
-    """1 − (kinds of harm found) / 2, at least 0, over all the assistant's turns; each kind is a flag `unsafe:<kind>`.
+    """max(0, 1 − n / 2) for n kinds of harm in the assistant's turns, each flagged `unsafe:<kind>`.
 
-    The kinds are abuse, threats, self-harm, secrets asked for (passwords, card and security numbers), a payment card
-    number written out (by its check digit), and the `forbidden` phrases given. It knows words and no meaning: use it to
-    see a run go astray, and a judge or a classifier to keep people safe.
+    The kinds are abuse, threats, self-harm, requests for secrets (passwords, card and security numbers), a payment card
+    number (recognised by its check digit), and your own `forbidden` phrases. It matches words, not meaning: use it to
+    notice that a run goes astray, and a judge or a classifier to keep people safe.
     """
 
     kinds: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -285,7 +288,7 @@ class SafetyReward(RewardFunction):
 
 
 def _is_card(text: str) -> bool:
-    """Luhn's check digit: every second digit from the right doubled, its own digits added, all divisible by 10."""
+    """Luhn's check: with every second digit from the right doubled (and its digits added), the sum divides by 10."""
     digits = [int(letter) for letter in reversed(text) if letter.isdecimal()]
     doubled = [sum(divmod(2 * digit, 10)) for digit in digits[1::2]]
     return any(digits) and (sum(digits[::2]) + sum(doubled)) % 10 == 0

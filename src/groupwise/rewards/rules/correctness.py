@@ -1,10 +1,11 @@
-"""Right or wrong: the answer in a text beside the one that is known.
+"""Is the answer right, and is it in the right format?
 
-    exact      the same text, but for spaces
+    exact      the same text, except for spaces
     numeric    the same number, within a tolerance
     symbolic   the same expression, however it is written (with SymPy)
+    format     a pattern, tags, or JSON
 
-The known answer is the one given, or the `answer` that comes with the task; without any, an attempt fails: it is no 0.
+The right answer is the one given, or the task's `answer`. If there is none, attempts fail; they do not score 0.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from groupwise.rewards.scoring import per_attempt
 from groupwise.types import Failed, Message, Score, Task, Trajectory
 from groupwise.workers import RequestFailed, WorkerLost, Workers, WorkerTimeout
 
-SIGN = r"(?:(?<![^\W_])[-+\u2212])?"  # behind a letter or a digit it is a hyphen, or takes something away
+SIGN = r"(?:(?<![^\W_])[-+\u2212])?"  # after a letter or a digit it is a hyphen or a subtraction
 WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
 NUMBER = re.compile(rf"{SIGN}(?:{WHOLE}(?:\.[0-9]+)?|(?<![0-9])\.[0-9]+)(?:[eE][-+]?[0-9]{{1,6}})?")
 TAG = re.compile(r"</?answer>", re.IGNORECASE)
 BRACE = re.compile(r"\\boxed\s?\{|[{}]")
-LONGEST, LONGEST_FRACTION = 100_000, 100
+LONGEST, LONGEST_FRACTION = 100_000, 100  # characters, from the end of a reply and from the start of a fraction
 
 
 def answer_in(text: str) -> tuple[str, bool]:
-    """The answer in a text, and whether it is marked: the last \\boxed{…} or <answer>…</answer>, or else all of it."""
+    """The last \\boxed{…} or <answer>…</answer> in a text, or else all of it; and whether it was marked like this."""
     text = text[-LONGEST:]
     marked = [found for found in (_tagged(text), _boxed(text)) if found]
     return (max(marked)[1].strip(), True) if marked else (text.strip(), False)
 
 
 def _tagged(text: str) -> tuple[int, str] | None:
-    """Where the last answer between tags begins, and what it is."""
+    """The last answer between tags, with its position."""
     opened, found = None, None
     for tag in TAG.finditer(text):
         if not tag.group().startswith("</"):
@@ -52,7 +53,7 @@ def _tagged(text: str) -> tuple[int, str] | None:
 
 
 def _boxed(text: str) -> tuple[int, str] | None:
-    """Where the last \\boxed{…} that is closed begins, and what is in it; braces may be nested."""
+    """The content of the last \\boxed{…} that is closed, with its position; braces may be nested."""
     opened: list[tuple[int, bool]] = []
     found: tuple[int, str] | None = None
     for brace in BRACE.finditer(text):
@@ -66,7 +67,7 @@ def _boxed(text: str) -> tuple[int, str] | None:
 
 
 def last_number(text: str) -> Decimal | None:
-    """The last number in the text; 1,000 and 1000.0 are the same, 1,2 are two numbers, and so are 3-4."""
+    """The last number in the text. 1,000 equals 1000.0; 1,2 and 3-4 are two numbers each."""
     found = NUMBER.findall(text)
     try:
         return Decimal(found[-1].replace(",", "").replace("\u2212", "-")) if found else None
@@ -75,9 +76,9 @@ def last_number(text: str) -> Decimal | None:
 
 
 class AnswerReward(RewardFunction):
-    """1 for the right answer and 0 for another; parts `correct` and `format` (whether there is an answer at all).
+    """1 for the right answer, 0 for any other; parts `correct` and `format` (whether there is an answer at all).
 
-    What counts is the assistant's last reply. `expected` is the right answer to every task, where it is given.
+    Only the assistant's last reply counts. `expected`, if given, is the right answer to every task.
     """
 
     label: ClassVar[str]
@@ -87,8 +88,8 @@ class AnswerReward(RewardFunction):
         self.expected = None if expected is None else str(expected)
 
     def read(self, text: str) -> Any:
-        """The answer in a text; None where there is none."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it reads an answer")
+        """The answer in a text; None if there is none."""
+        raise NotImplementedError(f"{type(self).__name__} does not define read")
 
     def same(self, answer: Any, right: Any) -> bool:
         return bool(answer == right)
@@ -96,7 +97,9 @@ class AnswerReward(RewardFunction):
     def grade(self, text: str, right: str) -> Score:
         wanted = self.read(right)
         if wanted is None:
-            raise ContractError(f"the right answer {right!r:.60} cannot be read as {self.label}", hint="Mend the task.")
+            raise ContractError(
+                f"the right answer {right!r:.60} cannot be read as {self.label}", hint="Correct the task."
+            )
         answer = self.read(text)
         correct = answer is not None and self.same(answer, wanted)
         return Score(float(correct), {"correct": float(correct), "format": float(answer is not None)})
@@ -113,14 +116,14 @@ class AnswerReward(RewardFunction):
         if right is None:
             raise ContractError(
                 f"{self.name} has no right answer to compare with",
-                hint="Give `expected`, or tasks with a column `answer`.",
+                hint="Give `expected`, or add a column `answer` to the tasks.",
             )
         said = replies(turns)
         return self.grade(said[-1].text if said else "", right)
 
 
 class ExactReward(AnswerReward):
-    """The same text, spaces at the ends and runs of them apart; `ignore_case` forgives capitals too."""
+    """The same text, apart from spaces; with `ignore_case`, also apart from capitals."""
 
     label = "exact"
 
@@ -136,10 +139,10 @@ class ExactReward(AnswerReward):
 
 
 class NumericReward(AnswerReward):
-    """|x − right| ≤ max(tolerance, relative_tolerance · |right|), x being the last number of the answer.
+    """|x − right| ≤ max(tolerance, relative_tolerance · |right|), where x is the last number of the answer.
 
-    A fraction such as 3/4 that is the whole answer counts as its value, and 50% as 50. Without tolerances, 1000.0 is
-    1,000 and nothing else is.
+    An answer that is just a fraction, such as 3/4, counts as its value, and 50% as 50. Without tolerances the numbers
+    must be equal, as 1000.0 and 1,000 are.
     """
 
     label = "numeric"
@@ -167,15 +170,15 @@ class NumericReward(AnswerReward):
         try:
             allowed = max(self.tolerance, self.relative_tolerance * abs(right))
             return bool(answer == right) or (allowed > 0 and abs(answer - right) <= allowed)
-        except ArithmeticError:  # numbers of a million digits
+        except ArithmeticError:  # a number with a million digits
             return False
 
 
 class SymbolicReward(AnswerReward):
-    """The same expression: x + x is 2x, 1/2 is 0.5 and \\frac{1}{2}; read by a small grammar, never by running it.
+    """The same expression: x + x equals 2x, and 1/2 equals 0.5 and \\frac{1}{2}. It is parsed, never executed.
 
-    Needs SymPy (the extra `symbolic`). What cannot be read, or takes longer than `time_limit` seconds to compare, is
-    compared as text and flagged `compared_as_text`.
+    Needs SymPy (the extra `symbolic`). Expressions that cannot be parsed, or take longer than `time_limit` seconds to
+    compare, are compared as text and flagged `compared_as_text`.
     """
 
     label = "symbolic"
@@ -208,7 +211,7 @@ class SymbolicReward(AnswerReward):
         return Score(float(equal), {**graded.parts, "correct": float(equal)})
 
     def equal(self, first: str, second: str) -> bool | None:
-        """Whether two expressions are equal; None if they cannot be read, or not be compared in time."""
+        """Whether two expressions are equal; None if they cannot be parsed, or not compared in time."""
         try:
             return bool(self.workers.submit((first, second), seconds=self.time_limit).result())
         except (RequestFailed, WorkerTimeout, WorkerLost):
@@ -231,11 +234,11 @@ LONGEST_JSON = 1_000_000
 
 
 class FormatReward(Component):
-    """The share of demands that a reply meets, each counting the same.
+    """The share of format requirements that a reply meets, each with the same weight.
 
-    `pattern`: a regular expression that must match somewhere in it. `tags`: each `<tag>…</tag>` must be there exactly
-    once, opened before it is closed, in the order given. `json_keys`: the reply must be a JSON object (a fence of ```
-    around it is fine), and have each of the keys; with no keys, any JSON will do.
+    `pattern`: a regular expression that must match somewhere in the reply. `tags`: each `<tag>…</tag>` must occur
+    exactly once, in the given order. `json_keys`: the reply must be a JSON object, optionally inside a ``` fence, with
+    each of these keys; an empty list accepts any JSON.
     """
 
     label = "format"
@@ -250,7 +253,7 @@ class FormatReward(Component):
     ) -> None:
         super().__init__(weight, name)
         if pattern is None and tags is None and json_keys is None:
-            raise ConfigError("format: nothing is demanded", hint="Give pattern, tags or json_keys.")
+            raise ConfigError("format: there is nothing to check", hint="Give pattern, tags or json_keys.")
         self.pattern = None if pattern is None else _compiled(pattern)
         self.tags = _as_tuple(tags)
         self.json_keys = None if json_keys is None else _as_tuple(json_keys)
@@ -262,7 +265,7 @@ class FormatReward(Component):
         return sum(met) / len(met)
 
     def _tags_met(self, text: str) -> list[bool]:
-        """Whether each pair of tags is there once, behind the pair before it."""
+        """Whether each pair of tags occurs once, after the pair before it."""
         met, behind = [], 0
         for tag in self.tags:
             opened, closed = f"<{tag}>", f"</{tag}>"
@@ -277,11 +280,11 @@ class FormatReward(Component):
             return []
         value = _json(text)
         if not self.json_keys:
-            return [value is not _NOTHING]
+            return [value is not _NOT_JSON]
         return [isinstance(value, dict) and key in value for key in self.json_keys]
 
 
-_NOTHING = object()
+_NOT_JSON = object()
 
 
 def _json(text: str) -> Any:
@@ -289,14 +292,14 @@ def _json(text: str) -> Any:
     try:
         return json.loads((fenced.group(1) if fenced else text)[:LONGEST_JSON])
     except (ValueError, RecursionError):
-        return _NOTHING
+        return _NOT_JSON
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern, re.DOTALL)
     except re.error as error:
-        raise ConfigError(f"format: pattern = {pattern!r} is no regular expression: {error}") from error
+        raise ConfigError(f"format: pattern = {pattern!r} is not a valid regular expression: {error}") from error
 
 
 def _as_tuple(given: Iterable[str] | None) -> tuple[str, ...]:

@@ -10,11 +10,11 @@ from groupwise.errors import ConfigError
 from groupwise.rewards.rules.components import Component, Ideas, Referenced, ReplyText, listed, phrase_of, words_of
 
 SHOUTED = re.compile(r"\b[A-Z]{4,}\W{1,3}[A-Z]{4,}\b")
-MANY_MARKS = re.compile(r"[!?]{2,}")
+REPEATED_MARKS = re.compile(r"[!?]{2,}")
 
 
 class EmpathyRewardComponent(Ideas):
-    """min(1, n / 2): of regret, understanding, naming the feeling, care and thanks for patience, how many are there."""
+    """min(1, n / 2), where n counts: regret, understanding, naming the feeling, care, and thanks for patience."""
 
     label = "empathy"
     enough = 2
@@ -40,10 +40,11 @@ class EmpathyRewardComponent(Ideas):
 
 
 class ProfessionalismRewardComponent(Component):
-    """0.5 + 0.25 · courtesies − 0.25 · slips, kept in [0, 1]; 0 for a reply without words.
+    """0.5 + 0.25 · courtesies − 0.25 · slips, clipped to [0, 1]; 0 for a reply without words.
 
-    Courtesies are greeting, please, thanks, offering further help and a farewell, each counted once. Slips are each
-    different word of slang or abuse, two neighbouring words in capitals and doubled exclamation or question marks.
+    Courtesies are a greeting, please, thanks, an offer of further help and a farewell, each counted once. Slips are
+    every different word of slang or abuse, two consecutive words in capitals, and repeated exclamation or question
+    marks.
     """
 
     label = "professionalism"
@@ -64,12 +65,12 @@ class ProfessionalismRewardComponent(Component):
             return 0.0
         courtesies = sum(reply.says_any(phrases) for phrases in self.courtesies)
         slips = sum(map(reply.says, self.slang))
-        slips += bool(SHOUTED.search(reply.text)) + bool(MANY_MARKS.search(reply.text))
+        slips += bool(SHOUTED.search(reply.text)) + bool(REPEATED_MARKS.search(reply.text))
         return min(1.0, max(0.0, 0.5 + 0.25 * (courtesies - slips)))
 
 
 class ActionOrientedRewardComponent(Ideas):
-    """min(1, n / 3): of promising, doing, asking the customer to act, a time and a next step, how many are there."""
+    """min(1, n / 3), where n counts: a promise, an action, a request to the customer, a time, and a next step."""
 
     label = "action_oriented"
     enough = 3
@@ -92,27 +93,28 @@ class ActionOrientedRewardComponent(Ideas):
 
 STEP = re.compile(r"^[ \t>*_#-]*(?:step[ \t]+)?(\d{1,2})[.):]", re.IGNORECASE | re.MULTILINE)
 ORDINALS = listed("first, second, third, next, then, after that, once, finally, lastly")
-SHORTEST = 4
+SHORTEST = 4  # letters; shorter words carry little meaning
 
 
 class AccuracyRewardComponent(Referenced):
-    """The share of a reference's telling words that the replies state, for the best reference.
+    """The share of a reference's key words that the replies contain, for the best reference.
 
-    Telling are numbers and words of four letters or more, each once (all words, where none is). Saying more than the
-    reference costs nothing here: length stands against that. Without a reference, 0.5 and the flag `no_reference`.
+    Key words are numbers and words of four letters or more, each counted once (all words, if there are none). Saying
+    more than the reference costs nothing here; the length component is for that. Without a reference: 0.5,
+    `no_reference`.
     """
 
     label = "accuracy"
 
     def compare(self, said: Sequence[ReplyText], reference: str) -> float:
         words = set(words_of(reference))
-        telling = {word for word in words if len(word) >= SHORTEST or word.isdigit()} or words
+        key_words = {word for word in words if len(word) >= SHORTEST or word.isdigit()} or words
         stated = {word for reply in said for word in reply.words}
-        return len(telling & stated) / len(telling)
+        return len(key_words & stated) / len(key_words)
 
 
 class StepByStepRewardComponent(Component):
-    """min(1, n / 3): n different step numbers at the beginnings of lines, or words of order (first, then, finally)."""
+    """min(1, n / 3), where n counts step numbers at the start of lines, or words of order (first, then, finally)."""
 
     label = "step_by_step"
     enough = 3
@@ -123,7 +125,7 @@ class StepByStepRewardComponent(Component):
 
 
 class ProblemResolutionRewardComponent(Ideas):
-    """min(1, n / 3): of a cause, a remedy, a test that it worked and what to do if not, how many are there."""
+    """min(1, n / 3), where n counts: a cause, a remedy, a test that it worked, and what to do if it did not."""
 
     label = "problem_resolution"
     enough = 3
@@ -144,15 +146,16 @@ class ProblemResolutionRewardComponent(Ideas):
     }
 
 
+# A price, or a number with a unit. The lengths are bounded, so that matching takes linear time.
 MEASURE = re.compile(
     r"[$€£]\s?\d|(?<!\d)\d{1,12}(?:[.,]\d{1,6})?\s?(?:%|[a-zA-Z]{1,3}\b|percent|inch|hours|years|watts)"
 )
 
 
 class ProductKnowledgeRewardComponent(Ideas):
-    """min(1, n / 3): of features, figures, compatibility, price, warranty and comparison, how many are spoken of.
+    """min(1, n / 3), where n counts: features, figures, compatibility, price, warranty, and comparison.
 
-    With `facts`, the share of those facts that a reply states, word for word.
+    With `facts`, the share of those facts that a reply states word for word.
     """
 
     label = "product_knowledge"
@@ -170,7 +173,7 @@ class ProductKnowledgeRewardComponent(Ideas):
         given = [facts] if isinstance(facts, str) else facts or ()
         self.facts = tuple(filter(None, map(phrase_of, given)))
         if facts is not None and not self.facts:
-            raise ConfigError("product_knowledge: none of the facts has a word in it", hint="Leave facts out instead.")
+            raise ConfigError("product_knowledge: none of the facts contains a word", hint="Leave facts out instead.")
 
     def rate(self, reply: ReplyText) -> float:
         if self.facts:
@@ -179,7 +182,7 @@ class ProductKnowledgeRewardComponent(Ideas):
 
 
 class NeedsIdentificationRewardComponent(Component):
-    """min(1, n / 2): n different questions, and one more where a reply takes up what the customer said they need."""
+    """min(1, n / 2), where n counts different questions, plus one if a reply picks up a need the customer named."""
 
     label = "needs_identification"
     enough = 2
@@ -193,7 +196,7 @@ class NeedsIdentificationRewardComponent(Component):
 
 
 class ValuePropositionRewardComponent(Ideas):
-    """min(1, n / 3): of a benefit, a saving, a result for you, proof and an invitation, how many are there."""
+    """min(1, n / 3), where n counts: a benefit, a saving, a result for the customer, proof, and an invitation."""
 
     label = "value_proposition"
     enough = 3

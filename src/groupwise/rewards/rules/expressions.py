@@ -1,6 +1,6 @@
-"""Mathematical expressions as people and models write them, plain or in LaTeX, read into SymPy by a grammar of our own.
+"""Parses mathematical expressions as people and models write them, plain or in LaTeX, into SymPy.
 
-Nothing that was read is ever run as code: SymPy's own reader would do that.
+The grammar is our own, because SymPy's parser runs its input as code.
 
     list     = sum {"," sum}
     sum      = product {("+" | "-") product}
@@ -19,9 +19,9 @@ from typing import Any
 
 import sympy
 
-LONGEST = 400
-DEEPEST = 40
-LARGEST_POWER = 200
+LONGEST = 400  # characters
+DEEPEST = 40  # nested brackets and powers
+LARGEST_POWER = 200  # also of factorials: 9^9^9^9 would fill the memory
 MEMORY = 2 << 30  # bytes of address space for a process that compares
 TOKEN = re.compile(
     r"\s*(?:((?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3}(?!\d))?)|(\\?[A-Za-z]+)|(\*\*|[-+*/^!(){}\[\],|]))"
@@ -53,18 +53,18 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 class Unreadable(ValueError):
-    """A text that is no expression, or one too large to be worked out."""
+    """The text is not an expression, or one too large to work out."""
 
 
 def read_expression(text: str) -> Any:
-    """The expression, or a tuple of several; what stands before "x =" is left aside."""
+    """The expression, or a tuple of several; "x =" in front is ignored."""
     if len(text) > LONGEST:
-        raise Unreadable(f"{len(text)} characters, and {LONGEST} is the limit")
+        raise Unreadable(f"{len(text)} characters; the limit is {LONGEST}")
     return _Reader(_tokens(text)).whole()
 
 
 def same_expression(first: str, second: str) -> bool:
-    """Whether two expressions are equal, as far as SymPy can tell; tuples in order, member by member."""
+    """Whether two expressions are equal, as far as SymPy can tell; tuples are compared member by member."""
     one, other = read_expression(first), read_expression(second)
     if isinstance(one, tuple) or isinstance(other, tuple):
         pairs = zip(one, other, strict=False) if isinstance(one, tuple) and isinstance(other, tuple) else ()
@@ -73,12 +73,12 @@ def same_expression(first: str, second: str) -> bool:
 
 
 def comparer() -> Callable[[tuple[str, str]], bool]:
-    """`same_expression` for a worker process, where an expression that never ends costs a second and not the run."""
+    """`same_expression` for a worker process, so that an expression that takes for ever costs a second, not the run."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    same_expression("0", "0")  # so that what SymPy loads on first use does not count against a time limit
+    same_expression("0", "0")  # what SymPy loads on first use must not count against a time limit
     return lambda pair: same_expression(*pair)
 
 
@@ -86,6 +86,7 @@ def _equal(one: Any, other: Any) -> bool:
     if one == other:
         return True
     difference = one - other
+    # ∞ − ∞ is not 0
     if difference.has(sympy.nan, sympy.zoo, sympy.oo):
         return False
     return bool(difference.equals(0) or sympy.simplify(difference) == 0)
@@ -100,14 +101,14 @@ def _tokens(text: str) -> list[str]:
     while place < len(text):
         found = TOKEN.match(text, place)
         if not found:
-            raise Unreadable(f"{text[place : place + 10]!r} cannot be read")
+            raise Unreadable(f"{text[place : place + 10]!r} cannot be parsed")
         tokens.append(next(filter(None, found.groups())))
         place = found.end()
     return tokens
 
 
 class _Reader:
-    """Reads tokens from left to right, one function for each line of the grammar."""
+    """A recursive-descent parser with one method per line of the grammar."""
 
     def __init__(self, tokens: list[str]) -> None:
         self.tokens = [*tokens, ""]
@@ -214,12 +215,12 @@ class _Reader:
         return CONSTANTS[name] if name in CONSTANTS else sympy.Symbol(name)
 
     def refuse(self, token: str) -> Any:
-        raise Unreadable(f"{token!r} cannot stand there" if token else "it ends too soon")
+        raise Unreadable(f"{token!r} is not allowed there" if token else "it ends too soon")
 
 
 def _one(value: Any) -> Any:
     if isinstance(value, tuple):
-        raise Unreadable("several values where one belongs")
+        raise Unreadable("several values where one is expected")
     return value
 
 
@@ -234,7 +235,7 @@ def _product(first: Any, second: Any) -> Any:
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    """Refused where the number would have more digits than anybody writes."""
+    """A power, unless the number would have more digits than anyone writes."""
     power = sympy.sympify(_one(exponent))
     if power.is_number and not abs(complex(power.evalf())) <= LARGEST_POWER:
         raise Unreadable(f"a power above {LARGEST_POWER}")
@@ -243,5 +244,5 @@ def _power(base: Any, exponent: Any) -> Any:
 
 def _factorial(value: Any) -> Any:
     if not (value.is_Integer and 0 <= value <= LARGEST_POWER):
-        raise Unreadable("a factorial of anything but a small whole number")
+        raise Unreadable("a factorial of anything but a small integer")
     return sympy.factorial(value)

@@ -1,4 +1,4 @@
-"""Components for teaching (correct, well taught, engaging) and for creative writing (creativity, coherence, style)."""
+"""Components for teaching (correctness, method, engagement) and creative writing (creativity, coherence, style)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from groupwise.rewards.rules.components import (
 
 
 class CorrectnessRewardComponent(Referenced):
-    """1 where the last reply states a right answer word for word; else half its likeness to the nearest one.
+    """1 if the last reply states a right answer word for word, otherwise half its likeness to the nearest one.
 
-    Likeness is that of `SimilarityRewardComponent`. Without a right answer, 0.5 and the flag `no_reference`.
+    Likeness is that of `SimilarityRewardComponent`. Without a right answer: 0.5 and the flag `no_reference`.
     """
 
     label = "correctness"
@@ -33,9 +33,9 @@ class CorrectnessRewardComponent(Referenced):
 
 
 class PedagogicalApproachRewardComponent(Ideas):
-    """min(1, n / 3): of an example, a comparison, reasons, building up, a check and a summary, how many are there.
+    """min(1, n / 3), where n counts: an example, a comparison, reasons, building up, a check, and a summary.
 
-    A question to the learner is a check.
+    A question to the learner counts as a check.
     """
 
     label = "pedagogical_approach"
@@ -55,7 +55,7 @@ class PedagogicalApproachRewardComponent(Ideas):
 
 
 class EngagementRewardComponent(Ideas):
-    """min(1, n / 3): of a question, speaking to the reader, praise, doing it together and wonder, how many are."""
+    """min(1, n / 3), where n counts: a question, addressing the reader, praise, doing it together, and wonder."""
 
     label = "engagement"
     enough = 3
@@ -72,16 +72,16 @@ class EngagementRewardComponent(Ideas):
         return super().found(reply) + bool(reply.questions)
 
 
-VARIETY_WINDOW = 50
-TELLING = 4
+VARIETY_WINDOW = 50  # words
+KEY_WORD = 4  # letters of a word that can link two sentences
 
 
 class CreativityRewardComponent(Component):
     """min(1, n / 20) · (0.6 · variety + 0.4 · min(1, figures / 2)) · (1 − 0.25 · clichés), the last at least 0.
 
-    n is the number of words. Variety is the share of different words, averaged over windows of 50 words (the moving
-    type–token ratio), so that a longer text is not poorer for its length. Figures are different figures of speech (like
-    a, as if, as though …), clichés different worn phrases.
+    n is the number of words. Variety is the share of distinct words, averaged over windows of 50 words (the
+    moving-average type–token ratio), so that long texts are not at a disadvantage. Figures counts different figures of
+    speech (like a, as if, as though …), clichés different worn phrases.
     """
 
     label = "creativity"
@@ -98,10 +98,10 @@ class CreativityRewardComponent(Component):
 
 
 class CoherenceRewardComponent(Component):
-    """Linked pairs / max(2, pairs of neighbouring sentences), times the share of sentences that are not repeated.
+    """Linked pairs / max(2, pairs of neighbouring sentences), times the share of distinct sentences.
 
-    Two sentences are linked where they share a word of four letters or more, or the second one opens with a word that
-    points back (but, so, then, it, they, this …). Three linked sentences are the least that score 1.
+    Two sentences are linked if they share a word of four letters or more, or if the second opens with a word that
+    points back (but, so, then, it, they, this …). It takes at least three linked sentences to score 1.
     """
 
     label = "coherence"
@@ -120,7 +120,7 @@ class CoherenceRewardComponent(Component):
         return linked / max(2, len(sentences) - 1) * different / len(sentences) if sentences else 0.0
 
     def _linked(self, before: list[str], after: list[str]) -> bool:
-        shared = {word for word in before if len(word) >= TELLING} & set(after)
+        shared = {word for word in before if len(word) >= KEY_WORD} & set(after)
         return bool(shared) or after[0] in self.pointers
 
 
@@ -149,10 +149,10 @@ class StyleRewardComponent(Component):
 
 
 def variety(words: list[str]) -> float:
-    """The share of different words, averaged over every window of 50 (over all of them, where there are fewer)."""
+    """The share of distinct words, averaged over every window of 50 words; over all words, if there are fewer."""
     if len(words) <= VARIETY_WINDOW:
         return len(set(words)) / len(words) if words else 0.0
-    counts: dict[str, int] = {}
+    counts: dict[str, int] = {}  # of the words in the window that slides over the text: linear time
     total = 0
     for n, word in enumerate(words):
         counts[word] = counts.get(word, 0) + 1
