@@ -56,7 +56,9 @@ def test_a_mistake_is_told_once_and_repaired(server: Any, scripted: ModuleType) 
     wrong = {**RIGHT, "rules": {"precedes": [["register claim", "shred claim"]]}}
     server.script = [scripted.say(json.dumps(wrong)), scripted.say(json.dumps(RIGHT))]
     assert ask(server).name == "claim"
-    assert "a rule or branch names 'shred claim', which is no activity" in server.asked[1]["messages"][-1]["content"]
+    assert (
+        "a rule or branch names 'shred claim', which is not in activities" in server.asked[1]["messages"][-1]["content"]
+    )
 
 
 def test_a_second_mistake_is_the_caller_s(server: Any, scripted: ModuleType) -> None:

@@ -1,8 +1,9 @@
-"""A workflow design as a tree of blocks. Whatever it is made of, it is sound: it can always end, and ends cleanly.
+"""A workflow design as a tree of blocks. Every such tree is sound: a case can always end, and ends cleanly.
 
     Sequence((Activity("check"), Parallel((Activity("price"), Activity("stock"))), Activity("ship")))
 
-Blocks are frozen values. An edit makes a new tree, and equal designs are equal.
+Blocks are frozen values: an edit makes a new tree, and equal trees compare equal. The names of the classes are also the
+tags in JSON files (`json_file`), so they cannot change.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from groupwise.errors import ConfigError
 from groupwise.workflows.partial_orders import Edges, Module, closure, find_ring, modules
 
 Scheduling: TypeAlias = Literal["fifo", "priority", "shortest", "due"]
-SUM_TOLERANCE = 1e-9
+SUM_TOLERANCE = 1e-9  # by which the probabilities of a choice may miss 1
 
 
 class DesignError(ConfigError):
-    """A design that breaks one of the rules its blocks promise."""
+    """A design that breaks a rule of its blocks."""
 
     code = "design"
 
@@ -31,7 +32,7 @@ def _insist(holds: bool, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Up to `most` further tries after a failure, the first after `pause` seconds, each pause `growth` times longer."""
+    """Up to `most` retries after a failure: the first after `pause` seconds, each later pause `growth` times longer."""
 
     most: int = 0
     pause: float = 0.0
@@ -47,9 +48,9 @@ class Retry:
 class Handling:
     """How a task is carried out.
 
-    `pool` does it (None: the first that may); those waiting for the pool are taken in the order of `scheduling`. A try
-    that takes longer than `timeout` seconds counts as failed. It begins `delay` seconds after it could at the earliest,
-    and should be done `due` seconds after the case began.
+    `pool` does it (None: the first pool that may); the queue of a pool is served in the order of `scheduling`. An
+    attempt that takes longer than `timeout` seconds fails. The task starts `delay` seconds after it becomes ready, and
+    should be done `due` seconds after the case started.
     """
 
     pool: str | None = None
@@ -73,7 +74,7 @@ PLAIN = Handling()
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """One task: an activity of the requirements, and how it is handled."""
+    """One task: an activity of the requirements and how it is handled."""
 
     name: str
     handling: Handling = PLAIN
@@ -84,12 +85,12 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Nothing to do: the empty branch of a choice, or a loop that only repeats."""
+    """Nothing to do: the empty branch of a choice, or a loop without extra work between two rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """One after the other."""
+    """Parts that happen one after the other."""
 
     parts: tuple[Block, ...]
 
@@ -99,7 +100,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """All at once; it is over when the last is."""
+    """Parts that happen at the same time; the block ends with the last of them."""
 
     parts: tuple[Block, ...]
 
@@ -109,7 +110,7 @@ class Parallel:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Exactly one of them, each with its probability."""
+    """Exactly one of the parts happens, each with its probability."""
 
     parts: tuple[Block, ...]
     probabilities: tuple[float, ...]
@@ -119,7 +120,8 @@ class Choice:
         count = len(self.probabilities)
         _insist(count == len(self.parts), f"a choice has {len(self.parts)} branches and {count} probabilities")
         _insist(
-            all(p > 0 for p in self.probabilities), f"a branch of a choice can never be taken: {self.probabilities}"
+            all(p > 0 for p in self.probabilities),
+            f"the probabilities of a choice must be above 0, not {self.probabilities}",
         )
         total = sum(self.probabilities)
         _insist(abs(total - 1) <= SUM_TOLERANCE, f"the probabilities of a choice add up to {total}, not 1")
@@ -127,19 +129,19 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The body, and then with probability `again` first `redo` and the body once more, and so on."""
+    """The body; after it, with probability `again`, `redo` and the body once more, and so on."""
 
     body: Block
     again: float
     redo: Block = field(default_factory=Skip)
 
     def __post_init__(self) -> None:
-        _insist(0 < self.again < 1, f"a loop repeats with probability {self.again}, not one between 0 and 1")
+        _insist(0 < self.again < 1, f"a loop repeats with probability {self.again}, which must be between 0 and 1")
 
 
 @dataclass(frozen=True, slots=True)
 class PartialOrder:
-    """All of them, a part after those that `edges` (earlier, later) put before it."""
+    """All parts happen, each after those that `edges` (pairs of earlier and later part) put before it."""
 
     parts: tuple[Block, ...]
     edges: Edges
@@ -148,14 +150,14 @@ class PartialOrder:
         count = len(self.parts)
         _insist(count >= 2, f"a partial order has {count} parts but needs at least 2")
         wrong = [edge for edge in sorted(self.edges) if not all(0 <= end < count for end in edge)]
-        _insist(not wrong, f"a partial order of {count} parts has an edge {wrong[:1]}")
+        _insist(not wrong, f"a partial order of {count} parts cannot have the edge {wrong[:1]}")
         ring = find_ring(count, self.edges)
-        _insist(not ring, f"a partial order goes round in a ring: {' → '.join(map(str, ring))}")
+        _insist(not ring, f"a partial order has a cycle: {' → '.join(map(str, ring))}")
 
 
 @dataclass(frozen=True, slots=True)
 class Cancellable:
-    """The body, which with probability `chance` is broken off and cleared away; `handler` then takes its place."""
+    """The body, which is cancelled with probability `chance`; `handler` then takes its place."""
 
     body: Block
     chance: float
@@ -163,13 +165,13 @@ class Cancellable:
 
     def __post_init__(self) -> None:
         _insist(
-            0 < self.chance < 1, f"a body is cancelled with probability {self.chance}, which must lie between 0 and 1"
+            0 < self.chance < 1, f"a body is cancelled with probability {self.chance}, which must be between 0 and 1"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """Several copies of the body at once, from `least` to `most`; it is over when `enough` of them are."""
+    """`least` to `most` copies of the body at the same time; the block ends when `enough` of them have ended."""
 
     body: Block
     least: int
@@ -188,7 +190,7 @@ Block: TypeAlias = Activity | Skip | Sequence | Parallel | Choice | Loop | Parti
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """A workflow: a name, its tree, and how many servers each pool has."""
+    """A workflow: its name, its tree, and the number of servers in each pool."""
 
     name: str
     root: Block
@@ -200,7 +202,7 @@ class Design:
             _insist(count >= 1, f"pool {pool!r} has {count} servers but needs at least 1")
         names = [activity.name for activity in activities(self.root)]
         twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-        _insist(not twice, f"activities occur more than once: {', '.join(twice)}")
+        _insist(not twice, f"activities that occur more than once: {', '.join(twice)}")
         _insist(bool(names), "the design has no activity")
 
 
@@ -219,7 +221,7 @@ def children(block: Block) -> tuple[Block, ...]:
 
 
 def with_children(block: Block, parts: tuple[Block, ...]) -> Block:
-    """The same block around other children, as many as before."""
+    """The same block with other children, as many as before."""
     match block:
         case Sequence() | Parallel() | Choice() | PartialOrder():
             return replace(block, parts=parts)
@@ -247,16 +249,17 @@ def activities(block: Block) -> Iterator[Activity]:
 
 
 def rewritten(block: Block, change: Callable[[Block], Block]) -> Block:
-    """The tree with every block put through `change`, innermost first."""
+    """The tree with `change` applied to every block, innermost first."""
     parts = tuple(rewritten(child, change) for child in children(block))
     return change(with_children(block, parts) if parts else block)
 
 
 def tidied(block: Block) -> Block:
-    """The same behaviour in the plainest form: no sequence in a sequence, nothing skipped in between.
+    """The same behaviour in its simplest form, so that equivalent designs become equal.
 
-    A choice among choices is one choice. A partial order is taken apart into sequences and parallel blocks as far as it
-    goes. Branches stand in the order of their activities. What has no activity at all is skipped.
+    Sequences in sequences, parallel blocks in parallel blocks and choices in choices are merged; a partial order
+    becomes sequences and parallel blocks as far as possible. Branches are sorted by their activities, and blocks
+    without any activity disappear.
     """
     return rewritten(block, _tidied)
 
@@ -296,6 +299,7 @@ def _one_choice(parts: tuple[Block, ...], probabilities: tuple[float, ...]) -> B
     for part, share in zip(parts, probabilities, strict=True):
         inner = zip(part.parts, part.probabilities, strict=True) if isinstance(part, Choice) else [(part, 1.0)]
         flat += [(block, share * probability) for block, probability in inner]
+    # All empty branches become one, with their probabilities added up.
     empty = sum(share for block, share in flat if isinstance(block, Skip))
     flat = [branch for branch in flat if not isinstance(branch[0], Skip)] + ([(Skip(), empty)] if empty else [])
     if len(flat) == 1:
@@ -305,11 +309,12 @@ def _one_choice(parts: tuple[Block, ...], probabilities: tuple[float, ...]) -> B
 
 
 def _simplest_order(parts: tuple[Block, ...], edges: Edges) -> Block:
-    """Sequences and parallel blocks as far as they go, and orders where neither will do."""
+    """Sequences and parallel blocks as far as possible, and partial orders for the rest."""
     kept = [number for number, part in enumerate(parts) if not isinstance(part, Skip)]
     if not kept:
         return Skip()
     if len(kept) < len(parts):
+        # Leaving a part out must not lose the order between its neighbours.
         after = closure(len(parts), edges)
         edges = frozenset((x, y) for x, a in enumerate(kept) for y, b in enumerate(kept) if after[a] >> b & 1)
     return _block_of(modules(len(kept), edges), [parts[number] for number in kept])

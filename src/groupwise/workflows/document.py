@@ -34,7 +34,7 @@ from groupwise.xml_reader import Element
 
 @dataclass(slots=True)
 class _Drawing:
-    """What has been drawn of one graph, and the graphs it calls, which are complete."""
+    """The nodes and flows drawn so far, and the graphs they call, which are complete."""
 
     name: str
     taken: set[str]
@@ -55,7 +55,7 @@ class _Drawing:
         return self.free(f"{what}_{number}")
 
     def free(self, name: str) -> str:
-        """The name, or one like it that no activity has."""
+        """The name, with underscores added if an activity already has it."""
         while name in self.taken:
             name += "_"
         return name
@@ -68,17 +68,17 @@ Ends = tuple[str, str]
 
 
 def to_graphs(design: Design) -> tuple[Graph, ...]:
-    """The graphs of a design: the first is where a case begins, and calls the others."""
+    """The graphs of a design. A case starts in the first, which calls the others."""
     called: list[Graph] = []
     whole = _drawn(design.name, design.root, called, design.documentation)
     return (whole, *called)
 
 
 def to_graph(design: Design) -> Graph:
-    """The graph of a design that needs no other; `to_graphs` draws any."""
+    """The graph of a design that needs only one; `to_graphs` handles every design."""
     whole, *called = to_graphs(design)
     if called:
-        raise DesignError(f"{design.name}: instances of more than one activity have no place in a single graph")
+        raise DesignError(f"{design.name}: instances of more than one activity need a second graph")
     return whole
 
 
@@ -93,7 +93,7 @@ def _drawn(name: str, block: Block, called: list[Graph], documentation: str = ""
 
 
 def _draw(drawing: _Drawing, block: Block) -> Ends:
-    """Draw the block; its first and its last node."""
+    """Draw the block, and return its first and last node."""
     match block:
         case Activity():
             return (drawing.node(_task(block)),) * 2
@@ -128,7 +128,7 @@ def _task(activity: Activity, copies: TaskCopies | None = None) -> Node:
 
 
 def _call(drawing: _Drawing, body: Block, copies: TaskCopies) -> Node:
-    """A task whose instances are cases of another graph."""
+    """A task that runs another graph, once per instance."""
     task = drawing.numbered("instances")
     name = f"{drawing.name}_{task}"
     drawing.called.append(_drawn(name, body, drawing.called))
@@ -148,7 +148,7 @@ def _between(
 
 
 def _order(drawing: _Drawing, parts: tuple[Block, ...], edges: frozenset[tuple[int, int]]) -> Ends:
-    """Every part between a join of what comes before it and a split to what comes after, where there are several."""
+    """A part with several predecessors gets a join before it; one with several successors gets a split after it."""
     split = drawing.gateway("and_split", split="and")
     ends = [_draw(drawing, part) for part in parts]
     join = drawing.gateway("and_join", join="and")
@@ -188,14 +188,19 @@ def _loop(drawing: _Drawing, body: Block, again: float, redo: Block) -> Ends:
 
 
 def _after(drawing: _Drawing, split: str, probability: float) -> str:
-    """A node behind the split, so that the flow out of the block keeps its probability."""
+    """Add a node after the split, so that the flow out of the block has a place for its probability."""
     done = drawing.gateway("loop_done")
     drawing.flow(split, done, probability)
     return done
 
 
 def _cancellable(drawing: _Drawing, block: Cancellable) -> Ends:
-    """A watcher beside the body: it either sees the body end, or breaks it off and clears everything of it away."""
+    """A guard runs beside the body: either both end together, or the guard cancels the body and the handler follows.
+
+    split → body → guarded ──┐
+          └→ guard ──────────┴→ guard_end ──────→ xor_join
+                  └→ break_off → handler ─────────┘
+    """
     split = drawing.gateway("guard_split", split="and")
     before_nodes, before_flows = len(drawing.nodes), len(drawing.flows)
     first, last = _draw(drawing, block.body)
@@ -208,6 +213,7 @@ def _cancellable(drawing: _Drawing, block: Cancellable) -> Ends:
     complete = drawing.gateway("guard_end", join="and")
     drawing.flow(guard, complete, 1 - block.chance)
     drawing.flow(done, complete)
+    # Everything inside, and the places before and after it, so that no token is left behind.
     cancels = (*inside, done, f"{split}→{first}", f"{last}→{done}")
     abort = drawing.gateway("break_off", cancels=cancels)
     drawing.flow(guard, abort, block.chance)
@@ -221,10 +227,11 @@ def _cancellable(drawing: _Drawing, block: Cancellable) -> Ends:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Graphs, the first of which is where a case begins; a node's `calls` names another of them.
+    """Graphs that may call each other through `Node.calls`. A case starts in the first.
 
-    `requirements` are there where the file knows durations, pools or arrivals. `notes` say in words what the file had
-    and a document cannot hold: nothing is dropped in silence. `extras` hold what only its own format has words for.
+    `requirements` are set if the file knows durations, pools or arrivals. `notes` list in words what the file had and a
+    document has no place for, so that nothing is dropped silently. `extras` keep what only the file's own format can
+    say.
     """
 
     name: str
@@ -237,9 +244,9 @@ class Document:
     def __post_init__(self) -> None:
         names = [graph.name for graph in self.graphs]
         if not names:
-            raise DesignError(f"{self.name}: a document without a graph")
+            raise DesignError(f"{self.name}: a document needs at least one graph")
         if len(set(names)) < len(names):
-            raise DesignError(f"{self.name}: the graph {next(n for n in names if names.count(n) > 1)!r} is there twice")
+            raise DesignError(f"{self.name}: the graph {next(n for n in names if names.count(n) > 1)!r} occurs twice")
         for graph in self.graphs:
             for node in graph.nodes:
                 if node.calls and node.calls not in names:
@@ -251,7 +258,7 @@ class Document:
 
 
 def calling_order(graphs: tuple[Graph, ...]) -> tuple[list[str], list[str]]:
-    """The graphs that a case of the first may come to, each after those it calls; and a ring of calls, if any."""
+    """The graphs that a case can reach, each after those it calls; or, if calls form a cycle, that cycle."""
     number = {graph.name: place for place, graph in enumerate(graphs)}
     calls = {
         (place, number[node.calls])

@@ -20,7 +20,7 @@ Kind: TypeAlias = Literal["task", "condition", "start", "end"]
 
 @dataclass(frozen=True, slots=True)
 class TaskCopies:
-    """How many instances of a task there are at once, and how many must complete."""
+    """How many instances of a task run at once, and how many must complete."""
 
     least: int = 1
     most: int = 1
@@ -32,11 +32,11 @@ ONCE = TaskCopies()
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A task, a condition, or one of the two ends.
+    """A task, a condition, the start or the end.
 
-    `cancels` are the nodes and flows it clears when it completes; `calls` names the graph of the same document that
-    carries it out, as often at once as `copies` says. `extras` are what its file says beyond that, here and on flows,
-    graphs and documents: only writers of that format look at them.
+    `cancels` lists the nodes and flows whose tokens it removes when it completes. `calls` names the graph of the same
+    document that carries it out, `copies` times at once. `extras` keep what else its file says, here and on flows,
+    graphs and documents; only writers of that format use them.
     """
 
     id: str
@@ -59,7 +59,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """An arrow. `probability` is known where someone measured or estimated it; `condition` is as the file writes it."""
+    """An arrow. `probability` is set if somebody measured or estimated it; `condition` is copied from the file."""
 
     source: str
     target: str
@@ -82,6 +82,7 @@ class Graph:
     flows: tuple[Flow, ...]
     documentation: str = ""
     extras: tuple[Element, ...] = ()
+    # Indexes over nodes and flows, built once: `into` and `out_of` are asked for everywhere.
     by_id: Mapping[str, Node] = field(init=False, repr=False, compare=False)
     _into: Mapping[str, list[Flow]] = field(init=False, repr=False, compare=False)
     _out_of: Mapping[str, list[Flow]] = field(init=False, repr=False, compare=False)
@@ -102,7 +103,7 @@ class Graph:
         for kind in ("start", "end"):
             found = [node.id for node in self.nodes if node.kind == kind]
             if len(found) != 1:
-                raise DesignError(f"{self.name}: there must be one {kind}, and there are {len(found)}")
+                raise DesignError(f"{self.name}: there must be one {kind}, not {len(found)}")
 
     @property
     def start(self) -> Node:

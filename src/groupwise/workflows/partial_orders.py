@@ -1,4 +1,7 @@
-"""Partial orders over numbered parts: rings, what follows from what, an order to go through them, and their modules."""
+"""Partial orders over parts 0 to n − 1: cycles, closure, reduction, topological order and modular decomposition.
+
+Sets of parts are bit masks: part 3 is the bit 1 << 3.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ Edges: TypeAlias = frozenset[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """Parts that all stand alike to every other part: one after the other, side by side, or in an order of their own.
+    """Parts that have the same relation to every part outside: in series, in parallel, or in an order of their own.
 
-    `edges` say for a "mixed" module which of `parts` (by their place in it) comes right before which.
+    For a "mixed" module, `edges` say which of its `parts` (by index) comes right before which.
     """
 
     kind: Literal["series", "parallel", "mixed"]
@@ -22,7 +25,7 @@ class Module:
 
 
 def closure(count: int, edges: Edges) -> list[int]:
-    """For every part a bit mask of all that come after it, directly or through others."""
+    """For every part, a bit mask of all parts after it, directly or through others (the transitive closure)."""
     followers: list[list[int]] = [[] for _ in range(count)]
     for a, b in edges:
         followers[a].append(b)
@@ -34,7 +37,7 @@ def closure(count: int, edges: Edges) -> list[int]:
 
 
 def reduced(count: int, edges: Edges) -> Edges:
-    """The fewest edges that say the same: none that follows from others (the transitive reduction)."""
+    """The fewest edges with the same closure (the transitive reduction)."""
     after = closure(count, edges)
     implied = [0] * count
     for a, b in edges:
@@ -43,7 +46,7 @@ def reduced(count: int, edges: Edges) -> Edges:
 
 
 def modules(count: int, edges: Edges) -> Module | int:
-    """The order taken apart into modules (its modular decomposition), which is the same however it was put together.
+    """The modular decomposition of the order, which is unique.
 
     Habib and Paul, "A survey of the algorithmic aspects of modular decomposition" (2010).
     """
@@ -59,12 +62,14 @@ def _taken_apart(some: int, after: list[int], before: list[int]) -> Module | int
     parts = bits(some)
     if len(parts) == 1:
         return parts[0]
+    # Disconnected when comparable parts are joined: parallel. Disconnected when incomparable ones are: series.
     related = {part: after[part] | before[part] for part in parts}
     clusters = _connected(some, related)
     if len(clusters) > 1:
         return Module("parallel", tuple(_taken_apart(mask, after, before) for mask in clusters))
     clusters = _connected(some, {part: ~related[part] for part in parts})
     if len(clusters) > 1:
+        # All of a cluster has the same number of parts before it, so any member gives its position.
         clusters.sort(key=lambda mask: (before[bits(mask)[0]] & some).bit_count())
         return Module("series", tuple(_taken_apart(mask, after, before) for mask in clusters))
     masks = _largest_modules(parts, after, before)
@@ -73,7 +78,7 @@ def _taken_apart(some: int, after: list[int], before: list[int]) -> Module | int
 
 
 def _between(parts: list[int], after: list[int]) -> Edges:
-    """The edges between some parts, by their places in the list, without those that follow from others."""
+    """The reduced edges between some parts, by their index in the list."""
     some = sum(1 << part for part in parts)
     place = {part: number for number, part in enumerate(parts)}
     edges = set()
@@ -101,10 +106,11 @@ def _connected(some: int, near: dict[int, int]) -> list[int]:
 
 
 def _largest_modules(parts: list[int], after: list[int], before: list[int]) -> list[int]:
-    """The modules that an order which is neither series nor parallel falls into, by refining a partition."""
+    """The maximal modules of an order that is neither series nor parallel, found by refining a partition."""
     first, whole = parts[0], sum(1 << part for part in parts)
     with_first = 1 << first
     apart = _refined(whole & ~with_first, whole, after, before)
+    # A class of parts that look alike without `first` is its own module unless some module joins it with `first`.
     for mask in apart:
         smallest = _smallest_module(first, bits(mask)[0], whole, after, before)
         if smallest != whole:
@@ -113,7 +119,7 @@ def _largest_modules(parts: list[int], after: list[int], before: list[int]) -> l
 
 
 def _refined(some: int, whole: int, after: list[int], before: list[int]) -> list[int]:
-    """`some` in classes whose members stand alike to everything outside their class."""
+    """`some` split into classes whose members have the same relation to everything outside their class."""
     done, classes = [], [some]
     while classes:
         mask = classes.pop()
@@ -130,7 +136,7 @@ def _refined(some: int, whole: int, after: list[int], before: list[int]) -> list
 
 
 def _smallest_module(a: int, b: int, whole: int, after: list[int], before: list[int]) -> int:
-    """The parts that must be in a module with `a` and `b`: those to which its members stand differently."""
+    """The smallest module with `a` and `b`: it grows by every part to which its members relate differently."""
     module, new = 1 << a, 1 << b
     while new:
         module |= new
@@ -144,11 +150,11 @@ def _smallest_module(a: int, b: int, whole: int, after: list[int], before: list[
 
 
 def find_ring(count: int, edges: Edges) -> list[int]:
-    """Parts that come before themselves, in order and the first again at the end; none if the order is sound."""
+    """A cycle of parts, the first repeated at the end; empty if there is none."""
     after: dict[int, list[int]] = {part: [] for part in range(count)}
     for a, b in sorted(edges):
         after[a].append(b)
-    state = [0] * count
+    state = [0] * count  # 0 unseen, 1 on the path, 2 done
     for root in range(count):
         path: list[int] = []
         stack: list[tuple[int, int]] = [(root, 0)] if state[root] == 0 else []
@@ -171,7 +177,7 @@ def find_ring(count: int, edges: Edges) -> list[int]:
 
 
 def in_order(count: int, edges: Edges) -> list[int]:
-    """The parts, each after all that come before it; of those that may come next, the lowest number first."""
+    """A topological order; among parts that may come next, the lowest number first."""
     followers: list[list[int]] = [[] for _ in range(count)]
     waits = [0] * count
     for a, b in edges:
@@ -190,7 +196,7 @@ def in_order(count: int, edges: Edges) -> list[int]:
 
 
 def bits(mask: int) -> list[int]:
-    """The numbers of the ones in a mask, lowest first."""
+    """The numbers of the bits that are set, lowest first."""
     numbers = []
     while mask:
         low = mask & -mask

@@ -1,7 +1,7 @@
-"""What is asked of a workflow: the activities there are, the rules they obey, who does them, and what counts.
+"""Requirements: the activities of a process, the rules they must keep, who can do them, and what matters most.
 
-Read from YAML or JSON with `read_requirements`; `schema()` is the published JSON Schema. Times are in seconds, money is
-in any one currency. A mistake is refused with its place in the file.
+`read_requirements` reads YAML or JSON; `schema()` is the published JSON Schema. Times are in seconds, money is in any
+single currency. A mistake is reported with its place in the file.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from groupwise.readers import load_json, load_yaml, read_bytes
 
 
 class RequirementPart(BaseModel):
-    """Frozen, and strict about names: nothing unknown is dropped in silence."""
+    """Frozen, and strict about names: an unknown field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Duration(RequirementPart):
-    """How long something takes: a distribution by its mean and its spread, or a fixed time."""
+    """How long something takes: a distribution given by its mean and standard deviation, or a fixed time."""
 
     kind: Literal["fixed", "exponential", "normal", "lognormal", "uniform", "gamma"] = "exponential"
     mean: Annotated[float, Field(ge=0)]
     std: Annotated[
-        float | None, Field(ge=0, description="standard deviation; exponential and fixed have their own")
+        float | None,
+        Field(ge=0, description="standard deviation; not for exponential (equal to the mean) and fixed (0)"),
     ] = None
 
     @model_validator(mode="after")
@@ -37,7 +38,7 @@ class Duration(RequirementPart):
         if self.kind in ("normal", "lognormal", "uniform", "gamma") and self.std is None:
             raise ValueError(f"a {self.kind} duration needs std")
         if self.kind == "uniform" and self.std is not None and self.std * math.sqrt(3) > self.mean:
-            raise ValueError(f"a uniform duration of mean {self.mean} and std {self.std} would reach below 0")
+            raise ValueError(f"a uniform duration of mean {self.mean} and std {self.std} would include negative times")
         return self
 
     @property
@@ -49,16 +50,16 @@ class Duration(RequirementPart):
 
 
 class RequiredActivity(RequirementPart):
-    """Something to be done."""
+    """An activity that a case may need."""
 
     duration: Duration
-    pools: Annotated[tuple[str, ...], Field(description="who may do it; none means nobody is needed")] = ()
-    cost: Annotated[float, Field(ge=0, description="what one execution costs, apart from wages")] = 0.0
-    cpu: Annotated[float, Field(ge=0, description="cores it keeps busy")] = 0.0
-    memory: Annotated[float, Field(ge=0, description="bytes it holds")] = 0.0
+    pools: Annotated[tuple[str, ...], Field(description="pools that may do it; empty if nobody is needed")] = ()
+    cost: Annotated[float, Field(ge=0, description="cost of one execution, without wages")] = 0.0
+    cpu: Annotated[float, Field(ge=0, description="cores it uses")] = 0.0
+    memory: Annotated[float, Field(ge=0, description="bytes of memory it uses")] = 0.0
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
-    failure: Annotated[float, Field(ge=0, lt=1, description="probability that a try fails")] = 0.0
+    failure: Annotated[float, Field(ge=0, lt=1, description="probability that an attempt fails")] = 0.0
     knock_out: Annotated[float, Field(ge=0, lt=1, description="probability that it ends the case")] = 0.0
     optional: Annotated[bool, Field(description="whether a design may leave it out")] = False
     documentation: str = ""
@@ -71,36 +72,39 @@ class Pool(RequirementPart):
     most: Annotated[int, Field(ge=1)] = 1
     kind: Literal["person", "machine"] = "person"
     wage: Annotated[float, Field(ge=0, description="money per second and server")] = 0.0
-    speed: Annotated[float, Field(gt=0, description="how fast beside the durations given")] = 1.0
+    speed: Annotated[float, Field(gt=0, description="work done per second, where 1 gives the stated durations")] = 1.0
     calendar: Annotated[
-        tuple[tuple[float, float], ...], Field(description="hours of the week at work, from Monday 0:00; none: always")
+        tuple[tuple[float, float], ...],
+        Field(description="working hours as hours of the week from Monday 0:00; empty: always"),
     ] = ()
 
     @model_validator(mode="after")
     def _range(self) -> Self:
         if self.least > self.most:
-            raise ValueError(f"least is {self.least} and most is {self.most}: nobody can staff this pool")
+            raise ValueError(f"least is {self.least}, which is more than most ({self.most})")
         for start, end in self.calendar:
             if not 0 <= start < end <= 168:
-                raise ValueError(f"[{start}, {end}] are no hours of a week, which has 0 to 168")
+                raise ValueError(f"[{start}, {end}] must be hours of a week, from 0 to 168")
         return self
 
 
 class RequiredRules(RequirementPart):
-    """What every design must obey."""
+    """Rules that every design must keep."""
 
-    precedes: Annotated[tuple[tuple[str, str], ...], Field(description="the first before the second")] = ()
-    excludes: Annotated[tuple[tuple[str, str], ...], Field(description="never both in one case")] = ()
+    precedes: Annotated[tuple[tuple[str, str], ...], Field(description="pairs: the first comes before the second")] = ()
+    excludes: Annotated[tuple[tuple[str, str], ...], Field(description="pairs that never both happen in one case")] = ()
     must_include: tuple[str, ...] = ()
-    separate: Annotated[tuple[tuple[str, str], ...], Field(description="never done by the same pool")] = ()
-    deadline: Annotated[float | None, Field(gt=0, description="seconds a case may take on average")] = None
+    separate: Annotated[
+        tuple[tuple[str, str], ...], Field(description="pairs that must be done by different pools")
+    ] = ()
+    deadline: Annotated[float | None, Field(gt=0, description="longest mean cycle time, in seconds")] = None
 
 
 class RequiredBranch(RequirementPart):
-    """A choice the world makes: which activities are needed, and how often."""
+    """A choice that the outside world makes: which activities a case needs, and how often."""
 
     name: str
-    options: Annotated[dict[str, float], Field(description="activity → probability; they add up to at most 1")]
+    options: Annotated[dict[str, float], Field(description="activity → probability; together at most 1")]
 
     @model_validator(mode="after")
     def _sum(self) -> Self:
@@ -113,14 +117,14 @@ class RequiredBranch(RequirementPart):
 
 
 class Demand(RequirementPart):
-    """How cases come: at a rate, or one run."""
+    """How cases arrive: at a rate, or as a single batch."""
 
     arrivals_per_second: Annotated[float | None, Field(gt=0)] = None
-    runs: Annotated[int, Field(ge=1, description="runs at once, where there are no arrivals")] = 1
+    runs: Annotated[int, Field(ge=1, description="cases that start at once if there is no arrival rate")] = 1
 
 
 class Weights(RequirementPart):
-    """How much each part of the score counts."""
+    """The weight of each part of the score."""
 
     performance: Annotated[float, Field(ge=0)] = 0.40
     structure: Annotated[float, Field(ge=0)] = 0.25
@@ -129,7 +133,7 @@ class Weights(RequirementPart):
 
 
 class Requirements(RequirementPart):
-    """Everything a design is made for."""
+    """Everything that a design has to meet."""
 
     name: str
     activities: Annotated[dict[str, RequiredActivity], Field(min_length=1)]
@@ -139,10 +143,10 @@ class Requirements(RequirementPart):
     demand: Demand = Demand()
     data: Annotated[
         dict[str, Annotated[float, Field(ge=0)]],
-        Field(description="bytes of what activities read and write, by its name; what is not here has none"),
+        Field(description="size in bytes of the data that activities read and write, by name; 0 if not listed"),
     ] = {}
     objective: Weights | Literal["pareto"] = Weights()
-    start: Annotated[str | None, Field(description="a workflow to begin with: .yawl, .bpmn or WfCommons .json")] = None
+    start: Annotated[str | None, Field(description="a workflow to start from: .yawl, .bpmn or WfCommons .json")] = None
     documentation: str = ""
 
     @model_validator(mode="after")
@@ -151,13 +155,13 @@ class Requirements(RequirementPart):
         for name, activity in known.items():
             for pool in activity.pools:
                 if pool not in pools:
-                    raise ValueError(f"activity {name!r} may be done by {pool!r}, which is no pool")
+                    raise ValueError(f"activity {name!r} names the pool {pool!r}, which is not in pools")
         pairs = (*self.rules.precedes, *self.rules.excludes, *self.rules.separate)
         named = [*(name for pair in pairs for name in pair), *self.rules.must_include]
         named += [name for branch in self.branches for name in branch.options]
         for name in named:
             if name not in known:
-                raise ValueError(f"a rule or branch names {name!r}, which is no activity")
+                raise ValueError(f"a rule or branch names {name!r}, which is not in activities")
         return self
 
 
@@ -178,7 +182,7 @@ def read_requirements(path: str | Path) -> Requirements:
 
 
 def parse_requirements(value: Any) -> Requirements:
-    """The requirements in a mapping; what is wrong is named with its place."""
+    """The requirements in a mapping; an error names the place of the first mistake."""
     try:
         return Requirements.model_validate(value)
     except ValidationError as error:

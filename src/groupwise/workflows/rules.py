@@ -31,11 +31,14 @@ NOTHING: Masks = (0, 0, 0)
 
 
 class _PairBroken(Exception):
-    """A pair that a rule forbids."""
+    """The walk met a pair that breaks a rule."""
 
 
 class PairRules:
-    """The pairs of `precedes` and `excludes` as masks: of an activity, of what comes before it, of what excludes it."""
+    """Are precedence and exclusion kept? Decided for a tree in one walk over bit masks, without naming the broken pair.
+
+    `masks` has three masks per activity: itself, the activities that must come before it, and those it excludes.
+    """
 
     def __init__(self, requirements: Requirements) -> None:
         rules = requirements.rules
@@ -125,12 +128,12 @@ Kind: TypeAlias = Literal[
     "unknown activity", "must include", "every case", "precedes", "excludes", "pool", "staffing", "separate", "deadline"
 ]
 Relation: TypeAlias = Literal["before", "after", "beside", "never both"]
-ROUNDING = 1e-6
+ROUNDING = 1e-6  # by which the share of cases may fall short
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that a design breaks: its kind, how in words, and the activities or pools it is about."""
+    """A broken rule: its kind, an explanation, and the activities or pools it concerns."""
 
     rule: Kind
     words: str
@@ -142,7 +145,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class ActivityPlace:
-    """Where an activity stands: the numbers of the children that lead to it, and how probably a case comes there."""
+    """Where an activity stands: the child indexes that lead there from the root, and the share of cases that do."""
 
     activity: Activity
     path: tuple[int, ...]
@@ -150,7 +153,7 @@ class ActivityPlace:
 
 
 def needs(requirements: Requirements) -> dict[str, float]:
-    """The share of cases that must do an activity: all, or as many as the world chooses; optional ones are left out."""
+    """The share of cases that must do each activity: all, or its branch's probability. Optional ones are left out."""
     found = {name: 1.0 for name, activity in requirements.activities.items() if not activity.optional}
     found |= dict.fromkeys(requirements.rules.must_include, 1.0)
     for branch in requirements.branches:
@@ -162,7 +165,7 @@ Runs: TypeAlias = Iterable[tuple[Activity, float, float]]
 
 
 class RuleBook:
-    """The rules of requirements, prepared for many designs: most keep them all, and that is found out quickly."""
+    """The rules of requirements, prepared for many designs. Most designs keep them all, which a fast path confirms."""
 
     def __init__(self, requirements: Requirements) -> None:
         self.requirements = requirements
@@ -177,10 +180,9 @@ class RuleBook:
         }
 
     def broken(self, design: Design, runs: Runs | None = None) -> list[Violation]:
-        """Every rule but the deadline that the design breaks.
+        """Every broken rule except the deadline.
 
-        `runs` are its activities with the share of cases that come to each, where somebody has already gone through
-        the tree.
+        `runs` has the activities with the share of cases that reach each, if the caller has already walked the tree.
         """
         if runs is not None and self._kept(design, runs):
             return []
@@ -191,7 +193,7 @@ class RuleBook:
         return found
 
     def _kept(self, design: Design, runs: Runs) -> bool:
-        """Whether no rule is broken, without saying which."""
+        """Whether every rule is kept: the fast path, which does not say what is broken."""
         rules = self.requirements.rules
         present = 0
         for activity, share, *_ in runs:
@@ -215,22 +217,24 @@ class RuleBook:
         return all(one is None or one != other for one, other in pairs)
 
     def late(self, cycle_time: float) -> Violation | None:
-        """The deadline, if cases take longer on average."""
+        """The deadline, if the mean cycle time exceeds it."""
         deadline = self.requirements.rules.deadline
         if deadline is None or cycle_time <= deadline:
             return None
-        return Violation("deadline", f"a case takes {cycle_time:.6g} s on average, and may take {deadline:.6g}")
+        return Violation(
+            "deadline", f"a case takes {cycle_time:.6g} s on average, but at most {deadline:.6g} s are allowed"
+        )
 
     def _presence(self, places: Mapping[str, ActivityPlace]) -> Iterator[Violation]:
         for name in places:
             if name not in self.requirements.activities:
-                yield Violation("unknown activity", f"the requirements know no {name!r}", (name,))
+                yield Violation("unknown activity", f"{name!r} is not in the requirements", (name,))
         for name, needed in self.needs.items():
             place = places.get(name)
             if place is None:
                 yield Violation("must include", f"{name!r} is missing", (name,))
             elif place.share < needed - ROUNDING:
-                words = f"{name!r} is done in {place.share:.4g} of the cases, and must be in {needed:.4g}"
+                words = f"{name!r} is done in {place.share:.4g} of the cases, but must be done in {needed:.4g}"
                 yield Violation("every case", words, (name,))
 
     def _people(self, design: Design, places: Mapping[str, ActivityPlace]) -> Iterator[Violation]:
@@ -238,14 +242,14 @@ class RuleBook:
         for name, place in places.items():
             pool, wanted = place.activity.handling.pool, activities.get(name)
             if pool is not None and wanted is not None and pool not in wanted.pools:
-                allowed = ", ".join(wanted.pools) or "nobody, because it needs nobody"
-                yield Violation("pool", f"{name!r} is done by {pool!r}, and may be by {allowed}", (name, pool))
+                allowed = ", ".join(wanted.pools) or "no pool"
+                yield Violation("pool", f"{name!r} is done by {pool!r}, but allowed are: {allowed}", (name, pool))
         for pool, count in design.servers:
             known = pools.get(pool)
             if known is None:
                 yield Violation("staffing", f"there is no pool {pool!r}", (pool,))
             elif not known.least <= count <= known.most:
-                words = f"pool {pool!r} has {count} servers, and may have {known.least} to {known.most}"
+                words = f"pool {pool!r} has {count} servers, but {known.least} to {known.most} are allowed"
                 yield Violation("staffing", words, (pool,))
         for one, other in self.requirements.rules.separate:
             pool = self._pool(places.get(one))
@@ -266,20 +270,20 @@ class RuleBook:
             if one in places and other in places:
                 found = relation(root, places[one].path, places[other].path)
                 if found != "never both":
-                    yield Violation("excludes", f"{one!r} and {other!r} can both be done in one case", (one, other))
+                    yield Violation("excludes", f"{one!r} and {other!r} can both happen in one case", (one, other))
 
 
 def broken_rules(design: Design, requirements: Requirements, cycle_time: float | None = None) -> list[Violation]:
-    """Every rule of the requirements that the design breaks; the deadline is looked at where `cycle_time` is given."""
+    """Every rule that the design breaks; the deadline is checked if `cycle_time` is given."""
     book = RuleBook(requirements)
     late = book.late(cycle_time) if cycle_time is not None else None
     return [*book.broken(design), *([late] if late else [])]
 
 
 def relation(root: Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relation:
-    """How two different activities stand to each other, decided by the block where their ways part.
+    """The relation between two activities, decided at the block where their paths separate.
 
-    In a loop the body comes before what is done again; of a cancelled body, what was done comes before the handler.
+    In a loop the body comes before `redo`; a cancelled body comes before its handler.
     """
     block = root
     for a, b in zip(one, other, strict=False):
@@ -300,7 +304,7 @@ def relation(root: Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relat
 
 
 def places_of(root: Block) -> Iterator[ActivityPlace]:
-    """Every activity of a tree and where it stands, in the order they are written."""
+    """Every activity of a tree with its place, in the order in which they are written."""
     stack: list[tuple[Block, tuple[int, ...], float]] = [(root, (), 1.0)]
     while stack:
         block, path, share = stack.pop()
@@ -313,7 +317,7 @@ def places_of(root: Block) -> Iterator[ActivityPlace]:
 
 
 def _unsure(block: Block, path: tuple[int, ...], share: float) -> list[tuple[Block, tuple[int, ...], float]]:
-    """The parts of a block that a case does not always come to."""
+    """The children of a block that not every case reaches, each with its path and share."""
     match block:
         case Choice(parts, probabilities):
             return [(part, (*path, n), share * probabilities[n]) for n, part in enumerate(parts)]
