@@ -264,3 +264,13 @@ def test_targets_that_no_layer_has_are_answered_with_those_it_has() -> None:
     assert "q_proj" in caught.value.hint
     model = load_model("tiny", lora=Lora(targets=("q_proj", "v_proj"))).model
     assert sum(isinstance(m, nn.ModuleDict) and bool(m) for n, m in model.named_modules() if n.endswith("lora_A")) == 8
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_transformers_shows_no_bars_of_its_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
+    folder = save_model(load_model("tiny"), tmp_path / "model")
+    load_model(str(folder))
+    assert capfd.readouterr().err == ""

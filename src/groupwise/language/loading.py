@@ -67,7 +67,8 @@ def load_model(
     place = find_model(name, seed) if isinstance(name, str) else name
     language = _load(place, dtype, quantized, device)
     if place.adapter is not None:
-        language = replace(language, model=load_adapter(language.model, place.adapter))
+        with _quiet_bars():
+            language = replace(language, model=load_adapter(language.model, place.adapter))
     return prepare(
         language, device=None if quantized else device, lora=lora, gradient_checkpointing=gradient_checkpointing,
         seed=seed,
@@ -218,16 +219,19 @@ def _quantization(wanted: Quantization | Mapping[str, Any] | None, lora: Lora | 
 
 @contextmanager
 def _quiet_bars() -> Iterator[None]:
-    """Without the progress bars of Transformers where nobody watches."""
+    """Without Transformers' own progress bars. A download from the hub still shows its bar on a terminal."""
     settings = import_extra("transformers.utils.logging")
-    quiet = settings.is_progress_bar_enabled() and not sys.stderr.isatty()
-    if quiet:
-        settings.disable_progress_bar()
+    if not settings.is_progress_bar_enabled():
+        yield
+        return
+    settings.disable_progress_bar()
+    if sys.stderr.isatty():
+        # The line above also silenced the hub's bars.
+        import_extra("huggingface_hub.utils").enable_progress_bars()
     try:
         yield
     finally:
-        if quiet:
-            settings.enable_progress_bar()
+        settings.enable_progress_bar()
 
 
 def _device(wanted: str | torch.device) -> torch.device:
