@@ -26,8 +26,7 @@ from transformers import (
 )
 
 from groupwise.errors import ConfigError, MissingExtra
-from groupwise.language import model_lookup as extras
-from groupwise.language import model_lookup as places
+from groupwise.language import model_lookup
 from groupwise.language.adapters import Lora
 from groupwise.language.loading import LanguageModel, load_model, save_model
 from groupwise.language.policy import LanguagePolicy
@@ -64,7 +63,7 @@ def saved(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_answers", lambda endpoint: False)
+    monkeypatch.setattr(model_lookup, "_answers", lambda endpoint: False)
 
 
 def shaken(language: LanguageModel) -> LanguageModel:
@@ -248,7 +247,7 @@ def test_quantised_loading_says_what_it_needs(monkeypatch: pytest.MonkeyPatch, s
 
 def test_without_the_extra_the_command_that_installs_it_is_named() -> None:
     with pytest.raises(MissingExtra) as caught:
-        extras.import_extra("no_such_library")
+        model_lookup.import_extra("no_such_library")
     assert caught.value.hint == "pip install 'groupwise[language]'"
 
 

@@ -1,20 +1,18 @@
-"""The mathematics: pure functions on tensors. No I/O, no model, no config object, no logger.
+"""The mathematics of learning from groups: pure functions on tensors. No I/O, no model, no settings, no logger.
 
-advantages   rewards of groups → advantages
-returns      rewards over time → returns, GAE, return-to-go beside the group
-turns        rewards of a conversation → advantages of its turns
-losses       log-probabilities and advantages → the policy loss; made of `rules` and `surrogates`
-masks        which tokens a loss acts on
-divergence   KL to a reference and its coefficient, the entropy bonus
-values       the critic's loss
-scaling      measurements → comparable scores
-objectives   several objectives of an attempt → one
-grouping     which trajectories belong together; made of `summaries`, `kmeans` and `mixture`
-weighting    what a group weighs in the loss
-surgery      gradients of tasks in conflict
-routing      modules put together, task by task
-processes    Gaussian processes, and a mixture of them that tells tasks apart
-tokens       logits → log-probabilities and entropies of tokens
+In the order data flows:
+
+    objectives   measurements → comparable scores → one number for each attempt
+    advantages   rewards of a group → advantages of attempts, or of the turns of a conversation
+    returns      rewards over time → returns, GAE, return-to-go within a group; the critic's loss
+    tokens       logits → log-probabilities and entropies of tokens; masks that select tokens
+    losses       log-probabilities and advantages → the policy loss (open this first)
+      rules        the table of losses: which surrogate, which ratio, which denominator
+      surrogates   what one token contributes, one function per family of objectives
+      divergence   KL to a reference and its coefficient, the entropy bonus
+    surgery      gradients of tasks in conflict
+    shapes       checks that open every function
+    grouping/    what keeps state: which attempts belong together, and what a group weighs
 """
 
 from groupwise.core.advantages import (

@@ -25,7 +25,7 @@ _GROUP_BASELINES = ("group_mean", "group_median", "leave_one_out")
 
 @dataclass(frozen=True, slots=True)
 class _Segments:
-    """Statistics of the scored values of S segments; `index` [N] says which segment a row is in."""
+    """Statistics, each [S], of the scored values in S segments; `index` [N] says which segment a row is in."""
 
     index: Tensor
     count: Tensor
@@ -34,6 +34,7 @@ class _Segments:
 
 
 def _segments(values: Tensor, scored: Tensor, index: Tensor, size: int, resolution: float) -> _Segments:
+    # Unscored values are 0 here, so they add nothing to a sum; only extremes need them out of the way.
     zeros = values.new_zeros(size)
     count = zeros.index_add(0, index, scored.to(values.dtype))
     mean = zeros.index_add(0, index, values) / count.clamp(min=1)
@@ -52,13 +53,15 @@ def _std(values: Tensor, scored: Tensor, segments: _Segments, std: Std) -> Tenso
 
 
 def _median(values: Tensor, scored: Tensor, segments: _Segments) -> Tensor:
-    """The middle of each segment: the mean of the two middle values where their number is even."""
+    """The middle of each segment [S]: the mean of the two middle values if their number is even."""
+    # Sorted by value, then stably by segment: each segment is one run, its scored values in front, unscored behind.
     ascending = values.where(scored, torch.inf).argsort(stable=True)
     order = ascending[segments.index[ascending].argsort(stable=True)]
     sizes = torch.bincount(segments.index, minlength=segments.count.numel())
     first = sizes.cumsum(0) - sizes
     count = segments.count.long()
     ordered = values[order]
+    # A segment without a score has count 0 and could point behind the end; nobody uses its median.
     last = ordered.numel() - 1
     lower = ordered[(first + (count - 1).clamp(min=0) // 2).clamp(max=last)]
     upper = ordered[(first + count // 2).clamp(max=last)]
@@ -66,6 +69,7 @@ def _median(values: Tensor, scored: Tensor, segments: _Segments) -> Tensor:
 
 
 def _resolution(dtype: torch.dtype, eps: float) -> float:
+    # Two rounding errors of the rewards' own dtype, before they were widened to float64.
     return max(eps, 2 * torch.finfo(dtype).eps) if dtype.is_floating_point else eps
 
 
@@ -75,7 +79,7 @@ def _scored(rewards: Tensor, group_ids: Tensor, mask: Tensor | None) -> Tensor:
     check_shape("mask", mask, tuple(rewards.shape))
     scored = ~rewards.isnan() if mask is None else mask.bool() & ~rewards.isnan()
     if (rewards.isinf() & scored).any():
-        raise ValueError("a reward is infinite; rewards must be finite, or NaN for an attempt without a score")
+        raise ValueError("a reward is infinite; rewards must be finite, or NaN for an attempt that has no score")
     return scored
 
 
@@ -97,14 +101,14 @@ def group_advantages(
     Traps?" (arXiv 2508.08221).
 
     An attempt without a score (NaN, or `mask` false) is left out of every statistic and has advantage 0.
-    Exactly 0 is also the advantage of
-      * the only scored member of a group, whatever the baseline: nothing to compare it with;
-      * every member of a group whose rewards do not vary, where the baseline is the group's mean, median or
+    The advantage is also exactly 0 for
+      * the only scored member of a group, whatever the baseline: there is nothing to compare it with;
+      * every member of a group whose rewards do not vary, if the baseline is the group's mean, median or
         leave-one-out mean, or the scale is the group's;
-      * every attempt, where the baseline is "global_mean" or the scale "batch_std", and the rewards of the
+      * every attempt, if the baseline is "global_mean" or the scale "batch_std", and the rewards of the
         whole batch do not vary.
     So with baseline "global_mean" or "none" and a scale that is not the group's, a group whose rewards are
-    all equal does learn: from how it stands in the batch, or from its raw reward.
+    all equal does learn: from where it stands in the batch, or from its raw reward.
 
     Args:
       rewards: r, [N], of any floating dtype. Arithmetic is in float64.
@@ -116,8 +120,8 @@ def group_advantages(
       std: "population" divides by n, "sample" by n − 1. [1, 1, 0] gives +0.707, +0.707, −1.414 with
         population; [1, 0] gives ±1 with population and ±0.707 with sample.
       mask: [N] bool, false for an attempt to leave out.
-      eps: rewards vary if max − min > eps · max(1, max |r|). What lies below is rounding, which a division
-        would blow up to ±1. Never finer than the dtype of `rewards`.
+      eps: rewards vary if max − min > eps · max(1, max |r|). Smaller differences are rounding errors, which a
+        division would blow up to ±1. Never finer than the dtype of `rewards`.
 
     Returns:
       A, [N], in the dtype of `rewards` (float32 for integers).
@@ -139,6 +143,7 @@ def group_advantages(
     group = _segments(values, scored, index, ids.numel(), resolution)
     batch = _segments(values, scored, torch.zeros_like(index), 1, resolution)
     centred = values - _baseline(values, scored, group, batch, baseline)
+    # What cannot be compared gets exactly 0, not a small rounding error.
     live = scored & (group.count > 1)[index]
     if baseline in _GROUP_BASELINES or scale == "group_std":
         live = live & group.varies[index]
@@ -159,6 +164,7 @@ def _baseline(values: Tensor, scored: Tensor, group: _Segments, batch: _Segments
         case "group_median":
             return _median(values, scored, group)[group.index]
         case "leave_one_out":
+            # mean_{j≠i} r_j = (Σ r − r_i) / (n − 1)
             others = (group.count - 1).clamp(min=1)
             return ((group.mean * group.count)[group.index] - values) / others[group.index]
         case "global_mean":
@@ -176,7 +182,7 @@ def zero_spread_groups(
       rewards, group_ids, mask, eps: as for `group_advantages`.
 
     Returns:
-      The distinct group ids in ascending order, [G], and a bool for each, [G], true for one without spread.
+      The distinct group ids in ascending order, [G], and a bool for each, [G], true if it has no spread.
     """
     scored = _scored(rewards, group_ids, mask)
     ids, index = torch.unique(group_ids, return_inverse=True)
@@ -206,7 +212,7 @@ def compute_grpo_advantages(
     group_rewards: Sequence[float] | None = None,
     baseline_type: Baseline = "group_mean",
 ) -> Tensor:
-    """`group_advantages` in the two forms it is commonly called: for a batch of tokens, and for one group.
+    """`group_advantages` in the two forms people usually call it: for a batch of tokens, and for one group.
 
     Batch form, `(rewards, response_mask, group_ids, norm_by_std)`:
       rewards: [B], or [B, T] with the row's reward repeated at each of its response tokens.
@@ -227,7 +233,7 @@ def compute_grpo_advantages(
         one_group = torch.zeros(values.shape, dtype=torch.long)
         return group_advantages(values, one_group, baseline=baseline_type, scale=scale)
     if rewards is None or response_mask is None or group_ids is None:
-        raise ValueError("give rewards, response_mask and group_ids, or give group_rewards")
+        raise ValueError("pass either rewards, response_mask and group_ids, or group_rewards")
     check_rank("response_mask", response_mask, 2)
     row_rewards = rewards if rewards.dim() == 1 else _row_rewards(rewards, response_mask)
     advantages = group_advantages(row_rewards, group_ids, baseline=baseline_type, scale=scale)
@@ -240,14 +246,14 @@ def _row_rewards(rewards: Tensor, mask: Tensor) -> Tensor:
     lengths = row_lengths(mask).squeeze(1)
     mean = rewards.where(inside, 0).sum(1) / lengths
     if not torch.allclose(rewards.where(inside, 0), mean.unsqueeze(1).where(inside, 0), equal_nan=True):
-        raise ValueError("a row of rewards differs between its tokens; give one reward per row, as their sum")
+        raise ValueError("a row has different rewards at its tokens; pass one reward per row, their sum")
     return mean.where(inside.any(1), torch.nan)
 
 
 def turn_numbers(mask: Tensor) -> Tensor:
-    """Which of the policy's turns a token belongs to, [B, T] from 0; what lies between turns belongs to the one before.
+    """The number of the policy's turn that each token belongs to, [B, T] from 0; tokens in between count to the turn before.
 
-    A turn is a stretch of the mask: what others say always separates two of them.
+    A turn is a run of true values in the mask: what others say always separates two turns.
     """
     inside = mask.bool()
     begins = inside.clone()
@@ -258,16 +264,16 @@ def turn_numbers(mask: Tensor) -> Tensor:
 def turn_advantages(
     rewards: Tensor, mask: Tensor, group_ids: Tensor, gamma: float, *, baseline: Baseline = "group_mean"
 ) -> Tensor:
-    """A_ik = Σ_{j≥k} γ^{j−k} d_ij, where the d of an attempt add up to how it stands in its group, R_i − b_i.
+    """A_ik = Σ_{j≥k} γ^{j−k} d_ij, where the d_ij of an attempt add up to its standing in the group, R_i − b_i.
 
-    R_i is the reward of the whole attempt and b_i its group's baseline over whole attempts, as in `group_advantages`.
+    R_i is the total reward of the attempt and b_i its group's baseline over total rewards, as in `group_advantages`.
     d_ij = r_ij − m_j is what turn j earned beyond the mean m_j of the members that had a turn j; the rest of
-    R_i − b_i, which no turn in particular earned, is credited to the last turn. So
-      * with rewards at the end only, A_ik = γ^(turns left after k) (R_i − b_i): credit fades towards the first turn;
-      * with γ = 1 the first turn has the advantage of the whole attempt;
-      * a turn is not credited with what was earned before it;
-      * attempts that earn the same learn nothing, whatever they earned and when.
-    Subtracting b_i from the return of every turn instead would punish all later turns of a group that was paid early.
+    R_i − b_i, which no single turn earned, is credited to the last turn. So
+      * if only the end is rewarded, A_ik = γ^(turns left after k) (R_i − b_i): credit fades towards the first turn;
+      * with γ = 1 the first turn has the advantage of the complete attempt;
+      * a turn gets no credit for what was earned before it;
+      * attempts with equal totals learn nothing, however the rewards are spread over their turns.
+    Subtracting b_i from the return of every turn instead would punish all later turns of a group rewarded early.
 
     Args:
       rewards: r, [B, T], at any of the policy's tokens.
@@ -287,9 +293,11 @@ def turn_advantages(
     last = numbers.max(1).values if rewards.shape[1] else numbers.new_zeros(len(rewards))
     width = int(last.max()) + 1 if len(rewards) else 0
     earned = paid.new_zeros(len(rewards), width).scatter_add(1, numbers, paid)
+    # earned [B, K]: the reward of each turn; took_place [B, K]: whether the attempt had that many turns.
     took_place = torch.arange(width, device=rewards.device) <= last[:, None]
     beyond = torch.where(took_place, earned - _mean_of_present(earned, took_place, group_ids), 0.0)
     standing = group_advantages(paid.sum(1), group_ids, baseline=baseline, scale="none")
+    # Now the row sums of `beyond` are the standing R_i − b_i.
     beyond[torch.arange(len(rewards)), last] += standing - beyond.sum(1)
     advantages = discounted_returns(beyond, took_place, gamma).gather(1, numbers)
     return advantages.where(inside & _differs(standing, group_ids)[:, None], 0)
@@ -306,7 +314,7 @@ def _mean_of_present(earned: Tensor, present: Tensor, group_ids: Tensor) -> Tens
 
 
 def _differs(standing: Tensor, group_ids: Tensor) -> Tensor:
-    """Whether anyone in the attempt's group stands above or below it, [B]."""
+    """Whether any attempt of the same group has a different standing, [B]."""
     _, index = torch.unique(group_ids, return_inverse=True)
     moved = standing.new_zeros(int(index.max()) + 1).index_add(0, index, standing.abs())
     return (moved > 0)[index]

@@ -29,7 +29,7 @@ def kl_estimate(
     With d = log π − log π_ref:  k1 = d,  k2 = d²/2,  k3 = e^(−d) + d − 1.
     "Approximating KL Divergence" (J. Schulman, 2020); k3 is the term of "DeepSeekMath" (arXiv 2402.03300),
     equation 4. For samples of π itself k1 is unbiased and may be negative, k2 is biased and low in variance,
-    k3 is unbiased and never negative. That is said of their values: as a loss, k1 has a gradient of mean 0,
+    k3 is unbiased and never negative. This holds for their values. As losses, k1 has a gradient of mean 0,
     k2 that of the reverse KL, k3 that of the forward KL. `ratio` = π/π_b, which carries a gradient too,
     corrects value and gradient for samples of π_b, and makes the gradient of k1 and k3 that of the reverse
     KL even on policy, as in "DeepSeek-V3.2" (arXiv 2512.02556).
@@ -38,7 +38,7 @@ def kl_estimate(
       logp: log π, any shape.
       reference_logp: log π_ref of the same shape; frozen, no gradient passes.
       estimator: "k1", "k2" or "k3".
-      ratio: π/π_b, of a shape that broadcasts to `logp`; None leaves out the correction.
+      ratio: π/π_b, of a shape that broadcasts to `logp`; None for no correction.
 
     Returns:
       The estimate per token, in the shape of `logp`.
@@ -80,7 +80,7 @@ class ReferenceKl:
 
 
 def adapt_kl_coefficient(coefficient: float, observed: float, target: float, horizon: float, samples: int) -> float:
-    """The next KL coefficient: up when the observed KL is above the target, down when it is below.
+    """The next KL coefficient: larger if the observed KL is above the target, smaller if it is below.
 
     e = clip(KL / KL_target − 1, −0.2, 0.2),  β' = β (1 + e · n / h).
     "Fine-Tuning Language Models from Human Preferences" (arXiv 1909.08593), where K_β = n / h.
@@ -93,9 +93,9 @@ def adapt_kl_coefficient(coefficient: float, observed: float, target: float, hor
       samples: n, how many samples `observed` was measured on.
 
     Returns:
-      β'. A fixed coefficient is one for which this is never called.
+      β'. To keep a coefficient fixed, never call this.
 
-    Departure: n / h counts as 1 at the most, so that one large batch cannot turn β negative.
+    Departure: n / h counts as 1 at most, so that one large batch cannot turn β negative.
     """
     check_positive("target", target)
     check_positive("horizon", horizon)
@@ -112,7 +112,7 @@ def entropy_bonus(
     denominator: float | Tensor,
     keep: Tensor | None = None,
 ) -> Tensor:
-    """What exploration earns. It is SUBTRACTED from the loss: loss = policy loss − bonus.
+    """The reward for exploring. It is SUBTRACTED from the loss: loss = policy loss − bonus.
 
     bonus = c · Σ_{i,t} 1[A_i ≠ 0] mask_it keep_it H_it / denominator.
     "Asynchronous Methods for Deep Reinforcement Learning" (arXiv 1602.01783), section 4.
@@ -120,7 +120,7 @@ def entropy_bonus(
     Args:
       entropy: H, [B, T].
       mask: [B, T], the policy's own tokens.
-      advantages: A, [B] or [B, T]. A row whose advantages are all 0 has learned nothing and gets no bonus.
+      advantages: A, [B] or [B, T]. A row whose advantages are all 0 learns nothing and gets no bonus.
       coefficient: c >= 0.
       denominator: as for the loss; the number of tokens in the whole batch makes the bonus a mean.
       keep: [B, T] or [B, 1] bool, the tokens the surrogate acts on; None for all.

@@ -22,7 +22,7 @@ from groupwise.core.tokens import masked_mean, row_lengths, token_entropy, token
 
 @dataclass(frozen=True, slots=True)
 class PolicyLoss:
-    """`loss` carries the gradient; everything else is detached and for the reader.
+    """`loss` carries the gradient; everything else is detached, for metrics.
 
     per_token: [B, T], surrogate + β KL, before weights, 0 outside the mask.
     ratio: [B, T] or [B, 1], as the level says.
@@ -144,6 +144,7 @@ def _share(acted: Tensor | None, inside: Tensor, dtype: torch.dtype) -> Tensor:
 def _aggregate(per_token: Tensor, inside: Tensor, weights: Tensor | None, aggregation: Aggregation) -> Tensor:
     if weights is not None:
         per_token = per_token * torch.where(inside, as_columns(weights.detach()), 0)
+    # The division by |y_i| comes first; the denominator of the caller then counts sequences.
     if aggregation == "mean_of_means":
         per_token = per_token / row_lengths(inside)
     return per_token.sum()
@@ -164,14 +165,14 @@ def compute_grpo_loss(
 ) -> dict[str, Tensor]:
     """`policy_loss` straight from a causal model's logits, for a batch that is not split.
 
-    loss = pg_loss − c · (entropy of the rows that learn). Everything is given in line with `input_ids`; the
-    shift is made here: the advantage of token t meets the logits at t − 1, which predicted it.
+    loss = pg_loss − c · (entropy of the rows that learn). All arguments are aligned with `input_ids`; this
+    function shifts them: the advantage of token t meets the logits at t − 1, which predicted it.
 
     Args:
       logits: [B, T, V], the model's output for `input_ids`.
       input_ids: [B, T].
-      response_mask: [B, T], the tokens the policy sampled. Nothing predicts the first token of a row, which
-        never counts.
+      response_mask: [B, T], the tokens the policy sampled. The first token of a row never counts, since nothing
+        predicts it.
       advantages: [B], or [B, T] as `compute_grpo_advantages` gives them.
       behavior_logp: [B, T], recorded when sampling; None for samples of this very policy (ratio 1).
       loss_type, max_length: as for `policy_loss` and `loss_denominator`.

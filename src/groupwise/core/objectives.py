@@ -1,4 +1,19 @@
-"""Raw measurements → comparable scores → one number for each attempt."""
+"""Raw measurements → comparable scores → one number for each attempt.
+
+    reference_score, zscore    a measurement on a fixed scale, or relative to its batch
+    mean_square_by_level       the scale of nested groups
+
+    weighted_sum               Σ w·s
+    weighted_average           Σ w·s / Σ w
+    geometric_mean             exp(Σ w·log s / Σ w), s at least 0.01
+    chebyshev                  1 − the worst weighted shortfall from 1, as a share of the worst possible
+    pareto                     the attempt's front in its group, and how much only this attempt covers
+    normalize_then_sum         Σ w·z / Σ w, z being each objective's z-score within the group
+
+In the rules that combine objectives, s is [N, K], a row for each of N attempts and a column for each of K objectives,
+larger being better; w is [K], at least 0 and not all 0. The first four look at one row at a time; the last two compare
+the rows of a group, so their mean over a group says nothing about how good the group is.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +29,12 @@ from groupwise.core.shapes import check_positive, check_rank, check_shape
 
 
 def reference_score(values: Tensor, worst: float, best: float) -> Tensor:
-    """Where a measurement stands between two fixed points: 0 at `worst`, 1 at `best`.
+    """A measurement on a scale between two fixed points: 0 at `worst`, 1 at `best`.
 
     s = clip((x − worst) / (best − worst), 0, 1).
 
-    The score of a design means the same in every batch, today and next year. Smaller may be better:
-    `worst` is then the larger number.
+    The score of a design means the same in every batch, today and next year. If smaller is better,
+    `worst` is the larger number.
 
     Args:
       values: x, [N].
@@ -30,14 +45,14 @@ def reference_score(values: Tensor, worst: float, best: float) -> Tensor:
     """
     check_rank("values", values, 1)
     if worst == best:
-        raise ValueError(f"worst and best are both {best}; a scale needs two different points")
+        raise ValueError(f"worst and best are both {best}; they must differ")
     return ((values - worst) / (best - worst)).clamp(0, 1)
 
 
 def zscore(values: Tensor) -> Tensor:
-    """Where a measurement stands among the others of this batch: z = (x − mean) / std, population std.
+    """A measurement relative to the others of this batch: z = (x − mean) / std, population std.
 
-    What it says of a design changes with the company it is in, so it serves to rank one batch and nothing
+    The score of a design depends on the rest of its batch, so use it to rank one batch and for nothing
     else. Values without spread all score 0.
 
     Args:
@@ -54,17 +69,17 @@ def zscore(values: Tensor) -> Tensor:
 
 
 def mean_square_by_level(squares: Tensor, counts: Tensor, levels: Tensor, *, trust: float = 4.0) -> Tensor:
-    """The mean square each row's group is scaled by, groups within groups.
+    """The mean square by which each row's group is scaled, for nested groups.
 
-    m = Σ squares / Σ counts over the group at the coarsest level; at each finer one with a attempts
+    m = Σ squares / Σ counts over the group at the coarsest level; at each finer level, for a group of a attempts,
     m ← (a · own + trust · m) / (a + trust).
-    A small group borrows from the one around it: with `trust` attempts it is believed half. A group without spread
-    of its own, whose mean square is 0, leaves m as it is.
+    A small group borrows from the one around it: with `trust` attempts, its own mean square counts half. A group
+    without any spread of its own, whose mean square is 0, leaves m unchanged.
 
     Args:
-      squares: [B], the summed squares of a row.
-      counts: [B], how many they are.
-      levels: [L, B] integers, each level's groups lying inside those of the level before.
+      squares: [B], the sum of squares of a row.
+      counts: [B], how many squares were summed.
+      levels: [L, B] integers, each level's groups nested in those of the level before.
       trust: in attempts, above 0.
 
     Returns:
@@ -90,12 +105,12 @@ def mean_square_by_level(squares: Tensor, counts: Tensor, levels: Tensor, *, tru
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
-FLOOR = 0.01
-RHO = 0.05
-MARGIN = 0.1
-MOST_CELLS = 1_000_000
-DRAWS = 1 << 14
-NEGLIGIBLE = 1e-9
+FLOOR = 0.01  # of a score in a geometric mean
+RHO = 0.05  # Steuer and Choo's ρ: the weight of the sum beside the maximum
+MARGIN = 0.1  # added to every coordinate, so that the worst point of a front still covers some volume
+MOST_CELLS = 1_000_000  # of the exact grid: about a tenth of a second
+DRAWS = 1 << 14  # places at which volumes beyond the grid are counted
+NEGLIGIBLE = 1e-9  # a spread below this share of the largest score is rounding
 
 
 def weighted_sum(scores: ArrayLike, weights: ArrayLike) -> Floats:
@@ -105,7 +120,7 @@ def weighted_sum(scores: ArrayLike, weights: ArrayLike) -> Floats:
 
 
 def weighted_average(scores: ArrayLike, weights: ArrayLike) -> Floats:
-    """Σ_k w_k · s_k / Σ_k w_k, [N]: on the scale of the objectives, whatever the weights add up to."""
+    """Σ_k w_k · s_k / Σ_k w_k, [N]: on the objectives' scale, whatever the weights add up to."""
     s, w = _checked(scores, weights)
     return np.asarray((s * w).sum(1) / w.sum(), np.float64)
 
@@ -113,13 +128,13 @@ def weighted_average(scores: ArrayLike, weights: ArrayLike) -> Floats:
 def geometric_mean(scores: ArrayLike, weights: ArrayLike) -> Floats:
     """Π_k max(s_k, 0.01)^(w_k / Σ w), [N].
 
-    An objective near 0 drags the whole down, so none can be bought with the others. Below 0.01 a score counts as 0.01:
-    attempts that all lack one thing could not be told apart otherwise, and nothing would be learned. Scores must be at
-    least 0.
+    An objective near 0 drags down the result, so the others cannot make up for it. A score below 0.01 counts as 0.01:
+    otherwise all attempts that fail in one objective would score 0 and nothing could be learned from them. Scores must
+    be at least 0.
     """
     s, w = _checked(scores, weights)
     if (s < 0).any():
-        raise ValueError(f"a geometric mean needs scores of at least 0, and one is {s.min():g}")
+        raise ValueError(f"a geometric mean needs scores of at least 0; the lowest is {s.min():g}")
     return np.asarray(np.exp((np.log(np.maximum(s, FLOOR)) * w).sum(1) / w.sum()), np.float64)
 
 
@@ -127,9 +142,8 @@ def chebyshev(scores: ArrayLike, weights: ArrayLike) -> Floats:
     """1 − [max_k v_k·d_k + ρ · Σ_k v_k·d_k] / (max_k v_k + ρ), [N]; d_k = 1 − s_k, v = w / Σ w, ρ = 0.05.
 
     The augmented weighted Chebyshev scalarisation (Steuer and Choo 1983) from the ideal point 1: an attempt is judged
-    by what it lacks most, and the sum only tells apart attempts that lack the same. It is 1 where every objective is 1
-    and 0 where every one is 0, and rises with each of them. Unlike a weighted sum it reaches solutions in the hollows
-    of a trade-off.
+    by its worst objective, and the sum only breaks ties. It is 1 if every objective is 1, 0 if every one is 0, and
+    increases with each of them. Unlike a weighted sum it also reaches the concave parts of a Pareto front.
     """
     s, w = _checked(scores, weights)
     share = w / w.sum()
@@ -139,10 +153,10 @@ def chebyshev(scores: ArrayLike, weights: ArrayLike) -> Floats:
 
 
 def normalize_then_sum(scores: ArrayLike, weights: ArrayLike) -> Floats:
-    """Σ_k w_k · z_k / Σ_k w_k, [N]; z_k = (s_k − mean) / std over the rows, population std, 0 where there is no spread.
+    """Σ_k w_k · z_k / Σ_k w_k, [N]; z_k = (s_k − mean) / std over the rows, population std, 0 if there is no spread.
 
-    An objective counts by its weight and not by how widely it happens to spread (as in GDPO, Liu et al. 2026). Adding a
-    constant to an objective, or scaling it, changes nothing.
+    An objective counts according to its weight, not its spread (as in GDPO, Liu et al. 2026). Adding a constant to an
+    objective, or scaling it, changes nothing.
     """
     s, w = _checked(scores, weights)
     centred = s - s.mean(0)
@@ -155,10 +169,10 @@ def normalize_then_sum(scores: ArrayLike, weights: ArrayLike) -> Floats:
 def pareto(scores: ArrayLike, weights: ArrayLike) -> Floats:
     """(F − 1 − r + h / 2) / F, [N]; r is the row's front of F (0 is the best), h its share of its front's volume.
 
-    Whoever dominates another scores more. Within a front, h is the volume that only this row covers, as a share of the
-    sum of those volumes: it is large where an attempt is good in a way the others are not, and 0 for one of two equal
-    rows. Weights do not matter here, except that an objective of weight 0 is left out: what is non-dominated and what
-    share it covers are the same in any units.
+    A row that dominates another scores higher. Within a front, h is the volume that only this row covers, as a share
+    of the sum of those volumes: it is large for an attempt that is good in a way the others are not, and 0 for either
+    of two equal rows. Weights do not matter here, except that an objective of weight 0 is left out: dominance and
+    shares of volume are the same in any units.
     """
     s, w = _checked(scores, weights)
     s = s[:, w > 0]
@@ -182,12 +196,13 @@ WITHIN_GROUP = ("pareto", "normalize_then_sum")
 
 
 def non_dominated_fronts(scores: ArrayLike) -> Ints:
-    """The front of each row, [N]: 0 where no row is better, 1 where only rows of front 0 are, and so on.
+    """The front of each row, [N]: 0 if no row dominates it, 1 if only rows of front 0 do, and so on.
 
-    A row is better than another (dominates it) where it is at least as good in every column and better in one.
+    A row dominates another if it is at least as good in every column and better in one.
     Non-dominated sorting, Deb et al. 2002 (NSGA-II).
     """
     s = np.asarray(scores, np.float64)
+    # [N, N]: row i is at least as good as row j everywhere.
     at_least = (s[:, None, :] >= s[None, :, :]).all(2)
     dominates = at_least & ~at_least.T
     fronts = np.full(len(s), -1, np.int64)
@@ -200,10 +215,10 @@ def non_dominated_fronts(scores: ArrayLike) -> Ints:
 
 
 def exclusive_volumes(points: ArrayLike) -> Floats:
-    """What only this point covers, [N]: of the box between 0 and the point, the part in no other point's box.
+    """The volume that only this point covers, [N]: the part of the box from 0 to the point that is in no other box.
 
     Points are [N, K], above 0. Exact while the grid of their coordinates has at most a million cells (16 points in 5
-    dimensions); beyond that, counted over 16,384 fixed, evenly spread places, so that it is still the same every time.
+    dimensions); beyond that, estimated at 16,384 fixed, evenly spread places, so that the result never changes.
     """
     p = np.asarray(points, np.float64)
     axes = [np.unique(column) for column in p.T]
@@ -212,7 +227,9 @@ def exclusive_volumes(points: ArrayLike) -> Floats:
 
 
 def _by_grid(points: Floats, axes: list[Floats]) -> Floats:
-    """Each cell of the grid belongs to the points that lie above it in every coordinate: a sum from above."""
+    """Each cell of the grid is covered by the points above it in every coordinate: a cumulative sum from above."""
+    # After the sums, `count` is how many points cover a cell and `owner` the sum of their numbers: where the count is
+    # 1, that sum is the number of the only one.
     shape = tuple(len(axis) for axis in axes)
     place = tuple(np.searchsorted(axis, column) for axis, column in zip(axes, points.T, strict=True))
     count, owner = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
@@ -229,8 +246,9 @@ def _by_grid(points: Floats, axes: list[Floats]) -> Floats:
 
 
 def _by_counting(points: Floats) -> Floats:
-    """The Kronecker sequence of the generalised golden ratio (Roberts 2018) in the box that holds all points."""
+    """The Kronecker sequence of the generalised golden ratio (Roberts 2018) in the smallest box around all points."""
     dimensions = points.shape[1]
+    # The positive root of x^(d+1) = x + 1, by fixed-point iteration.
     golden = 1.0
     for _ in range(64):
         golden = (1.0 + golden) ** (1.0 / (dimensions + 1))

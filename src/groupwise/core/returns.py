@@ -1,4 +1,7 @@
-"""Rewards over time: discounted returns, generalised advantage estimation, and the critic's loss."""
+"""Rewards over time: discounted returns, GAE, return-to-go within a group, and the loss of a critic.
+
+Every function ignores a step outside the mask: its reward does not count and no time passes there.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from torch import Tensor
 
 from groupwise.core.shapes import check_positive, check_rank, check_shape
 
-# Below this power of gamma, float64 would start to lose the scaled rewards.
+# Below this power of gamma, scaled rewards come near the smallest float64 (2e-308) and lose digits.
 _SMALLEST_POWER = 1e-200
 
 
@@ -45,6 +48,7 @@ def discounted_returns(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
         returns = _sum_from_end(r)
     elif gamma ** rewards.shape[1] >= _SMALLEST_POWER:
         steps = torch.arange(rewards.shape[1], dtype=torch.float64, device=rewards.device)
+        # γ^k(t), [B, T]; a step outside the mask repeats the power of the step before it.
         power = (gamma**steps)[(inside.cumsum(1) - 1).clamp(min=0)]
         returns = _sum_from_end(r * power) / power
     else:
@@ -76,12 +80,12 @@ def gae(
     gamma: float,
     lam: float,
 ) -> Gae:
-    """Generalised advantage estimation, with an end kept apart from a cut.
+    """Generalised advantage estimation that distinguishes an episode's end from a cut.
 
     δ_t = r_t + γ (1 − term_t) V(s_{t+1}) − V(s_t),
     A_t = δ_t + γλ (1 − term_t)(1 − trunc_t) A_{t+1}.
     "High-Dimensional Continuous Control Using Generalized Advantage Estimation" (arXiv 1506.02438).
-    What was terminated has no future; what was truncated has one, and V(s_{t+1}) stands for it.
+    A terminated episode has no future rewards; a truncated one has, and V(s_{t+1}) stands for them.
 
     Args:
       rewards: r, [B, T].
@@ -89,8 +93,8 @@ def gae(
       next_values: V(s_{t+1}), [B, T], of the state a step led to (before any reset); or [B], the value after
         the row's last step alone, where the state a step led to is the one the next step starts from.
       terminated: [B, T] bool, the steps after which the environment ended.
-      truncated: [B, T] bool, the steps after which a limit cut the episode. The end of a row, where neither
-        is true, is taken for a cut too.
+      truncated: [B, T] bool, the steps after which a limit cut the episode. The end of a row counts as a cut
+        too if neither is true there.
       mask: [B, T], the steps that took place.
       gamma: γ, the discount.
       lam: λ: 0 is the one-step error δ, 1 the return minus the value.
@@ -106,6 +110,7 @@ def gae(
     check_shape("next_values", next_values, shape, shape[:1])
     inside = mask.bool()
     rewards, values, next_values = rewards.detach(), values.detach(), next_values.detach()
+    # goes_on carries the value over a cut but not over an end; linked carries the advantage over neither.
     goes_on = (~terminated.bool()).to(values.dtype) * gamma
     linked = goes_on * (~truncated.bool()).to(values.dtype) * lam
     advantages = torch.zeros_like(values)
@@ -113,6 +118,7 @@ def gae(
     following = next_values if next_values.dim() == 1 else values.new_zeros(shape[0])
     for t in reversed(range(shape[1])):
         ahead = following if next_values.dim() == 1 else next_values[:, t]
+        # Outside the mask, the carried values pass through unchanged.
         delta = rewards[:, t] + goes_on[:, t] * ahead - values[:, t]
         advantage = torch.where(inside[:, t], delta + linked[:, t] * advantage, advantage)
         following = torch.where(inside[:, t], values[:, t], following)
@@ -126,18 +132,18 @@ def group_return_to_go(
 ) -> Tensor:
     """Return-to-go minus the mean return-to-go of the other members of the group still alive at that step.
 
-    A_it = R_it − mean_{j≠i, alive at t} R_jt,  and 0 where no other is alive.
+    A_it = R_it − mean_{j≠i, alive at t} R_jt,  and 0 if no other member is alive.
     The step-wise form of RLOO's baseline, "Back to Basics" (arXiv 2402.14740): what others earn does not
-    depend on what i does, so where others are alive, subtracting their mean leaves the policy gradient
-    unbiased, without a critic. Where i is the last one alive nothing is learned from its step: that costs a
-    bias which shrinks as groups grow, and spares the variance of a return without a baseline.
+    depend on what i does, so while others are alive, subtracting their mean leaves the policy gradient
+    unbiased, without a critic. When i is the last one alive, nothing is learned from its steps: that costs a
+    bias, which shrinks as groups grow, and saves the variance of a return without a baseline.
 
     Args:
       rewards: r, [B, T], B attempts of one or several groups.
       alive: [B, T] bool, the steps an attempt took. A member that has ended is left out, not counted as 0.
       gamma: γ, the discount.
       group_ids: [B] integers, equal for members of a group; None for a single group.
-      eps: where the returns of those alive at t differ by no more than eps · max(1, max |R|), A is exactly 0.
+      eps: if the returns of those alive at t differ by no more than eps · max(1, max |R|), A is exactly 0.
 
     Returns:
       A, [B, T], 0 where not alive, in the dtype of `rewards`. Not divided by a standard deviation.
@@ -150,6 +156,7 @@ def group_return_to_go(
         check_shape("group_ids", group_ids, (rewards.shape[0],))
         ids, index = torch.unique(group_ids, return_inverse=True)
         size = ids.numel()
+    # All statistics below are [groups, T]: a group's at each step.
     zeros = returns.new_zeros(size, rewards.shape[1])
     count = zeros.index_add(0, index, inside.double())
     total = zeros.index_add(0, index, returns)
@@ -170,7 +177,7 @@ def value_loss(
     old_values: Tensor | None = None,
     value_clip: float | None = None,
 ) -> Tensor:
-    """Half the squared error of the critic, in the manner of PPO clipped around its values when sampling.
+    """Half the squared error of the critic, optionally clipped around its values when sampling, as in PPO.
 
     L = ½ Σ mask · max((V − R)², (V_old + clip(V − V_old, −ε, ε) − R)²) / denominator.
     The squared error is that of "Proximal Policy Optimization" (arXiv 1707.06347), equation 9; the clip is
@@ -181,7 +188,7 @@ def value_loss(
       returns: R, [B, T]. No gradient passes.
       mask: [B, T], the steps that count.
       denominator: what the sum is divided by, the same for all micro-batches of a batch.
-      old_values: V_old, [B, T], from when the steps were sampled; needed where `value_clip` is given.
+      old_values: V_old, [B, T], from when the steps were sampled; required if `value_clip` is given.
       value_clip: ε, or None for the plain squared error.
 
     Returns:
@@ -211,7 +218,7 @@ def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
       mask: [B, T], the steps that count.
 
     Returns:
-      A scalar without gradient; NaN where the returns do not vary, since there is nothing to explain.
+      A scalar without gradient; NaN if the returns do not vary, since there is nothing to explain.
     """
     check_rank("values", values, 2)
     check_shape("returns", returns, tuple(values.shape))

@@ -1,4 +1,4 @@
-"""Checks that open every function of the core: ranks, shapes and names, before any arithmetic."""
+"""The checks at the top of every function in core: ranks, shapes and names, before any arithmetic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_rank(name: str, tensor: Tensor, *ranks: int) -> None:
 
 
 def check_shape(name: str, tensor: Tensor | None, *shapes: tuple[int, ...]) -> None:
-    """`tensor`, where it is given, has one of the given shapes."""
+    """`tensor`, unless it is None, has one of the given shapes."""
     if tensor is not None and tuple(tensor.shape) not in shapes:
         wanted = " or ".join(str(shape) for shape in shapes)
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; it needs {wanted}")
@@ -30,7 +30,7 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
 
 
 def check_positive(name: str, value: float | Tensor) -> None:
-    """A number is above 0. A tensor is left alone, since looking into it would wait for its device."""
+    """A number is above 0. A tensor is not checked: reading it would wait for its device."""
     if not isinstance(value, Tensor) and not value > 0:
         raise ValueError(f"{name} is {value}; it must be above 0")
 
@@ -41,5 +41,5 @@ def as_columns(values: Tensor) -> Tensor:
 
 
 def at_least_float32(values: Tensor) -> Tensor:
-    """Half precision is widened, because differences of log-probabilities live in the lost digits."""
+    """Half precision is widened: differences of log-probabilities are smaller than its last digit."""
     return values if values.dtype in (torch.float32, torch.float64) else values.float()

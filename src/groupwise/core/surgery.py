@@ -1,4 +1,4 @@
-"""Gradient surgery: what one task asks for is rid of what would undo another."""
+"""Gradient surgery: remove from each task's gradient the part that would undo another task."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from groupwise.core.shapes import check_shape
 def project_conflicts(gradients: Tensor, orders: Tensor | None = None) -> Tensor:
     """PCGrad, "Gradient Surgery for Multi-Task Learning" (arXiv 2001.06782), algorithm 1.
 
-    A gradient that points against another task's loses the part that does:
+    A gradient that points against another task's loses the opposing part:
 
         g_i ← g_i − (g_i · g_j) / |g_j|² · g_j     where g_i · g_j < 0, for every j ≠ i in turn
 
-    Each g_j is as it was given, not as projected. The sum over tasks replaces the usual one. Tasks that agree are left
-    alone, and so is every length: a task with large rewards still has the larger gradient (for that, see
-    `advantages.group_advantages` and `weighting`).
+    Each g_j is the given gradient, not the projected one. Use the sum over tasks in place of the usual gradient. Tasks
+    that agree are left alone, and lengths are not normalised: a task with large rewards still has the larger gradient
+    (for that, see `advantages.group_advantages` and `grouping.weighting`).
 
     Args:
-      gradients: g, [..., K, P]: of K tasks in the same P weights. Leading dimensions are independent.
-      orders: [K, K]; row i lists tasks in the order in which task i meets them, itself among them and skipped. The
-        paper draws them anew at every step (`random_orders`); without, they are met by number.
+      gradients: g, [..., K, P], of K tasks with respect to the same P weights. Leading dimensions are independent.
+      orders: [K, K]; row i lists the tasks in the order in which g_i is projected, including i, which is skipped. The
+        paper draws a new order at every step (`random_orders`); None goes by number.
 
     Returns:
       The projected gradients [..., K, P]. A gradient of zeros changes nothing.
@@ -41,6 +41,7 @@ def _projected(gradients: Tensor, squared: Tensor, task: int, others: list[int])
     for other in others:
         if other != task:
             theirs = gradients[..., other, :]
+            # Only a negative product is a conflict; the clamp makes the projection a no-op otherwise.
             overlap = (ours * theirs).sum(-1, keepdim=True).clamp(max=0)
             ours = ours - overlap / squared[..., other, :].clamp(min=torch.finfo(ours.dtype).tiny) * theirs
     return ours

@@ -14,13 +14,13 @@ from groupwise.core.shapes import as_columns, at_least_float32, check_positive, 
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """The mean of `values` [B, T] over `mask` [B, T]; 0 where the mask is empty."""
+    """The mean of `values` [B, T] over `mask` [B, T]; 0 if the mask is empty."""
     inside = mask.bool()
     return torch.where(inside, values, 0).sum() / inside.sum().clamp(min=1)
 
 
 def row_lengths(mask: Tensor) -> Tensor:
-    """How many tokens each row of `mask` [B, T] has, as [B, 1], and at least 1 so that it can divide."""
+    """The number of tokens in each row of `mask` [B, T], as [B, 1]; at least 1, so that one can divide by it."""
     return mask.bool().sum(dim=1, keepdim=True).clamp(min=1)
 
 
@@ -33,13 +33,13 @@ def top_entropy_mask(entropy: Tensor, mask: Tensor, quantile: float) -> Tensor:
     Args:
       entropy: H, [B, T], of the policy that is being updated. No gradient passes.
       mask: [B, T], the policy's own tokens.
-      quantile: ρ in [0, 1]: 1 keeps every token, 0 only the one (or ones) of highest entropy.
+      quantile: ρ in [0, 1]: 1 keeps every token, 0 only the tokens tied for the highest entropy.
 
     Returns:
       [B, T] bool, false outside `mask`.
 
-    Departure: the threshold is the entropy at rank ⌈(n − 1)(1 − ρ)⌉ and not a value interpolated between
-    two ranks. Both keep the same tokens; a rank needs no rounding and has no limit on the number of tokens.
+    Departure: the threshold is the entropy at rank ⌈(n − 1)(1 − ρ)⌉, not a value interpolated between two
+    ranks. Both keep the same tokens; a rank needs no rounding, and torch.quantile has a size limit.
     """
     check_rank("entropy", entropy, 2)
     check_shape("mask", mask, tuple(entropy.shape))
@@ -49,16 +49,17 @@ def top_entropy_mask(entropy: Tensor, mask: Tensor, quantile: float) -> Tensor:
     candidates = entropy.detach()[inside]
     if candidates.numel() == 0:
         return inside
+    # 1e-9 below: (n − 1)(1 − ρ) may come out a rounding error above a whole number.
     rank = math.ceil((candidates.numel() - 1) * (1.0 - quantile) - 1e-9)
     threshold = candidates.kthvalue(rank + 1).values
     return inside & (entropy.detach() >= threshold)
 
 
 def overlong_mask(truncated: Tensor, mask: Tensor) -> Tensor:
-    """True at the tokens of the rows that ended by themselves, false at rows cut by a length limit.
+    """True at the tokens of rows that ended on their own, false at rows cut by a length limit.
 
-    "DAPO" (arXiv 2503.14476), section 3.4, overlong filtering: an answer that was cut says nothing about
-    whether it would have been right.
+    "DAPO" (arXiv 2503.14476), section 3.4, overlong filtering: an answer that was cut does not show whether
+    it would have been right.
 
     Args:
       truncated: [B] bool, the rows that were cut.
@@ -76,7 +77,7 @@ def overlong_mask(truncated: Tensor, mask: Tensor) -> Tensor:
 
 
 def off_policy_mask(advantages: Tensor, logp: Tensor, behavior_logp: Tensor, mask: Tensor, threshold: float) -> Tensor:
-    """False at rows with a negative advantage that the policy has moved far away from.
+    """False at rows with a negative advantage from which the policy has moved far away.
 
     keep_i = A_i >= 0  or  mean_t (log π_b(y_t) − log π(y_t)) <= δ.
     "DeepSeek-V3.2" (arXiv 2512.02556), equation 9.
@@ -84,7 +85,7 @@ def off_policy_mask(advantages: Tensor, logp: Tensor, behavior_logp: Tensor, mas
     Args:
       advantages: A, [B] or [B, T].
       logp: log π, [B, T], under the current policy. No gradient passes.
-      behavior_logp: log π_b, [B, T], as recorded when sampling. A NaN counts as no evidence of a move.
+      behavior_logp: log π_b, [B, T], recorded when sampling. NaN counts as no move.
       mask: [B, T], the policy's own tokens.
       threshold: δ > 0.
 
@@ -107,17 +108,17 @@ def _predictions(logits: Tensor, temperature: float) -> Tensor:
 
 
 def token_logp(logits: Tensor, input_ids: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """Log-probability of every token but the first, which nothing predicts.
+    """Log-probability of every token but the first, which has no prediction.
 
     logp[:, t − 1] = log softmax(logits[:, t − 1] / τ)[input_ids[:, t]],  t = 1 … T − 1.
 
     Args:
       logits: [B, T, V], a causal model's output for `input_ids`.
       input_ids: [B, T].
-      temperature: τ, that of sampling, so that the ratio to the recorded log-probabilities is 1 on policy.
+      temperature: τ, the same as in sampling, so that on policy the ratio to the recorded log-probabilities is 1.
 
     Returns:
-      [B, T − 1], in line with `input_ids[:, 1:]` and with a mask shifted as `mask[:, 1:]`.
+      [B, T − 1], aligned with `input_ids[:, 1:]` and `mask[:, 1:]`.
     """
     scaled = _predictions(logits, temperature)
     check_shape("input_ids", input_ids, tuple(logits.shape[:2]))
@@ -135,8 +136,8 @@ def token_entropy(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
       temperature: τ, as in `token_logp`.
 
     Returns:
-      [B, T − 1], in nats, in line with `token_logp`.
+      [B, T − 1], in nats, aligned with `token_logp`.
     """
     logp = _predictions(logits, temperature).log_softmax(-1)
-    # A token ruled out by a logit of −inf adds nothing: p log p is 0 there, and not NaN.
+    # A token ruled out by a logit of −inf adds nothing: p log p is 0 there, not NaN.
     return -(logp.exp() * logp.masked_fill(logp.isneginf(), 0.0)).sum(-1)

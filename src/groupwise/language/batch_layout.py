@@ -1,4 +1,13 @@
-"""How a batch of token rows is laid out for the model: rows without padding, and a shared prompt only once."""
+"""How a batch of token rows is laid out for the model: rows without padding, and a shared prompt only once.
+
+A causal model never looks ahead. With every row's tokens moved to its front, nothing that follows them can change
+them: no attention mask is needed (attention kernels are fastest without one), positions count from 0 for any model,
+and rows padded before, behind or in between give the same numbers to the last bit.
+
+The members of a group differ only in their answers. Their common prompt is read as one row; its keys and values,
+with their gradients, go to every member, and the rest of each row is read on top of them. Log-probabilities and
+gradients equal those of complete rows up to rounding.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,16 @@
-"""The layers of a plain decoder, rewritten for training on a CPU: fewer passes over memory than the model's own."""
+"""The layers of a plain decoder, rewritten for training on a CPU: fewer passes over memory than the model's own.
+
+- All tokens of a micro-batch, shared prompts and the rests of rows, are one matrix [tokens, width].
+- A norm's weight is multiplied into the matrices behind it, and gets its gradient from theirs.
+- The two dimensions that rotary embedding turns together stand side by side, so that turning is one complex product.
+  Scores do not change: queries and keys are reordered alike.
+- In the last layer, prompts need keys and values only.
+- Short rows attend by plain products and keep their probabilities, which is faster than a fused kernel that computes
+  them twice.
+
+Adapters and biases are called as the modules they are. Whether the hidden states equal the model's own is tried
+before use, not assumed (`batch_layout.reads_rightly`).
+"""
 
 from __future__ import annotations
 

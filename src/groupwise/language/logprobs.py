@@ -1,4 +1,15 @@
-"""Log-probability and entropy of given tokens, from hidden states and the output embedding."""
+"""Log-probability and entropy of given tokens, from hidden states and the output embedding.
+
+    z = softcap(scale · (W h + b)) / temperature      logp = z[y] − log Σ exp z      entropy = log Σ exp z − Σ p z
+
+With a vocabulary of 150,000 the logits of a batch need more memory than the model. Here they exist for a chunk of
+tokens at a time, in the forward pass and again, recomputed, in the backward pass; a chunk has a fixed number of bytes,
+so the peak does not grow with the vocabulary. Only the hidden states of wanted tokens come in: prompts and padding
+cost no matrix product.
+
+This needs the weights of the model's head rather than its output. Whether weight, bias, scale and soft cap were read
+correctly is tried, not assumed: on a few tokens they must give the model's own logits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""From scores to advantages: every attempt against its own group, before anything is shuffled."""
+"""From scores to advantages: every attempt against its own group, before anything is shuffled or split.
+
+One critic serves tasks whose rewards differ ten-thousandfold (`ValueScales`): it predicts in units of σ_k, a running
+root mean square of task k's returns, V = σ_k · output, and its targets are divided by σ_k, so that no task's value
+error drowns another's. "Multi-task Deep Reinforcement Learning with PopArt" (arXiv 1809.04474). Departures: no mean is
+subtracted, since a critic that sees the task learns the mean itself; and outputs are not preserved when σ moves, since
+one output serves all tasks: σ moves slowly instead.
+"""
 
 from __future__ import annotations
 

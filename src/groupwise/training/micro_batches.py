@@ -1,4 +1,9 @@
-"""What goes through the policy at once: optimiser steps, the micro-batches they are cut into, and their precision."""
+"""What goes through the policy at once: optimiser steps, the micro-batches they are cut into, and their precision.
+
+How rows are split never changes a result beyond rounding. So a split that did not fit into memory is made again with
+half the rows or tokens: the gradients added up so far are dropped, the rows stay the same, and the size stays small
+for the rest of the run.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""k-means, seeded and independent of the order of its points; how many clusters there are, by silhouette.
+"""k-means, seeded and independent of the order of its points, and the number of clusters by silhouette.
 
-NumPy only: a few hundred trajectories with a dozen features are clustered in a millisecond or two, less than it takes
-to import a library for it.
+NumPy only: clustering a few hundred trajectories with a dozen features takes a millisecond or two, less than importing
+a library for it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Ints: TypeAlias = NDArray[np.int64]
 RESTARTS = 4
 ITERATIONS = 100
 MOST_CLUSTERS = 8
-LARGEST_SAMPLE = 400
+LARGEST_SAMPLE = 400  # the silhouette needs all pairwise distances
 # Below this mean silhouette, clusters touch: "no substantial structure" in Kaufman and Rousseeuw, 1990.
 LEAST_SILHOUETTE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """`centres` [K, F] in ascending order of their coordinates, `labels` [N], and the summed squared distance."""
+    """`centres` [K, F] in ascending order of their coordinates, `labels` [N], and `inertia`: the summed squared distance."""
 
     centres: Floats
     labels: Ints
@@ -33,9 +33,9 @@ class Clusters:
 
 
 def standardised(points: Floats) -> Floats:
-    """Every column with mean 0 and standard deviation 1; a column that does not vary is all 0.
+    """Every column with mean 0 and standard deviation 1; a column that does not vary becomes 0.
 
-    Columns are summed in ascending order, so that the order of the points changes no bit of the result.
+    Columns are summed in ascending order, so that the order of the points does not change a single bit.
     """
     ascending = np.sort(points, axis=0)
     centred = points - ascending.mean(axis=0)
@@ -48,18 +48,19 @@ def standardised(points: Floats) -> Floats:
 def kmeans(
     points: Floats, count: int, *, seed: int = 0, start: Floats | None = None, restarts: int = RESTARTS
 ) -> Clusters:
-    """The best of some runs of Lloyd's algorithm, each seeded by k-means++ (Arthur and Vassilvitskii, 2007).
+    """The best of several runs of Lloyd's algorithm, each seeded by k-means++ (Arthur and Vassilvitskii, 2007).
 
     Args:
       points: [N, F], N at least 1.
-      count: K. Where there are fewer different points than that, each of them is a cluster.
-      seed: of the k-means++ draws. Points are put in order first, so that their given order has no effect.
-      start: [K, F], centres to start from in place of k-means++; their order is kept.
-      restarts: runs, without `start`.
+      count: K. If there are fewer distinct points than that, each is a cluster.
+      seed: of the k-means++ draws. Points are sorted first, so that their given order has no effect.
+      start: [K, F], centres to start from instead of k-means++; their order is kept.
+      restarts: the number of runs without `start`.
 
     Returns:
       `Clusters`, none of them empty.
     """
+    # lexsort's last key is its first: sort by column 0, then 1, and so on.
     order = np.lexsort(points.T[::-1])
     ordered = points[order]
     distinct = np.unique(ordered, axis=0)
@@ -76,9 +77,9 @@ def kmeans(
 
 
 def choose_count(points: Floats, *, seed: int = 0, most: int = MOST_CLUSTERS) -> int:
-    """The number of clusters, from 2 to `most`, of highest mean silhouette; 1 where even that is below 0.25.
+    """The number of clusters from 2 to `most` with the highest mean silhouette; 1 if even that is below 0.25.
 
-    Of more than 400 points, 400 evenly spaced ones decide.
+    Beyond 400 points, 400 evenly spaced ones decide.
     """
     points = points[_sample(points)]
     distinct = len(np.unique(points, axis=0))
@@ -91,17 +92,18 @@ def choose_count(points: Floats, *, seed: int = 0, most: int = MOST_CLUSTERS) ->
 
 
 def silhouette(points: Floats, labels: Ints) -> float:
-    """The mean of (b − a) / max(a, b): a is the mean distance to one's own cluster, b to the nearest other.
+    """The mean of (b − a) / max(a, b): a is the mean distance to the point's own cluster, b to the nearest other.
 
-    Rousseeuw, 1987; a point alone in its cluster counts 0.
+    Rousseeuw, 1987; a point alone in its cluster counts as 0.
     """
     kinds, index, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     if len(kinds) < 2:
         return 0.0
     distances = np.sqrt(_squared_distances(points, points))
+    # totals [N, K]: the sum of distances from each point to each cluster.
     totals = np.stack([distances[:, index == kind].sum(axis=1) for kind in range(len(kinds))], axis=1)
     rows = np.arange(len(points))
-    own = totals[rows, index] / np.maximum(sizes[index] - 1, 1)
+    own = totals[rows, index] / np.maximum(sizes[index] - 1, 1)  # without the point itself, at distance 0
     others = totals / sizes
     others[rows, index] = np.inf
     nearest = others.min(axis=1)
@@ -110,13 +112,13 @@ def silhouette(points: Floats, labels: Ints) -> float:
 
 
 def nearest_centre(points: Floats, centres: Floats) -> Ints:
-    """The number of the centre [N] each point is nearest to."""
+    """The number of each point's nearest centre, [N]."""
     nearest: Ints = _squared_distances(points, centres).argmin(axis=1)
     return nearest
 
 
 def _sample(points: Floats) -> Ints:
-    """At most 400 rows, evenly spaced in the order of the points and not in that of their rows."""
+    """At most 400 rows, evenly spaced in the sorted order of the points, not in that of their rows."""
     order: Ints = np.lexsort(points.T[::-1])
     if len(points) <= LARGEST_SAMPLE:
         return order
@@ -129,6 +131,7 @@ def _squared_distances(points: Floats, centres: Floats) -> Floats:
 
 
 def _plus_plus(distinct: Floats, count: int, rng: np.random.Generator) -> Floats:
+    # Each next centre is drawn with probability proportional to the squared distance to the nearest centre so far.
     centres = [distinct[rng.integers(len(distinct))]]
     distance = _squared_distances(distinct, np.array(centres))[:, 0]
     while len(centres) < count:
@@ -153,7 +156,7 @@ def _lloyd(points: Floats, centres: Floats) -> Clusters:
 
 
 def _without_empty(distances: Floats, labels: Ints, count: int) -> Ints:
-    """An empty cluster takes the point that lies farthest from its centre, out of a cluster that can spare it."""
+    """An empty cluster takes the point farthest from its own centre, from a cluster that has others left."""
     sizes = np.bincount(labels, minlength=count)
     for kind in np.flatnonzero(sizes == 0):
         own = distances[np.arange(len(labels)), labels]

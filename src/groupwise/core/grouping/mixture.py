@@ -1,16 +1,16 @@
-"""A sticky Dirichlet-process mixture: how many latent tasks there are is found, not given.
+"""A sticky Dirichlet-process mixture, which finds the number of latent tasks itself.
 
-Trajectories come in a stream and each joins the cluster, or founds the one, that is likeliest:
+Trajectories come in a stream, and each joins the most likely cluster or starts a new one:
 
-    p(k | x)   ∝ (n_k + κ·[k is the previous one's]) · t_k(x)      an existing cluster
-    p(new | x) ∝ α · t_0(x)                                        a new one
+    p(k | x)   ∝ (n_k + κ·[k is the cluster of the previous trajectory]) · t_k(x)      an existing cluster
+    p(new | x) ∝ α · t_0(x)                                                            a new one
 
 n_k is the size of cluster k, κ the stickiness, α the concentration, and t the predictive density of a Gaussian
-whose mean and variance, dimension by dimension, have a normal-inverse-gamma prior (a Student t). After a batch two
-clusters are merged for as long as that makes the whole likelier. The assignment is that of "Task-Agnostic Online
-Reinforcement Learning with an Infinite Mixture of Gaussian Processes" (arXiv 2006.11441), with Gaussians in place
-of the processes. Departure: sizes and sums are forgotten with half-life `window`·ln 2, so that a cluster follows a
-task that drifts, and one that is no longer seen disappears.
+whose mean and variance, dimension by dimension, have a normal-inverse-gamma prior (a Student t). After a batch, pairs
+of clusters are merged as long as that raises the total likelihood. The assignment is that of "Task-Agnostic Online
+Reinforcement Learning with an Infinite Mixture of Gaussian Processes" (arXiv 2006.11441), with Gaussians instead
+of the processes. Departure: sizes and sums decay with half-life `window`·ln 2, so that a cluster follows a task
+that drifts and disappears when its task is no longer seen.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import numpy as np
 
 from groupwise.core.grouping.kmeans import Floats, Ints
 
-MEAN_STRENGTH = 0.05
-SHAPE = 2.0
-FORGOTTEN = 0.5
+MEAN_STRENGTH = 0.05  # κ₀ of the prior, in points: a twentieth of a point says that means are near 0
+SHAPE = 2.0  # a₀ of the prior: the smallest whole number for which the expected variance is finite
+FORGOTTEN = 0.5  # clusters that weigh less than half a trajectory are dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The size, mean [F] and summed squared deviation [F] of what belongs to it; its name never changes."""
+    """The size, mean [F] and summed squared deviation [F] of a cluster's points; its name never changes."""
 
     name: int
     size: float
@@ -40,11 +40,13 @@ class Cluster:
     deviation: Floats
 
     def joined_by(self, point: Floats) -> Cluster:
+        # Welford's update: exact without keeping the points.
         size = self.size + 1
         mean = self.mean + (point - self.mean) / size
         return replace(self, size=size, mean=mean, deviation=self.deviation + (point - self.mean) * (point - mean))
 
     def merged_with(self, other: Cluster) -> Cluster:
+        # Chan's formula for the sum of squared deviations of two samples together.
         size = self.size + other.size
         gap = other.mean - self.mean
         mean = self.mean + gap * other.size / size
@@ -60,10 +62,10 @@ class DirichletMixture:
 
     Args:
       concentration: α; larger finds more clusters.
-      stickiness: κ; larger holds on to the cluster of the trajectory before.
-      spread: how wide a cluster is expected to be, as a share of the spread of the first batch. Data soon
+      stickiness: κ; larger favours the cluster of the previous trajectory.
+      spread: the expected width of a cluster, as a share of the spread of the first batch. Data soon
         outweigh it.
-      window: trajectories after which about a third of a cluster's weight is left.
+      window: the number of trajectories after which about a third of a cluster's weight is left.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class DirichletMixture:
         return len(self.clusters)
 
     def assign(self, points: Floats) -> Ints:
-        """The name of each point's cluster [N], in the order they came; names are kept from batch to batch."""
+        """The name of each point's cluster [N], in order of arrival; names last from batch to batch."""
         if not len(points):
             return np.zeros(0, np.int64)
         names = [self._place(point) for point in self._framed(points)]
@@ -94,7 +96,7 @@ class DirichletMixture:
         return found
 
     def _framed(self, points: Floats) -> Floats:
-        """Points in units of the first batch, which stay: a task must not seem to move when another appears."""
+        """Points in units of the first batch, fixed for good: a task must not seem to move when another appears."""
         if self.frame is None:
             spread = points.std(axis=0)
             self.frame = points.mean(axis=0), np.where(spread > 1e-12, spread, 1.0)
@@ -134,7 +136,7 @@ class DirichletMixture:
         return float(terms.sum())
 
     def _evidence(self, cluster: Cluster) -> float:
-        """log of p(points of the cluster) and of its part α Γ(n) in the Dirichlet process."""
+        """log p(points of the cluster) + log of its factor α Γ(n) in the Dirichlet process."""
         strength, shape, _, rate = self._posterior(cluster)
         terms = SHAPE * math.log(SHAPE * self.spread**2) - shape * np.log(rate)
         constant = math.lgamma(shape) - math.lgamma(SHAPE) + 0.5 * math.log(MEAN_STRENGTH / strength)
@@ -142,7 +144,7 @@ class DirichletMixture:
         return float((terms + constant).sum()) + math.log(self.concentration) + math.lgamma(cluster.size)
 
     def _merge(self) -> dict[int, int]:
-        """Merge all into one if that gains, or the pair that gains most for as long as one does; who became whom."""
+        """Merge all clusters if that gains, else pair by pair as long as one gains; old names → new names."""
         renamed: dict[int, int] = {}
         if len(self.clusters) > 2:
             whole = reduce(Cluster.merged_with, self.clusters)

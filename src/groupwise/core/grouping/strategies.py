@@ -1,7 +1,12 @@
-"""Strategies that decide which trajectories belong together.
+"""Which attempts belong together. There are three kinds of group, and they must not be mixed up:
 
-Three kinds of group exist and must not be mixed up: the comparison group (attempts at one task, fixed before acting),
-the scaling group (whose standard deviation divides) and the weighting group (whose weight scales the loss).
+    baseline group   same task, same initial state, fixed before acting: the only one whose mean may be subtracted
+    scale group      its root mean square divides: usually the task
+    weight group     has a weight in the loss and a row in reports: usually the task
+
+A group formed from the outcome (by return, by length, by clusters of what happened) may scale and weigh. Its mean
+must not be subtracted: that would praise the best of the worst quarter and blame the worst of the best quarter for
+being in that quarter. Every strategy says whether it depends on the outcome.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from groupwise.types import Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
-    """What a grouping may look at, of N trajectories: features [N, F] and, all [N], the rest. Nothing may be NaN."""
+    """What a grouping may look at in N trajectories: features [N, F] and the rest, all [N]. Nothing may be NaN."""
 
     features: Floats
     tasks: NDArray[np.str_]
@@ -41,14 +46,14 @@ class Summaries:
             values = getattr(self, name)
             if not np.isfinite(values).all():
                 row = int(np.argwhere(~np.isfinite(values))[0][0])
-                raise ValueError(f"{name} of trajectory {row} hold {values[row]}; groups need finite numbers")
+                raise ValueError(f"{name} of trajectory {row}: {values[row]}; groups need finite numbers")
 
     def __len__(self) -> int:
         return len(self.features)
 
 
 def selected(attempts: Summaries, rows: NDArray[np.bool_]) -> Summaries:
-    """The summaries of those rows alone."""
+    """The summaries of the selected rows."""
     return Summaries(*(getattr(attempts, name)[rows] for name in Summaries.__slots__))
 
 
@@ -60,10 +65,10 @@ def summarise(
     *,
     features: bool = True,
 ) -> Summaries:
-    """Summaries of trajectories; without `returns`, what each earned by its own rewards.
+    """Summaries of trajectories; without `returns`, the sum of each trajectory's own rewards.
 
-    Features: reward per step, log(1 + length), and the mean and standard deviation of every observed quantity. Without
-    `features` there are none, for strategies that do not use them.
+    Features: reward per step, log(1 + length), and the mean and standard deviation of every observed quantity.
+    `features=False` leaves them out, for strategies that do not use them.
     """
     totals = [float(np.sum(m.rewards)) for m in members] if returns is None else list(returns)
     lengths = np.array([len(m) for m in members], np.int64)
@@ -77,6 +82,7 @@ def summarise(
 
 
 def _features(members: Sequence[Trajectory], totals: Sequence[float]) -> Floats:
+    # Columns: reward per step, log(1 + length), `width` means, `width` deviations; narrower observations leave zeros.
     seen = [np.asarray(m.obs, np.float64).reshape(len(m), -1) if len(m) else np.zeros((1, 1)) for m in members]
     width = max((obs.shape[1] for obs in seen), default=0)
     features = np.zeros((len(members), 2 + 2 * width))
@@ -88,12 +94,12 @@ def _features(members: Sequence[Trajectory], totals: Sequence[float]) -> Floats:
 
 
 HISTORY = 1000
-# A fresh clustering takes over from the one that drifted along when it leaves less than this share of its inertia.
+# A fresh clustering replaces the one that drifted along if its inertia is below this share of the old one's.
 BETTER = 0.8
 
 
 class Grouping(ABC):
-    """A strategy: integer groups [N] of summaries. Those that learn keep what they learned in their state."""
+    """A strategy: summaries → integer groups [N]. Strategies that learn keep what they learned in their state."""
 
     name: ClassVar[str]
     depends_on_outcome: ClassVar[bool]
@@ -103,22 +109,22 @@ class Grouping(ABC):
     def __call__(self, attempts: Summaries) -> Ints: ...
 
     def levels(self, attempts: Summaries) -> list[Ints]:
-        """Groups within groups, from coarse to fine; most strategies have one level."""
+        """Nested groups, from coarse to fine; most strategies have one level."""
         return [self(attempts)]
 
     def label(self, group: int) -> str:
-        """What to call a group in reports."""
+        """The name of a group in reports."""
         return f"{self.name}-{group}"
 
     def state_dict(self) -> dict[str, Any]:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027
-        """Nothing is kept unless a strategy says so."""
+        """Most strategies have no state."""
 
 
 class ByTask(Grouping):
-    """One group per task, numbered as they are first seen; a task keeps its number."""
+    """One group per task, numbered in the order of first appearance; a task keeps its number."""
 
     name = "task"
     depends_on_outcome = False
@@ -142,9 +148,9 @@ class ByTask(Grouping):
 
 
 class ByQuantile(Grouping):
-    """Equal shares from the lowest (group 0) to the highest; equal numbers are never put apart.
+    """Equal shares from the lowest (group 0) to the highest; equal values are never separated.
 
-    As in the plan this grew from, a number equal to a quantile belongs below it.
+    A value equal to a quantile belongs to the group below it.
     """
 
     depends_on_outcome = True
@@ -166,7 +172,7 @@ class ByQuantile(Grouping):
 
 
 class ByDifficulty(ByQuantile):
-    """By return: the lowest quarter is what was hardest."""
+    """By return: the lowest quarter was hardest."""
 
     name = "difficulty"
 
@@ -184,7 +190,7 @@ class ByLength(ByQuantile):
 
 
 class ByCluster(Grouping):
-    """k-means on standardised features, anew in every batch; `count` None chooses it by silhouette."""
+    """k-means on standardised features, from scratch in every batch; `count` None chooses it by silhouette."""
 
     name = "auto"
     depends_on_outcome = True
@@ -202,10 +208,10 @@ class ByCluster(Grouping):
 
 
 class Adaptive(Grouping):
-    """k-means that drifts along: the clusters of the last `window` trajectories, which keep their numbers.
+    """k-means that follows drift: the clusters of the last `window` trajectories, which keep their numbers.
 
-    Every batch moves the centres on from where they were. When a clustering made afresh fits clearly better,
-    say because a new kind of trajectory appeared, it takes over; its clusters get the numbers of the nearest old.
+    Every batch moves the centres from where they were. If a clustering from scratch fits clearly better, say
+    because a new kind of trajectory appeared, it takes over; its clusters get the numbers of the nearest old ones.
     """
 
     name = "adaptive"
@@ -221,14 +227,16 @@ class Adaptive(Grouping):
         return self.update(attempts.features)
 
     def update(self, features: Floats) -> Ints:
-        """Remember these trajectories, let the clusters follow, and say which each of them is in."""
+        """Add these trajectories to the history, update the clusters, and return each trajectory's cluster [N]."""
         if not len(features):
             return np.zeros(0, np.int64)
         self.history.extend(np.asarray(features, np.float64))
         past = np.array(self.history)
         shift, spread = past.mean(axis=0), past.std(axis=0)
+        # A column that does not vary is divided by infinity: it becomes 0 and separates nothing.
         spread = np.where(spread > 1e-9 * np.maximum(1.0, np.abs(past).max(axis=0)), spread, np.inf)
         points = (past - shift) / spread
+        # Centres are kept in raw units, because the standardisation moves with the history.
         old = None if self.centres is None else (self.centres - shift) / spread
         centres = self._follow(points, old)
         self.centres = np.where(np.isinf(spread), shift, centres * np.where(np.isinf(spread), 0.0, spread) + shift)
@@ -254,7 +262,8 @@ class Adaptive(Grouping):
 
 
 def _numbered_like(fresh: Floats, old: Floats) -> Floats:
-    """The fresh centres in the order of the old ones they are nearest to, pair by nearest pair; new ones behind."""
+    """The fresh centres in the order of their nearest old ones, matched greedily pair by pair; new ones at the end."""
+    # [fresh, old]; a matched row and column become infinite, so that neither is matched again.
     distance = np.square(fresh[:, np.newaxis] - old[np.newaxis]).sum(axis=2)
     places: dict[int, int] = {}
     for _ in range(min(len(fresh), len(old))):
@@ -266,7 +275,7 @@ def _numbered_like(fresh: Floats, old: Floats) -> Floats:
 
 
 class Hierarchical(Grouping):
-    """Tasks, clusters inside each task, starts inside each cluster. As plain groups: the clusters inside tasks."""
+    """Tasks, clusters within each task, starts within each cluster. Its plain groups are the clusters."""
 
     name = "hierarchical"
     depends_on_outcome = True
@@ -295,7 +304,7 @@ class Hierarchical(Grouping):
 
 
 class LatentTasks(Grouping):
-    """A sticky Dirichlet-process mixture over features: it finds how many tasks there are, and follows them."""
+    """A sticky Dirichlet-process mixture over features: it finds the number of tasks itself, and follows them."""
 
     name = "dirichlet"
     depends_on_outcome = True
@@ -337,23 +346,23 @@ def make_grouping(strategy: str, n_groups: int | None = 4, *, history_window: in
 
     Args:
       strategy: "task", "difficulty" (quantiles of the return), "length", "auto" (k-means), "adaptive" (k-means
-        that drifts along), "hierarchical" (task, cluster, start) or "dirichlet" (finds the number itself).
-      n_groups: how many groups; None chooses by silhouette where there is clustering, and 4 quantiles.
+        that follows drift), "hierarchical" (task, cluster, start) or "dirichlet" (finds the number itself).
+      n_groups: the number of groups; None means 4 quantiles, or as many clusters as the silhouette suggests.
       history_window: how many trajectories "adaptive" and "dirichlet" remember.
       seed: of k-means.
     """
     check_choice("group_strategy", strategy, STRATEGIES)
     if n_groups is not None and n_groups < 1:
-        raise ValueError(f"n_groups is {n_groups}; it must be at least 1, or None to have it chosen")
+        raise ValueError(f"n_groups is {n_groups}; it must be at least 1, or None for automatic")
     return STRATEGIES[strategy](n_groups, history_window, seed)
 
 
 def check_baseline(grouping: Grouping, *, allow_outcome: bool = False) -> None:
-    """Refuse to subtract the mean of groups that were formed from the outcome."""
+    """Refuse a baseline from groups that were formed from the outcome."""
     if grouping.depends_on_outcome and not allow_outcome:
         raise ConfigError(
-            f"groups by {grouping.name!r} are formed from how attempts ended; subtracting their mean teaches "
-            "the best of the worst and unteaches the worst of the best",
+            f"groups by {grouping.name!r} are formed from how attempts ended; subtracting their mean would reward "
+            "the best of the worst attempts and punish the worst of the best",
             hint="Use them to scale and weigh (grouping.group_strategy), and leave grouping.baseline_group = 'start'; "
             "grouping.allow_outcome_baseline = true permits it, for the ablation that shows the harm.",
             field="grouping.baseline_group",

@@ -1,18 +1,18 @@
-"""What a group weighs in the loss.
+"""How much each group weighs in the loss.
 
-Every rule gives a weight per step, and all are normalised alike: over the whole batch the weights have mean 1, so the
-size of an optimiser step depends neither on the rule nor on the scale of its weights. n_k is the size of group k, what
-it counts in the loss at weight 1: its steps, or its attempts where a loss averages within attempts first.
+Every rule gives a weight per step, normalised to mean 1 over the batch, so that the size of an optimiser step depends
+neither on the rule nor on the scale of its weights. n_k is the size of group k, its share of the loss at weight 1: its
+steps, or its attempts if the loss averages within attempts first.
 
-    none             w_k = 1                    a group counts as much as it has steps
+    none             w_k = 1                    a group counts in proportion to its steps
     balanced         w_k ∝ 1 / n_k              every group counts the same
     inv_sqrt_steps   w_k ∝ 1 / √n_k             in between
-    performance      w_k ∝ q_k / n_k            the worst first: q is moved by exponentiated gradient
-    adaptive         w_k ∝ a_k / n_k            whoever falls behind: a follows a moving average
+    performance      w_k ∝ q_k / n_k            the worst first: exponentiated gradient moves q
+    adaptive         w_k ∝ a_k / n_k            whichever falls behind: a follows a moving average
 
-The last two compare groups by their standing, p_k in [0, 1]: where the group's mean return lies between the lowest and
-the highest return it ever had. It does not depend on a task's scale of reward, and a task that has never been anywhere
-else stands at 0.
+The last two compare groups by their standing, p_k in [0, 1]: the position of the group's mean return between the
+lowest and the highest return it ever had. It does not depend on a task's scale of rewards, and a task whose return
+never changed stands at 0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FLOOR = 0.1
 TEMPERATURE = 1.0
 # "adaptive" is sharper than one step of exponentiated gradient, because it does not accumulate.
 SHARPNESS = 5.0
-MEMORY = 0.8
+MEMORY = 0.8  # of the moving average, per step
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class GroupSizes:
 
 
 def group_sizes(groups: Ints, sizes: Floats, returns: Floats) -> GroupSizes:
-    """Sizes and returns by group, from one row per attempt; all arguments [N]. Returns may not be NaN."""
+    """Sizes and returns by group, from one row per attempt; all arguments are [N]. Returns must be finite."""
     if not np.isfinite(returns).all():
         raise ValueError(f"a return is {returns[~np.isfinite(returns)][0]}; weights need finite returns")
     names, index = np.unique(groups, return_inverse=True)
@@ -84,11 +84,11 @@ class Weighting:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing is kept."""
+        """This rule has no state."""
 
 
 class _Standing:
-    """Where each group stands between the worst and the best it ever did."""
+    """The standing of each group between the worst and the best return it ever had."""
 
     def __init__(self) -> None:
         self.range: dict[int, tuple[float, float]] = {}
@@ -108,8 +108,8 @@ class PerformanceWeights(Weighting):
 
     q_k ← (1 − f) · q_k e^{−p_k / T} / Σ_j q_j e^{−p_j / T} + f / K
 
-    T is the temperature, f the floor: no group's share of the loss falls below f / K. Mixing the floor in at every
-    step (Herbster and Warmuth's fixed share, 1998) lets a group that was ahead for long come back within a few steps.
+    T is the temperature, f the floor: no group's share of the loss falls below f / K. Mixing in the floor at every
+    step (Herbster and Warmuth's fixed share, 1998) lets a group that was long ahead regain weight within a few steps.
     """
 
     def __init__(self, temperature: float = TEMPERATURE, floor: float = FLOOR) -> None:
@@ -136,7 +136,7 @@ class PerformanceWeights(Weighting):
 
 
 class AdaptiveWeights(PerformanceWeights):
-    """More for whoever falls behind, by a moving average of the standing.
+    """More for the groups that fall behind, by a moving average of the standing.
 
     s_k ← 0.8 s_k + 0.2 p_k,   a_k = (1 − f) · e^{−5 s_k / T} / Σ_j e^{−5 s_j / T} + f / K
 
@@ -148,6 +148,7 @@ class AdaptiveWeights(PerformanceWeights):
         now = self.standing(sizes)
         smooth = np.array([MEMORY * self.shares.get(n, p) + (1 - MEMORY) * p for n, p in zip(names, now, strict=True)])
         self.shares |= dict(zip(names, smooth.tolist(), strict=True))
+        # Subtracting the smallest changes no share and keeps the exponentials at most 1.
         raw = np.exp(-SHARPNESS * (smooth - smooth.min()) / self.temperature)
         share = (1 - self.floor) * raw / raw.sum() + self.floor / len(names)
         return normalised(share / np.maximum(sizes.size, 1.0), sizes.size)
@@ -168,7 +169,7 @@ def make_weighting(method: str, *, temperature: float = TEMPERATURE, floor: floa
 
     Args:
       temperature: T of "performance" and "adaptive"; above 1 they are gentler.
-      floor: f of those two, in [0, 1]: the least a group's share may be, as a part of an equal share.
+      floor: f of those two, in [0, 1]: the smallest share of a group, relative to an equal share.
     """
     check_choice("group_weight_method", method, RULES)
     if not temperature > 0:
