@@ -1,4 +1,7 @@
-"""Block times, bottom up (mean, second moment, probability of completion), and visits and start times, top down."""
+"""Block times, bottom up (mean, second moment, probability that the case continues); visits and starts, top down.
+
+Nodes are in post-order, so one loop over them sees children before parents, and the reverse loop parents first.
+"""
 
 # ruff: noqa: F405  (names in capitals are columns of network_fields)
 from __future__ import annotations
@@ -26,7 +29,7 @@ from groupwise.workflows.evaluation.network.network_fields import *  # noqa: F40
 
 @inner
 def spread_out(nodes: Ints, links: Ints, weights: Floats, b: Floats) -> None:
-    """How often every block is visited in a case, and when it begins, top down."""
+    """How often every block is visited per case, and mean and variance of when it begins, top down."""
     root = (len(nodes) - 1) * FIELDS
     b[root + VISITS], b[root + BEGINS], b[root + SPREAD] = 1.0, 0.0, 0.0
     for number in range(len(nodes) - 1, -1, -1):
@@ -35,12 +38,12 @@ def spread_out(nodes: Ints, links: Ints, weights: Floats, b: Floats) -> None:
         visits, begins, spread = b[block + VISITS], b[block + BEGINS], b[block + SPREAD]
         for place in range(first, first + count):
             part = links[place] * FIELDS
-            if kind == ORDER:
+            if kind == ORDER:  # `order` has already set these three relative to the block
                 b[part + VISITS] *= b[block + VISITS]
                 b[part + BEGINS] += b[block + BEGINS]
                 b[part + SPREAD] += b[block + SPREAD]
                 continue
-            after = b[part + BEGINS]  # of a handler: when the body is broken off
+            after = b[part + BEGINS]  # for a handler, `cancellable` left here when the body is cancelled
             b[part + VISITS], b[part + BEGINS], b[part + SPREAD] = visits, begins, spread
             if kind == SEQUENCE:
                 lasts = b[part + MEAN_ON] / b[part + GOES_ON] if b[part + GOES_ON] > 0 else b[part + MEAN]
@@ -60,7 +63,10 @@ def spread_out(nodes: Ints, links: Ints, weights: Floats, b: Floats) -> None:
 
 @inner
 def go_round(b: Floats, block: int, body: int, redo: int, again: float) -> None:
-    """Visits inside a loop, and when they begin on average over all rounds."""
+    """Visits inside a loop, and when they begin on average over all rounds.
+
+    The number of rounds is geometric: with probability `back` there is another, so there are 1 / (1 − back).
+    """
     back = b[body + GOES_ON] * again * b[redo + GOES_ON]
     b[body + VISITS] = b[block + VISITS] / (1 - back)
     b[redo + VISITS] = b[body + VISITS] * b[body + GOES_ON] * again
@@ -74,7 +80,7 @@ def go_round(b: Floats, block: int, body: int, redo: int, again: float) -> None:
 
 @inner
 def kept_work(nodes: Ints, links: Ints, weights: Floats, r: Floats, table: Floats, nominal: Floats, b: Floats) -> None:
-    """What part of an activity's work is done where bodies and copies around it are broken off."""
+    """KEPT: the share of an activity's work that is done although bodies or copies around it may be cancelled."""
     for number in range(len(nodes)):
         if nodes[number, 0] != ACTIVITY:
             continue
@@ -107,7 +113,7 @@ def kept_work(nodes: Ints, links: Ints, weights: Floats, r: Floats, table: Float
 
 @inner
 def done_by(start: float, end: float, limit: float) -> float:
-    """The mean part of [start, end] that lies before a moment drawn evenly from [0, limit]."""
+    """The mean share of [start, end] that lies before a moment drawn uniformly from [0, limit]."""
     if limit <= start:
         return 0.0
     if end <= start:
@@ -119,9 +125,9 @@ def done_by(start: float, end: float, limit: float) -> float:
 
 @inner
 def work_at_once(table: Floats, mean: float, var: float, least: int, most: int, enough: int) -> float:
-    """The work of copies that all have room, in works of one: every copy works until the last of the `enough`.
+    """The work of all copies when none has to wait, in works of one: each copy works until `enough` have ended.
 
-    Σ E[S_(j)] for those, and E[S_(enough)] for each of the others.
+    With order statistics S_(1) ≤ S_(2) ≤ …: Σ E[S_(j)] for the first `enough`, and E[S_(enough)] for each other.
     """
     total = sooner = 0.0
     for number in range(1, enough + 1):
@@ -132,7 +138,10 @@ def work_at_once(table: Floats, mean: float, var: float, least: int, most: int, 
 
 @inner
 def done_of_copies(at_once: float, room: float, copies: float, enough: int) -> float:
-    """The part of the copies' work that is done until enough are: one after the other, it is the work of those."""
+    """The share of the copies' work that is done until enough have ended.
+
+    One after the other, that is `enough` works; all at once, `at_once` works; in between, interpolate by `abreast`.
+    """
     if copies <= 1 or enough == copies:
         return 1.0
     return min((enough + abreast(room, copies) * (at_once - enough)) / copies, 1.0)
@@ -140,13 +149,16 @@ def done_of_copies(at_once: float, room: float, copies: float, enough: int) -> f
 
 @inner
 def abreast(room: float, copies: float) -> float:
-    """From 0, one after the other, to 1, all copies at once."""
+    """How far `room` free servers let copies run side by side: 0 one after the other, 1 all at once."""
     return min(max((room - 1) / (copies - 1), 0.0), 1.0) if copies > 1 else 0.0
 
 
 @inner
 def activity(r: Floats, row: int, b: Floats, block: int) -> None:
-    """An activity's time with retries, from its wait per try."""
+    """An activity's time with retries, from its wait per try.
+
+    `here` is the mean time until try number n has ended, `reach` the probability that try n is made.
+    """
     one = b[block + WAIT] + r[row + SERVICE]
     spread = b[block + WAIT_VAR] + r[row + SERVICE] ** 2 * r[row + SCV]
     failed, more = r[row + FAILED], int(r[row + RETRIES])
@@ -158,7 +170,7 @@ def activity(r: Floats, row: int, b: Floats, block: int) -> None:
         tries += reach
         mean += stops * here
         second += stops * (here * here + (number + 1) * spread)
-        on += reach * (1 - failed) * here
+        on += reach * (1 - failed) * here  # the case continues only if the last try succeeds
         reach *= failed
         here += pause
         pause *= r[row + GROWTH]
@@ -169,7 +181,10 @@ def activity(r: Floats, row: int, b: Floats, block: int) -> None:
 
 @inner
 def repeat(b: Floats, block: int, body: int, redo: int, again: float) -> None:
-    """A loop: X = body, and if it goes on, with probability `again` redo and X once more."""
+    """A loop, from X = B + [continues and again] · (R + [continues] · X), for body B and redo R.
+
+    Taking expectations on both sides and solving for E[X], E[X²] and E[X; continues] gives the lines below.
+    """
     back = b[body + GOES_ON] * again * b[redo + GOES_ON]
     mean = (b[body + MEAN] + b[body + GOES_ON] * again * b[redo + MEAN]) / (1 - back)
     rest = b[redo + MEAN] + b[redo + GOES_ON] * mean
@@ -184,9 +199,12 @@ def repeat(b: Floats, block: int, body: int, redo: int, again: float) -> None:
 
 @inner
 def order(table: Floats, b: Floats, number: int, inside: Ints, edges: Ints) -> None:  # noqa: C901  (one pass, one place)
-    """A partial order: every part begins with the last of those before it; what they share is followed by covariances.
+    """A partial order: each part begins when the last of its predecessors ends.
 
-    Clark, "The greatest of a finite set of random variables" (1961), for the covariance of a maximum.
+    Ends of parts are correlated through common predecessors. `shared[i, j]` is the covariance of the ends of parts i
+    and j, and `along[j]` that of the maximum so far with the end of part j. For a maximum of X and Y,
+    Cov(max(X, Y), Z) = Φ(α) Cov(X, Z) + (1 − Φ(α)) Cov(Y, Z) with α = (E X − E Y) / √Var(X − Y): Clark, "The greatest
+    of a finite set of random variables" (1961). Edges are sorted by their later end; `edge` walks along them.
     """
     count, block = len(inside), number * FIELDS
     ends, shared = np.zeros(count), np.zeros((count, count))
@@ -195,7 +213,7 @@ def order(table: Floats, b: Floats, number: int, inside: Ints, edges: Ints) -> N
     leads_on = np.zeros(count, np.bool_)
     goes_on = 1.0
     edge = 1
-    for part in range(count + 1):  # after the last comes the end, which waits for all that lead no further
+    for part in range(count + 1):  # part number `count` is the end, which waits for all parts without a successor
         mean = var = 0.0
         found = False
         along[:] = 0.0
@@ -231,7 +249,7 @@ def order(table: Floats, b: Floats, number: int, inside: Ints, edges: Ints) -> N
             b[block + MEAN], b[block + SECOND] = mean, var + mean * mean
             break
         here = inside[part] * FIELDS
-        reach = 1.0
+        reach = 1.0  # the probability that all predecessors let the case continue
         for other in range(count):
             if alive[part, other]:
                 reach *= b[inside[other] * FIELDS + GOES_ON]
@@ -250,7 +268,7 @@ def order(table: Floats, b: Floats, number: int, inside: Ints, edges: Ints) -> N
 def put_together(  # noqa: C901  (one branch per kind of block)
     nodes: Ints, links: Ints, weights: Floats, r: Floats, table: Floats, nominal: Floats, b: Floats
 ) -> None:
-    """The times of all blocks, bottom up."""
+    """The times of all blocks, bottom up: MEAN, SECOND, GOES_ON and MEAN_ON of each."""
     means, variances = np.zeros(len(nodes)), np.zeros(len(nodes))
     for number in range(len(nodes)):
         kind, detail, first, count = nodes[number]
@@ -262,6 +280,7 @@ def put_together(  # noqa: C901  (one branch per kind of block)
             goes_on = 1.0
             for child in links[first : first + count]:
                 part = child * FIELDS
+                # E[(S + T)²] = E[S²] + 2 E[S; continues] E[T] + P(continues) E[T²], S being the parts so far
                 second += 2 * on * b[part + MEAN] + goes_on * b[part + SECOND]
                 mean += goes_on * b[part + MEAN]
                 on = on * b[part + GOES_ON] + goes_on * b[part + MEAN_ON]
@@ -298,6 +317,7 @@ def put_together(  # noqa: C901  (one branch per kind of block)
 
 @inner
 def cancellable(table: Floats, b: Floats, block: int, body: int, handler: int, chance: float, limit: float) -> None:
+    """A body that is cancelled with probability `chance`, at a time uniform on [0, limit], followed by its handler."""
     mean = second = 0.0
     if limit > 0:
         mean, second = cut_short(table, b[body + MEAN], b[body + SECOND] - b[body + MEAN] ** 2, limit)
@@ -312,12 +332,12 @@ def cancellable(table: Floats, b: Floats, block: int, body: int, handler: int, c
 
 @inner
 def copies(table: Floats, b: Floats, block: int, body: int, least: int, most: int, enough: int) -> None:
-    """Instances: copies that all have room end independently, those that have not one after the other."""
+    """Several instances: copies with a free server each end independently, others one after the other."""
     alone = max(b[body + MEAN] - b[body + AMONG], 0.0)
     var = max(b[body + SECOND] - b[body + MEAN] ** 2 - b[block + SHARED] - b[body + AMONG] ** 2, 0.0)
     mean, second, well = earliest(table, alone, var, b[body + GOES_ON], least, most, enough)
     wide = abreast(b[body + ROOM], (least + most) / 2) if b[body + TRIES] > 0 else 1.0
-    queued = (1 - wide) * (alone - b[body + WAIT] + b[body + AMONG])  # what one takes apart from waiting
+    queued = (1 - wide) * (alone - b[body + WAIT] + b[body + AMONG])  # the time of one copy without its wait
     more = max(alone + queued * (enough - 1) / (1 - wide) - mean, 0.0) * (1 - wide) if wide < 1 else 0.0
     b[block + MEAN] = mean + more
     b[block + SECOND] = second + b[block + SHARED] + 2 * mean * more + more * more

@@ -1,4 +1,8 @@
-"""Gamma distributions from a table: the last and the first of several, and what a limit cuts off."""
+"""Gamma distributions from a table: the maximum and order statistics of several, and the minimum with a uniform time.
+
+A time known by mean and variance is taken as a gamma distribution of shape k = mean²/variance (exact for k = 1, the
+exponential). Its distribution function is interpolated in a table, because the incomplete gamma function is slow.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,17 @@ import numpy as np
 from groupwise.workflows.evaluation.compiled import inner
 from groupwise.workflows.evaluation.encoding import Floats
 
-POINTS, FEWER = 32, 24
-STEADY = 1e-4
+POINTS, FEWER = 32, 24  # intervals of Simpson's rule; both are even, as the rule requires
+STEADY = 1e-4  # below this squared coefficient of variation a time counts as constant
+# Rows: four shapes per octave from 2^−3; columns: 512 places of y = t/(1 + t), which maps [0, ∞) to [0, 1).
 SHAPES, LOWEST_SHAPE, PER_OCTAVE, PLACES = 48, -3.0, 4.0, 512
 
 
 def gamma_table() -> Floats:
-    """The gamma distribution function of mean 1 for shapes 2^−3 to 2^8.75, at t/(1 + t) evenly from 0 to 1."""
+    """The gamma distribution function of mean 1 for shapes 2^−3 to 2^8.75; shape [SHAPES, PLACES + 1].
+
+    By the series P(k, x) = x^k e^−x / Γ(k + 1) · Σ x^n / ((k + 1) … (k + n)), with x = k t for mean 1.
+    """
     shape = 2.0 ** (LOWEST_SHAPE + np.arange(SHAPES)[:, None] / PER_OCTAVE)
     y = np.arange(PLACES) / PLACES
     x = y / (1 - y) * shape
@@ -23,7 +31,7 @@ def gamma_table() -> Floats:
         gammas = np.array([math.lgamma(k + 1) for k in shape[:, 0]])[:, None]
         term = np.exp(shape * np.log(x) - x - gammas)
     total = term.copy()
-    for number in range(1, 900):
+    for number in range(1, 900):  # converges for all x below the cut-off of the next statement
         term = term * x / (shape + number)
         total += term
     total[x > shape + 12 * np.sqrt(shape) + 40] = 1.0
@@ -33,16 +41,16 @@ def gamma_table() -> Floats:
 
 @inner
 def row_of(mean: float, var: float) -> float:
-    """Where in the table the gamma distribution of this mean and variance is; −1 for a fixed value."""
+    """The (fractional) row of the gamma distribution with this mean and variance; −1 for a constant."""
     if mean <= 0 or var <= STEADY * mean * mean:
         return -1.0
     row = (math.log2(mean * mean / var) - LOWEST_SHAPE) * PER_OCTAVE
-    return min(max(row, 0.0), SHAPES - 1.001)
+    return min(max(row, 0.0), SHAPES - 1.001)  # strictly below the last row: `below` interpolates with row + 1
 
 
 @inner
 def below(table: Floats, row: float, t: float) -> float:
-    """The probability of at most `t` times the mean."""
+    """P(T ≤ t · mean), by bilinear interpolation."""
     place = t / (1 + t) * PLACES
     r, p = int(row), int(place)
     dr, dp = row - r, place - p
@@ -53,12 +61,13 @@ def below(table: Floats, row: float, t: float) -> float:
 
 @inner
 def phi(z: float) -> float:
+    """The standard normal distribution function."""
     return 0.5 * math.erfc(-z * 0.7071067811865476)
 
 
 @inner
 def distribution(table: Floats, mean: float, var: float, x: float) -> float:
-    """The probability of at most x, of a gamma distribution or a fixed value."""
+    """P(T ≤ x) for a gamma distribution or a constant."""
     row = row_of(mean, var)
     if row < 0:
         return 1.0 if x >= mean else 0.0
@@ -67,7 +76,7 @@ def distribution(table: Floats, mean: float, var: float, x: float) -> float:
 
 @inner
 def simpson(point: int, points: int) -> float:
-    """The weight of a point in Simpson's rule, in steps."""
+    """The weight of a point in Simpson's rule, in multiples of the step."""
     if point == 0 or point == points:
         return 1 / 3
     return 4 / 3 if point % 2 else 2 / 3
@@ -75,10 +84,12 @@ def simpson(point: int, points: int) -> float:
 
 @inner
 def latest(table: Floats, means: Floats, variances: Floats, count: int, shared: float) -> tuple[float, float]:
-    """Mean and variance of the last of several, which have a part of their variance in common.
+    """Mean and variance of the maximum of `count` times whose pairwise covariance is `shared`.
 
-    What is in `variances` is lost.
+    E[max] = ∫ 1 − Π F_i and E[max²] = ∫ 2x (1 − Π F_i), with each F_i of the variance that is its own; the shared
+    variance is added at the end. Overwrites `variances` with rows of the table.
     """
+    # Below `floor`, the longest constant, the maximum cannot lie; above `top`, seven deviations, it hardly does.
     top, floor, longest = 0.0, 0.0, 0.0
     for i in range(count):
         own = max(variances[i] - shared, 0.0)
@@ -101,7 +112,7 @@ def latest(table: Floats, means: Floats, variances: Floats, count: int, shared: 
         left = simpson(point, POINTS) * step * (1 - product)
         first += left
         second += 2 * x * left
-    first += floor
+    first += floor  # the integrals from 0 to floor, where 1 − Π F_i is 1
     second += floor * floor
     return max(first, longest), max(second - first * first, 0.0) + shared
 
@@ -110,7 +121,11 @@ def latest(table: Floats, means: Floats, variances: Floats, count: int, shared: 
 def earliest(
     table: Floats, mean: float, var: float, goes_on: float, least: int, most: int, enough: int
 ) -> tuple[float, float, float]:
-    """Mean and second moment of the time until `enough` of some copies ended well, or all ended; and how likely."""
+    """Copies of one activity, `least` to `most` with equal probability, each ending well with probability `goes_on`.
+
+    Returns mean and second moment of the time until `enough` have ended well or all have ended, and the probability
+    that enough do. E[T] = ∫ P(T > x), E[T²] = ∫ 2x P(T > x).
+    """
     row, top = row_of(mean, var), mean + 8 * math.sqrt(var)
     first = second = well = 0.0
     for copies in range(least, most + 1):
@@ -119,11 +134,11 @@ def earliest(
         return mean, mean * mean, well
     step = top / FEWER
     for point in range(FEWER):
-        f = below(table, row, point * step / mean)
+        f = below(table, row, point * step / mean)  # the last point, F ≈ 1, contributes nothing and is left out
         still = 0.0
         for copies in range(least, most + 1):
             still += 1 - at_least(copies, enough, goes_on * f)
-            if goes_on < 1:
+            if goes_on < 1:  # all ended, but too few of them well: then it is over too
                 still -= f**copies * (1 - at_least(copies, enough, goes_on))
         left = simpson(point, FEWER) * step * still / (most - least + 1)
         first += left
@@ -133,7 +148,7 @@ def earliest(
 
 @inner
 def at_least(copies: int, enough: int, p: float) -> float:
-    """The probability that at least `enough` of `copies` happen, each with probability p."""
+    """P(at least `enough` of `copies` succeed), each with probability p: a binomial tail."""
     if p >= 1:
         return 1.0
     term, missing = 1.0, 0.0
@@ -147,7 +162,7 @@ def at_least(copies: int, enough: int, p: float) -> float:
 
 @inner
 def cut_short(table: Floats, mean: float, var: float, limit: float) -> tuple[float, float]:
-    """Mean and second moment of min(U, T), U evenly between 0 and `limit`."""
+    """Mean and second moment of min(U, T), with U uniform on [0, limit], by the midpoint rule with 16 intervals."""
     step = limit / 16
     first = second = 0.0
     for point in range(16):

@@ -1,4 +1,8 @@
-"""How an activity competes with its own case for the servers of its pool, under every queueing discipline."""
+"""How an activity competes with its own case for the servers of its pool, under every queueing discipline.
+
+Two activities of one case that are in progress at once and share a pool may find each other in its queue. For every
+such pair, `meets` estimates how likely one is in front of the other; `own_case` adds this up per activity.
+"""
 
 # ruff: noqa: F405  (names in capitals are columns of network_fields)
 from __future__ import annotations
@@ -15,7 +19,7 @@ from groupwise.workflows.evaluation.network.network_fields import *  # noqa: F40
 
 @inner
 def disciplines(nodes: Ints, r: Floats, pools: Floats) -> None:
-    """How each pool takes those waiting: as its first activity that is not fifo asks for."""
+    """The discipline of each pool: that of its first activity that asks for another than fifo."""
     for number in range(len(nodes)):
         row = nodes[number, 1] * COLUMNS
         if nodes[number, 0] == ACTIVITY and r[row + SCHEDULING] != 0 and r[row + POOL] >= 0:
@@ -26,19 +30,19 @@ def disciplines(nodes: Ints, r: Floats, pools: Floats) -> None:
 
 @inner
 def by_turns(pools: Floats, pool: int) -> bool:
-    """Whether some go before others that came earlier; `due` is taken for fifo."""
+    """Whether later arrivals may overtake earlier ones; `due` is approximated by fifo."""
     return bool(pools[pool, DISCIPLINE] == BY_PRIORITY or pools[pool, DISCIPLINE] == BY_MEAN)
 
 
 @inner
 def turn_of(r: Floats, row: int, pools: Floats, pool: int) -> float:
-    """What such a pool chooses by: the lowest first, and of equals the one that came first."""
+    """The rank by which such a pool serves: lowest first, equal ranks first come first served."""
     return float(-r[row + PRIORITY] if pools[pool, DISCIPLINE] == BY_PRIORITY else r[row + SERVICE])
 
 
 @inner
 def next_turn(nodes: Ints, r: Floats, pools: Floats, pool: int, last: float) -> float:
-    """The turn after `last`, or infinity."""
+    """The lowest rank above `last` in a pool, or infinity."""
     found = math.inf
     for number in range(len(nodes)):
         row = nodes[number, 1] * COLUMNS
@@ -51,43 +55,14 @@ def next_turn(nodes: Ints, r: Floats, pools: Floats, pool: int, last: float) -> 
 
 @inner
 def turns_differ(nodes: Ints, r: Floats, pools: Floats, pool: int) -> bool:
+    """Whether a pool has activities of at least two ranks; otherwise it is fifo after all."""
     first = next_turn(nodes, r, pools, pool, -math.inf)
     return next_turn(nodes, r, pools, pool, first) < math.inf
 
 
 @inner
-def wait_by_turns(
-    nodes: Ints, r: Floats, per_server: float, servers: int, pools: Floats, b: Floats, others: Floats, pool: int
-) -> None:
-    """The wait of every activity of a pool that goes by turns, the first turn first."""
-    load, chance = pools[pool, 0], pools[pool, ALL_BUSY]
-    found, taken = chance * pools[pool, 2] / load / (2 * servers), 0.0
-    more = chance / (per_server * load) if per_server > 0 else 0.0  # of one's own case, as in fifo
-    turn = next_turn(nodes, r, pools, pool, -math.inf)
-    while turn < math.inf:
-        share = own = 0.0
-        for number in range(len(nodes)):
-            block, row = number * FIELDS, nodes[number, 1] * COLUMNS
-            if nodes[number, 0] == ACTIVITY and r[row + POOL] == pool and turn_of(r, row, pools, pool) == turn:
-                others[number] /= 1 - taken
-                work = per_server * b[block + VISITS] * b[block + TRIES] * b[block + KEPT] * r[row + SERVICE]
-                share += work
-                own += more * work * others[number]
-        virtual = (found + own) / (1 - taken - share)
-        for number in range(len(nodes)):
-            block, row = number * FIELDS, nodes[number, 1] * COLUMNS
-            if nodes[number, 0] == ACTIVITY and r[row + POOL] == pool and turn_of(r, row, pools, pool) == turn:
-                b[block + WAIT] = virtual + others[number]
-                within = others[number] * load / pools[pool, 1] / servers
-                b[block + WAIT_VAR] = virtual * virtual * (2 / max(chance, 1e-9) - 1) + within
-        found += share * virtual + own
-        taken += share
-        turn = next_turn(nodes, r, pools, pool, turn)
-
-
-@inner
 def concurrent(nodes: Ints, links: Ints, b: Floats, one: int, other: int) -> int:
-    """The block in which two activities (the first with the higher number) are under way at once, or −1."""
+    """The innermost block around two activities if they can be in progress at once, otherwise −1; one > other."""
     child, around = one, int(b[one * FIELDS + PARENT])
     while b[around * FIELDS + LOWEST] > other:
         child, around = around, int(b[around * FIELDS + PARENT])
@@ -108,7 +83,7 @@ def concurrent(nodes: Ints, links: Ints, b: Floats, one: int, other: int) -> int
 
 @inner
 def follows(edges: Ints, count: int, early: int, late: int) -> bool:
-    """Whether a part of an order comes after another; edges are sorted by their later end."""
+    """Whether part `late` of an order depends on part `early`; edges are sorted by their later end."""
     after = np.zeros(count, np.bool_)
     after[early] = True
     for edge in range(edges[0]):
@@ -119,14 +94,18 @@ def follows(edges: Ints, count: int, early: int, late: int) -> bool:
 
 @inner
 def meets(table: Floats, r: Floats, row: int, b: Floats, there: int, lag: float, spread: float, first: bool) -> float:
-    """The probability that one finds another of its case before it: begun `lag` earlier on average, and not done."""
+    """The probability that an activity finds another of its case in front of it, begun `lag` earlier and not done.
+
+    The difference D of their start times is taken as normal with mean `lag` and variance `spread`; the result is
+    P(D > 0) · P(T > E[D | D > 0]) for the other's time in the pool T. `first` decides ties: the other came first.
+    """
     lasts = b[there + WAIT] + r[row + SERVICE]
     if lasts <= 0:
         return 0.0
     var = b[there + WAIT_VAR] + r[row + SERVICE] ** 2 * r[row + SCV]
     deviation = math.sqrt(max(spread, 0.0))
     if lag < -4 * deviation or lag - 4 * deviation > lasts + 6 * math.sqrt(var):
-        return 0.0
+        return 0.0  # surely later, or surely over: most pairs end here, which saves the table look-up
     if deviation < 1e-6 * lasts:
         if lag < 0 or (lag == 0 and not first):
             return 0.0
@@ -135,13 +114,17 @@ def meets(table: Floats, r: Floats, row: int, b: Floats, there: int, lag: float,
     earlier = phi(z)
     if earlier < 1e-6:
         return 0.0
+    # E[D | D > 0] of a normal D = lag + deviation · φ(z) / Φ(z); the constant is 1/√2π
     since = lag + deviation * math.exp(-z * z / 2) * 0.3989422804014327 / earlier
     return earlier * (1 - distribution(table, lasts, var, since))
 
 
 @inner
 def still_waits(b: Floats, there: int, all_busy: float, lag: float, spread: float, first: bool) -> float:
-    """The probability that one finds another of its case, begun `lag` earlier on average, still waiting."""
+    """The probability that an activity finds another of its case, begun `lag` earlier, still waiting.
+
+    A wait is 0 or, with probability `all_busy`, exponential of mean WAIT / all_busy.
+    """
     waits, deviation = b[there + WAIT], math.sqrt(max(spread, 0.0))
     if waits <= 0 or lag < -4 * deviation:
         return 0.0
@@ -168,7 +151,10 @@ def overtake(
     q: float,
     p: float,
 ) -> tuple[float, float]:
-    """How likely each of two is behind the other, if the one that goes first overtakes the other where that waits."""
+    """Correct the probabilities that the first is behind the second (q) and the reverse (p) for overtaking.
+
+    The one with the better rank overtakes the other if that is still waiting.
+    """
     gain = turn_of(r, its, pools, pool) - turn_of(r, mine, pools, pool)
     if gain > 0:
         passed = min(q, still_waits(b, there, pools[pool, ALL_BUSY], lag, spread, True))
@@ -181,7 +167,11 @@ def overtake(
 
 @inner
 def own_case(nodes: Ints, links: Ints, r: Floats, table: Floats, pools: Floats, b: Floats, others: Floats) -> None:
-    """How many of its own case each activity finds in its pool, and what waits have in common."""
+    """Per activity, how many of its own case it finds in its pool (AHEAD, ALIKE) and their work; per block, SHARED.
+
+    Waits of one case at one pool are positively correlated, the more the closer in time they are relative to the
+    pool's relaxation time; SHARED carries that covariance to the maximum over the branches.
+    """
     for number in range(len(nodes)):
         block = number * FIELDS
         b[block + AHEAD] = b[block + ALIKE] = b[block + SHARED] = others[number] = 0.0
@@ -224,7 +214,7 @@ def own_case(nodes: Ints, links: Ints, r: Floats, table: Floats, pools: Floats, 
 
 @inner
 def average_shared(nodes: Ints, links: Ints, b: Floats) -> None:
-    """What branches have in common, which was added up by their weights, as a mean over the pairs."""
+    """Turn SHARED, summed over pairs with weights w_i w_j, into the weighted mean: Σ_{i<j} w_i w_j = (S² − Σ w²)/2."""
     for number in range(len(nodes)):
         if nodes[number, 0] == PARALLEL or nodes[number, 0] == ORDER:
             total = squares = 0.0
@@ -238,7 +228,7 @@ def average_shared(nodes: Ints, links: Ints, b: Floats) -> None:
 
 @inner
 def branch_weight(b: Floats, inside: int, around: int) -> float:
-    """How much the branch of `around` that an activity is in counts: long ones decide which is the last."""
+    """The weight of the branch of `around` that an activity lies in: long branches decide which one ends last."""
     while b[inside * FIELDS + PARENT] != around:
         inside = int(b[inside * FIELDS + PARENT])
     return float(b[inside * FIELDS + MEAN] ** 2)
@@ -246,7 +236,7 @@ def branch_weight(b: Floats, inside: int, around: int) -> float:
 
 @inner
 def copies_around(nodes: Ints, links: Ints, r: Floats, table: Floats, b: Floats, others: Floats, one: int) -> None:
-    """The copies of an activity that are under way at once in instances around it."""
+    """Add to ALIKE the copies of an activity that are in progress at once in instances around it."""
     here, mine = one * FIELDS, nodes[one, 1] * COLUMNS
     around = int(b[here + PARENT])
     while around >= 0:

@@ -1,4 +1,4 @@
-"""Waiting times at pools, and the fixed point of times, visits and waits."""
+"""Waiting times at pools, and the rounds of times, visits and waits that `solve` goes through. Open `solve` first."""
 
 # ruff: noqa: F405  (names in capitals are columns of network_fields)
 from __future__ import annotations
@@ -22,7 +22,14 @@ from groupwise.workflows.evaluation.encoding import (
 )
 from groupwise.workflows.evaluation.network.block_times import kept_work, put_together, spread_out
 from groupwise.workflows.evaluation.network.network_fields import *  # noqa: F403
-from groupwise.workflows.evaluation.network.own_case import by_turns, disciplines, own_case, turns_differ, wait_by_turns
+from groupwise.workflows.evaluation.network.own_case import (
+    by_turns,
+    disciplines,
+    next_turn,
+    own_case,
+    turn_of,
+    turns_differ,
+)
 
 
 @inner
@@ -37,11 +44,11 @@ def follow_on(
     stack: Ints,
     flows: Floats,
 ) -> None:
-    """Find what directly follows an activity in its own pool, and what that finds there.
+    """Find activities that directly follow another one in the same pool; they do not arrive at a random time.
 
-    Whoever was in front of it then has moved on too, and is in front again if what follows is in the same pool; whoever
-    came since from elsewhere is in front as well. A pool's columns: 4 the work that those in it come back with, 5 the
-    work that comes back per case.
+    Those in front of the first activity have moved on too, and are in front again if what follows them is in the same
+    pool; so are those who arrived from elsewhere in the meantime. Columns of a pool: 4 the work with which those in
+    it come back, 5 the work per case that comes back.
     """
     pools[:, 4:6] = 0.0
     for number in range(len(nodes)):
@@ -76,7 +83,7 @@ def follow_on(
 
 @inner
 def followers(nodes: Ints, links: Ints, weights: Floats, b: Floats, one: int, stack: Ints, flows: Floats) -> int:
-    """What comes after an activity, on the stack with probabilities; how much that is."""
+    """Put the blocks that may come right after an activity on the stack, with probabilities; returns how many."""
     top, child, flow = 0, one, b[one * FIELDS + GOES_ON]
     around = int(b[one * FIELDS + PARENT])
     while around >= 0 and flow > 0:
@@ -93,7 +100,7 @@ def followers(nodes: Ints, links: Ints, weights: Floats, b: Floats, one: int, st
             stack[top], flows[top] = target, flow * weights[first] if body else flow
             top += 1
             flow *= 1 - weights[first] if body else 0.0
-        elif kind in (PARALLEL, ORDER, INSTANCES):
+        elif kind in (PARALLEL, ORDER, INSTANCES):  # what follows also waits for other branches
             return top
         child, around = around, int(b[around * FIELDS + PARENT])
     return top
@@ -101,7 +108,8 @@ def followers(nodes: Ints, links: Ints, weights: Floats, b: Floats, one: int, st
 
 @inner
 def burden(nodes: Ints, r: Floats, b: Floats, rate: float, pools: Floats, pool: int) -> float:
-    """How much activities that directly follow another of the pool wait beside others; the mean over the work."""
+    """Set BURDEN: the work an activity finds in its pool, relative to the average; returns its mean over the work."""
+    # The mean work in the pool at a random time: Σ λ_i (E[S_i] W_i + E[S_i²] / 2).
     inside = 0.0
     for number in range(len(nodes)):
         block, row = number * FIELDS, nodes[number, 1] * COLUMNS
@@ -119,14 +127,14 @@ def burden(nodes: Ints, r: Floats, b: Floats, rate: float, pools: Floats, pool: 
                 since = b[block + SINCE] / b[block + AGAIN]
                 found = pools[pool, 4] + since * rate * max(pools[pool, 0] - pools[pool, 5], 0.0)
                 share = min(b[block + AGAIN] / often, 1.0)
-                b[block + BURDEN] = 1 + share * (min(found / inside, 3.0) - 1)
+                b[block + BURDEN] = 1 + share * (min(found / inside, 3.0) - 1)  # at most threefold
             total += often * r[row + SERVICE] * b[block + BURDEN]
     return float(total / pools[pool, 0])
 
 
 @inner
 def queue(servers: int, load: float, line: Floats) -> None:
-    """P(at least k servers busy) for k up to `servers`, at an offered load below `servers` (Erlang)."""
+    """line[k] = P(at least k servers busy) in M/M/c at an offered load < `servers`; line[servers] is Erlang's C."""
     term, total = 1.0, 1.0
     line[0] = 1.0
     for k in range(1, servers):
@@ -145,7 +153,7 @@ def queue(servers: int, load: float, line: Floats) -> None:
 def wait(
     nodes: Ints, r: Floats, servers: Ints, rate: float, pools: Floats, b: Floats, others: Floats, turn: int
 ) -> None:
-    """The wait of every activity. `pools` has load per case, arrivals and second moment per case, and a time scale."""
+    """The wait of every activity: W_i = V · BURDEN_i + own_i, with V as in the map of this package."""
     most = 1
     for pool in range(len(servers)):
         most = max(most, servers[pool])
@@ -169,17 +177,17 @@ def wait(
                 work = b[block + VISITS] * b[block + TRIES] * b[block + KEPT] * r[row + SERVICE]
                 weighted += work * own
                 ahead += work * ahead_of_it
-        # those that come together find all servers busy more often, at most as often as one server would be
+        # Tries that arrive together find all servers busy more often, at most as often as a single server would be.
         together = 2 * ahead / load
         chance = line[count] + (share - line[count]) * together / (together + count)
         mean = load / arrivals
-        pools[pool, 3] = mean / count / (1 - math.sqrt(share)) ** 2
+        pools[pool, 3] = mean / count / (1 - math.sqrt(share)) ** 2  # relaxation time of M/M/c
         pools[pool, ALL_BUSY] = chance
         if by_turns(pools, pool) and turns_differ(nodes, r, pools, pool):
             wait_by_turns(nodes, r, rate / count, count, pools, b, others, pool)
             continue
         heavy = burden(nodes, r, b, rate, pools, pool) if turn > 0 else 1.0
-        left = max(1 - share * heavy, 0.3 * (1 - share))
+        left = max(1 - share * heavy, 0.3 * (1 - share))  # BURDEN lengthens the wait at most 1 / 0.3 times
         virtual = chance / left * (second / load / (2 * count) + weighted / load)
         for number in range(len(nodes)):
             if nodes[number, 0] == ACTIVITY and r[nodes[number, 1] * COLUMNS + POOL] == pool:
@@ -187,12 +195,50 @@ def wait(
                 if turn == 0:
                     b[block + BURDEN] = 1.0
                 b[block + WAIT] = virtual * b[block + BURDEN] + others[number]
+                # A wait that is 0 or, with probability p, exponential of mean V/p has variance V² (2/p − 1).
                 b[block + WAIT_VAR] = virtual * virtual * (2 / max(chance, 1e-9) - 1) + others[number] * mean / count
 
 
 @inner
+def wait_by_turns(
+    nodes: Ints, r: Floats, per_server: float, servers: int, pools: Floats, b: Floats, others: Floats, pool: int
+) -> None:
+    """The wait of every activity of a pool with priorities, best rank first: V_k of the package's map.
+
+    `found` is T_k, the work of better or equal ranks that an arrival finds; `taken` is ρ_1 + … + ρ_(k−1), the load of
+    better ranks, which keep overtaking.
+    """
+    load, chance = pools[pool, 0], pools[pool, ALL_BUSY]
+    found, taken = chance * pools[pool, 2] / load / (2 * servers), 0.0
+    more = chance / (per_server * load) if per_server > 0 else 0.0  # for waits behind its own case, as in fifo
+    turn = next_turn(nodes, r, pools, pool, -math.inf)
+    while turn < math.inf:
+        share = own = 0.0
+        for number in range(len(nodes)):
+            block, row = number * FIELDS, nodes[number, 1] * COLUMNS
+            if nodes[number, 0] == ACTIVITY and r[row + POOL] == pool and turn_of(r, row, pools, pool) == turn:
+                others[number] /= 1 - taken
+                work = per_server * b[block + VISITS] * b[block + TRIES] * b[block + KEPT] * r[row + SERVICE]
+                share += work
+                own += more * work * others[number]
+        virtual = (found + own) / (1 - taken - share)
+        for number in range(len(nodes)):
+            block, row = number * FIELDS, nodes[number, 1] * COLUMNS
+            if nodes[number, 0] == ACTIVITY and r[row + POOL] == pool and turn_of(r, row, pools, pool) == turn:
+                b[block + WAIT] = virtual + others[number]
+                within = others[number] * load / pools[pool, 1] / servers
+                b[block + WAIT_VAR] = virtual * virtual * (2 / max(chance, 1e-9) - 1) + within
+        found += share * virtual + own
+        taken += share
+        turn = next_turn(nodes, r, pools, pool, turn)
+
+
+@inner
 def behind_own(line: Floats, servers: int, ahead: float, work: float) -> float:
-    """The wait for `ahead` of one's own case with so much work: each counts if the others leave it no server."""
+    """The wait behind `ahead` activities of the same case with `work` seconds of work in all.
+
+    The k-th of them delays only if other cases keep at least servers − k servers busy.
+    """
     if ahead <= 0:
         return 0.0
     total = 0.0
@@ -205,7 +251,7 @@ def behind_own(line: Floats, servers: int, ahead: float, work: float) -> float:
 
 @inner
 def add_up(nodes: Ints, r: Floats, pools: Floats, b: Floats) -> None:
-    """What the pools have to do for one case."""
+    """What one case brings each pool: columns 0 work, 1 tries and 2 Σ E[S²]."""
     pools[:, :3] = 0.0
     for number in range(len(nodes)):
         row = nodes[number, 1] * COLUMNS
@@ -217,12 +263,12 @@ def add_up(nodes: Ints, r: Floats, pools: Floats, b: Floats) -> None:
             pools[pool, 2] += often * r[row + SERVICE] ** 2 * (1 + r[row + SCV])
 
 
-ROUNDS = 2
+ROUNDS = 2  # of waiting: waits decide who meets whom in a queue, and that decides the waits
 
 
 @compiled
 def plain_times(nodes: Ints, links: Ints, weights: Floats, rows: Floats) -> Floats:
-    """How long each block takes at mean durations with nobody waiting: when bodies are broken off goes by it."""
+    """How long each block takes at mean durations without waiting; a body is cancelled within this time."""
     r, times = rows.reshape(-1), np.zeros(len(nodes))
     for number in range(len(nodes)):
         kind, detail, first, count = nodes[number]
@@ -239,7 +285,7 @@ def plain_times(nodes: Ints, links: Ints, weights: Floats, rows: Floats) -> Floa
                 times[number] += weights[place] * times[links[place]]
         elif kind == LOOP:
             again, body, redo = weights[first], times[links[first]], times[links[first + 1]]
-            times[number] = body + again / (1 - again) * (body + redo)
+            times[number] = body + again / (1 - again) * (body + redo)  # again / (1 − again) further rounds
         elif kind == ORDER:
             times[number] = longest_way(times, links[first : first + count], links[detail:])
         elif count > 0:
@@ -249,6 +295,7 @@ def plain_times(nodes: Ints, links: Ints, weights: Floats, rows: Floats) -> Floa
 
 @inner
 def longest_way(times: Floats, parts: Ints, edges: Ints) -> float:
+    """The length of an order's critical path; edges[0] is their number, then pairs sorted by their later end."""
     begins, longest = np.zeros(len(parts)), 0.0
     edge = 1
     for part in range(len(parts)):
@@ -263,9 +310,9 @@ def longest_way(times: Floats, parts: Ints, edges: Ints) -> float:
 def solve(
     nodes: Ints, links: Ints, weights: Floats, rows: Floats, servers: Ints, rate: float, table: Floats
 ) -> tuple[Floats, Floats]:
-    """The results of the design, and per pool: load, arrivals and second moment of one case, a time scale, and more.
+    """Returns the results of a design [RESULTS] and the columns of its pools [pools, 8]; see `network_fields`.
 
-    With a pool overloaded, times are without waiting.
+    If a pool is overloaded, times are without waiting.
     """
     b, pools, others = np.zeros(len(nodes) * FIELDS), np.zeros((len(servers), 8)), np.zeros(len(nodes))
     stack, flows = np.zeros(2 * len(nodes), np.int64), np.zeros(2 * len(nodes))
@@ -274,7 +321,7 @@ def solve(
     for number in range(len(nodes)):
         first, count = nodes[number, 2], nodes[number, 3]
         b[number * FIELDS + LOWEST] = b[links[first] * FIELDS + LOWEST] if count > 0 else number
-        b[number * FIELDS + ROOM] = math.inf
+        b[number * FIELDS + ROOM] = math.inf  # without a pool there is always room
         if nodes[number, 0] == ACTIVITY and r[nodes[number, 1] * COLUMNS + POOL] >= 0:
             b[number * FIELDS + ROOM] = servers[int(r[nodes[number, 1] * COLUMNS + POOL])]
         for child in links[first : first + count]:
@@ -299,6 +346,7 @@ def solve(
 
 @inner
 def results(nodes: Ints, r: Floats, rate: float, b: Floats) -> Floats:
+    """The root's time, and sums over activities; cores and bytes in use by Little's law (rate · time · demand)."""
     found = np.zeros(RESULTS)
     root = (len(nodes) - 1) * FIELDS
     found[CYCLE], found[COMPLETED] = b[root + MEAN], b[root + GOES_ON]
