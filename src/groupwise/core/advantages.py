@@ -251,7 +251,7 @@ def _row_rewards(rewards: Tensor, mask: Tensor) -> Tensor:
 
 
 def turn_numbers(mask: Tensor) -> Tensor:
-    """The number of the policy's turn that each token belongs to, [B, T] from 0; tokens in between count to the turn before.
+    """The number of the policy's turn at each token, [B, T] from 0; tokens between turns belong to the turn before.
 
     A turn is a run of true values in the mask: what others say always separates two turns.
     """

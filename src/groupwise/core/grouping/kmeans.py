@@ -25,7 +25,7 @@ LEAST_SILHOUETTE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """`centres` [K, F] in ascending order of their coordinates, `labels` [N], and `inertia`: the summed squared distance."""
+    """`centres` [K, F] in ascending order of their coordinates, `labels` [N], and the sum of squared distances."""
 
     centres: Floats
     labels: Ints
