@@ -28,7 +28,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import math
 import time
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -96,11 +96,20 @@ def measure(job: Job) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def searched(job: Job) -> Any:
+def searched(job: Job) -> Iterator[tuple[Any, Any]]:
     """The designs of a trained policy in the order it evaluates them, with their scores."""
-    from groupwise.designer.generations import search
+    from groupwise.config.sections import GenerationSettings, TrainingSettings
+    from groupwise.designer.pipeline import Designer
 
-    return search(policy_of(job.policy), job.held.requirements, evaluations=BUDGETS[-1], seed=job.seed)
+    # Small generations, because the next one learns from the last; never stopping early, because every arm has the same
+    # budget; and the simulation seed of the other arms.
+    designer = Designer(
+        policy_of(job.policy), None, GenerationSettings(batch_size=8), stopping=TrainingSettings(), seed=job.seed
+    )
+    session = designer.begin(job.held.requirements)
+    session.evaluator.seed = 0
+    for metrics in session.run(BUDGETS[-1]):
+        yield from ((result.candidate.design, result.score) for result in metrics.results)
 
 
 @lru_cache

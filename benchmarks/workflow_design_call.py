@@ -24,8 +24,8 @@ import torch
 from record import print_result
 
 from groupwise.config.sections import GenerationSettings, MemorySettings, TrainingSettings
-from groupwise.designer.features import features_of
-from groupwise.designer.memory import open_memory, situation
+from groupwise.designer.features import features_of, situation
+from groupwise.designer.memory import open_memory
 from groupwise.designer.outcome import STAGES, DesignOutcome, generations_to
 from groupwise.designer.pipeline import Designer
 from groupwise.designer.policy import GraphPolicy, load_policy

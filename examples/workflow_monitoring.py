@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from groupwise.designer.generation_metrics import GenerationMetrics
+from groupwise.designer.outcome import GenerationMetrics
 from groupwise.designer.pipeline import Designer
 from groupwise.designer.policy import GraphPolicy, load_policy
 from groupwise.errors import ConfigError

@@ -32,9 +32,9 @@ _HOMES = {
     "TrajectoryDataset": "groupwise.compat.trajectory_dataset",
     "Experience": "groupwise.memory.experiences",
     "MemorySystem": "groupwise.memory.system",
-    "GenerationMetrics": "groupwise.designer.generation_metrics",
-    "WorkflowResult": "groupwise.designer.generation_metrics",
-    "PolicyUpdateResult": "groupwise.designer.generation_metrics",
+    "GenerationMetrics": "groupwise.designer.outcome",
+    "WorkflowResult": "groupwise.designer.outcome",
+    "PolicyUpdateResult": "groupwise.designer.outcome",
     "AgentConfig": "groupwise.agents.settings",
     "NeuralRewardFunction": "groupwise.rewards.learned.neural",
     "create_neural_reward_function": "groupwise.rewards.learned.neural",
@@ -106,7 +106,7 @@ if TYPE_CHECKING:
         loss_denominator,
         policy_loss,
     )
-    from groupwise.designer.generation_metrics import GenerationMetrics, PolicyUpdateResult, WorkflowResult
+    from groupwise.designer.outcome import GenerationMetrics, PolicyUpdateResult, WorkflowResult
     from groupwise.errors import GroupwiseError
     from groupwise.language.value_head import ValueFunction, ValueHead, create_value_function
     from groupwise.memory.experiences import Experience

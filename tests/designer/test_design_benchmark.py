@@ -211,7 +211,7 @@ def test_a_heuristic_puts_knock_outs_first_and_takes_the_pool_it_likes() -> None
             "demand": {"arrivals_per_second": 0.01},
         }
     )
-    construction = rivals.Construction(requirements)
+    construction = rivals.KeyDecoder(requirements)
     order = {}
     for pool in ("cheap", "fast"):
         rules = Heuristic("knock-outs", "sequence", pool, 0.0, 0, False)

@@ -7,10 +7,11 @@ import pytest
 from groupwise.designer.familiarity import (
     TRAINED_RANGES,
     RequirementStatistics,
+    details,
     far_outside,
     notes,
     numbers_of,
-    unfamiliar,
+    training_distance,
 )
 from groupwise.designer.problem import DesignProblem
 from groupwise.designer.synthetic_requirements import random_requirements
@@ -28,7 +29,11 @@ def test_worlds_are_within_what_is_said_of_training() -> None:
 
 @pytest.mark.parametrize(
     ("size", "load", "words"),
-    [(150, 0.5, None), (260, 0.5, "activities: 260 (trained: 5 to 40)"), (12, 0.001, "share of all capacity")],
+    [
+        (150, 0.5, None),
+        (260, 0.5, "activities: 260 (training: 5 to 40)"),
+        (12, 0.001, "load (share of total capacity): 0.0006"),
+    ],
 )
 def test_what_is_far_is_told(size: int, load: float, words: str | None) -> None:
     problem = DesignProblem(random_requirements(3, size, load))
@@ -42,7 +47,7 @@ def test_what_is_far_is_told(size: int, load: float, words: str | None) -> None:
 def test_a_single_run_is_far_whatever_its_times_are() -> None:
     world = random_requirements(3, 12)
     once = world.model_copy(update={"demand": world.demand.model_copy(update={"arrivals_per_second": None})})
-    assert far_outside(DesignProblem(once)) == ("a single run (trained: cases that keep arriving)",)
+    assert far_outside(DesignProblem(once)) == ("a single run (training: cases that keep arriving)",)
 
 
 def test_requirements_like_those_of_training_are_familiar_whatever_their_size() -> None:
@@ -50,7 +55,7 @@ def test_requirements_like_those_of_training_are_familiar_whatever_their_size() 
         size
         for size in (5, 12, 60, 150)
         for seed in range(15)
-        if unfamiliar(DesignProblem(random_requirements(seed, size)))
+        if training_distance(DesignProblem(random_requirements(seed, size))).unfamiliar
     ]
     assert len(strange) <= 3, "one in a hundred, more or less"
 
@@ -60,8 +65,12 @@ def test_what_differs_as_a_whole_is_told_though_no_number_is_far() -> None:
     alike = {name: one.model_copy(update={"failure": 0.02, "cpu": 4.0}) for name, one in world.activities.items()}
     problem = DesignProblem(world.model_copy(update={"activities": alike}))
     assert not far_outside(problem)
-    assert "cpu (activities)" in unfamiliar(problem)
-    assert notes(problem)[0].startswith("rules of thumb were tried")
+    assert "cpu (activities)" in training_distance(problem).features
+    (note,) = notes(problem)
+    assert note.startswith("These requirements differ from the policy's training data (mainly ")
+    assert "CPU demand" in note
+    assert note.endswith("so heuristic designs were tried as well. Details: --debug.")
+    assert "cpu (activities)" in details(problem)[0]
 
 
 def test_familiar_is_what_99_in_100_are() -> None:

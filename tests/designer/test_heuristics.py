@@ -1,4 +1,4 @@
-"""Rules of thumb: what they come to, and how a search goes on from the best of them."""
+"""Heuristics: the designs they lead to, and how a search continues from the best of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from groupwise.designer.familiarity import unfamiliar
+from groupwise.designer.familiarity import training_distance
 from groupwise.designer.generations import RULED, Generations
 from groupwise.designer.heuristics import (
     FIRST,
@@ -55,8 +55,8 @@ def test_every_rule_decodes_to_a_design_of_its_own_keys() -> None:
 def test_rules_are_left_to_requirements_unlike_training() -> None:
     near, far = random_requirements(11, 12), random_requirements(11, 12)
     far = far.model_copy(update={"demand": Demand(arrivals_per_second=None)})
-    assert not unfamiliar(DesignProblem(near))
-    assert unfamiliar(DesignProblem(far))
+    assert not training_distance(DesignProblem(near)).unfamiliar
+    assert training_distance(DesignProblem(far)).unfamiliar
     origins = [
         {one.origin for one in Generations(load_policy(), PreparedRequirements.of(one), seed=1).propose(8)}
         for one in (near, far)

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.config.sections import GenerationSettings, ScoringSettings, TrainingSettings
-from groupwise.designer.generation_metrics import GenerationMetrics
-from groupwise.designer.outcome import STAGES
+from groupwise.designer.design_call import DesignOptions, design_for
+from groupwise.designer.learning import LearningPolicy
+from groupwise.designer.outcome import STAGES, GenerationMetrics
 from groupwise.designer.pipeline import Designer, DesignSession
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.population import pareto_front
-from groupwise.designer.product import LearningPolicy
+from groupwise.designer.problem import DesignProblem
 from groupwise.designer.synthetic_requirements import random_requirements
 from groupwise.errors import ConfigError, ContractError
 from groupwise.training.step_groups import StepGroups
@@ -69,6 +70,20 @@ def test_the_best_score_never_falls_between_generations_and_is_the_best_that_was
     assert bests == sorted(bests)
 
 
+def test_a_call_turns_its_requirements_into_a_problem_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    built: list[DesignProblem] = []
+    build = DesignProblem.__init__
+
+    def counted(problem: DesignProblem, asked: Requirements) -> None:
+        built.append(problem)
+        build(problem, asked)
+
+    monkeypatch.setattr(DesignProblem, "__init__", counted)
+    options = DesignOptions(EXAMPLES / "workflows" / "loan.yaml", 8, memory=tmp_path / "memory.sqlite", check=True)
+    design_for(options, lambda generation: None, lambda: False)
+    assert len(built) == 1
+
+
 def test_no_design_is_judged_twice(requirements: Requirements) -> None:
     call = Designer(fresh_policy(), settings=SMALL).begin(requirements)
     designs = [result.candidate.design for _ in range(4) for result in call.generation().results]
@@ -87,7 +102,7 @@ def test_it_stops_when_the_best_has_hardly_improved_for_some_generations(require
     stopping = TrainingSettings(early_stopping=True, early_stopping_patience=2, early_stopping_threshold=1.0)
     outcome = Designer(fresh_policy(), settings=SMALL, stopping=stopping).design(requirements, generations=9)
     assert len(outcome.generations) == 3
-    assert "stopped early after 3 generations" in outcome.notes[0]
+    assert "Stopped early after 3 generations" in outcome.notes[0]
     never = TrainingSettings(early_stopping=True, early_stopping_patience=2, early_stopping_threshold=0.0)
     assert (
         len(Designer(fresh_policy(), settings=SMALL, stopping=never).design(requirements, generations=5).generations)

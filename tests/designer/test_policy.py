@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from groupwise.designer.construction import construct
+from groupwise.designer.learning import Collation, trajectories
 from groupwise.designer.plans import DecisionBatch, Plans
 from groupwise.designer.policy import GraphPolicy, load_policy, save_policy
-from groupwise.designer.problem import PLACE, DesignProblem, Floats, Ints
+from groupwise.designer.problem import DesignProblem, Floats, Head, Ints, table_order
 from groupwise.designer.sampling import Parents, PolicyChooser, Retake, Views
 from groupwise.designer.synthetic_requirements import random_requirements
 from groupwise.designer.tasks import PreparedRequirements
-from groupwise.designer.trajectories import Collation, table_order, trajectories
 from groupwise.errors import ConfigError
 from groupwise.training.estimators import Attempts
 from groupwise.types import Trajectory
@@ -167,7 +167,7 @@ def test_only_what_is_taken_again_changes(policy: GraphPolicy) -> None:
     """Places taken again by chance leave pools, retries and servers as they were."""
     plans, _ = drawn(policy, 8, 16, 6)
     problem = plans.problem
-    again = np.broadcast_to(problem.heads == PLACE, plans.free.shape)
+    again = np.broadcast_to(problem.heads == Head.PLACE, plans.free.shape)
     chooser = PolicyChooser(Views(policy, problem), np.random.default_rng(0), 1.0)
     retake = Retake(problem, Parents(plans.choices, plans.unit_order, again), chooser)
     found = construct(problem, retake, len(plans))

@@ -12,26 +12,7 @@ import pytest
 from groupwise.designer.construction import construct
 from groupwise.designer.heuristics import KeyDecoder
 from groupwise.designer.plans import DecisionBatch
-from groupwise.designer.problem import (
-    ACTIONS,
-    ALLOCATION,
-    BRANCHING,
-    CONSTRAINT,
-    DISCIPLINES,
-    HEADS,
-    KEEP,
-    NEXT,
-    PLACE,
-    RETRY,
-    SCHEDULING,
-    STAFFING,
-    TIMEOUT,
-    TIMING,
-    TYPE,
-    DesignProblem,
-    Ints,
-    action_of,
-)
+from groupwise.designer.problem import ACTIONS, DISCIPLINES, HEADS, DesignProblem, Head, Ints, action_of
 from groupwise.designer.synthetic_requirements import random_requirements
 from groupwise.designer.tasks import Drafter
 from groupwise.workflows.blocks import Activity, Choice, Design, Parallel, Sequence, Skip, activities, walk
@@ -149,7 +130,7 @@ def test_synchronisation_waits_for_all_lanes_that_are_open() -> None:
     class ThenJoin(Take):
         def __call__(self, question: DecisionBatch) -> Ints:
             found = super().__call__(question)
-            last = question.head == PLACE and question.slots[0] == problem.staffing - 1
+            last = question.head == Head.PLACE and question.slots[0] == problem.staffing - 1
             return np.zeros_like(found) if last and question.legal[..., 0].all() else found
 
     design = Drafter(problem)(construct(problem, ThenJoin(place=2), 1))[0]
@@ -179,23 +160,23 @@ def legal(requirements: Requirements, head: int, subject: int, **choices: int) -
 def test_what_is_illegal_is_no_candidate() -> None:
     order, stock, pack, news = 0, 1, 2, 5
     pools = {"clerk": 6, "desk": 7, "robot": 8}
-    assert legal(shop(), KEEP, news) == [0, 1]
-    assert legal(shop(excludes=[["send news", "pack box"]]), KEEP, news) == [0]
-    assert legal(shop(), ALLOCATION, stock) == [0]  # people were decided on
-    assert legal(shop(), ALLOCATION, stock, type=1) == [1]
-    assert legal(shop(separate=[["check stock", "pack box"]]), ALLOCATION, stock) == [1]  # 'pack box' has the clerks
-    assert legal(shop(), CONSTRAINT, pack) == [0]
-    assert legal(shop(), CONSTRAINT, pack, scheduling=DISCIPLINES.index("priority")) == [0, 1]
-    assert legal(shop(), SCHEDULING, pools["clerk"]) == [0, 1, 2, 3]
-    assert legal(shop(deadline=None), SCHEDULING, pools["clerk"]) == [0, 1, 2]  # nothing is due
-    assert legal(shop(), STAFFING, pools["robot"]) == [0, 1]  # two at most
-    assert legal(shop(), NEXT, -1) == [order, stock, 4]  # not 'pack box', and the branch as one choice
-    assert legal(shop(), BRANCHING, 3) == [0, 1]
+    assert legal(shop(), Head.KEEP, news) == [0, 1]
+    assert legal(shop(excludes=[["send news", "pack box"]]), Head.KEEP, news) == [0]
+    assert legal(shop(), Head.ALLOCATION, stock) == [0]  # people were decided on
+    assert legal(shop(), Head.ALLOCATION, stock, type=1) == [1]
+    assert legal(shop(separate=[["check stock", "pack box"]]), Head.ALLOCATION, stock) == [1]  # the clerks pack
+    assert legal(shop(), Head.CONSTRAINT, pack) == [0]
+    assert legal(shop(), Head.CONSTRAINT, pack, scheduling=DISCIPLINES.index("priority")) == [0, 1]
+    assert legal(shop(), Head.SCHEDULING, pools["clerk"]) == [0, 1, 2, 3]
+    assert legal(shop(deadline=None), Head.SCHEDULING, pools["clerk"]) == [0, 1, 2]  # nothing is due
+    assert legal(shop(), Head.STAFFING, pools["robot"]) == [0, 1]  # two at most
+    assert legal(shop(), Head.NEXT, -1) == [order, stock, 4]  # not 'pack box', and the branch as one choice
+    assert legal(shop(), Head.BRANCHING, 3) == [0, 1]
     asked = Take()
     construct(DesignProblem(shop(deadline=None)), asked, 1)
     heads = {question.head for question in asked.asked}
-    assert TIMING not in heads
-    assert {RETRY, TIMEOUT, TYPE} <= heads
+    assert Head.TIMING not in heads
+    assert {Head.RETRY, Head.TIMEOUT, Head.TYPE} <= heads
 
 
 def test_an_activity_waits_for_predecessors_in_several_lanes() -> None:
@@ -203,7 +184,7 @@ def test_an_activity_waits_for_predecessors_in_several_lanes() -> None:
     value = shop(precedes=[["take order", "pack box"], ["check stock", "pack box"]])
     taking = Take(place=2)
     construct(DesignProblem(value), taking, 1)
-    places = [question for question in taking.asked if question.head == PLACE]
+    places = [question for question in taking.asked if question.head == Head.PLACE]
     pack = next(question for question in places if question.subjects[0, 0] == 2)
     assert np.flatnonzero(pack.legal[0, 0]).tolist() == [0]
 

@@ -67,7 +67,7 @@ def design(
     asked = DesignOptions(requirements, evaluations, learn, memory, policy, seed, check)
     with graceful_stop() as flag, progress(common.json, evaluations) as watch:
         found = design_for(asked, watch, lambda: flag.raised)
-    notes = [*found.notes, *written(found, out)]
+    notes = [*found.notes, *(found.details if common.debug else ()), *written(found, out)]
     if report is not None:
         save(report, design_page(found))
     if common.json:

@@ -13,25 +13,16 @@ import numpy as np
 
 from groupwise.designer.plans import Chooser, DecisionBatch, Ordering, Plans
 from groupwise.designer.problem import (
-    ALLOCATION,
-    BRANCHING,
     CANDIDATES,
-    CONSTRAINT,
     DISCIPLINES,
     DUES,
     EXTRA_SERVERS,
     FEATURES,
-    KEEP,
-    RETRY,
-    SCHEDULING,
-    STAFFING,
-    TIMEOUT,
     TIMEOUTS,
-    TIMING,
-    TYPE,
     Bools,
     DesignProblem,
     Floats,
+    Head,
     Ints,
 )
 
@@ -105,20 +96,20 @@ class _Construction:
     def _keep(self) -> None:
         """Optional activities one after the other: what excludes something kept cannot be."""
         problem, kept = self.problem, self.plans.kept
-        slots, subjects = problem.of(KEEP)
+        slots, subjects = problem.of(Head.KEEP)
         for offset, activity in enumerate(subjects.tolist()):
             legal, known = self._blank(1, 2)
             legal[:, 0, 1] = ~(kept & problem.excludes[activity]).any(1)
             where = np.array([slots.start + offset])
             kept[:, activity] = (
-                self.ask(KEEP, where, self._about(subjects[offset : offset + 1]), legal, known)[:, 0] == 1
+                self.ask(Head.KEEP, where, self._about(subjects[offset : offset + 1]), legal, known)[:, 0] == 1
             )
         nothing = ~kept.any(1)
         kept[nothing, 0] = True
 
     def _branch(self) -> None:
         problem, plans = self.problem, self.plans
-        slots, subjects = problem.of(BRANCHING)
+        slots, subjects = problem.of(Head.BRANCHING)
         together = {n: np.full(self.count, fork.together >= 0) for n, fork in enumerate(problem.forks)}
         if len(subjects):
             legal, known = self._blank(len(subjects), 2)
@@ -127,7 +118,7 @@ class _Construction:
                 known[:, place, :, 1] = sum(problem.forks[fork].shares)
             # a fork has no node of its own: it is about its first option
             first = np.array([problem.forks[fork].options[0] for fork in subjects.tolist()])
-            choice = self.ask(BRANCHING, slots, self._about(first), legal, known)
+            choice = self.ask(Head.BRANCHING, slots, self._about(first), legal, known)
             for place, fork in enumerate(subjects.tolist()):
                 together[fork] = choice[:, place] == 0
         plans.together = together
@@ -154,7 +145,7 @@ class _Construction:
             if len(able) == 1:
                 load[:, able[0]] += work[activity] / capacity[able[0]] * plans.kept[:, activity]
         price = problem.wage / problem.speed
-        slots, subjects = problem.of(ALLOCATION)
+        slots, subjects = problem.of(Head.ALLOCATION)
         for offset, activity in enumerate(subjects.tolist()):
             pools = np.array(problem.pool_candidates(activity))
             size = len(pools)
@@ -168,7 +159,9 @@ class _Construction:
             known[:, 0, :size, 4] = np.minimum(load[:, pools] + own, 3) > 0.9
             known[:, 0, :size, 5] = load[:, pools] > 0
             where = np.array([slots.start + offset])
-            chosen = pools[self.ask(ALLOCATION, where, self._about(subjects[offset : offset + 1]), legal, known)[:, 0]]
+            chosen = pools[
+                self.ask(Head.ALLOCATION, where, self._about(subjects[offset : offset + 1]), legal, known)[:, 0]
+            ]
             plans.pool[:, activity] = chosen
             load[self.rows, chosen] += work[activity] / capacity[chosen] * plans.kept[:, activity]
         self.load = load
@@ -177,7 +170,7 @@ class _Construction:
         """[plans, activities]: 1 machines, 0 people, −1 nothing decided."""
         problem = self.problem
         found = np.full((self.count, len(problem.names)), -1)
-        slots, subjects = problem.of(TYPE)
+        slots, subjects = problem.of(Head.TYPE)
         if not len(subjects):
             return found
         legal, known = self._blank(len(subjects), 2)
@@ -189,7 +182,7 @@ class _Construction:
                 known[:, place, kind, 0] = len(mine) / len(able)
                 known[:, place, kind, 1] = price[mine].min() / max(float(price[able].mean()), 1e-12) - 1
                 known[:, place, kind, 2] = problem.speed[mine].max() / float(problem.speed[able].mean()) - 1
-        found[:, subjects] = self.ask(TYPE, slots, self._about(subjects), legal, known)
+        found[:, subjects] = self.ask(Head.TYPE, slots, self._about(subjects), legal, known)
         return found
 
     def _pools_left(self, activity: int, able: Ints, machines: Ints) -> Bools:
@@ -221,7 +214,7 @@ class _Construction:
     def _handle(self) -> None:
         """Retries, timeouts, due times and the order of queues, all at once; then priorities, where they count."""
         problem, plans = self.problem, self.plans
-        slots, subjects = problem.of(RETRY)
+        slots, subjects = problem.of(Head.RETRY)
         if len(subjects):
             legal, known = self._blank(len(subjects), RETRIES)
             fails = problem.failure[subjects][:, None]
@@ -229,19 +222,19 @@ class _Construction:
             known[:, :, :RETRIES, 0] = 1 - fails**tries
             known[:, :, :RETRIES, 1] = (1 - fails**tries) / (1 - fails) - 1
             known[:, :, :RETRIES, 2] = fails
-            plans.retries[:, subjects] = self.ask(RETRY, slots, self._about(subjects), legal, known)
-        slots, subjects = problem.of(TIMEOUT)
+            plans.retries[:, subjects] = self.ask(Head.RETRY, slots, self._about(subjects), legal, known)
+        slots, subjects = problem.of(Head.TIMEOUT)
         if len(subjects):
             legal, known = self._blank(len(subjects), len(TIMEOUTS))
             known[:, :, : len(TIMEOUTS), 0] = problem.scv[subjects][:, None] / 4
             known[:, :, : len(TIMEOUTS), 1] = plans.retries[:, subjects, None] / RETRIES
-            plans.timeout[:, subjects] = self.ask(TIMEOUT, slots, self._about(subjects), legal, known)
+            plans.timeout[:, subjects] = self.ask(Head.TIMEOUT, slots, self._about(subjects), legal, known)
         self._queues()
         self._dues()
 
     def _queues(self) -> None:
         problem, plans = self.problem, self.plans
-        slots, subjects = problem.of(SCHEDULING)
+        slots, subjects = problem.of(Head.SCHEDULING)
         if not len(subjects):
             return
         dated = problem.requirements.rules.deadline is not None
@@ -250,25 +243,25 @@ class _Construction:
         users = np.stack([(plans.pool == pool).sum(1) for pool in subjects], 1)
         known[..., 1] = np.minimum(users / 10, 3)[..., None]
         nodes = subjects + len(problem.names)
-        plans.discipline[:, subjects] = self.ask(SCHEDULING, slots, self._about(nodes), legal, known)
-        slots, subjects = problem.of(CONSTRAINT)
+        plans.discipline[:, subjects] = self.ask(Head.SCHEDULING, slots, self._about(nodes), legal, known)
+        slots, subjects = problem.of(Head.CONSTRAINT)
         legal, known = self._blank(len(subjects), 2)
         pool = plans.pool[:, subjects]
         by_priority = np.take_along_axis(plans.discipline, np.maximum(pool, 0), 1) == DISCIPLINES.index("priority")
         legal[..., 1] = by_priority & (pool >= 0)
-        plans.priority[:, subjects] = self.ask(CONSTRAINT, slots, self._about(subjects), legal, known)
+        plans.priority[:, subjects] = self.ask(Head.CONSTRAINT, slots, self._about(subjects), legal, known)
 
     def _dues(self) -> None:
         """Due times, where a pool goes by them."""
         problem, plans = self.problem, self.plans
-        slots, subjects = problem.of(TIMING)
+        slots, subjects = problem.of(Head.TIMING)
         if not len(subjects):
             return
         legal, known = self._blank(len(subjects), len(DUES))
         pool = plans.pool[:, subjects]
         by_due = np.take_along_axis(plans.discipline, np.maximum(pool, 0), 1) == DISCIPLINES.index("due")
         legal[..., 1 : len(DUES)] = (by_due & (pool >= 0))[..., None]
-        plans.due[:, subjects] = self.ask(TIMING, slots, self._about(subjects), legal, known)
+        plans.due[:, subjects] = self.ask(Head.TIMING, slots, self._about(subjects), legal, known)
 
     def times(self) -> tuple[Floats, Floats]:
         """Of each unit: its mean time with retries and its share of cases, and how many cases it lets pass."""
@@ -288,7 +281,7 @@ class _Construction:
     def _staff(self) -> None:
         """How many servers: the fewest that keep up with what is left of the work, or more."""
         problem, plans = self.problem, self.plans
-        slots, subjects = problem.of(STAFFING)
+        slots, subjects = problem.of(Head.STAFFING)
         if not len(subjects):
             return
         visits = problem.rate * problem.share * self.alive * self.tries * plans.kept
@@ -325,5 +318,5 @@ class _Construction:
         known[..., 5] = np.maximum(busy - 0.8, 0) * 5
         known[..., 6] = np.log1p(load)[..., None]
         known[..., 7] = cores[:, subjects][..., None] * busy
-        choice = self.ask(STAFFING, slots, self._about(subjects + len(problem.names)), legal, known)
+        choice = self.ask(Head.STAFFING, slots, self._about(subjects + len(problem.names)), legal, known)
         plans.servers[:, subjects] = np.take_along_axis(servers, choice[..., None], 2)[..., 0]

@@ -1,14 +1,14 @@
-"""Self-correction: what was predicted against what was achieved, what that costs, and what is predicted from then on.
+"""Self-correction: compare a prediction with what was achieved, and predict better from then on.
 
-Predicted is what the formulas say of a design. Achieved is what a simulation of it says, or what was measured of it in
-the world. Three named losses tell how far apart they are and what the design and its policy add:
+The prediction comes from analytic formulas. What was achieved comes from a simulation, or from measurements in
+production. Three losses summarise the comparison:
 
-    performance   mean of ((achieved − predicted) / predicted)² over what was measured
-    structural    c / (c + 20) of the control-flow complexity c: a half at 20
+    performance   mean of ((achieved − predicted) / predicted)² over the quantities measured
+    structural    c / (c + 20) for control-flow complexity c: one half at 20
     exploration   minus the entropy of the policy over whole designs, in nats
 
-What a measurement tells is kept as a `Correction`: durations and money by factors, for every set of requirements with
-the same activities. The next prediction, and the next design, are made with it.
+A measurement is stored as a `Correction`: factors for durations and costs that apply to all requirements with the same
+activities and pools. The next prediction, and the next design, use it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from groupwise.designer.features import features_of
-from groupwise.designer.memory import situation
+from groupwise.designer.features import features_of, situation
 from groupwise.designer.problem import DesignProblem
 from groupwise.designer.tasks import tier_of
 from groupwise.errors import ConfigError
@@ -34,13 +33,15 @@ from groupwise.workflows.requirements import RequiredActivity, Requirements
 from groupwise.workflows.scoring.design_metrics import anatomy
 
 LEAST, MOST = 0.05, 20.0
-"""Factors beyond these are taken for a mistake in the measurement."""
+"""Factors outside this range are taken to be errors of measurement."""
 STEPS = 40
+"""Bisection steps: ln(MOST / LEAST) / 2⁴⁰ is below 1e-11."""
 SLOWEST = 0.3
-"""The least weight of a new measurement, however many there were."""
+"""The least weight of a new measurement, however many came before it."""
 HALF = 20.0
+"""The control-flow complexity at which the structural loss is one half."""
 NOTICED = 0.005
-"""Factors nearer to 1 are not spoken of."""
+"""Factors closer to 1 than this are not mentioned."""
 CASES = 2_000
 
 
@@ -75,7 +76,7 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """By what factors durations and money differ from what the requirements state, and formulas from simulations."""
+    """Factors by which durations and costs differ from those stated, and simulated cycle times from analytic ones."""
 
     durations: Mapping[str, float] = field(default_factory=dict)
     cost: float = 1.0
@@ -83,7 +84,7 @@ class Correction:
     observations: int = 0
 
     def applied(self, requirements: Requirements) -> Requirements:
-        """The requirements as they are believed to be."""
+        """The requirements with corrected durations and costs."""
         if not self.changes(requirements):
             return requirements
         activities = {name: self._activity(name, one) for name, one in requirements.activities.items()}
@@ -103,21 +104,23 @@ class Correction:
         return activity.model_copy(update={"duration": longer, "cost": activity.cost * self.cost})
 
     def words(self) -> str:
-        """What it says, in one sentence."""
+        """The correction in one sentence."""
         told = []
         if self.durations:
             least, most = min(self.durations.values()), max(self.durations.values())
-            span = f"{least:.2f}" if most - least < 0.005 else f"{least:.2f} to {most:.2f}"
-            told.append(f"durations are taken as {span} times those stated")
+            span = f"{least:.2f}" if most - least < 0.005 else f"{least:.2f} to {most:.2f} (by activity)"
+            told.append(f"durations are multiplied by {span}")
         if abs(self.cost - 1) >= NOTICED:
-            told.append(f"money as {self.cost:.2f} times what is stated")
+            told.append(f"costs {'' if told else 'are multiplied '}by {self.cost:.2f}")
         times = "measurement" if self.observations == 1 else "measurements"
-        return f"{' and '.join(told) or 'nothing is corrected'}, after {self.observations} {times}"
+        if not told:
+            return f"{self.observations} {times} stored; nothing needs correcting."
+        return f"Based on {self.observations} {times}, {' and '.join(told)}."
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing that was predicted and came otherwise."""
+    """One quantity with its predicted and its achieved value."""
 
     what: str
     predicted: float
@@ -130,12 +133,14 @@ class Mistake:
 
     def __str__(self) -> str:
         off = f"{abs(self.error):.1%} {'more' if self.error >= 0 else 'less'}"
-        return f"{self.what} was predicted as {self.predicted:.4g} and is {self.achieved:.4g}: {off}"
+        subject = self.what[0].upper() + self.what[1:]
+        unit = "" if self.what == "cost" else " s"
+        return f"{subject}: predicted {self.predicted:.4g}{unit}, actual {self.achieved:.4g}{unit} ({off})"
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnalysis:
-    """What was mispredicted, by how much, what it costs, and what is predicted otherwise from now on."""
+    """What was mispredicted and by how much, the losses, and what will be predicted differently from now on."""
 
     mistakes: tuple[Mistake, ...]
     losses: Losses
@@ -145,15 +150,15 @@ class ErrorAnalysis:
     def lines(self) -> list[str]:
         losses = self.losses
         told = (
-            f"losses: performance {losses.performance:.4f}, structural {losses.structural:.4f}, "
-            f"exploration {losses.exploration:.4f}, together {losses.total:.4f}"
+            f"Losses: performance {losses.performance:.4f}, structural {losses.structural:.4f}, "
+            f"exploration {losses.exploration:.4f}, total {losses.total:.4f}"
         )
-        return [*map(str, self.mistakes), told, *(self.adjusted or ("nothing was adjusted",))]
+        return [*map(str, self.mistakes), told, *(self.adjusted or ("Nothing was adjusted.",))]
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPerformance:
-    """What the world says: seconds a case took on average, what it cost, and seconds of single activities."""
+    """Measurements from production: mean seconds per case, mean cost per case, and seconds of single activities."""
 
     cycle_time: float | None = None
     cost: float | None = None
@@ -162,14 +167,14 @@ class MeasuredPerformance:
     def __post_init__(self) -> None:
         given = {"cycle time": self.cycle_time, "cost": self.cost, **self.durations}
         if all(value is None for value in given.values()):
-            raise ConfigError("nothing was measured", hint="Give a cycle time, a cost or a log.")
+            raise ConfigError("no measurement was given", hint="Give a cycle time, a cost or a log.")
         for name, value in given.items():
             if value is not None and not 0 < value < math.inf:
-                raise ConfigError(f"the measured {name} is {value}, and must be above 0 and finite")
+                raise ConfigError(f"the measured {name} is {value}; it must be positive and finite")
 
 
 def predict(design: Design, requirements: Requirements, correction: Correction | None = None) -> Performance:
-    """What the formulas say, corrected."""
+    """The analytic prediction, corrected."""
     known = correction or Correction()
     found = evaluate(design, known.applied(requirements), tier_of(requirements), cases=CASES)
     return replace(found, cycle_time=found.cycle_time * known.formulas)
@@ -178,7 +183,7 @@ def predict(design: Design, requirements: Requirements, correction: Correction |
 def check_by_simulation(
     design: Design, requirements: Requirements, known: Correction | None = None, *, entropy: float = 0.0, seed: int = 0
 ) -> ErrorAnalysis:
-    """Predicted against simulated. Where they differ it is the formulas that are wrong, and not the durations."""
+    """Compare prediction and simulation. Where they differ, the formulas are wrong, not the durations."""
     known = known or Correction()
     predicted = predict(design, requirements, known)
     achieved = evaluate(design, known.applied(requirements), "simulation", seed=seed, cases=CASES)
@@ -188,7 +193,7 @@ def check_by_simulation(
     if mistakes and math.isfinite(mistakes[0].error):
         ratio = _bounded(known.formulas * achieved.cycle_time / predicted.cycle_time)
         correction = replace(known, formulas=ratio)
-        adjusted = (f"what the formulas say of the cycle time is taken {ratio:.3f} times from now on",)
+        adjusted = (f"Analytic cycle times will be multiplied by {ratio:.3f} from now on.",)
     return ErrorAnalysis(mistakes, _losses(design, mistakes, entropy), correction, adjusted)
 
 
@@ -200,16 +205,16 @@ def learn_from(
     *,
     entropy: float = 0.0,
 ) -> ErrorAnalysis:
-    """Predicted against measured. Durations are changed until the prediction meets the measurement.
+    """Compare prediction and measurement, and change durations until the prediction meets the measurement.
 
-    Single durations that were measured are believed; a cycle time changes the others, all by one factor. The first
-    measurement counts in full, later ones by 1/n and at least 0.3 of their logarithm.
+    Durations of single activities are taken as measured; a cycle time changes all the others by one factor. The first
+    measurement counts fully, the n-th with weight 1/n but at least 0.3, in the logarithm of the factors.
     """
     known = known or Correction()
     predicted = predict(design, requirements, known)
     mistakes = _mistakes(predicted, measured.cycle_time, measured.cost)
     mistakes += tuple(
-        Mistake(f"the time of {name!r}", known.durations.get(name, 1.0) * stated, measured.durations[name])
+        Mistake(f"duration of {name!r}", known.durations.get(name, 1.0) * stated, measured.durations[name])
         for name, activity in requirements.activities.items()
         if name in measured.durations and (stated := activity.duration.mean) > 0
     )
@@ -245,7 +250,7 @@ def _durations(
 
 
 def _solved(value: Callable[[float], float], wanted: float) -> float:
-    """The factor at which a rising function has the wanted value, by halving its logarithm."""
+    """The factor at which an increasing function takes the wanted value, by bisection of its logarithm."""
     low, high = math.log(LEAST), math.log(MOST)
     for _ in range(STEPS):
         middle = (low + high) / 2
@@ -269,20 +274,22 @@ def _losses(design: Design, mistakes: tuple[Mistake, ...], entropy: float) -> Lo
 
 
 def family_of(requirements: Requirements) -> str:
-    """The same for requirements with the same activities and pools, however long, dear or often they are."""
+    """A key shared by all requirements with the same activities and pools, whatever their durations and costs."""
     names = (sorted(requirements.activities), sorted(requirements.pools))
     return f"correction {hashlib.sha256(repr(names).encode()).hexdigest()[:16]}"
 
 
 def known_correction(memory: MemorySystem, requirements: Requirements) -> Correction:
-    """What earlier measurements tell of requirements like these; nothing, if there were none."""
+    """The correction from earlier measurements of requirements like these; the identity if there are none."""
     found = memory.contexts.get(family_of(requirements))
     return Correction(**found.last_performance) if found is not None else Correction()
 
 
-def remember_correction(memory: MemorySystem, requirements: Requirements, correction: Correction) -> None:
-    """Keep what was learned for the next prediction."""
-    direction = memory.direction(requirements, {"features": situation(features_of(DesignProblem(requirements)))})
+def remember_correction(memory: MemorySystem, problem: DesignProblem | Requirements, correction: Correction) -> None:
+    """Store a correction for the next prediction."""
+    problem = problem if isinstance(problem, DesignProblem) else DesignProblem(problem)
+    requirements = problem.requirements
+    direction = memory.direction(requirements, {"features": situation(features_of(problem))})
     told: dict[str, Any] = {
         "durations": dict(correction.durations),
         "cost": correction.cost,
@@ -294,7 +301,7 @@ def remember_correction(memory: MemorySystem, requirements: Requirements, correc
 
 
 def measured_from_log(path: str | Path) -> MeasuredPerformance:
-    """What an event log says: from first start to last end of a case, and the mean time of each activity."""
+    """Measurements from an event log: mean time from first start to last end of a case, and of each activity."""
     events = read_events(path)
     first: dict[str, float] = {}
     last: dict[str, float] = {}

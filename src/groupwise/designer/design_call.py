@@ -1,4 +1,4 @@
-"""One design call from a file of requirements: what is asked, what came of it, and where what was learned is kept."""
+"""One design call from a requirements file: the options, the call itself, and a report of what it found."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from groupwise.config.sections import GenerationSettings
 from groupwise.designer.explanation import (
     Baseline,
     Explanation,
@@ -18,13 +17,12 @@ from groupwise.designer.explanation import (
     in_a_line,
     pareto_rows,
 )
-from groupwise.designer.familiarity import WARY, far_outside, notes
+from groupwise.designer.familiarity import details, notes, search_settings
 from groupwise.designer.memory import open_memory
 from groupwise.designer.outcome import ConvergenceReading, DesignOutcome, Generation, convergence_table
-from groupwise.designer.pipeline import Designer
+from groupwise.designer.pipeline import Designer, DesignSession
 from groupwise.designer.policy import PRETRAINED, GraphPolicy, load_policy, save_policy
-from groupwise.designer.problem import DesignProblem
-from groupwise.designer.tasks import PreparedRequirements, score_design
+from groupwise.designer.tasks import score_design
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.feasibility import insist_feasible
@@ -38,7 +36,7 @@ Stop: TypeAlias = Callable[[], bool]
 
 @dataclass(frozen=True, slots=True)
 class DesignOptions:
-    """What is asked for; `memory` and `policy` are files."""
+    """The options of a design call; `memory` and `policy` are files."""
 
     requirements: Path
     evaluations: int = 32
@@ -50,12 +48,12 @@ class DesignOptions:
 
     @property
     def learned(self) -> Path:
-        """Where learned weights are kept: beside the memory, or in the folder one is in."""
+        """Where learned weights are stored: beside the memory, or in the current folder."""
         return self.memory.with_suffix(".safetensors") if self.memory is not None else LEARNED
 
     @property
     def weights(self) -> str | Path:
-        """The weights to begin with: those asked for, what was learned before, or those that ship."""
+        """The weights to start from: those given, those learned earlier, or those that ship."""
         if self.policy is not None:
             return self.policy
         return self.learned if self.learn and self.learned.exists() else PRETRAINED
@@ -63,13 +61,16 @@ class DesignOptions:
 
 @dataclass(frozen=True, slots=True)
 class DesignReport:
-    """What came of it: the outcome, the account of it against the start, notes, and the file of learned weights."""
+    """What a call found: the outcome, its explanation, notes for the user, and the file of learned weights.
+
+    `details` explain the notes further, for `--debug`.
+    """
 
     requirements: Requirements
     outcome: DesignOutcome
-    explain: Explanation
-    start: Design
+    explanation: Explanation
     notes: tuple[str, ...]
+    details: tuple[str, ...] = ()
     learned: Path | None = None
 
     @property
@@ -100,33 +101,37 @@ class DesignReport:
             "generations": [asdict(generation) for generation in outcome.generations],
             "convergence": {one.target.name: one.value for one in self.convergence()},
             "checked": outcome.analysis.lines() if outcome.analysis else None,
-            **self.account.as_dict(),
+            **self.explanation.as_dict(),
             "learned": str(self.learned) if self.learned else None,
         }
 
 
-def design_for(request: DesignOptions, watch: Watch, stop: Stop) -> DesignReport:
-    """Design for the requirements in a file. `watch` is told every generation; `stop` ends the search early."""
-    requirements = read_requirements(request.requirements)
+def design_for(options: DesignOptions, watch: Watch, stop: Stop) -> DesignReport:
+    """Design for the requirements in a file. `watch` receives every generation; `stop` ends the search early."""
+    requirements = read_requirements(options.requirements)
     insist_feasible(requirements)
-    start = baseline_of(requirements, request.requirements.parent)
-    policy = load_policy(request.weights)
-    problem = DesignProblem(requirements)
-    settings = WARY if far_outside(problem) else GenerationSettings()
-    memory = open_memory(request.memory) if request.memory is not None else None
+    policy = load_policy(options.weights)
+    memory = open_memory(options.memory) if options.memory is not None else None
     with (
         memory or nullcontext(),
-        Designer(policy, memory, settings, learn=request.learn, seed=request.seed) as designer,
+        Designer(policy, memory, search_settings, learn=options.learn, seed=options.seed) as designer,
     ):
-        call = designed(designer, requirements, start, request.evaluations, watch, stop, check=request.check)
-        told = memory.notices if memory is not None else ()
-    learned = keep(request, policy) if request.learn else None
-    return replace(call, notes=(*call.notes, *told, *notes(problem)), learned=learned)
+        session = designer.begin(requirements)
+        start = baseline_of(session.prepared, options.requirements.parent)
+        report = search(session, start, options.evaluations, watch, stop, check=options.check)
+        notices = memory.notices if memory is not None else ()
+    problem = session.prepared.problem
+    return replace(
+        report,
+        requirements=requirements,
+        notes=(*report.notes, *notices, *notes(problem)),
+        details=details(problem),
+        learned=_save_learned(options, policy) if options.learn else None,
+    )
 
 
-def designed(
-    designer: Designer,
-    requirements: Requirements,
+def search(
+    session: DesignSession,
     start: Baseline,
     evaluations: int,
     watch: Watch = lambda generation: None,
@@ -134,39 +139,30 @@ def designed(
     *,
     check: bool = False,
 ) -> DesignReport:
-    """One call of a designer, compared with a start; with `check` the best is simulated too."""
-    outcome = searched(designer, requirements, evaluations, watch, stop, check)
-    before = score_design(PreparedRequirements.of(outcome.requirements), start.design, designer.seed)
-    told = explain(start, before, outcome.best, requirements)
-    worse = f"the start is better than all that was found; {4 * evaluations} evaluations may find more"
-    said = (*start.notes, *outcome.notes, *([worse] if before.total > outcome.best.total else ()))
-    return DesignReport(requirements, outcome, told, start.design, said)
-
-
-def searched(
-    designer: Designer, requirements: Requirements, evaluations: int, watch: Watch, stop: Stop, check: bool
-) -> DesignOutcome:
-    """Generation after generation, at least one."""
-    call = designer.begin(requirements)
-    while call.going(evaluations):
-        call.generation(evaluations - call.evaluations)
-        if call.history:
-            watch(call.history[-1])
+    """Run a session and compare its best design with a baseline; with `check` the best is simulated as well."""
+    for _ in session.run(evaluations):
+        watch(session.history[-1])
         if stop():
-            call.notes.append(f"interrupted: this is the best of {call.evaluations} designs")
+            session.notes.append(f"Interrupted: this is the best of {session.evaluations} designs.")
             break
     if check:
-        call.check()
-    return call.outcome()
+        session.check()
+    outcome = session.outcome()
+    before = score_design(session.prepared, start.design, session.designer.seed)
+    said = [*start.notes, *outcome.notes]
+    if before.total > outcome.best.total:
+        said.append(f"The starting design scores higher than every design found; try --evaluations {4 * evaluations}.")
+    explanation = explain(start, before, outcome.best, session.requirements)
+    return DesignReport(session.requirements, outcome, explanation, tuple(said))
 
 
-def keep(request: DesignOptions, policy: GraphPolicy) -> Path:
-    """Write what was learned to its own file; what ships is never written to."""
-    path = request.learned
+def _save_learned(options: DesignOptions, policy: GraphPolicy) -> Path:
+    """Write the learned weights to their own file; the weights that ship are never overwritten."""
+    path = options.learned
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_policy(policy, path, {"from": str(request.weights)})
+        save_policy(policy, path, {"from": str(options.weights)})
     except OSError as error:
-        hint = "Learned weights lie beside --memory, or in the folder you are in."
+        hint = "Learned weights are stored beside --memory, or in the current folder."
         raise ConfigError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
     return path

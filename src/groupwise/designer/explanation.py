@@ -1,7 +1,8 @@
-"""The workflow that a design is compared with: the start that the requirements name, or everything in one line."""
+"""A design explained: its baseline, the Pareto-optimal designs, what changed, and why the score changed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from groupwise.designer.generations import Candidate
-from groupwise.designer.heuristics import KeyDecoder
+from groupwise.designer.heuristics import genes_of, plans_of
+from groupwise.designer.tasks import PreparedRequirements, control_flow_of
 from groupwise.workflows.block_form import lift
 from groupwise.workflows.blocks import Activity, Block, Choice, Design, DesignError, Parallel, children, rewritten
 from groupwise.workflows.blocks import Sequence as InOrder
@@ -20,60 +22,66 @@ from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.scoring import DesignScore, ScorePart
 from groupwise.workflows.scoring.measures import MEASURES
 
-PLAIN = "one activity after the other, with the fewest servers that keep up"
+PLAIN = "a plain sequence with minimal staffing"
+LISTED = 4
+"""How many names a line lists before "and n more"."""
+SMALLEST = 5e-4
+"""Effects on the score below this are not mentioned."""
+NOTICED = 0.005
+"""Relative changes of cycle time and cost below this are not mentioned."""
+ABSTRACT = ("memory", "throughput")
+"""Measures whose unit means little to people; their share of the best is shown instead."""
+PERCENT = {measure.name for measure in MEASURES if ":.0%}" in measure.words}
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A design to compare with, what it is called, and what should be known about it."""
+    """A design to compare with, what to call it, and notes on how it was made.
+
+    `given`: it is the user's current design, not one made here.
+    """
 
     design: Design
     words: str
     notes: tuple[str, ...] = ()
+    given: bool = False
 
 
-def baseline_of(requirements: Requirements, folder: Path = Path()) -> Baseline:
-    """The start that the requirements name (a path from `folder`), or else the plain sequence."""
+def baseline_of(prepared: PreparedRequirements, folder: Path = Path()) -> Baseline:
+    """The starting design that the requirements name (a path relative to `folder`), or a plain sequence."""
+    requirements = prepared.problem.requirements
     if requirements.start is None:
-        return Baseline(plain_sequence(requirements), PLAIN)
+        return plain_sequence(prepared)
     path = folder / requirements.start
     try:
-        return Baseline(with_pools(lift(read_workflow(path)), requirements), path.name)
+        return Baseline(with_pools(lift(read_workflow(path)), requirements), path.name, given=True)
     except DesignError as error:
-        note = f"{path.name} has no block form, so the comparison is with a plain sequence: {error.message}"
-        return Baseline(plain_sequence(requirements), PLAIN, (note,))
+        note = f"{path.name} is not block-structured, so the comparison is with {PLAIN}: {error.message}"
+        return replace(plain_sequence(prepared), notes=(note,))
 
 
-def plain_sequence(requirements: Requirements) -> Design:
-    """The first legal candidate of every decision: all that is needed in one line, as precedence asks."""
-    construction = KeyDecoder(requirements)
-    return construction.decode(np.zeros((1, construction.genes)))[0]
+def plain_sequence(prepared: PreparedRequirements) -> Baseline:
+    """The first legal candidate of every decision: all required activities in one line, in the required order."""
+    keys = np.zeros((1, genes_of(prepared.problem)))
+    return Baseline(prepared.drafter(plans_of(prepared.problem, keys))[0], PLAIN)
 
 
 def with_pools(design: Design, requirements: Requirements) -> Design:
-    """The same design with every pool and every number of servers said that it leaves to be understood."""
+    """The same design with all the pools and server counts that it leaves implicit."""
 
-    def told(block: Block) -> Block:
+    def assigned(block: Block) -> Block:
         if not isinstance(block, Activity) or block.handling.pool or block.name not in requirements.activities:
             return block
         first = next(iter(requirements.activities[block.name].pools), None)
         return Activity(block.name, replace(block.handling, pool=first))
 
     servers = {name: max(1, pool.least) for name, pool in requirements.pools.items()} | dict(design.servers)
-    return replace(design, root=rewritten(design.root, told), servers=tuple(servers.items()))
-
-
-TOLD = 4
-SMALLEST = 5e-4
-ABSTRACT = ("memory", "throughput")
-"""Measures whose own unit says little to people."""
-CONTROL_FLOW = next(n for n, measure in enumerate(MEASURES) if measure.name == "control-flow complexity")
-PERCENT = {measure.name for measure in MEASURES if ":.0%}" in measure.words}
+    return replace(design, root=rewritten(design.root, assigned), servers=tuple(servers.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class ParetoRow:
-    """One line of the Pareto table."""
+    """One line of the Pareto table; times in seconds."""
 
     score: float
     cycle_time: float
@@ -84,7 +92,7 @@ class ParetoRow:
 
 
 def pareto_rows(pareto: Sequence[Candidate], best: Candidate) -> list[ParetoRow]:
-    """The designs that no other beats in everything: the chosen one, then by score."""
+    """The Pareto-optimal designs: the chosen one first, the others by score."""
     everyone = {one.design: one for one in (*pareto, best)}
     found = {
         row_of(design, one.score, design == best.design)
@@ -95,34 +103,31 @@ def pareto_rows(pareto: Sequence[Candidate], best: Candidate) -> list[ParetoRow]
 
 
 def few(rows: Sequence[ParetoRow], most: int = 6) -> list[ParetoRow]:
-    """At most so many of the rows: the chosen one, the best, the fastest, the cheapest, the simplest, then by score."""
+    """At most that many rows: the chosen one, the best, the fastest, the cheapest, the simplest, then by score."""
     if len(rows) <= most:
         return list(rows)
     picked = [row for row in rows if row.chosen]
     for key in ("cycle_time", "cost", "control_flow", "servers"):
         picked.append(min(rows, key=lambda row: (getattr(row, key), -row.score)))
-    kept = {_seen(row): row for row in reversed([*picked, *rows])}
+    kept = {_as_shown(row): row for row in reversed([*picked, *rows])}
     return sorted(list(reversed(kept.values()))[:most], key=lambda row: (not row.chosen, -row.score))
 
 
-def _seen(row: ParetoRow) -> tuple[str, ...]:
-    """A row as far as people tell it from others."""
+def _as_shown(row: ParetoRow) -> tuple[str, ...]:
+    """A row as precisely as it is shown: two that look the same are listed once."""
     return tuple(f"{value:.3g}" for value in (row.score, row.cycle_time, row.cost, row.control_flow, row.servers))
 
 
 def row_of(design: Design, score: DesignScore, chosen: bool) -> ParetoRow:
-    """A design that breaks no rule, with its score, as a row."""
+    """The row of a design that breaks no rule."""
     assert score.performance is not None
-    complexity = score.measured[CONTROL_FLOW][0]
-    servers = sum(number for _, number in design.servers)
-    return ParetoRow(
-        score.total, score.performance.cycle_time, score.performance.cost, complexity or 0.0, servers, chosen
-    )
+    servers, performance = sum(number for _, number in design.servers), score.performance
+    return ParetoRow(score.total, performance.cycle_time, performance.cost, control_flow_of(score), servers, chosen)
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreChange:
-    """A measure that changed, its value and the share of what it could be, and by how much that moved the score."""
+    """A measure that changed: its values, its shares of the best possible, and its effect on the score."""
 
     name: str
     before: float
@@ -140,43 +145,73 @@ class ScoreChange:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is different from the start, and why the score is: what rose, and what fell."""
+    """How the design differs from the baseline, and which measures raised and lowered the score."""
 
-    start: str
+    baseline: Baseline
     before: DesignScore
     after: DesignScore
     differences: Differences
     rose: tuple[ScoreChange, ...]
     fell: tuple[ScoreChange, ...]
 
+    def headline(self) -> str:
+        """The result in one or two sentences."""
+        origin = "your current design" if self.baseline.given else PLAIN
+        if self.after.broken:
+            return f"No design was found that keeps every rule: {self.after.broken[0]}."
+        if self.before.broken:
+            broken = f"{origin[0].upper()}{origin[1:]} breaks a rule ({self.before.broken[0]})"
+            return f"Score {self.after.total:.3f}. {broken}; this design keeps all of them."
+        if self.after.total <= self.before.total:
+            return f"No better design than {origin} was found (its score is {self.before.total:.3f})."
+        gain = self.after.total - self.before.total
+        return f"Score {self.after.total:.3f}, up {gain:.3f} from {origin}{self._what_changed()}."
+
+    def _what_changed(self) -> str:
+        """Cycle time and cost in percent, or the measure with the largest effect where these hardly changed."""
+        old, new = self.before.performance, self.after.performance
+        assert old is not None
+        assert new is not None
+        unit, size = time_unit(max(old.cycle_time, new.cycle_time))
+        parts = []
+        if time := _percent(old.cycle_time, new.cycle_time, ("slower", "faster")):
+            parts.append(f"finish {time} ({old.cycle_time / size:.3g} → {new.cycle_time / size:.3g} {unit})")
+        if cost := _percent(old.cost, new.cost, ("more", "less")):
+            parts.append(f"cost {cost} ({old.cost:.4g} → {new.cost:.4g})")
+        if not parts:
+            return f", mainly through {self.rose[0].name}" if self.rose else ""
+        agree = (new.cycle_time < old.cycle_time) == (new.cost < old.cost)
+        return f": cases {(' and ' if agree else ' but ').join(parts)}"
+
     def as_dict(self) -> dict[str, Any]:
         return {
-            "start": self.start,
+            "start": self.baseline.words,
             "start_score": self.before.total,
             "start_broken": [str(violation) for violation in self.before.broken],
             "differences": self.differences.as_dict(),
-            "rose": [asdict(reason) for reason in self.rose],
-            "fell": [asdict(reason) for reason in self.fell],
+            "rose": [asdict(change) for change in self.rose],
+            "fell": [asdict(change) for change in self.fell],
         }
 
 
+def _percent(old: float, new: float, words: tuple[str, str]) -> str:
+    """ "16% faster": the relative change, and the word for a rise or a fall; nothing if it is not worth mentioning."""
+    if not (math.isfinite(old) and math.isfinite(new) and old > 0) or abs(new / old - 1) < NOTICED:
+        return ""
+    return f"{abs(new / old - 1):.0%} {words[new < old]}"
+
+
 def explain(start: Baseline, before: DesignScore, best: Candidate, requirements: Requirements) -> Explanation:
-    """The best design against the start."""
+    """The best design compared with the baseline."""
     assert best.score is not None
     found = compare_workflows(with_pools(start.design, requirements), with_pools(best.design, requirements))
-    reasons = sorted(_reasons(before, best.score), key=lambda reason: -abs(reason.effect))
-    return Explanation(
-        start.words,
-        before,
-        best.score,
-        found,
-        tuple(reason for reason in reasons if reason.effect > 0),
-        tuple(reason for reason in reasons if reason.effect < 0),
-    )
+    changes = sorted(_score_changes(before, best.score), key=lambda change: -abs(change.effect))
+    rose = tuple(change for change in changes if change.effect > 0)
+    return Explanation(start, before, best.score, found, rose, tuple(one for one in changes if one.effect < 0))
 
 
-def _reasons(before: DesignScore, after: DesignScore) -> Iterator[ScoreChange]:
-    """Every measure with its effect on the score; together they are the difference of the two."""
+def _score_changes(before: DesignScore, after: DesignScore) -> Iterator[ScoreChange]:
+    """Every measure with its effect on the score; the effects add up to the difference of the two scores."""
     if before.broken or after.broken:
         return
     old = {part.name: part for part in _measures(before.explain())}
@@ -197,14 +232,14 @@ def _measures(part: ScorePart) -> Iterator[ScorePart]:
 
 
 def lines_of(found: Differences) -> Iterator[tuple[str, str]]:
-    """The differences in few lines, each a mark and words: what came, went and moved, and like changes together."""
+    """The differences in a few lines, each a mark and words: added, removed, moved, and similar changes grouped."""
     if found.added:
         yield "+", listed(found.added)
     if found.removed:
         yield "−", listed(found.removed)
-    yield from (("↕", str(move)) for move in found.moved[:TOLD])
-    if len(found.moved) > TOLD:
-        yield "↕", f"{len(found.moved) - TOLD} more stand otherwise to others"
+    yield from (("↕", str(move)) for move in found.moved[:LISTED])
+    if len(found.moved) > LISTED:
+        yield "↕", f"{len(found.moved) - LISTED} more changes of order"
     kinds: dict[str, list[Change]] = {}
     for change in found.changed:
         if change.what != "documentation":
@@ -212,11 +247,11 @@ def lines_of(found: Differences) -> Iterator[tuple[str, str]]:
             kinds.setdefault(alike, []).append(change)
     for alike, changes in kinds.items():
         servers = alike == "servers"
-        told = [f"{change.name} {_step(change)}" if servers else change.name for change in changes]
-        yield "~", f"{alike}: {listed(told, 6 if servers else TOLD)}"
+        names = [f"{change.name} {_step(change)}" if servers else change.name for change in changes]
+        yield "~", f"{alike}: {listed(names, 6 if servers else LISTED)}"
 
 
-def listed(words: Sequence[str], most: int = TOLD) -> str:
+def listed(words: Sequence[str], most: int = LISTED) -> str:
     more = f" and {len(words) - most} more" if len(words) > most else ""
     return ", ".join(words[:most]) + more
 
@@ -243,16 +278,19 @@ def shown(name: str, value: float) -> str:
     return in_time(value) if unit == "s" else f"{value:.4g}" + (f" {unit}" if unit else "")
 
 
+def time_unit(seconds: float) -> tuple[str, float]:
+    """The unit people would use for a time, and its length in seconds."""
+    units = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
+    return next(((unit, size) for unit, size in units if 2 * size <= seconds < math.inf), ("s", 1.0))
+
+
 def in_time(seconds: float) -> str:
-    """Seconds in the unit people would use."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if 2 * size <= seconds < float("inf"):
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s"
+    unit, size = time_unit(seconds)
+    return f"{seconds / size:.3g} {unit}"
 
 
 def in_a_line(design: Design) -> str:
-    """The tree as one line: a → (b ∥ c) → [d 30% | – 70%]."""
+    """The tree in one line: a → (b ∥ c) → [d 30% | – 70%]."""
     return _drawn(design.root)
 
 

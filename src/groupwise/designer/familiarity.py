@@ -1,4 +1,4 @@
-"""How far requirements are from those that the policy was trained on, and how to search where it knows little."""
+"""How far requirements are from the policy's training data, and how to search where the policy knows little."""
 
 from __future__ import annotations
 
@@ -11,22 +11,45 @@ import numpy as np
 
 from groupwise.config.sections import GenerationSettings
 from groupwise.designer.features import ACTIVITY, POOL, SCHEMA_HASH, WHOLE, features_of, whole_of
+from groupwise.designer.policy import load_weights, save_weights
 from groupwise.designer.problem import DesignProblem, Floats
 from groupwise.designer.synthetic_requirements import SIZES
-from groupwise.designer.weights import load_weights, save_weights
 
 WARY = GenerationSettings(batch_size=8)
-"""Small generations: the policy's first ideas are tried beside rules of thumb, and search soon goes on from them."""
+"""Small generations: the search soon improves on the policy's first designs instead of sampling many of them."""
+_ACTIVITY_SUBJECTS = (
+    "durations", "variability of durations", "failure rates", "knock-out rates", "knock-out rates",
+    "frequency of activities", "optional activities", "pools per activity", "automatic activities", "activity costs",
+    "CPU demand", "memory demand", "precedence rules", "precedence rules", "precedence rules", "precedence rules",
+    "branches", "wages", "workload", "separation of duties", "documentation", "names of activities",
+)  # fmt: skip
+_POOL_SUBJECTS = (
+    "minimum staffing", "maximum staffing", "wages", "pool speeds", "machines", "opening hours", "pool load",
+    "skills of pools", "skills of pools", "wages",
+)  # fmt: skip
+_WHOLE_SUBJECTS = (
+    "objective", "objective", "objective", "objective", "number of activities", "number of pools", "precedence rules",
+    "knock-out rates", "deadline", "deadline", "load", "single runs", "failure rates", "cases in progress", "wages",
+    "branches", "precedence rules",
+)  # fmt: skip
+SUBJECTS = {
+    **{f"{name} (activities)": words for name, words in zip(ACTIVITY, _ACTIVITY_SUBJECTS, strict=True)},
+    **{f"{name} (pools)": words for name, words in zip(POOL, _POOL_SUBJECTS, strict=True)},
+    **dict(zip(WHOLE, _WHOLE_SUBJECTS, strict=True)),
+}
+"""What each feature is about, in the user's words."""
 SEEN = tuple(f"{name} ({things})" for things, names in (("activities", ACTIVITY), ("pools", POOL)) for name in names)
 PORTRAIT = (*WHOLE, *SEEN, *(f"differences in {name}" for name in SEEN))
-FLOOR = 0.02  # of a number's standard deviation in training, so that what never varied may vary a little
+FLOOR = 0.02
+"""The least standard deviation of a feature: what never varied in training may vary a little."""
 SHRINKAGE = 0.05
+"""Added to the diagonal of the correlations, which keeps them invertible."""
 TRAINED = Path(__file__).with_name("range.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedRange:
-    """A number of requirements: what training had of it, and how far from that a policy can still be relied on."""
+    """A quantity of requirements: its range in training, and the wider range in which the policy is still reliable."""
 
     name: str
     trained: tuple[float, float]
@@ -36,23 +59,23 @@ class TrainedRange:
     def far(self, value: float) -> bool:
         return not self.near[0] <= value <= self.near[1]
 
-    def told(self, value: float) -> str:
+    def describe(self, value: float) -> str:
         low, high = (f"{end:.2g}" for end in self.trained)
-        return f"{self.words} {value:.3g} (trained: {low} to {high})"
+        return f"{self.words} {value:.3g} (training: {low} to {high})"
 
 
 TRAINED_RANGES = (
     TrainedRange("activities", SIZES, (3, 200), "activities:"),
     TrainedRange("pools", (1, 8), (0, 16), "pools:"),
-    TrainedRange("load", (0.04, 0.75), (0.005, 0.95), "share of all capacity that the work needs:"),
-    TrainedRange("failure", (0.0, 0.14), (0.0, 0.35), "mean probability that a try fails:"),
-    TrainedRange("cases", (0.5, 52.0), (0.05, 1000.0), "cases in progress, were there no waiting:"),
+    TrainedRange("load", (0.04, 0.75), (0.005, 0.95), "load (share of total capacity):"),
+    TrainedRange("failure", (0.0, 0.14), (0.0, 0.35), "mean failure rate:"),
+    TrainedRange("cases", (0.5, 52.0), (0.05, 1000.0), "cases in progress without waiting:"),
     TrainedRange("branches", (0.0, 0.14), (0.0, 0.4), "branches per activity:"),
 )
 
 
 def numbers_of(problem: DesignProblem) -> dict[str, float]:
-    """What `TRAINED_RANGES` compare."""
+    """The quantities that `TRAINED_RANGES` compare."""
     whole = dict(zip(WHOLE, whole_of(problem), strict=True))
     return {
         "activities": len(problem.names),
@@ -66,8 +89,8 @@ def numbers_of(problem: DesignProblem) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class RequirementStatistics:
-    """What requirements of training look like: mean and scale of every number of a portrait, how they go together
-    (the inverse of their correlations), and the Mahalanobis distance that 99 in 100 of others like them keep."""
+    """Statistics of the training requirements: mean and scale of every feature of a portrait, the inverse of the
+    features' correlations, and the Mahalanobis distance below which 99% of such requirements lie."""
 
     mean: Floats
     scale: Floats
@@ -84,7 +107,7 @@ class RequirementStatistics:
         return replace(found, limit=limit)
 
     def shares(self, seen: Floats) -> Floats:
-        """What each number adds to the square of the distance; some take away from it."""
+        """What each feature adds to the squared distance; some contributions are negative."""
         off = (seen - self.mean) / self.scale
         found: Floats = off * (self.precision @ off)
         return found
@@ -98,7 +121,7 @@ class RequirementStatistics:
 
 @cache
 def training_statistics() -> RequirementStatistics:
-    """What was seen in training, as it ships."""
+    """The statistics of the shipped policy's training data."""
     parts = {
         name: part.numpy() for name, part in load_weights(TRAINED, SCHEMA_HASH, "benchmarks/train_designer.py").items()
     }
@@ -106,7 +129,7 @@ def training_statistics() -> RequirementStatistics:
 
 
 def portrait(problem: DesignProblem) -> Floats:
-    """The whole as the policy sees it, and mean and spread of what it sees of activities and of pools."""
+    """The features of the requirements as one vector: global ones, then means and spreads over activities and pools."""
     nodes, acts = features_of(problem).nodes, len(problem.names)
     activities, pools = nodes[:acts, : len(ACTIVITY)], nodes[acts:-1, : len(POOL)]
     pools = pools if len(pools) else np.zeros((1, len(POOL)), np.float32)
@@ -115,34 +138,67 @@ def portrait(problem: DesignProblem) -> Floats:
 
 
 def far_outside(problem: DesignProblem) -> tuple[str, ...]:
-    """In words, how the requirements are unlike anything that was trained on; nothing where they are near enough."""
+    """How the requirements are outside the training range, in words; empty if they are near enough."""
     return tuple(_far(problem))
 
 
 def _far(problem: DesignProblem) -> Iterator[str]:
     if problem.requirements.demand.arrivals_per_second is None:
-        # Times and loads of a single run are its own, so nothing else is compared but its size.
-        yield "a single run (trained: cases that keep arriving)"
+        # Training has no single runs, so their times and loads cannot be compared: only the size is.
+        yield "a single run (training: cases that keep arriving)"
     found = numbers_of(problem)
     spans = TRAINED_RANGES if problem.requirements.demand.arrivals_per_second is not None else TRAINED_RANGES[:1]
-    yield from (span.told(found[span.name]) for span in spans if span.far(found[span.name]))
+    yield from (span.describe(found[span.name]) for span in spans if span.far(found[span.name]))
 
 
-def unfamiliar(problem: DesignProblem) -> str:
-    """In words, how the requirements differ from those of training taken together; nothing where they are like them."""
+@dataclass(frozen=True, slots=True)
+class TrainingDistance:
+    """The Mahalanobis distance of requirements from the training data, and the features that add most to it."""
+
+    distance: float
+    limit: float
+    features: tuple[str, ...]
+
+    @property
+    def unfamiliar(self) -> bool:
+        return self.distance > self.limit
+
+
+def training_distance(problem: DesignProblem) -> TrainingDistance:
     known = training_statistics()
     shares = known.shares(portrait(problem))
-    distance = float(shares.sum()) ** 0.5
-    if distance <= known.limit:
-        return ""
-    most = ", ".join(PORTRAIT[number] for number in np.argsort(-shares)[:3])
-    return f"most in {most} (distance {distance:.0f}; of training 99 in 100 are below {known.limit:.0f})"
+    largest = tuple(PORTRAIT[number] for number in np.argsort(-shares)[:8])
+    return TrainingDistance(float(shares.sum()) ** 0.5, known.limit, largest)
+
+
+def search_settings(problem: DesignProblem) -> GenerationSettings:
+    """How to search: as usual, or in small generations where the policy was trained on something else."""
+    return WARY if far_outside(problem) else GenerationSettings()
 
 
 def notes(problem: DesignProblem) -> tuple[str, ...]:
-    """What is to be said of it to who asked for a design."""
+    """What to tell the user about the difference from the training data."""
     if far := far_outside(problem):
-        return (f"far from what the policy was trained on: {'; '.join(far)}. It searches in small steps instead.",)
-    if words := unfamiliar(problem):
-        return (f"rules of thumb were tried too, because the policy was trained on other requirements: {words}",)
+        outside = f"These requirements are far from the policy's training data: {'; '.join(far)}."
+        return (f"{outside} The search relies less on the policy and uses small generations.",)
+    if (found := training_distance(problem)).unfamiliar:
+        subjects = list(dict.fromkeys(SUBJECTS[_bare(feature)] for feature in found.features))[:3]
+        differ = f"These requirements differ from the policy's training data (mainly {_and(subjects)})"
+        return (f"{differ}, so heuristic designs were tried as well. Details: --debug.",)
     return ()
+
+
+def details(problem: DesignProblem) -> tuple[str, ...]:
+    """The figures behind `notes`."""
+    found = training_distance(problem)
+    distance = f"Distance from the training data: {found.distance:.1f} (99% of it lies below {found.limit:.1f})."
+    return (f"{distance} Largest differences: {'; '.join(found.features[:3])}.",)
+
+
+def _bare(feature: str) -> str:
+    """The name of a feature without what it was averaged over."""
+    return feature.removeprefix("differences in ")
+
+
+def _and(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -202,3 +202,11 @@ def _relations(problem: DesignProblem) -> Ints:
     say("shares a pool", (problem.may.astype(int) @ problem.may.T.astype(int)) > 0, own, own)
     say("same", np.eye(acts + pools + 1, dtype=bool), slice(None), slice(None))
     return found
+
+
+def situation(seen: Features) -> Floats:
+    """What requirements are like as a whole: the numbers of the whole, and the means over activities and pools."""
+    whole = seen.nodes[-1, : len(WHOLE)]
+    activities = seen.nodes[seen.kinds == 0, : len(ACTIVITY)].mean(0)
+    pools = seen.nodes[seen.kinds == 1, : len(POOL)]
+    return np.concatenate([whole, activities, pools.mean(0) if len(pools) else np.zeros(len(POOL)), [1.0]])

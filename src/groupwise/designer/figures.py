@@ -1,11 +1,11 @@
-"""The figures of a design call: the Pareto front, the parts of the score, the generations, the stages."""
+"""The figures of a design report: Pareto front, parts of the score, generations and stages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from groupwise.designer.explanation import ParetoRow
+from groupwise.designer.explanation import ParetoRow, time_unit
 from groupwise.designer.outcome import STAGES, Generation
 from groupwise.reporting.canvas import BLUE, COLOURS, GREEN, INK, MUTED, ORANGE, RULE, label_ends, stacked_axes
 from groupwise.training.formatting import number
@@ -23,7 +23,7 @@ def draw_front(rows: Sequence[ParetoRow], start: ParetoRow | None, width: float)
     figure = Figure(figsize=(width, height))
     axes = figure.subplots()
     figure.subplots_adjust(52 / (72 * width), 38 / (72 * height), 1 - 14 / (72 * width), 1 - 20 / (72 * height))
-    unit, size = _unit(max(row.cycle_time for row in (*rows, *([start] if start else []))))
+    unit, size = time_unit(max(row.cycle_time for row in (*rows, *([start] if start else []))))
     for row in rows:
         axes.scatter(
             row.cycle_time / size, row.cost, s=_area(row), facecolor=ORANGE if row.chosen else BLUE, alpha=0.85,
@@ -32,7 +32,7 @@ def draw_front(rows: Sequence[ParetoRow], start: ParetoRow | None, width: float)
     if start is not None:
         place = start.cycle_time / size, start.cost
         axes.scatter(*place, s=_area(start), facecolor="none", edgecolor=MUTED, linewidth=1.4, zorder=2, clip_on=False)
-        _name(axes, place, "start", MUTED)
+        _name(axes, place, "before", MUTED)
     for row in rows:
         if row.chosen:
             _name(axes, (row.cycle_time / size, row.cost), "chosen", ORANGE)
@@ -55,15 +55,8 @@ def _name(axes: Any, place: tuple[float, float], words: str, colour: str) -> Non
     axes.annotate(words, place, (8, 0), "data", "offset points", **style)
 
 
-def _unit(longest: float) -> tuple[str, float]:
-    return next(
-        ((unit, size) for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)) if longest > 2 * size),
-        ("s", 1.0),
-    )
-
-
 def draw_parts(before: ScorePart | None, after: ScorePart, width: float) -> Any:
-    """Each measure's share: the start as a ring, the design as a dot, a line between them."""
+    """Each measure's share: a ring for the baseline, a dot for the design, a line between them."""
     from matplotlib.figure import Figure
 
     groups = [[part for part in group.parts if part.share is not None] for group in after.parts]
@@ -106,7 +99,7 @@ def _dumbbell(axes: Any, line: int, old: ScorePart | None, part: ScorePart) -> N
 
 
 def draw_generations(generations: Sequence[Generation], width: float) -> Any:
-    """Best and mean score by generation, and below where the candidates came from."""
+    """Best and mean score by generation; below, the origin of the candidates."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     numbers = [generation.number + 1 for generation in generations]
@@ -147,7 +140,7 @@ def _running_best(generations: Sequence[Generation]) -> list[float]:
 
 
 def draw_stages(stages: Mapping[str, float], generations: int, width: float) -> Any:
-    """Each stage's time per generation, beside the span that was promised for it."""
+    """Each stage's time per generation, beside its target range."""
     from matplotlib.figure import Figure
 
     height = 0.55 + 0.26 * len(stages)

@@ -9,24 +9,23 @@ requirements are unlike those that the policy was trained on, a few rules of thu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from groupwise.config.sections import GenerationSettings
 from groupwise.designer.construction import construct
-from groupwise.designer.familiarity import unfamiliar
+from groupwise.designer.familiarity import training_distance
 from groupwise.designer.heuristics import Heuristic, HeuristicQueue, heuristic_keys, plans_of
 from groupwise.designer.plans import Plans
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.population import Diversity, EditStatistics, diversity_of, elites, tournament
 from groupwise.designer.problem import Bools, Floats, Ints
 from groupwise.designer.sampling import Parents, PolicyChooser, Preference, Preferences, Retake, Views
-from groupwise.designer.tasks import PreparedRequirements, score_design
+from groupwise.designer.tasks import PreparedRequirements
 from groupwise.workflows.blocks import Design
-from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.scoring import DesignScore
 
 Origin: TypeAlias = Literal["likeliest", "sample", "edit", "memory", "rule"]
@@ -96,7 +95,7 @@ class Generations:
         self._views: Views | None = None
         self.rng = np.random.default_rng(seed)
         self.number = 0
-        self.thumb = HeuristicQueue() if unfamiliar(prepared.problem) else None
+        self.thumb = HeuristicQueue() if training_distance(prepared.problem).unfamiliar else None
         self.ruled: dict[int, Heuristic] = {}
         """The rules that were followed, by the design they led to."""
         self.drawn = float("-inf")
@@ -266,33 +265,6 @@ class Generations:
             )
             for row, design in enumerate(self.prepared.drafter(plans))
         ]
-
-
-def search(
-    policy: GraphPolicy,
-    requirements: Requirements | PreparedRequirements,
-    evaluations: int,
-    seed: int = 0,
-    settings: GenerationSettings | None = None,
-) -> Iterator[tuple[Design, DesignScore]]:
-    """Designs with their scores in the order they were judged, `evaluations` of them (fewer if there are no more).
-
-    Without settings, generations are small, because what is learned from one helps the next.
-    """
-    prepared = requirements if isinstance(requirements, PreparedRequirements) else PreparedRequirements.of(requirements)
-    generations = Generations(policy, prepared, settings or GenerationSettings(batch_size=SMALL), seed)
-    left = evaluations
-    while left > 0:
-        proposed = generations.propose(min(left, generations.settings.batch_size))
-        if not proposed:
-            return
-        judged = []
-        for candidate in proposed:
-            score = score_design(prepared, candidate.design)
-            judged.append(replace(candidate, score=score))
-            yield candidate.design, score
-        generations.absorb(judged)
-        left -= len(proposed)
 
 
 def diversity(candidates: Sequence[Candidate], prepared: PreparedRequirements) -> Diversity:

@@ -15,18 +15,7 @@ import numpy as np
 
 from groupwise.designer.construction import RETRIES, construct
 from groupwise.designer.plans import DecisionBatch, Plans
-from groupwise.designer.problem import (
-    ALLOCATION,
-    BRANCHING,
-    NEXT,
-    PLACE,
-    RETRY,
-    TYPE,
-    Bools,
-    DesignProblem,
-    Floats,
-    Ints,
-)
+from groupwise.designer.problem import Bools, DesignProblem, Floats, Head, Ints
 from groupwise.designer.tasks import Drafter
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.requirements import Requirements
@@ -45,10 +34,10 @@ class KeyChooser:
         self.skipped = problem.rounds + turns
 
     def __call__(self, question: DecisionBatch) -> Ints:
-        if question.head == NEXT:
+        if question.head == Head.NEXT:
             first: Ints = np.where(question.legal[:, 0], self.order, -1.0).argmax(1)[:, None]
             return first
-        if question.head == PLACE:
+        if question.head == Head.PLACE:
             keys = np.take_along_axis(self.places, question.subjects, 1)
         elif question.slots[0] < self.problem.rounds:
             keys = self.before[:, question.slots]
@@ -163,15 +152,15 @@ def heuristic_keys(problem: DesignProblem, rules: Heuristic) -> Floats:
     pool = _pools(problem, rules.pool)
     keys = np.zeros(genes_of(problem))
     for slot, (head, subject) in enumerate(problem.slots[: problem.rounds]):
-        if head == BRANCHING:
+        if head == Head.BRANCHING:
             keys[slot] = 0.75 if rules.apart else 0.25
-        elif head == TYPE:
+        elif head == Head.TYPE:
             keys[slot] = 0.75 if problem.machine[pool[subject]] else 0.25
-        elif head == ALLOCATION:
+        elif head == Head.ALLOCATION:
             able = problem.pool_candidates(subject)
             alike = [one for one in able if problem.machine[one] == problem.machine[pool[subject]]]
             keys[slot] = (alike.index(pool[subject]) + 0.5) / len(alike)
-        elif head == RETRY:
+        elif head == Head.RETRY:
             keys[slot] = (rules.retries + 0.5) / RETRIES
     rounds, units = problem.rounds, len(problem.units)
     order = _order(problem, rules.order)

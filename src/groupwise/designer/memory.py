@@ -20,12 +20,11 @@ import numpy as np
 
 from groupwise.config import TrainingConfig
 from groupwise.config.sections import MemorySettings
-from groupwise.designer.features import ACTIVITY, POOL, SCHEMA_HASH, WHOLE, Features, features_of
-from groupwise.designer.generation_metrics import GenerationMetrics
+from groupwise.designer.features import ACTIVITY, POOL, SCHEMA_HASH, WHOLE, features_of, situation
 from groupwise.designer.generations import Candidate, Generations
-from groupwise.designer.problem import DesignProblem, Floats
+from groupwise.designer.outcome import GenerationMetrics
+from groupwise.designer.problem import DesignProblem, table_order
 from groupwise.designer.sampling import Preference, preference_of_decisions, preference_of_plan
-from groupwise.designer.trajectories import table_order
 from groupwise.memory import Experience, MemorySystem, Pattern, Recall
 from groupwise.training.source import GroupSource
 from groupwise.training.step_groups import StepGroups
@@ -50,14 +49,6 @@ def open_memory(path: str | Path = MEMORY_FILE, settings: MemorySettings = SETTI
         schema=f"designer {SCHEMA_HASH}",
         instantiate=lambda payload, context: payload,
     )
-
-
-def situation(seen: Features) -> Floats:
-    """What requirements are like as a whole: the numbers of the whole, and the means over activities and pools."""
-    whole = seen.nodes[-1, : len(WHOLE)]
-    activities = seen.nodes[seen.kinds == 0, : len(ACTIVITY)].mean(0)
-    pools = seen.nodes[seen.kinds == 1, : len(POOL)]
-    return np.concatenate([whole, activities, pools.mean(0) if len(pools) else np.zeros(len(POOL)), [1.0]])
 
 
 def fingerprint(problem: DesignProblem) -> str:

@@ -1,4 +1,4 @@
-"""A page about a design call: the design and its start, the Pareto front, the parts of the score, the search."""
+"""The HTML report of a design call, and what the report of a training run shows of the designer's work."""
 
 from __future__ import annotations
 
@@ -7,30 +7,16 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
-import numpy as np
-
 from groupwise import __version__
 from groupwise.config import TrainingConfig
-from groupwise.designer.construction import construct
-from groupwise.designer.design_call import DesignReport, designed
-from groupwise.designer.explanation import (
-    PLAIN,
-    Baseline,
-    Explanation,
-    ParetoRow,
-    few,
-    in_time,
-    lines_of,
-    plain_sequence,
-    row_of,
-)
+from groupwise.designer.design_call import DesignReport, search
+from groupwise.designer.explanation import Explanation, ParetoRow, few, in_time, lines_of, plain_sequence, row_of
 from groupwise.designer.figures import draw_front, draw_generations, draw_parts, draw_stages
+from groupwise.designer.learning import likeliest
 from groupwise.designer.outcome import STAGES, Generation
 from groupwise.designer.pipeline import Designer
-from groupwise.designer.policy import GraphPolicy
-from groupwise.designer.product import first_policy, held_out, own_requirements
-from groupwise.designer.sampling import PolicyChooser, Views
-from groupwise.designer.tasks import PreparedRequirements, RequirementsLibrary, score_design
+from groupwise.designer.policy import GraphPolicy, first_policy
+from groupwise.designer.tasks import PreparedRequirements, RequirementsLibrary, held_out, own_requirements
 from groupwise.reporting.figures import Picture, csv_text
 from groupwise.reporting.page import figure, whole_page
 from groupwise.training.checkpoint import choose_checkpoint
@@ -39,18 +25,18 @@ from groupwise.workflows.pictures.svg import svg
 from groupwise.workflows.scoring import DesignScore, ScorePart
 
 SMALLEST = 0.55
-"""How much smaller than drawn a picture can still be read."""
+"""The smallest scale at which a drawing is still readable; beyond that it scrolls."""
 
 
 def design_page(call: DesignReport) -> str:
-    """The whole page."""
+    """The complete page."""
     return whole_page(f"{call.design.name} – Groupwise", (headline(call), *sections(call), footer()))
 
 
 def sections(call: DesignReport) -> Iterable[str]:
-    """What is told of a call, on its own page and on that of a run."""
+    """The sections about a call, on its own page and in the report of a run."""
     yield _designs(call)
-    yield _changes(call.account)
+    yield _changes(call.explanation)
     yield _front(call)
     yield _score(call)
     yield _course(call)
@@ -62,7 +48,7 @@ def headline(call: DesignReport) -> str:
     outcome, score = call.outcome, call.score
     facts = {
         "Score": f"{score.total:.3f}",
-        "Start": "breaks a rule" if call.account.before.broken else f"{call.account.before.total:.3f}",
+        "Before": "breaks a rule" if call.explanation.before.broken else f"{call.explanation.before.total:.3f}",
         "Cycle time": in_time(score.performance.cycle_time) if score.performance else "",
         "Cost per case": f"{score.performance.cost:.4g}" if score.performance else "",
         "Evaluations": str(outcome.evaluations),
@@ -72,31 +58,18 @@ def headline(call: DesignReport) -> str:
     size = f"{len(outcome.requirements.activities)} activities, {len(outcome.requirements.pools)} pools"
     return (
         f"<header><p class=run>A workflow design · {size}</p><h1>{escape(call.design.name)}</h1>"
-        f"<p class=verdict>{escape(verdict(call))}</p></header><dl class=facts>{rows}</dl>"
+        f"<p class=verdict>{escape(call.explanation.headline())}</p></header><dl class=facts>{rows}</dl>"
     )
 
 
-def verdict(call: DesignReport) -> str:
-    """What came of it, in a sentence."""
-    told = call.account
-    if told.after.broken:
-        return f"No design was found that keeps every rule: {told.after.broken[0]}."
-    if told.before.broken:
-        return f"The start breaks a rule ({told.before.broken[0]}); the design keeps all of them."
-    if told.after.total <= told.before.total:
-        return f"Nothing better than {told.start} was found."
-    best = f", above all {told.rose[0].name}" if told.rose else ""
-    paid = f"; {told.fell[0].name} pays for it" if told.fell else ""
-    return f"It scores {told.after.total - told.before.total:.3f} more than the start{best}{paid}."
-
-
 def _designs(call: DesignReport) -> str:
-    old = f"<details><summary>The start: {escape(call.account.start)}</summary>{drawing(call.start)}</details>"
+    baseline = call.explanation.baseline
+    old = f"<details><summary>Compared with: {escape(baseline.words)}</summary>{drawing(baseline.design)}</details>"
     return f"<section><h2>The design</h2>{drawing(call.design)}{old}</section>"
 
 
 def drawing(design: Design) -> str:
-    """The picture of a design inside a page: as it is, or a little smaller where it is too wide; then it scrolls."""
+    """A drawing of a design inside a page: scaled down a little where it is too wide, then scrolling."""
     text = svg(design)
     text = text[text.index("<svg") :]
     width = float(text.split('viewBox="0 0 ', 1)[1].split(" ", 1)[0])
@@ -109,9 +82,9 @@ def _changes(told: Explanation) -> str:
     rows = "".join(f"<tr><td>{mark}</td><td>{escape(words)}</td></tr>" for mark, words in lines_of(told.differences))
     better = "".join(_reason("▲", "right", str(reason)) for reason in told.rose)
     worse = "".join(_reason("▼", "wrong", str(reason)) for reason in told.fell)
-    why = f"<h3>Why: what the score gained and lost</h3><table>{better}{worse}</table>" if better or worse else ""
-    body = f"<div class=scroll><table>{rows}</table></div>" if rows else "<p>Nothing changed.</p>"
-    return f"<section><h2>What changed</h2><p>Against {escape(told.start)}.</p>{body}{why}</section>"
+    why = f"<h3>Why the score changed</h3><table>{better}{worse}</table>" if better or worse else ""
+    body = f"<div class=scroll><table>{rows}</table></div>" if rows else "<p>Nothing.</p>"
+    return f"<section><h2>What changed</h2><p>Compared with {escape(told.baseline.words)}:</p>{body}{why}</section>"
 
 
 def _reason(mark: str, kind: str, words: str) -> str:
@@ -122,12 +95,13 @@ def _front(call: DesignReport) -> str:
     rows = call.rows()
     if not rows:
         return ""
-    start = row_of(call.start, call.account.before, False) if not call.account.before.broken else None
+    before, baseline = call.explanation.before, call.explanation.baseline.design
+    start = row_of(baseline, before, False) if not before.broken else None
     picture = Picture(
         "front",
-        "Designs that no other beats in everything",
-        "Each dot is a design; larger ones have more control-flow complexity. The chosen one has the best score, which "
-        "counts more than these three.",
+        "Pareto-optimal designs",
+        "Each dot is a design; a larger dot means more control-flow complexity. The chosen design has the best score, "
+        "which weighs more than these three measures.",
         f"{len(rows)} designs; the chosen one takes {in_time(rows[0].cycle_time)} and costs {rows[0].cost:.4g}",
         csv_text(list(COLUMNS), ([getattr(row, name) for name in COLUMNS] for row in rows)),
         lambda width: draw_front(rows, start, width),
@@ -155,12 +129,12 @@ def _score(call: DesignReport) -> str:
     if call.score.broken:
         return ""
     after = call.score.explain()
-    before = call.account.before.explain() if not call.account.before.broken else None
+    before = None if call.explanation.before.broken else call.explanation.before.explain()
     parts = [part for group in after.parts for part in group.parts if part.share is not None]
     picture = Picture(
         "parts",
-        "Every measure between 0 and 1",
-        "Dots are the design, rings the start; a line shows which way it went.",
+        "Every measure, scaled to between 0 and 1",
+        "Dots show the design, rings the baseline; lines connect the two.",
         "; ".join(f"{part.name} {part.share:.2f}" for part in parts),
         csv_text(["measure", "share", "value"], ([part.name, part.share, part.value] for part in parts)),
         lambda width: draw_parts(before, after, width),
@@ -170,7 +144,7 @@ def _score(call: DesignReport) -> str:
 
 def _explained(score: DesignScore) -> str:
     rows = "".join(_lines(score.explain(), 0))
-    return f"<details><summary>The whole explanation</summary><div class=scroll><table>{rows}</table></div></details>"
+    return f"<details><summary>The full explanation</summary><div class=scroll><table>{rows}</table></div></details>"
 
 
 def _lines(part: ScorePart, depth: int) -> Iterable[str]:
@@ -187,15 +161,15 @@ def _course(call: DesignReport) -> str:
     made = Picture(
         "generations",
         "Candidates by generation",
-        "Best so far and mean score, and where the candidates came from.",
-        _told(generations),
+        "Best score so far, mean score, and the origin of the candidates.",
+        _best_and_mean(generations),
         csv_text(["generation", "judged", "best", "mean", "novelty", "entropy"], rows),
         lambda width: draw_generations(generations, width),
     )
     timed = Picture(
         "stages",
         "Time by stage",
-        "Bars are this call, the grey spans what the six stages were once promised to take.",
+        "Bars show this call; grey ranges show the targets of the six stages.",
         "; ".join(f"{name} {seconds:.3f} s" for name, seconds in stages.items()),
         csv_text(["stage", "seconds", "from", "to"], ([name, s, *STAGES[name]] for name, s in stages.items())),
         lambda width: draw_stages(stages, len(generations), width),
@@ -205,8 +179,8 @@ def _course(call: DesignReport) -> str:
 
 
 def _convergence(call: DesignReport) -> str:
-    """The four values that tell of convergence beside their targets, and how well the best was predicted."""
-    head = "".join(f"<th scope=col>{name}</th>" for name in ("Value", "Now", "Target", "", "Met, it means"))
+    """The four convergence values beside their targets, and how well the best design was predicted."""
+    head = "".join(f"<th scope=col>{name}</th>" for name in ("Value", "Now", "Target", "", "If met"))
     rows = ""
     for one in call.convergence():
         value = "not measured" if one.value is None else f"{one.value:.3g}"
@@ -217,13 +191,13 @@ def _convergence(call: DesignReport) -> str:
     checked = "".join(
         f"<p>{escape(line)}</p>" for line in (call.outcome.analysis.lines() if call.outcome.analysis else ())
     )
-    simulated = f"<h3>Predicted and simulated</h3>{checked}" if checked else ""
+    simulated = f"<h3>Prediction and simulation</h3>{checked}" if checked else ""
     table = f"<div class=scroll><table class=numbers><tr>{head}</tr>{rows}</table></div>"
-    words = "<p>Over the newest ten generations. There is a loss with --learn only, and a hit rate with --memory.</p>"
+    words = "<p>Over the last ten generations. The loss needs --learn, the hit rate --memory.</p>"
     return f"<section><h2>Convergence</h2>{words}{table}{simulated}</section>"
 
 
-def _told(generations: Iterable[Generation]) -> str:
+def _best_and_mean(generations: Iterable[Generation]) -> str:
     return "; ".join(f"generation {one.number + 1}: best {one.best:.3f}, mean {one.mean:.3f}" for one in generations)
 
 
@@ -239,12 +213,12 @@ def footer() -> str:
 
 SHOWN, MOST = 2, 20
 LARGEST = 15
-"""Designs of more activities are too wide to look at side by side."""
+"""Designs with more activities are too wide to compare side by side."""
 EVALUATIONS = 64
 
 
-def sections_of_run(run_dir: Path, cfg: TrainingConfig) -> list[str]:
-    """Sections about what the newest checkpoint designs for requirements that it was not trained on."""
+def report_sections(run_dir: Path, cfg: TrainingConfig) -> list[str]:
+    """Sections on what the latest checkpoint designs for requirements that it was not trained on."""
     after = GraphPolicy().eval()
     after.load_state_dict(choose_checkpoint(run_dir, None).model)
     before = first_policy(cfg).eval()
@@ -257,34 +231,27 @@ def sections_of_run(run_dir: Path, cfg: TrainingConfig) -> list[str]:
 def _before_and_after(before: GraphPolicy, after: GraphPolicy, shown: list[PreparedRequirements]) -> str:
     rows = "".join(_pair(before, after, prepared) for prepared in shown)
     return (
-        "<section><h2>What it designed, before and after</h2><p>The likeliest design for the first held-out "
-        f"requirements of at most {LARGEST} activities; not otherwise chosen.</p>{rows}</section>"
+        "<section><h2>Designs before and after training</h2><p>The likeliest design for the first held-out "
+        f"requirements with at most {LARGEST} activities; nothing was hand-picked.</p>{rows}</section>"
     )
 
 
 def _pair(before: GraphPolicy, after: GraphPolicy, prepared: PreparedRequirements) -> str:
-    told = [likeliest(policy, prepared) for policy in (before, after)]
+    found = [likeliest(policy, prepared) for policy in (before, after)]
     name = escape(prepared.problem.requirements.name)
     pictures = "".join(
-        f"<p class=run>{when}: score {total:.3f}</p>{drawing(design)}"
-        for when, (design, total) in zip(("Before", "After"), told, strict=True)
+        f"<p class=run>{when}: score {score.total:.3f}</p>{drawing(design)}"
+        for when, (design, score) in zip(("Before", "After"), found, strict=True)
     )
     return f"<h3>{name}, {len(prepared.problem.names)} activities</h3>{pictures}"
 
 
-def likeliest(policy: GraphPolicy, prepared: PreparedRequirements) -> tuple[Design, float]:
-    """The policy's likeliest design and its score."""
-    chooser = PolicyChooser(Views(policy, prepared.problem), np.random.default_rng(0), greedy=np.ones(1, bool))
-    design = prepared.drafter(construct(prepared.problem, chooser, 1))[0]
-    return design, score_design(prepared, design).total
-
-
 def _search(policy: GraphPolicy, prepared: PreparedRequirements) -> list[str]:
-    """A search with the trained policy, told as a design call is."""
+    """A search with the trained policy, reported like a design call."""
     requirements = prepared.problem.requirements
-    start = Baseline(plain_sequence(requirements), PLAIN)
     with Designer(policy) as designer:
-        call = designed(designer, requirements, start, EVALUATIONS)
-    intro = f"<p>{escape(verdict(call))} {call.outcome.evaluations} designs were judged.</p>"
-    head = f"<section><h2>A search with it: {escape(requirements.name)}</h2>{intro}</section>"
+        session = designer.begin(requirements)
+        call = search(session, plain_sequence(session.prepared), EVALUATIONS)
+    intro = f"<p>{escape(call.explanation.headline())} {call.outcome.evaluations} designs were evaluated.</p>"
+    head = f"<section><h2>A search with the trained policy: {escape(requirements.name)}</h2>{intro}</section>"
     return [head, *sections(call)]

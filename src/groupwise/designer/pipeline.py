@@ -1,17 +1,17 @@
-"""Designing a workflow in six stages, each timed: what comes of it is an `DesignOutcome`.
+"""Designing a workflow in six timed stages; the result is a `DesignOutcome`.
 
     Designer(load_policy()).design(requirements).best.design
 
-Preprocessing refuses requirements that cannot be met and makes arrays of the rest. Then, generation after generation:
-candidates are made, all in lockstep as one batch, and those that memory recalls; they are evaluated; with `learn` the
-policy is improved on those that were drawn from it; the best and the winners of tournaments go on; memory keeps what
-worked. It ends when the evaluations are used up, or when the best has hardly improved for some generations.
+Preprocessing rejects requirements that cannot be met and turns the rest into arrays. Then, generation after generation:
+candidates are made, all in lockstep as one batch, some of them recalled from memory; they are evaluated; with `learn`
+the policy is improved on the candidates sampled from it; the best and the winners of tournaments become parents; memory
+stores what worked. The search ends when the evaluations are used up, or when the best score has stopped improving.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -27,37 +27,33 @@ from groupwise.designer.correction import (
     known_correction,
     remember_correction,
 )
-from groupwise.designer.generation_metrics import CandidateEvaluator, GenerationMetrics
 from groupwise.designer.generations import Candidate, Generations, diversity
+from groupwise.designer.learning import Improvement, LearningPolicy
 from groupwise.designer.memory import Recollection
-from groupwise.designer.outcome import STAGES, DesignOutcome, Generation
+from groupwise.designer.outcome import STAGES, CandidateEvaluator, DesignOutcome, Generation, GenerationMetrics
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.population import pareto_front
 from groupwise.designer.problem import DesignProblem
-from groupwise.designer.product import Improvement, LearningPolicy
-from groupwise.designer.tasks import Drafter, PreparedRequirements
+from groupwise.designer.tasks import PreparedRequirements, control_flow_of
 from groupwise.errors import ConfigError
 from groupwise.memory import MemorySystem
 from groupwise.workflows.feasibility import contradictions, insist_feasible
 from groupwise.workflows.requirements import Requirements, Weights
-from groupwise.workflows.scoring import DesignScorer
-from groupwise.workflows.scoring.measures import MEASURES
-from groupwise.workflows.scoring.score import weights_of
+from groupwise.workflows.scoring import weights_of
 
 EVALUATIONS = 32
 GENERATION = GenerationSettings()
 STOPPING = TrainingSettings(early_stopping=True)
-COMPLEXITY = next(n for n, measure in enumerate(MEASURES) if measure.name == "control-flow complexity")
 
 
 class Designer:
     """Designs workflows with a policy, call after call.
 
     Args:
-      policy: who takes the decisions; with `learn` it is improved in place.
-      memory: what earlier calls left, from `open_memory`; None neither recalls nor remembers.
-      settings: how candidates are made and selected.
-      scoring: weights of the score where they are not those of the requirements.
+      policy: takes the decisions; with `learn` it is improved in place.
+      memory: what earlier calls stored, from `open_memory`; without it nothing is recalled or stored.
+      settings: how candidates are made and selected, or a function that chooses this for a problem.
+      scoring: weights of the score, if they are not those of the requirements.
       stopping: `early_stopping`, its patience in generations and its threshold.
       learn: whether the policy learns from every generation.
       learning: settings of the learner under their flat names, such as learning_rate.
@@ -67,7 +63,7 @@ class Designer:
         self,
         policy: GraphPolicy,
         memory: MemorySystem | None = None,
-        settings: GenerationSettings = GENERATION,
+        settings: GenerationSettings | Callable[[DesignProblem], GenerationSettings] = GENERATION,
         *,
         scoring: ScoringSettings | None = None,
         stopping: TrainingSettings = STOPPING,
@@ -87,25 +83,25 @@ class Designer:
         *,
         check: bool = False,
     ) -> DesignOutcome:
-        """The best design found with so many evaluations, 32 if neither they nor generations are limited.
+        """The best design found with that many evaluations; 32 if neither they nor generations are limited.
 
-        With `check` the best is simulated too, and `Outcome.analysis` says how well its performance was predicted.
+        With `check` the best is simulated as well, and `DesignOutcome.analysis` says how good the prediction was.
         """
+        session = self.begin(requirements)
         if evaluations is None:
-            evaluations = generations * self.settings.batch_size if generations is not None else EVALUATIONS
+            evaluations = generations * session.settings.batch_size if generations is not None else EVALUATIONS
         if evaluations < 1:
             raise ConfigError(
-                f"{evaluations} evaluations are too few to design with", hint="Allow 1 or more.", field="evaluations"
+                f"{evaluations} evaluations are too few to design with", hint="Allow at least 1.", field="evaluations"
             )
-        call = self.begin(requirements)
-        while call.going(evaluations, generations):
-            call.generation(evaluations - call.evaluations)
+        for _ in session.run(evaluations, generations):
+            pass
         if check:
-            call.check()
-        return call.outcome()
+            session.check()
+        return session.outcome()
 
     def begin(self, requirements: Requirements) -> DesignSession:
-        """A call whose stages are gone through by hand: `generate`, `evaluator.evaluate`, `policy.update`, `select`."""
+        """A session: `run` it, or call its stages yourself (generate, evaluator.evaluate, policy.update, select)."""
         return DesignSession(self, requirements)
 
     def close(self) -> None:
@@ -122,7 +118,10 @@ class Designer:
 
 
 class DesignSession:
-    """One set of requirements on its way through the stages."""
+    """The search for one set of requirements, from preprocessing to the outcome.
+
+    The requirements are turned into a `DesignProblem` once; everything that needs it takes `prepared` from here.
+    """
 
     def __init__(self, designer: Designer, requirements: Requirements) -> None:
         self.designer = designer
@@ -130,40 +129,39 @@ class DesignSession:
         self.analysis: ErrorAnalysis | None = None
         self.stages = dict.fromkeys(STAGES, 0.0)
         self.history: list[Generation] = []
-        self.judged: list[Candidate] = []
+        self.front: list[Candidate] = []
         self.evaluations = 0
-        self.exhausted = False
         self.notes: list[str] = []
         with self._stage("preprocessing"):
             insist_feasible(requirements)
-            self.requirements = self._believed(requirements)
-            problem = DesignProblem(self.requirements)
-            self.prepared = PreparedRequirements(
-                problem, Drafter(problem), DesignScorer(self.requirements, designer.weights)
-            )
+            self.requirements = self._corrected(requirements)
+            self.prepared = PreparedRequirements.of(self.requirements, designer.weights)
+            chosen = designer.settings
+            self.settings = chosen if isinstance(chosen, GenerationSettings) else chosen(self.prepared.problem)
             record = designer.improvement is not None or designer.memory is not None
-            self.generations = Generations(designer.policy, self.prepared, designer.settings, designer.seed, record)
+            self.generations = Generations(designer.policy, self.prepared, self.settings, designer.seed, record)
             self.memory = None if designer.memory is None else self._recollection(designer.memory)
             self.evaluator = CandidateEvaluator(self.prepared, designer.seed)
             self.policy: LearningPolicy | None = (
                 designer.improvement.begin(self.generations) if designer.improvement is not None else None
             )
 
-    def going(self, evaluations: int, generations: int | None = None) -> bool:
-        """Whether another generation is due."""
-        if self.exhausted or self.evaluations >= evaluations:
-            return False
-        if generations is not None and len(self.history) >= generations:
-            return False
-        return not self._settled()
+    def run(self, evaluations: int, generations: int | None = None) -> Iterator[GenerationMetrics]:
+        """The search loop: one generation after another, until a limit is reached or nothing new can be proposed."""
+        while self.evaluations < evaluations and (generations is None or len(self.history) < generations):
+            if self._settled():
+                return
+            metrics = self.generation(evaluations - self.evaluations)
+            if not metrics.results:
+                return
+            yield metrics
 
     def generation(self, most: int | None = None) -> GenerationMetrics:
-        """All stages once, with at most so many evaluations."""
+        """All stages once, with at most that many evaluations; without results if no new design could be proposed."""
         metrics = GenerationMetrics()
         metrics.start()
-        candidates = self.generate(min(most or self.designer.settings.batch_size, self.designer.settings.batch_size))
+        candidates = self.generate(min(most or self.settings.batch_size, self.settings.batch_size))
         if not candidates:
-            self.exhausted = True
             return metrics
         with self._stage("evaluation"):
             for candidate in candidates:
@@ -176,32 +174,32 @@ class DesignSession:
         return metrics
 
     def generate(self, count: int | None = None) -> list[Candidate]:
-        """The candidates of the next generation, none of which was there before."""
+        """The candidates of the next generation; none of them was proposed before."""
         with self._stage("candidate generation"):
-            wanted = count or self.designer.settings.batch_size
+            wanted = count or self.settings.batch_size
             recalled = self.memory.recalled(self.generations, wanted) if self.memory is not None else []
             return self.generations.propose(wanted, recalled)
 
     def select(self, metrics: GenerationMetrics) -> None:
-        """Let the best of a judged generation go on."""
+        """Choose the next parents from an evaluated generation, and update the Pareto front."""
         with self._stage("selection"):
             judged = [result.candidate for result in metrics.results]
             self.generations.absorb(judged)
-            self.judged = _front([*self.judged, *judged])
+            self.front = _front([*self.front, *judged])
             self.evaluations += len(judged)
-            self.history.append(self._told(metrics, judged))
+            self.history.append(self._summary(metrics, judged))
 
     def remember(self, metrics: GenerationMetrics) -> None:
-        """Leave what worked to later calls."""
+        """Store what worked for later calls."""
         if self.memory is not None:
             with self._stage("memory integration"):
                 self.memory.keep(self.generations, metrics)
 
     def outcome(self) -> DesignOutcome:
         if not self.history:
-            raise ConfigError(f"{self.requirements.name}: nothing was designed", hint="Allow 1 evaluation or more.")
+            raise ConfigError(f"{self.requirements.name}: nothing was designed", hint="Allow at least 1 evaluation.")
         with self._stage("selection"):
-            front = sorted(self.judged, key=lambda candidate: -candidate.total)
+            front = sorted(self.front, key=lambda candidate: -candidate.total)
         return DesignOutcome(
             requirements=self.requirements,
             best=self.generations.best,
@@ -215,9 +213,10 @@ class DesignSession:
         )
 
     def check(self) -> ErrorAnalysis:
-        """Simulate the best design and compare with what was predicted of it; memory keeps by how much."""
+        """Simulate the best design and compare with the prediction; memory stores by how much they differ."""
         with self._stage("evaluation"):
             entropy, seed = self.history[-1].entropy, self.designer.seed
+            # `self.requirements` have the corrected durations and costs already: only the formulas' factor is left.
             known = replace(self.correction, durations={}, cost=1.0)
             found = check_by_simulation(
                 self.generations.best.design, self.requirements, known, entropy=entropy, seed=seed
@@ -225,30 +224,32 @@ class DesignSession:
         if self.designer.memory is not None:
             with self._stage("memory integration"):
                 kept = replace(self.correction, formulas=found.correction.formulas)
-                remember_correction(self.designer.memory, self.requirements, kept)
+                remember_correction(self.designer.memory, self.prepared.problem, kept)
         self.analysis = found
         return found
 
-    def _believed(self, stated: Requirements) -> Requirements:
-        """The requirements with what measurements corrected, as long as they can still be met."""
+    def _corrected(self, stated: Requirements) -> Requirements:
+        """The requirements as earlier measurements correct them, provided that they can still be met."""
         if self.designer.memory is None:
             return stated
         self.correction = known_correction(self.designer.memory, stated)
-        believed = self.correction.applied(stated)
-        if believed is stated:
+        corrected = self.correction.applied(stated)
+        if corrected is stated:
             return stated
-        if found := contradictions(believed):
-            self.notes.append(f"what was measured is left aside, since nothing could be designed for it: {found[0]}")
+        if found := contradictions(corrected):
+            self.notes.append(
+                f"Earlier measurements are ignored, because no design could meet the corrected requirements: {found[0]}"
+            )
             self.correction = Correction()
             return stated
         self.notes.append(self.correction.words())
-        return believed
+        return corrected
 
     def _recollection(self, memory: MemorySystem) -> Recollection:
         return Recollection(memory, self.prepared.problem, self.designer.seed)
 
     def _settled(self) -> bool:
-        """Whether the best improved by less than the threshold over the last generations."""
+        """Whether the best score has improved by less than the threshold over the last generations."""
         stopping, patience = self.designer.stopping, self.designer.stopping.early_stopping_patience
         if not stopping.early_stopping or len(self.history) <= patience:
             return False
@@ -256,15 +257,14 @@ class DesignSession:
         gain = bests[-1] - bests[-1 - patience]
         if gain >= stopping.early_stopping_threshold:
             return False
-        if not self.notes or not self.notes[-1].startswith("stopped early"):
-            self.notes.append(
-                f"stopped early after {len(self.history)} generations: the best score rose by {gain:.4f} in the last "
-                f"{patience}, less than {stopping.early_stopping_threshold:g}"
-            )
+        self.notes.append(
+            f"Stopped early after {len(self.history)} generations: the best score rose by only {gain:.4f} in the last "
+            f"{patience} (the threshold is {stopping.early_stopping_threshold:g})."
+        )
         return True
 
-    def _told(self, metrics: GenerationMetrics, judged: Sequence[Candidate]) -> Generation:
-        drawn = [candidate.logp for candidate in judged if candidate.origin == "sample"]
+    def _summary(self, metrics: GenerationMetrics, judged: Sequence[Candidate]) -> Generation:
+        sampled = [candidate.logp for candidate in judged if candidate.origin == "sample"]
         made = sum(len(draft.candidates) for draft in self.generations.drafts)
         return Generation(
             number=len(self.history),
@@ -274,7 +274,8 @@ class DesignSession:
             origins=dict(metrics.origins),
             diversity=diversity(judged, self.prepared),
             novelty=len(judged) / max(made, 1),
-            entropy=-float(np.mean(drawn)) if drawn else 0.0,
+            # −mean log p of samples estimates the entropy of the policy over whole designs, in nats.
+            entropy=-float(np.mean(sampled)) if sampled else 0.0,
             policy_loss=metrics.policy_loss,
         )
 
@@ -292,7 +293,7 @@ def _weights(scoring: ScoringSettings | None) -> Weights | None:
         return None
     if scoring.normalization != "reference":
         raise ConfigError(
-            f"scoring.normalization = {scoring.normalization!r} compares designs of one batch, not generations",
+            f"scoring.normalization = {scoring.normalization!r} compares designs of one batch, not across generations",
             hint='Set scoring.normalization = "reference".',
             field="scoring.normalization",
         )
@@ -300,7 +301,7 @@ def _weights(scoring: ScoringSettings | None) -> Weights | None:
 
 
 def _front(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those that no other beats in cycle time, cost and control-flow complexity together; none that breaks a rule."""
+    """The Pareto-optimal candidates in cycle time, cost and control-flow complexity; none that breaks a rule."""
     able = [one for one in candidates if one.score is not None and not one.score.broken]
     return [able[n] for n in pareto_front(np.array([_objectives(one) for one in able]))] if able else []
 
@@ -309,5 +310,4 @@ def _objectives(candidate: Candidate) -> tuple[float, float, float]:
     score = candidate.score
     assert score is not None
     assert score.performance is not None
-    complexity = score.measured[COMPLEXITY][0]
-    return score.performance.cycle_time, score.performance.cost, complexity if complexity is not None else 0.0
+    return score.performance.cycle_time, score.performance.cost, control_flow_of(score)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from groupwise.designer.problem import CANDIDATES, FEATURES, LANES, NEXT, PLACE, Bools, DesignProblem, Floats, Ints
+from groupwise.designer.problem import CANDIDATES, FEATURES, LANES, Bools, DesignProblem, Floats, Head, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Ordering:
         known[:, 0, :, 5] = (self.lanes / LANES)[:, None]
         known[:, 0, :, 6] = self.tail
         known[:, 0, :, 7] = self.problem.unit_before[self.last] * (self.last >= 0)[:, None]
-        choice = self.made.ask(NEXT, np.array([slot]), self.last[:, None], legal[:, None], known)
+        choice = self.made.ask(Head.NEXT, np.array([slot]), self.last[:, None], legal[:, None], known)
         return choice[:, 0]
 
     def _inside(self) -> Ints:
@@ -150,7 +150,7 @@ class Ordering:
         legal = np.zeros((count, 1, CANDIDATES), np.bool_)
         legal[:, 0, 1 : LANES + 1] = fits & going[:, None]
         legal[:, 0, 0] = (self.lanes > 0) | ~going
-        choice = self.made.ask(PLACE, np.array([slot]), unit[:, None], legal, self._seen(unit, new_lane))[:, 0]
+        choice = self.made.ask(Head.PLACE, np.array([slot]), unit[:, None], legal, self._seen(unit, new_lane))[:, 0]
         joins = (choice == 0) & going
         self._close(joins)
         lane = np.where(choice == 0, 0, choice - 1)

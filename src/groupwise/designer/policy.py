@@ -10,17 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from groupwise.config import TrainingConfig
 from groupwise.designer.features import NUMBERS, RELATIONS, SCHEMA_HASH
-from groupwise.designer.problem import ALLOCATION, CANDIDATES, FEATURES, HEADS, NEXT
-from groupwise.designer.weights import load_weights, read_facts, save_weights
+from groupwise.designer.problem import CANDIDATES, FEATURES, HEADS, Head
+from groupwise.errors import ConfigError
 from groupwise.types import Evaluation, Tensors
 
 WIDTH, HIDDEN, LAYERS, ATTENTION_HEADS = 64, 32, 3, 4
+PRETRAINED = "pretrained"
+"""The weights that ship."""
 
 
 class AttentionLayer(nn.Module):
@@ -104,7 +108,7 @@ class GraphPolicy(nn.Module):
             view = table @ self.subject[head] + (whole @ self.whole[head] + self.bias[head])[:, None]
             hidden = view[row_set[row], inputs["subjects"][row, slot]] + self.number[head][number]
             hidden = hidden + inputs["known"][row, slot, number] @ self.known[head]
-            if head == ALLOCATION:
+            if head == Head.ALLOCATION:
                 pool = inputs["candidates"][row, slot, number]
                 hidden = hidden + (table @ self.candidate[head])[row_set[row], pool] * (pool > 0)[:, None]
             logits = logits.index_put((row, slot, number), hidden.relu() @ self.out[head])
@@ -115,11 +119,11 @@ class GraphPolicy(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         legal = inputs["next_legal"]
         row, turn, unit = legal.nonzero(as_tuple=True)
-        view = table @ self.subject[NEXT] + (whole @ self.whole[NEXT] + self.bias[NEXT])[:, None]
-        hidden = view[row_set[row], inputs["last"][row, turn]] + (units @ self.candidate[NEXT])[row_set[row], unit]
-        hidden = hidden + inputs["next_known"][row, turn, unit] @ self.known[NEXT]
+        view = table @ self.subject[Head.NEXT] + (whole @ self.whole[Head.NEXT] + self.bias[Head.NEXT])[:, None]
+        hidden = view[row_set[row], inputs["last"][row, turn]] + (units @ self.candidate[Head.NEXT])[row_set[row], unit]
+        hidden = hidden + inputs["next_known"][row, turn, unit] @ self.known[Head.NEXT]
         logits = torch.full(legal.shape, -1e9, dtype=table.dtype, device=legal.device)
-        logits = logits.index_put((row, turn, unit), hidden.relu() @ self.out[NEXT])
+        logits = logits.index_put((row, turn, unit), hidden.relu() @ self.out[Head.NEXT])
         return _chosen(logits, legal, inputs["next_choices"])
 
     def actor_parameters(self) -> Sequence[nn.Parameter]:
@@ -139,7 +143,36 @@ def _chosen(logits: Tensor, legal: Tensor, choices: Tensor) -> tuple[Tensor, Ten
     return torch.where(free, taken, 0.0), torch.where(free, entropy, 0.0)
 
 
-PRETRAINED = "pretrained"
+def save_weights(state: Mapping[str, Any], path: Path, schema: str, facts: Mapping[str, str] | None = None) -> None:
+    """Write the weights with what is to be known of them."""
+    from safetensors.torch import save_file
+
+    save_file({name: value.contiguous() for name, value in state.items()}, path, {**(facts or {}), "schema": schema})
+
+
+def load_weights(path: Path, schema: str, script: str) -> dict[str, Any]:
+    """The weights in a file; those of other features are refused, and `script` is what trains them anew."""
+    from safetensors.torch import load_file
+
+    known = read_facts(path).get("schema", "none")
+    if known != schema:
+        raise ConfigError(
+            f"{path} was trained on features of schema {known}, and this version has {schema}",
+            hint=f"Train it again with {script}, or use the version that it came with.",
+        )
+    found: dict[str, Any] = load_file(path)
+    return found
+
+
+def read_facts(path: Path) -> dict[str, str]:
+    """What was written down with the weights."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as opened:
+            return dict(opened.metadata() or {})
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{path} holds no policy: {error}") from error
 
 
 def save_policy(policy: GraphPolicy, path: str | Path, facts: Mapping[str, str] | None = None) -> None:
@@ -161,3 +194,10 @@ def facts_of(path: str | Path = PRETRAINED) -> dict[str, str]:
 
 def _place(path: str | Path) -> Path:
     return Path(__file__).with_name("pretrained.safetensors") if str(path) == PRETRAINED else Path(path)
+
+
+def first_policy(cfg: TrainingConfig) -> GraphPolicy:
+    """The policy before the first step: weights that `task.options.start` names, or made from the seed."""
+    torch.manual_seed(cfg.run.seed)
+    start = str(cfg.task.options.get("start", ""))
+    return load_policy(start) if start else GraphPolicy()

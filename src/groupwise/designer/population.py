@@ -9,24 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from groupwise.designer.problem import (
-    ALLOCATION,
-    BRANCHING,
-    CONSTRAINT,
-    HEADS,
-    KEEP,
-    NEXT,
-    PLACE,
-    RETRY,
-    SCHEDULING,
-    STAFFING,
-    TIMEOUT,
-    TIMING,
-    TYPE,
-    Bools,
-    DesignProblem,
-    Ints,
-)
+from groupwise.designer.problem import HEADS, Bools, DesignProblem, Head, Ints
 
 
 def elites(totals: npt.NDArray[np.float64], count: int) -> list[int]:
@@ -115,9 +98,9 @@ class EditStatistics:
 
 
 FAMILIES = {
-    "structural": (KEEP, BRANCHING, NEXT, ALLOCATION),
-    "temporal": (PLACE, RETRY, TIMEOUT, TIMING),
-    "resource": (TYPE, SCHEDULING, CONSTRAINT, STAFFING),
+    "structural": (Head.KEEP, Head.BRANCHING, Head.NEXT, Head.ALLOCATION),
+    "temporal": (Head.PLACE, Head.RETRY, Head.TIMEOUT, Head.TIMING),
+    "resource": (Head.TYPE, Head.SCHEDULING, Head.CONSTRAINT, Head.STAFFING),
 }
 TARGETS = {"structural": 0.6, "temporal": 0.5, "resource": 0.4}
 NOVELTY = 0.3

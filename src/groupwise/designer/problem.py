@@ -8,6 +8,7 @@ separate options.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -47,23 +48,25 @@ ACTIONS = (
     Action("scheduling", "resource", "in which order a pool takes those waiting", 0.1),
 )
 
-HEADS = (
-    "keep",  # element: an optional activity
-    "branching",
-    "type",
-    "allocation",
-    "retry",
-    "timeout",
-    "timing",
-    "scheduling",
-    "constraint",
-    "next",  # element: which comes next
-    "place",  # synchronisation (its first candidate) or parallelism (the others)
-    "staffing",
-)
-"""The decisions of a construction, in the order they are taken; the policy has a head for each."""
 
-KEEP, BRANCHING, TYPE, ALLOCATION, RETRY, TIMEOUT, TIMING, SCHEDULING, CONSTRAINT, NEXT, PLACE, STAFFING = range(12)
+class Head(IntEnum):
+    """The decisions of a construction, in the order they are taken; the policy has one head for each."""
+
+    KEEP = 0  # element: whether an optional activity is in the design
+    BRANCHING = 1
+    TYPE = 2
+    ALLOCATION = 3
+    RETRY = 4
+    TIMEOUT = 5
+    TIMING = 6
+    SCHEDULING = 7
+    CONSTRAINT = 8
+    NEXT = 9  # element: which unit comes next
+    PLACE = 10  # synchronisation (its first candidate) or parallelism (the others)
+    STAFFING = 11
+
+
+HEADS = tuple(head.name.lower() for head in Head)
 TIMEOUTS = (None, 2.0, 4.0, 8.0)
 """Times the mean duration at the pool's speed."""
 DUES = (None, 0.5, 1.0)
@@ -79,9 +82,9 @@ FEATURES = 8
 
 def action_of(head: int, choice: int) -> str:
     """The name of the action that a choice is."""
-    if head in (KEEP, NEXT):
+    if head in (Head.KEEP, Head.NEXT):
         return "element"
-    if head == PLACE:
+    if head == Head.PLACE:
         return "parallelism" if choice else "synchronisation"
     return HEADS[head]
 
@@ -246,25 +249,26 @@ class DesignProblem:
         """Every decision there can be, as (head, subject): an activity, a fork or a pool."""
         acts, rules = range(len(self.names)), self.requirements.rules
         kinds = [{bool(self.machine[p]) for p in able} for able in self.eligible]
-        slots: list[tuple[int, int]] = [(KEEP, a) for a in acts if self.free[a]]
-        slots += [(BRANCHING, f) for f, fork in enumerate(self.forks) if fork.together >= 0 and fork.apart]
-        slots += [(TYPE, a) for a in acts if len(kinds[a]) > 1]
+        slots: list[tuple[int, int]] = [(Head.KEEP, a) for a in acts if self.free[a]]
+        slots += [(Head.BRANCHING, f) for f, fork in enumerate(self.forks) if fork.together >= 0 and fork.apart]
+        slots += [(Head.TYPE, a) for a in acts if len(kinds[a]) > 1]
         work = self.mean * self.share
         crowded = [a for a in acts if len(self.eligible[a]) > 1]
-        slots += [(ALLOCATION, a) for a in sorted(crowded, key=lambda a: (-work[a], a))]
-        slots += [(RETRY, a) for a in acts if self.failure[a] > 0]
-        slots += [(TIMEOUT, a) for a in acts if self.scv[a] > 1 and self.mean[a] > 0]
+        slots += [(Head.ALLOCATION, a) for a in sorted(crowded, key=lambda a: (-work[a], a))]
+        slots += [(Head.RETRY, a) for a in acts if self.failure[a] > 0]
+        slots += [(Head.TIMEOUT, a) for a in acts if self.scv[a] > 1 and self.mean[a] > 0]
         dated = rules.deadline is not None
-        slots += [(TIMING, a) for a in acts if dated and self.eligible[a]]
+        slots += [(Head.TIMING, a) for a in acts if dated and self.eligible[a]]
         shared = self.may.sum(0) > 1
-        slots += [(SCHEDULING, p) for p in range(len(self.pool_names)) if shared[p]]
-        slots += [(CONSTRAINT, a) for a in acts if any(shared[p] for p in self.eligible[a])]
+        slots += [(Head.SCHEDULING, p) for p in range(len(self.pool_names)) if shared[p]]
+        slots += [(Head.CONSTRAINT, a) for a in acts if any(shared[p] for p in self.eligible[a])]
         self.rounds = len(slots)
         for _ in range(self.most_units):
-            slots += [(NEXT, -1), (PLACE, -1)]
+            slots += [(Head.NEXT, -1), (Head.PLACE, -1)]
         self.staffing = len(slots)
-        slots += [(STAFFING, p) for p in range(len(self.pool_names)) if self.most[p] > self.least[p]]
-        self.slots = slots
+        slots += [(Head.STAFFING, p) for p in range(len(self.pool_names)) if self.most[p] > self.least[p]]
+        # Plain integers: the keys under which memory stores plans are hashes of their repr.
+        self.slots = [(int(head), subject) for head, subject in slots]
         self.heads = np.array([head for head, _ in slots], np.int64)
         self.subjects = np.array([subject for _, subject in slots], np.int64)
 
@@ -276,3 +280,9 @@ class DesignProblem:
 
     def pool_candidates(self, activity: int) -> tuple[int, ...]:
         return self.eligible[activity][:CANDIDATES]
+
+
+def table_order(problem: DesignProblem) -> tuple[Ints, Ints]:
+    """The slots of few candidates, and those of the turns."""
+    turns = problem.heads == Head.NEXT
+    return np.flatnonzero(~turns), np.flatnonzero(turns)

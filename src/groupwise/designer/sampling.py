@@ -22,23 +22,12 @@ import torch
 from groupwise.designer.features import features_of
 from groupwise.designer.plans import DecisionBatch, Plans
 from groupwise.designer.policy import GraphPolicy
-from groupwise.designer.problem import (
-    ALLOCATION,
-    CANDIDATES,
-    FEATURES,
-    HEADS,
-    NEXT,
-    PLACE,
-    Bools,
-    DesignProblem,
-    Floats,
-    Ints,
-)
+from groupwise.designer.problem import CANDIDATES, FEATURES, HEADS, Bools, DesignProblem, Floats, Head, Ints
 
 Preference: TypeAlias = Mapping[str, Mapping[str, Sequence[float]]]
 """By head: `known`, a weight for each number known of a candidate, and `number`, one for each candidate's place."""
 
-NAMELESS = (ALLOCATION, NEXT)
+NAMELESS = (Head.ALLOCATION, Head.NEXT)
 STEADY = 0.01
 PRIOR = 0.1
 
@@ -112,8 +101,8 @@ class Views:
             table = torch.cat([torch.zeros_like(graph[:1]), graph, units])
             whole = torch.einsum("w,hwd->hd", graph[-1], policy.whole) + policy.bias
             self.subject = (torch.einsum("nw,hwd->hnd", table, policy.subject) + whole[:, None]).numpy()
-            self.pools = (table @ policy.candidate[ALLOCATION]).numpy()
-            self.units = (units @ policy.candidate[NEXT]).numpy()
+            self.pools = (table @ policy.candidate[Head.ALLOCATION]).numpy()
+            self.units = (units @ policy.candidate[Head.NEXT]).numpy()
             self.known = policy.known.detach().numpy()
             self.number = policy.number.detach().numpy()
             self.out = policy.out.detach().numpy()
@@ -123,8 +112,8 @@ class Views:
         """[plans, decisions, candidates]."""
         problem, head = self.problem, question.head
         hidden = self.subject[head][table_rows(problem, head, question.subjects)][:, :, None]
-        hidden = hidden + (self.units if head == NEXT else self.number[head])
-        if head == ALLOCATION:
+        hidden = hidden + (self.units if head == Head.NEXT else self.number[head])
+        if head == Head.ALLOCATION:
             able = pool_rows(problem, int(question.subjects[0, 0]))
             hidden = hidden + np.where((able > 0)[:, None], self.pools[able], 0.0)
         hidden = hidden + question.known.astype(np.float32) @ self.known[head]
@@ -140,7 +129,7 @@ def padded_members(problem: DesignProblem) -> Floats:
 
 def table_rows(problem: DesignProblem, head: int, subjects: Ints) -> Ints:
     """Where a subject stands in the table of nothing, nodes and units."""
-    if head in (NEXT, PLACE):
+    if head in (Head.NEXT, Head.PLACE):
         first = 1 + len(problem.names) + len(problem.pool_names) + 1
         return np.where(subjects >= 0, subjects + first, 0)
     return subjects + 1
@@ -263,11 +252,11 @@ class Retake:
 
     def _wanted(self, question: DecisionBatch) -> tuple[Ints, Bools]:
         """What the parents chose, and where that is to be decided again."""
-        if question.head == NEXT:
+        if question.head == Head.NEXT:
             turn = (int(question.slots[0]) - self.problem.rounds) // 2
             wanted = np.where(question.legal[:, 0], self.rank, 1 << 30).argmin(1)
             return wanted[:, None], self.next_again[:, turn : turn + 1]
-        if question.head == PLACE:
+        if question.head == Head.PLACE:
             again = np.take_along_axis(self.place_again, question.subjects, 1)
             return np.take_along_axis(self.lane, question.subjects, 1), again
         return self.parents.choices[:, question.slots], self.parents.again[:, question.slots]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from groupwise.config import TrainingConfig
 from groupwise.designer.plans import Plans
 from groupwise.designer.problem import DISCIPLINES, DUES, TIMEOUTS, DesignProblem
 from groupwise.designer.synthetic_requirements import training_requirements
@@ -24,8 +26,9 @@ from groupwise.workflows.blocks import (
     Skip,
 )
 from groupwise.workflows.evaluation import TierChoice, evaluate
-from groupwise.workflows.requirements import Requirements
+from groupwise.workflows.requirements import Requirements, Weights, read_requirements
 from groupwise.workflows.scoring import DesignScore, DesignScorer
+from groupwise.workflows.scoring.measures import MEASURES
 
 ROUND = 1e-9
 
@@ -138,6 +141,9 @@ def _flat(stages: list[Block]) -> Block:
 
 KEPT = 512
 WORLD = "world"
+HELD_OUT = 1_000_000_000
+"""Synthetic requirements from this number on are never trained on."""
+CONTROL_FLOW = next(n for n, measure in enumerate(MEASURES) if measure.name == "control-flow complexity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +155,9 @@ class PreparedRequirements:
     scorer: DesignScorer
 
     @classmethod
-    def of(cls, requirements: Requirements) -> PreparedRequirements:
+    def of(cls, requirements: Requirements, weights: Weights | None = None) -> PreparedRequirements:
         problem = DesignProblem(requirements)
-        return cls(problem, Drafter(problem), DesignScorer(requirements))
+        return cls(problem, Drafter(problem), DesignScorer(requirements, weights))
 
 
 class RequirementsLibrary:
@@ -205,3 +211,21 @@ def score_design(prepared: PreparedRequirements, design: Design, seed: int = 0) 
     requirements = prepared.problem.requirements
     performance = evaluate(design, requirements, tier_of(requirements), seed=seed % 2**31, cases=CASES)
     return prepared.scorer(design, performance)
+
+
+def own_requirements(cfg: TrainingConfig) -> dict[str, Requirements]:
+    """The requirements that the settings name, by the names of their files."""
+    paths = [part for part in str(cfg.task.options.get("requirements", "")).split(",") if part]
+    return {Path(path).stem: read_requirements(path) for path in paths}
+
+
+def held_out(cfg: TrainingConfig, library: RequirementsLibrary) -> list[Task]:
+    """The tasks that evaluations are made of."""
+    first = 0 if library.own else HELD_OUT + cfg.run.eval_seed
+    count = min(cfg.run.eval_episodes, len(library.own)) if library.own else cfg.run.eval_episodes
+    return [library.task(first + n) for n in range(count)]
+
+
+def control_flow_of(score: DesignScore) -> float:
+    """The control-flow complexity that a score was computed from; 0 where it was not measured."""
+    return score.measured[CONTROL_FLOW][0] or 0.0

@@ -1,4 +1,4 @@
-"""A design call on a terminal, in 80 columns or as wide as it is."""
+"""The report of a design call on a terminal, at most 110 columns wide."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from groupwise.designer.outcome import DesignOutcome
 
 WIDEST = 110
 LONGEST = 10
-"""Lines of the picture."""
+"""Lines of the workflow before it is cut off."""
 
 
 def show(call: DesignReport, written: Sequence[Path], notes: Iterable[str], console: Console) -> None:
-    """Everything about a call, the most important first and last."""
+    """Print the report: the result first, notes and written files last."""
     width = min(console.width, WIDEST)
     for part in _parts(call, written, notes, width):
         console.print(part, width=width, highlight=False)
@@ -30,18 +30,18 @@ def _parts(call: DesignReport, written: Sequence[Path], notes: Iterable[str], wi
     yield headline(call)
     yield Padding(picture(call, width - 2), (1, 0, 0, 2), expand=False)
     if rows := call.rows():
-        yield section("Designs that no other beats in everything")
+        yield section("Pareto-optimal designs")
         yield Padding(pareto_table(few(rows), len(rows)), (0, 0, 0, 2), expand=False)
-    yield section(f"Changed against {call.account.start}")
-    yield Padding(account_table(call.account), (0, 0, 0, 2), expand=False)
+    yield section(f"Changes from {call.explanation.baseline.words}")
+    yield Padding(changes_table(call.explanation), (0, 0, 0, 2), expand=False)
     if call.outcome.analysis is not None:
-        yield section("Simulated")
+        yield section("Simulation of the best design")
         yield Padding(Group(*map(Text, call.outcome.analysis.lines())), (0, 0, 0, 2), expand=False)
-    yield section("Time")
+    yield section("Time by stage")
     yield Padding(stage_table(call.outcome, width - 2), (0, 0, 0, 2), expand=False)
-    ends = [*(Text(f"note: {note}", style="yellow") for note in notes), *(Text(f"{path} written") for path in written)]
+    ends = [*(Text(f"Note: {note}", style="yellow") for note in notes), *(Text(f"Wrote {path}") for path in written)]
     if call.learned is not None:
-        ends.append(Text(f"what it learned: {call.learned} (use it with --policy {call.learned})"))
+        ends.append(Text(f"Learned weights: {call.learned} (use them with --policy {call.learned})"))
     if ends:
         yield Text("")
         yield Group(*ends)
@@ -52,21 +52,15 @@ def section(title: str) -> Text:
 
 
 def headline(call: DesignReport) -> RenderableType:
+    words = Text.assemble((f"{call.design.name}: ", "bold"), call.explanation.headline())
     if call.score.broken:
-        return Text(
-            f"{call.design.name}: no design was found that keeps every rule: {call.score.broken[0]}", style="red"
-        )
-    words = Text.assemble(
-        (call.design.name, "bold"), ": score ", (f"{call.score.total:.3f}", "bold green"),
-    )  # fmt: skip
-    if not call.account.before.broken:
-        words.append(f", was {call.account.before.total:.3f}")
-    words.append(f" · {call.outcome.evaluations} evaluations · {duration(sum(call.outcome.stages.values()))}")
-    return words
+        words.stylize("red")
+    effort = f"{call.outcome.evaluations} evaluations in {duration(sum(call.outcome.stages.values()))}"
+    return Group(words, Text(effort, style="dim"))
 
 
 def picture(call: DesignReport, width: int) -> RenderableType:
-    """The workflow in a few lines of text."""
+    """The workflow as a few lines of text."""
     lines = Text(in_a_line(call.design)).wrap(Console(width=width), width)
     return Group(*lines[:LONGEST], *([Text("…", style="dim")] if len(lines) > LONGEST else []))
 
@@ -89,15 +83,17 @@ def pareto_table(rows: Sequence[ParetoRow], of: int) -> RenderableType:
     return Group(table, *more)
 
 
-def account_table(told: Explanation) -> RenderableType:
-    """What changed, and which parts of the score rose and fell by it."""
+def changes_table(told: Explanation) -> RenderableType:
+    """What changed, and which measures raised and lowered the score."""
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column()
     if told.before.broken:
-        table.add_row("✗", Text(f"it has no score: {listed([str(rule) for rule in told.before.broken], 2)}"))
+        table.add_row(
+            "✗", Text(f"no score, because it breaks rules: {listed([str(rule) for rule in told.before.broken], 2)}")
+        )
     found = list(lines_of(told.differences))
-    for mark, words in found or [("=", "nothing changed: no better design was found")]:
+    for mark, words in found or [("=", "nothing: no better design was found")]:
         table.add_row(mark, Text(words))
     for mark, style, reasons in (("▲", "green", told.rose), ("▼", "red", told.fell)):
         if reasons:
@@ -106,7 +102,7 @@ def account_table(told: Explanation) -> RenderableType:
 
 
 def stage_table(outcome: DesignOutcome, width: int) -> RenderableType:
-    """The six stages with their times, and how much of the whole each was."""
+    """The six stages with their times, and a bar for each one's share of the total."""
     total = sum(outcome.stages.values()) or 1.0
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column()

@@ -1,0 +1,415 @@
+"""How the policy learns: plans as trajectories, groups of designs, their reward, and updates during a design call.
+
+The decisions of a plan are stored in two tables: those with few candidates, then the turns in which the next unit is
+chosen. The arrays of a trajectory contain them in that order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from groupwise.config import TrainingConfig
+from groupwise.designer.construction import construct
+from groupwise.designer.features import NUMBERS, features_of
+from groupwise.designer.generations import Candidate, Generations
+from groupwise.designer.memory import Recalls
+from groupwise.designer.outcome import GenerationMetrics, PolicyUpdateResult
+from groupwise.designer.plans import Plans
+from groupwise.designer.policy import GraphPolicy
+from groupwise.designer.problem import CANDIDATES, FEATURES, Bools, DesignProblem, Floats, Head, Ints, table_order
+from groupwise.designer.sampling import (
+    Parents,
+    PolicyChooser,
+    Preference,
+    Preferences,
+    Retake,
+    Views,
+    padded_members,
+    pool_rows,
+    table_rows,
+)
+from groupwise.designer.tasks import PreparedRequirements, RequirementsLibrary, score_design
+from groupwise.errors import ConfigError
+from groupwise.training.estimators import Attempts
+from groupwise.training.learner import Learner
+from groupwise.training.source import BatchRows, GroupSource, NumberedTasks
+from groupwise.training.step_groups import StepGroups
+from groupwise.types import End, Failed, Group, Score, ScoredGroup, Task, Trajectory
+from groupwise.workflows.blocks import Design
+from groupwise.workflows.scoring import DesignScore
+from groupwise.workflows.scoring.measures import GROUPS
+
+
+def trajectories(
+    plans: Plans,
+    designs: Sequence[Design],
+    logp: Floats,
+    *,
+    task_id: str,
+    group_id: str,
+    version: int,
+    taken: Bools | None = None,
+) -> tuple[Trajectory, ...]:
+    """One attempt for each plan; its design is in `meta`. Of an edit only what was `taken` again is its own doing."""
+    own = plans.free if taken is None else plans.free & taken
+    assert plans.seen is not None, "the plans were made without a record"
+    assert plans.legal is not None
+    order = np.concatenate(table_order(plans.problem))
+    return tuple(
+        Trajectory(
+            id=f"{group_id}/{row}",
+            task_id=task_id,
+            group_id=group_id,
+            obs=plans.seen[row, order],
+            actions=plans.choices[row, order],
+            mask=own[row, order],
+            behavior_logp=logp[row, order],
+            versions=np.full(len(order), version),
+            rewards=np.zeros(len(order)),
+            end=End.FINISHED,
+            terminated=True,
+            action_mask=plans.legal[row, order],
+            meta={"design": design},
+        )
+        for row, design in enumerate(designs)
+    )
+
+
+class _Statics:
+    """What of a problem does not depend on the plan, as padded later."""
+
+    def __init__(self, problem: DesignProblem) -> None:
+        self.problem = problem
+        self.small, self.turns = table_order(problem)
+        self.features = features_of(problem)
+        self.members = padded_members(problem)
+        self.heads = problem.heads[self.small]
+        self.rows = self._subjects()
+        self.candidates = np.zeros((len(self.small), CANDIDATES), np.int64)
+        for place in np.flatnonzero(self.heads == Head.ALLOCATION):
+            self.candidates[place] = pool_rows(problem, int(problem.subjects[self.small[place]]))
+
+    def _subjects(self) -> Ints:
+        """The row of each decision's subject; of places it is filled in plan by plan."""
+        problem = self.problem
+        subjects = problem.subjects[self.small].copy()
+        forks = self.heads == Head.BRANCHING
+        subjects[forks] = [problem.forks[fork].options[0] for fork in subjects[forks].tolist()]
+        about_pools = np.isin(self.heads, (Head.SCHEDULING, Head.STAFFING))
+        subjects = subjects + about_pools * len(problem.names)
+        return np.where(self.heads == Head.PLACE, 0, subjects + 1)
+
+    def placed(self, order: Ints) -> tuple[Ints, Ints]:
+        """The rows of subjects with the units that were placed, and of each turn the unit placed before."""
+        rows = self.rows.copy()
+        units = table_rows(self.problem, Head.PLACE, order)
+        rows[self.heads == Head.PLACE] = units
+        last = np.concatenate([[0], units[:-1]]) if len(units) else units
+        return rows, last
+
+
+class Collation:
+    """Attempts → rows. What the policy sees of requirements is worked out once for each."""
+
+    def __init__(self, problem_of: Callable[[str], DesignProblem]) -> None:
+        self.problem_of = problem_of
+        self.known: dict[str, _Statics] = {}
+
+    def _statics(self, task_id: str) -> _Statics:
+        if len(self.known) > 256:
+            self.known.clear()
+        found = self.known.get(task_id)
+        if found is None:
+            found = self.known[task_id] = _Statics(self.problem_of(task_id))
+        return found
+
+    def __call__(self, attempts: Attempts) -> BatchRows:
+        members = attempts.members
+        statics = [self._statics(member.task_id) for member in members]
+        count = len(members)
+        few = max(len(one.small) for one in statics)
+        turns = max(len(one.turns) for one in statics)
+        nodes = max(len(one.features.kinds) for one in statics)
+        units = max(len(one.members) for one in statics)
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(member.task_id for member in members))}
+        table = {
+            "set": np.array([numbers[member.task_id] for member in members]),
+            "nodes": np.zeros((count, nodes, NUMBERS), np.float32),
+            "kinds": np.full((count, nodes), -1),
+            "relations": np.zeros((count, nodes, nodes), np.int64),
+            "members": np.zeros((count, units, nodes), np.float32),
+            "whole": np.zeros(count, np.int64),
+            "heads": np.zeros((count, few), np.int64),
+            "subjects": np.zeros((count, few), np.int64),
+            "candidates": np.zeros((count, few, CANDIDATES), np.int64),
+            "known": np.zeros((count, few, CANDIDATES, FEATURES), np.float32),
+            "legal": np.zeros((count, few, CANDIDATES), bool),
+            "choices": np.zeros((count, few), np.int64),
+            "last": np.zeros((count, turns), np.int64),
+            "next_known": np.zeros((count, turns, units, FEATURES), np.float32),
+            "next_legal": np.zeros((count, turns, units), bool),
+            "next_choices": np.zeros((count, turns), np.int64),
+        }
+        index = np.zeros((count, few + turns), np.int64)
+        there = np.zeros((count, few + turns), bool)
+        for row, (member, one) in enumerate(zip(members, statics, strict=True)):
+            _fill(table, row, member, one, nodes)
+            own_few, own_turns = len(one.small), len(one.turns)
+            index[row, :own_few] = np.arange(own_few)
+            index[row, few : few + own_turns] = np.arange(own_few, own_few + own_turns)
+            there[row, :own_few] = there[row, few : few + own_turns] = True
+        place, known = torch.from_numpy(index), torch.from_numpy(there)
+
+        def pick(values: Tensor) -> Tensor:
+            return torch.where(known, values.gather(1, place), torch.zeros((), dtype=values.dtype))
+
+        logp = np.zeros((count, max(len(member) for member in members)), np.float32)
+        for row, member in enumerate(members):
+            logp[row, : len(member)] = member.behavior_logp
+        inputs = {name: torch.from_numpy(values) for name, values in table.items()}
+        return BatchRows(inputs, pick(attempts.mask), pick(torch.from_numpy(logp)), pick)
+
+
+def _fill(table: dict[str, np.ndarray], row: int, member: Trajectory, one: _Statics, nodes: int) -> None:
+    seen, few, turns = one.features, len(one.small), len(one.turns)
+    own, units = len(seen.kinds), len(one.members)
+    table["nodes"][row, :own] = seen.nodes
+    table["kinds"][row, :own] = seen.kinds
+    table["relations"][row, :own, :own] = seen.relations
+    table["members"][row, :units, :own] = one.members
+    table["whole"][row] = own - 1
+    table["heads"][row, :few] = one.heads
+    table["candidates"][row, :few] = np.where(one.candidates > 0, one.candidates, 0)
+    table["known"][row, :few] = member.obs[:few, :CANDIDATES]
+    assert member.action_mask is not None
+    table["legal"][row, :few] = member.action_mask[:few, :CANDIDATES]
+    table["choices"][row, :few] = member.actions[:few]
+    subjects, last = one.placed(member.actions[few:])
+    # the table is nothing, nodes, units: units stand behind the longest list of nodes
+    table["subjects"][row, :few] = np.where(subjects > own, subjects + nodes - own, subjects)
+    table["last"][row, :turns] = np.where(last > own, last + nodes - own, last)
+    table["next_known"][row, :turns, :units] = member.obs[few:, :units]
+    table["next_legal"][row, :turns, :units] = member.action_mask[few:, :units]
+    table["next_choices"][row, :turns] = member.actions[few:]
+
+
+def edit_share(cfg: TrainingConfig) -> float:
+    """`task.options.edit_share`: which part of the groups are edits of one plan instead of plans."""
+    given = cfg.task.options.get("edit_share", 0.0)
+    if not isinstance(given, int | float) or not 0 <= given <= 1:
+        raise ConfigError(
+            f"task.options.edit_share = {given!r} must be between 0 and 1", field="task.options.edit_share"
+        )
+    return float(given)
+
+
+class Drafts:
+    """Groups of designs by the present policy, with shares of chance as `[generation]` says.
+
+    With a memory, chance is replaced by habits that worked for requirements like these, as many as are recalled. Every
+    log-probability is that of the mixture, so what was recalled is learned from like the rest.
+    """
+
+    def __init__(
+        self, cfg: TrainingConfig, policy: GraphPolicy, library: RequirementsLibrary, recalls: Recalls | None = None
+    ) -> None:
+        self.policy, self.library, self.generation, self.recalls = policy, library, cfg.generation, recalls
+        self.group_size = cfg.rollout.num_generations
+        self.edit_share = edit_share(cfg)
+        self.rng = np.random.default_rng([cfg.run.seed, 7])
+        self.rounds = 0
+
+    def collect(self, tasks: Sequence[Task]) -> list[Group]:
+        self.rounds += 1
+        if self.recalls is not None:
+            self.recalls.recall([task.id for task in tasks])
+        edits = round(self.edit_share * len(tasks))
+        return [self._group(task, edit=number < edits) for number, task in enumerate(tasks)]
+
+    def _group(self, task: Task, edit: bool) -> Group:
+        prepared = self.library(task.id)
+        views = Views(self.policy, prepared.problem)
+        group_id = f"{self.rounds}/{task.id}"
+        if edit:
+            plans, logp, taken = self._edits(prepared, views)
+        else:
+            plans, logp, taken = self._plans(prepared, views, self._guide(group_id, task))
+        members = trajectories(
+            plans,
+            prepared.drafter(plans),
+            logp,
+            task_id=task.id,
+            group_id=group_id,
+            version=self.policy.version,
+            taken=taken,
+        )
+        return Group(group_id, task, members)
+
+    def _guide(self, group_id: str, task: Task) -> Preferences | None:
+        """What memory has for the plans that explore; nothing for edits, which are about single decisions."""
+        if self.recalls is None:
+            return None
+        habits: list[Preference] = [{} for _ in range(self.group_size)]
+        habits[: self._exploring] = self.recalls.habits(group_id, task.id, self._exploring, self.rng)
+        return Preferences(habits)
+
+    def _plans(
+        self, prepared: PreparedRequirements, views: Views, guide: Preferences | None
+    ) -> tuple[Plans, Floats, Bools | None]:
+        """Whole plans, each on its own."""
+        chooser = PolicyChooser(views, self.rng, self._epsilon(), guide=guide)
+        plans = construct(prepared.problem, chooser, self.group_size, record=True)
+        return plans, chooser.log_probabilities(plans), None
+
+    def _edits(self, prepared: PreparedRequirements, views: Views) -> tuple[Plans, Floats, Bools | None]:
+        """Edits of one plan that take the same decisions again: what differs in their scores is due to those alone."""
+        parent = construct(prepared.problem, PolicyChooser(views, self.rng), 1)
+        again = some_decisions(prepared.problem, self.rng)
+        parents = Parents(
+            np.repeat(parent.choices, self.group_size, 0),
+            np.repeat(parent.unit_order, self.group_size, 0),
+            np.repeat(again[None], self.group_size, 0),
+        )
+        retake = Retake(prepared.problem, parents, PolicyChooser(views, self.rng, self._epsilon()))
+        plans = construct(prepared.problem, retake, self.group_size, record=True)
+        return plans, retake.logp, retake.taken
+
+    @property
+    def _exploring(self) -> int:
+        return round(self.generation.exploration_share * self.group_size)
+
+    def _epsilon(self) -> Floats:
+        epsilon = np.full(self.group_size, self.generation.epsilon_greedy)
+        epsilon[: self._exploring] = self.generation.exploration_epsilon
+        return epsilon
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rng": self.rng.bit_generator.state, "rounds": self.rounds}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.rng.bit_generator.state = state["rng"]
+        self.rounds = state["rounds"]
+
+
+def some_decisions(problem: DesignProblem, rng: np.random.Generator, most: int = 8) -> Bools:
+    """One to a few decisions: every kind as likely as the other, and every decision of a kind."""
+    kinds = np.unique(problem.heads)
+    again = np.zeros(len(problem.heads), np.bool_)
+    for kind in rng.choice(kinds, int(rng.integers(1, most + 1))):
+        again[rng.choice(np.flatnonzero(problem.heads == kind))] = True
+    return again
+
+
+class DesignReward:
+    """The score of a design. All of a group meet the same chance: simulations share the task's seed."""
+
+    def __init__(self, library: RequirementsLibrary) -> None:
+        self.library = library
+
+    async def __call__(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
+        prepared = self.library(task.id)
+        return [self._score(prepared, task, member) for member in group]
+
+    def _score(self, prepared: PreparedRequirements, task: Task, member: Trajectory) -> Score:
+        found = score_design(prepared, member.meta["design"], task.seed)
+        parts = {str(name): share for name, share in zip(GROUPS, found.groups, strict=True) if share is not None}
+        flags = tuple(violation.rule for violation in found.broken)
+        return Score(found.total, {} if found.broken else parts, flags)
+
+
+SETTINGS: Mapping[str, Any] = {
+    "product": "designer", "estimator": "outcome", "advantage_scale": "group_std", "loss_type": "dapo",
+    "learning_rate": 3e-4, "lr_scheduler_type": "constant", "warmup_ratio": 0.0, "tasks_per_step": 1,
+    "per_device_train_batch_size": 64, "gradient_accumulation_steps": 1, "num_epochs": 1,
+}  # fmt: skip
+
+
+class Improvement:
+    """One learner for as many calls as its designer makes."""
+
+    def __init__(self, policy: GraphPolicy, **settings: Any) -> None:
+        self.cfg = TrainingConfig.from_dict({**SETTINGS, **settings})
+        self.policy = policy
+        self.learner = Learner(policy, self.cfg)
+        self.collation: Collation | None = None
+        self.groups = 0
+        library = RequirementsLibrary()
+        self.source = GroupSource(
+            self.cfg,
+            tasks=NumberedTasks(library.task),
+            rollout=Drafts(self.cfg, policy, library),
+            reward=DesignReward(library),
+            collate=self._collate,
+        )
+
+    def begin(self, generations: Generations) -> LearningPolicy:
+        """The policy that learns from these generations."""
+        problem = generations.prepared.problem
+        self.collation = Collation(lambda _: problem)
+        return LearningPolicy(self, generations)
+
+    def learn(self, group: ScoredGroup) -> dict[str, Any]:
+        batch = self.source.compare(StepGroups((group,), (), 1))
+        return self.learner.update(batch)
+
+    def close(self) -> None:
+        self.source.close()
+
+    def _collate(self, attempts: Attempts) -> BatchRows:
+        assert self.collation is not None
+        return self.collation(attempts)
+
+
+class LearningPolicy:
+    """`policy.update(candidates, metrics)` of one call."""
+
+    def __init__(self, improvement: Improvement, generations: Generations) -> None:
+        self.improvement, self.generations = improvement, generations
+
+    def update(self, candidates: Sequence[Candidate], metrics: GenerationMetrics) -> PolicyUpdateResult:
+        """One GRPO update from the newest generation, whose results are in `metrics`."""
+        before = time.perf_counter()
+        group = self.group(metrics)
+        seen = self.improvement.learn(group) if group is not None else {}
+        return PolicyUpdateResult(
+            attempts=len(group.scores) if group is not None else 0,
+            left_out=sum(candidate.origin != "sample" for candidate in candidates),
+            policy_loss=float(seen.get("loss/policy", 0.0)),
+            entropy=float(seen.get("policy/entropy", 0.0)),
+            kl=float(seen.get("policy/kl", 0.0)),
+            gradient_norm=float(seen.get("optim/grad_norm", 0.0)),
+            version=self.improvement.policy.version,
+            seconds=time.perf_counter() - before,
+        )
+
+    def group(self, metrics: GenerationMetrics) -> ScoredGroup | None:
+        """What was drawn from the policy at the first go of the newest generation, scored; None if nothing was.
+
+        Later goes only fill up for designs that had been there before: how many there are depends on what was drawn.
+        """
+        draft = next((draft for draft in self.generations.drafts if draft.logp is not None), None)
+        if draft is None or draft.logp is None:
+            return None
+        known = {**self.generations.scores, **{one.candidate.key: one.score for one in metrics.results}}
+        drawn = [one.origin == "sample" and one.key in known for one in draft.candidates]
+        rows = [n for n, counts in enumerate(drawn) if counts]
+        self.improvement.groups += 1
+        task = Task(f"call/{self.improvement.groups}")
+        designs = [candidate.design for candidate in draft.candidates]
+        version = self.generations.views.version
+        everyone = trajectories(draft.plans, designs, draft.logp, task_id=task.id, group_id=task.id, version=version)
+        totals = tuple(Score(known[draft.candidates[n].key].total) for n in rows)
+        return ScoredGroup(Group(task.id, task, tuple(everyone[n] for n in rows)), totals)
+
+
+def likeliest(policy: GraphPolicy, prepared: PreparedRequirements, seed: int = 0) -> tuple[Design, DesignScore]:
+    """The policy's likeliest design and its score."""
+    chooser = PolicyChooser(Views(policy, prepared.problem), np.random.default_rng(0), greedy=np.ones(1, bool))
+    design = prepared.drafter(construct(prepared.problem, chooser, 1))[0]
+    return design, score_design(prepared, design, seed)
