@@ -288,7 +288,7 @@ def test_no_trajectories_are_no_groups_and_one_is_one(strategy: str) -> None:
 def test_numbers_that_are_none_are_refused_with_their_row(bad: float) -> None:
     with pytest.raises(ValueError, match="returns of trajectory 1: "):
         summaries([1.0, bad], features=[[0], [0]])
-    with pytest.raises(ValueError, match="features of trajectory 1 hold"):
+    with pytest.raises(ValueError, match="features of trajectory 1: "):
         summaries([1.0, 1.0], features=[[0], [bad]])
 
 
