@@ -1,25 +1,24 @@
 """Evaluation on held-out problems: greedy answers (what the model knows) and several samples (what it can find).
 
-Also how sampled answers become groups and are graded, which training does in the same way.
+Also how sampled answers become groups, which training does in the same way.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from groupwise.agents.conversation.prompts import prompt_ids
 from groupwise.agents.data.problems import Problem, Problems, is_correct
-from groupwise.agents.data.prompts import prompt_ids
 from groupwise.config import TrainingConfig
 from groupwise.errors import ContractError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
-from groupwise.rewards.scoring import RewardScorer, per_attempt
+from groupwise.rewards.scoring import RewardScorer
 from groupwise.training.token_attempts import sampling_seed, token_attempt
 from groupwise.types import (
-    End,
     Failed,
     Group,
     Policy,
@@ -49,23 +48,13 @@ def as_groups(
     ]
 
 
-def grader(problems: Problems) -> Any:
-    """Return the problems' own grade as a reward: a function of a task and an attempt."""
-
-    def score(task: Task, attempt: Trajectory) -> Score | Awaitable[Score]:
-        return problems.grade(task.payload, attempt.meta["text"], attempt.end is End.FINISHED)
-
-    score.__qualname__ = f"the grade of {problems.name!r}"  # how error messages name the reward
-    return score
-
-
 def greedy_evaluation(
     cfg: TrainingConfig,
     problems: Problems,
     engine: Engine,
     tokenizer: Any,
     scorer: RewardScorer,
-    reward: Reward | None = None,
+    reward: Reward,
 ) -> AnswerEvaluation:
     """Return a run's evaluation on its held-out problems."""
     return AnswerEvaluation(
@@ -80,18 +69,17 @@ class AnswerEvaluation:
 
     With `samples` above 1, every problem is also sampled that often as in training, for pass@k. An answer that cannot
     be graded, or not within the scorer's timeout, is left out and counted in `eval/failed_share`. `shown` are the first
-    few answers of the last evaluation. `reward` replaces the problems' own grade. `by` says which answers make the
-    score: "greedy" or "drawn" ones.
+    few answers of the last evaluation. `by` says which answers make the score: "greedy" or "drawn" ones.
     """
 
     def __init__(
         self, problems: Problems, held_out: Sequence[Problem], engine: Engine, tokenizer: Any, scorer: RewardScorer, *,
-        drawn: SamplingParams, samples: int = 1, seed: int = 0, reward: Reward | None = None, by: str = "greedy",
+        drawn: SamplingParams, reward: Reward, samples: int = 1, seed: int = 0, by: str = "greedy",
     ) -> None:  # fmt: skip
         self.engine, self.tokenizer, self.scorer = engine, tokenizer, scorer
         self.tasks = [Task(f"{problems.name}/held out {n}", problem, n) for n, problem in enumerate(held_out)]
         self.prompts = [prompt_ids(tokenizer, problem, engine.max_length) for problem in held_out]
-        self.reward = reward or per_attempt(grader(problems))
+        self.reward = reward
         self.greedy = SamplingParams(max_new_tokens=drawn.max_new_tokens, temperature=0.0)
         self.drawn, self.samples, self.seed, self.by = drawn, samples, seed, by
         self.shown: list[Sample] = []

@@ -5,17 +5,17 @@ problems → Completions → groups of answers → reward → training rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from groupwise.agents.conversation.prompts import check_prompts, prompt_ids
 from groupwise.agents.data.dataset import DataProblems, find_problems
 from groupwise.agents.data.problems import Problems
-from groupwise.agents.data.prompts import check_prompts, prompt_ids
-from groupwise.agents.evaluation import as_groups, grader, greedy_evaluation
+from groupwise.agents.evaluation import as_groups, greedy_evaluation
 from groupwise.agents.model_start import load_start, open_run, prepare
 from groupwise.config import TrainingConfig
 from groupwise.config.rules import needs_critic
@@ -28,7 +28,7 @@ from groupwise.training.estimators import padded
 from groupwise.training.session import Parts
 from groupwise.training.source import GroupSource, NumberedTasks
 from groupwise.training.token_attempts import rows_of_tokens, sampling_seed
-from groupwise.types import Array, Group, Policy, Reward, Task, Trajectory
+from groupwise.types import Array, End, Group, Policy, Reward, Score, Task, Trajectory
 
 __all__ = ["build", "check", "open_run", "prepare"]
 
@@ -61,10 +61,11 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
     )
     engine = Engine(language.model, language.tokenizer, slots=answers_at_once(cfg))
     check_listed(problems, language.tokenizer, engine.max_length)
+    rollout = Completions(engine, language.tokenizer, sampling(cfg), cfg.rollout.num_generations, cfg.run.seed)
     source = LanguageSource(
         cfg,
         tasks=training_problems(problems, cfg.run.seed),
-        rollout=Completions(engine, language.tokenizer, sampling(cfg), cfg.rollout.num_generations, cfg.run.seed),
+        rollout=rollout,
         reward=reward or grade,
         collate=rows_of_tokens,
         values=prefix_values(policy) if critic else None,
@@ -90,6 +91,16 @@ def check_listed(problems: Problems, tokenizer: Any, limit: int) -> None:
 def sampling(cfg: TrainingConfig, **changes: Any) -> SamplingParams:
     """Return the sampling settings in the form that the engine takes."""
     return replace(SamplingParams(**dict(cfg.sampling.items())), **changes)
+
+
+def grader(problems: Problems) -> Callable[[Task, Trajectory], Score | Awaitable[Score]]:
+    """Return the problems' own grade as a reward: a function of a task and an attempt."""
+
+    def score(task: Task, attempt: Trajectory) -> Score | Awaitable[Score]:
+        return problems.grade(task.payload, attempt.meta["text"], attempt.end is End.FINISHED)
+
+    score.__qualname__ = f"the grade of {problems.name!r}"  # how error messages name the reward
+    return score
 
 
 def training_problems(problems: Problems, seed: int) -> NumberedTasks:

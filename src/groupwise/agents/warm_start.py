@@ -15,13 +15,13 @@ import numpy as np
 
 from groupwise.agents.agent_product import ConversationEvaluation
 from groupwise.agents.conversation.frame import Frame, special_tokens
+from groupwise.agents.conversation.prompts import insist_on_plain_text, insist_on_room, prompt_ids
 from groupwise.agents.data.dataset import DataProblems, find_problems
 from groupwise.agents.data.problems import Problem, Problems
-from groupwise.agents.data.prompts import insist_on_plain_text, insist_on_room, prompt_ids
 from groupwise.agents.environments.contract import Observation, Scenarios
 from groupwise.agents.environments.registry import find_scenarios, names_scenarios
 from groupwise.agents.evaluation import greedy_evaluation
-from groupwise.agents.language_product import check_listed
+from groupwise.agents.language_product import check_listed, grader
 from groupwise.agents.model_start import load_start, open_run, prepare
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError, ContractError
@@ -29,7 +29,7 @@ from groupwise.event_loop import EventLoop
 from groupwise.language.engine import Engine
 from groupwise.language.policy import LanguagePolicy
 from groupwise.rewards.function import EnvironmentReward
-from groupwise.rewards.scoring import RewardScorer
+from groupwise.rewards.scoring import RewardScorer, per_attempt
 from groupwise.training.session import Parts
 from groupwise.training.token_attempts import Row, imitation
 from groupwise.types import Array, Batch, Message, Policy, Task
@@ -107,7 +107,7 @@ def _of_problems(cfg: TrainingConfig, tokenizer: Any, policy: LanguagePolicy, en
     answers = DemonstratedAnswers(problems, tokenizer, engine.max_length)
     answers.check()
     source = Demonstrations(cfg, lambda n: answers.row(problems.training(cfg.run.seed, n)), policy, engine)
-    return source, greedy_evaluation(cfg, problems, engine, tokenizer, source.scorer)
+    return source, greedy_evaluation(cfg, problems, engine, tokenizer, source.scorer, per_attempt(grader(problems)))
 
 
 def _of_scenarios(cfg: TrainingConfig, tokenizer: Any, policy: LanguagePolicy, engine: Engine) -> tuple[Any, Any]:
