@@ -26,10 +26,10 @@ _HOMES = {
     "compute_grpo_loss": "groupwise.core",
     "policy_loss": "groupwise.core",
     "loss_denominator": "groupwise.core",
-    "ValueFunction": "groupwise.language.value_head",
-    "ValueHead": "groupwise.language.value_head",
-    "create_value_function": "groupwise.language.value_head",
-    "TrajectoryDataset": "groupwise.compat.trajectory_dataset",
+    "ValueFunction": "groupwise.compat.language",
+    "ValueHead": "groupwise.language.policy",
+    "create_value_function": "groupwise.compat.language",
+    "TrajectoryDataset": "groupwise.compat.language",
     "Experience": "groupwise.memory.experiences",
     "MemorySystem": "groupwise.memory.system",
     "GenerationMetrics": "groupwise.designer.outcome",
@@ -94,8 +94,8 @@ if TYPE_CHECKING:
         GroupWeightCalculator,
     )
     from groupwise.compat.jax_advantages import compute_group_advantages_vectorized
+    from groupwise.compat.language import TrajectoryDataset, ValueFunction, create_value_function
     from groupwise.compat.trainer import GRPOTrainer, MultiTurnGRPOTrainer, train
-    from groupwise.compat.trajectory_dataset import TrajectoryDataset
     from groupwise.compat.trl_bridge import train_with_trl_grpo
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
     from groupwise.control.model import ControlModel, evaluate_policy
@@ -108,7 +108,7 @@ if TYPE_CHECKING:
     )
     from groupwise.designer.outcome import GenerationMetrics, PolicyUpdateResult, WorkflowResult
     from groupwise.errors import GroupwiseError
-    from groupwise.language.value_head import ValueFunction, ValueHead, create_value_function
+    from groupwise.language.policy import ValueHead
     from groupwise.memory.experiences import Experience
     from groupwise.memory.system import MemorySystem
     from groupwise.rewards.combination import (

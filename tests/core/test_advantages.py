@@ -182,7 +182,7 @@ def test_group_form_takes_a_list() -> None:
 def test_the_two_forms_refuse_what_is_neither() -> None:
     with pytest.raises(ValueError, match="group_rewards"):
         compute_grpo_advantages(torch.ones(2))
-    with pytest.raises(ValueError, match="differs between its tokens"):
+    with pytest.raises(ValueError, match="different rewards at its tokens"):
         compute_grpo_advantages(torch.tensor([[0.0, 1.0]]), torch.ones(1, 2), torch.tensor([0]))
 
 

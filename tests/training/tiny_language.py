@@ -21,7 +21,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausa
 from groupwise.config import TrainingConfig
 from groupwise.control.product import frozen_reference
 from groupwise.core import token_entropy, token_logp
-from groupwise.language.value_head import ValueHead
+from groupwise.language.policy import ValueHead
 from groupwise.rewards.scoring import per_attempt
 from groupwise.training.estimators import Attempts, padded
 from groupwise.training.session import Parts

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from groupwise.compat.trajectory_dataset import TrajectoryDataset
+from groupwise.compat.language import TrajectoryDataset
 from groupwise.core import compute_grpo_advantages, compute_grpo_loss
 from groupwise.language.policy import LanguagePolicy
 from groupwise.language.tiny import tiny_model

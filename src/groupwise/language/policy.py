@@ -22,8 +22,27 @@ from groupwise.language.adapters import has_adapter, without_adapter
 from groupwise.language.batch_layout import BatchLayout, SharedPrompts, can_share, close_up, lay_out, share_prompts
 from groupwise.language.cpu_layers import find_cpu_layers
 from groupwise.language.logprobs import find_head, full_logprobs
-from groupwise.language.value_head import ValueHead
 from groupwise.types import Evaluation, Tensors
+
+
+class ValueHead(nn.Module):
+    """Linear → ReLU → Dropout → Linear: hidden states [B, T, H] to values [B, T].
+
+    The last layer starts small, so that a fresh head says about 0 everywhere and distorts no advantage.
+    """
+
+    def __init__(self, hidden_size: int, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(hidden_size, hidden_size)
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(hidden_size, 1)
+        nn.init.normal_(self.out.weight, std=1.0 / (hidden_size + 1))
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        inner = self.dropout(torch.relu(self.hidden(hidden_states.to(self.hidden.weight.dtype))))
+        values: Tensor = self.out(inner).squeeze(-1)
+        return values
 
 
 class LanguagePolicy:

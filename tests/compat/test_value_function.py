@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
+from groupwise.compat.language import ValueFunction, create_value_function
 from groupwise.language.loading import load_model
-from groupwise.language.value_head import ValueFunction, ValueHead, create_value_function
+from groupwise.language.policy import ValueHead
 
 
 def qwen2() -> nn.Module:
