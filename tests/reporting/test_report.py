@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from groupwise.config import TrainingConfig
 from groupwise.errors import RunNotFound, StorageError
 from groupwise.reporting.report import write_report
 from groupwise.training.group_files import write_groups
@@ -81,12 +82,31 @@ def page(tmp_path_factory: pytest.TempPathFactory, make_run: MakeRun) -> Page:
 
 def test_the_page_tells_what_was_trained_and_what_came_of_it(page: Page) -> None:
     for words in (
-        "CartPole-v1", "Evaluation reward rose from 20 before training to 500 after step 60.", "60 of 60",
+        "CartPole-v1",
+        "Mean return of the evaluation episodes rose from 20 before training to 500 after step 60, over 20",
+        "60 of 60",
         "60,000", "Finished", "The reward is flat.", "Raise optim.learning_rate.", "groupwise train a.toml",
         "training.target_reward", "475.0", "target 475",
     ):  # fmt: skip
         assert words in page.prose, words
     assert re.search(r"groupwise resume \S+/pole", page.prose)
+
+
+def test_the_title_is_the_runs_own_name_and_not_the_model_it_started_from(tmp_path: Path, make_run: MakeRun) -> None:
+    config = TrainingConfig(environment="sums.jsonl", product="language", model_name="runs/warm-1/checkpoints/000190")
+    folder = make_run(tmp_path / "sums-2", config=config.to_dict())
+    text = write_report(folder).read_text("utf8")
+    assert "<h1>sums-2</h1>" in text
+    assert "warm-1 on sums.jsonl" in text
+
+
+def test_a_supervised_run_has_a_chart_of_its_loss_and_none_of_clipping(tmp_path: Path, make_run: MakeRun) -> None:
+    def supervised(step: int, data: dict[str, Any]) -> None:
+        data["metrics"] = {"reward/mean": 0.3, "loss/supervised": 2.0 / step, "policy/kl": 0.0, "policy/clip_low": 0.0}
+
+    found = report(make_run(tmp_path / "warm", change=supervised)).figures()
+    assert "supervised" in found
+    assert "movement" not in found
 
 
 def test_every_figure_is_there_with_its_words_and_its_data(page: Page) -> None:

@@ -25,6 +25,7 @@ from groupwise.config import TaskSettings, TrainingConfig, load_config
 from groupwise.control.policy import Network
 from groupwise.control.product import make_environment, make_policy
 from groupwise.errors import CheckpointError, ConfigError, RunError
+from groupwise.products import find
 from groupwise.rollout.episodes import evaluate_greedy
 from groupwise.training.checkpoint import checkpoint_folders, load_checkpoint
 from groupwise.training.folder import create_run, read_config, write_config
@@ -33,30 +34,23 @@ from groupwise.types import Array, Box, Event, VectorEnvironment
 
 Algorithm: TypeAlias = Literal["grpo", "ppo"]
 
-PRODUCTS = {"grpo": "groupwise.control.product", "ppo": "groupwise.control.ppo"}
+PRODUCTS = {"grpo": "control", "ppo": "ppo"}
+# A model is evaluated by its user and saved on request, so its run does neither by itself.
 QUIET = {"eval_steps": 0, "group_log_steps": 0, "save_steps": 1_000_000}
-PLAIN: dict[str, dict[str, Any]] = {
-    "grpo": {"estimator": "group_rtg", "advantage_scale": "batch_std", "num_generations": 8},
-    "ppo": {"product": "ppo", "estimator": "gae", "value_clip": None, "value_coef": 1.0},
-}
-USUAL = {
-    "learning_rate": 1e-3, "lr_scheduler_type": "linear", "warmup_ratio": 0.0, "adam_epsilon": 1e-5,
-    "per_device_train_batch_size": 256, "gradient_accumulation_steps": 1, "num_epochs": 8, "kl_stop": 0.03,
-    "max_grad_norm": 0.5, "threads": 1,
-}  # fmt: skip
 SAVED = re.compile(r"config\.toml|events\.jsonl|checkpoints/\d+/(model\.safetensors|state\.pt|COMPLETE)")
 EVALUATION_SEED = 2_000_000
 
 
 def tuned_settings(environment: str, algorithm: Algorithm) -> TrainingConfig:
-    """The settings of `configs/<algorithm>/<environment>.toml` where there are any, else a sound start."""
+    """The settings of `configs/<algorithm>/<environment>.toml` if there is one, else the product's defaults."""
     if algorithm not in PRODUCTS:
         raise ConfigError(f"algorithm = {algorithm!r} is not known", hint="One of grpo, ppo.", field="task.product")
     here = Path(__file__)
     for folder in (here.parents[1] / "configs", here.parents[3] / "configs"):
         if (path := folder / algorithm / f"{environment}.toml").is_file():
             return load_config(path)
-    return TrainingConfig(environment=environment, **USUAL, **PLAIN[algorithm])
+    product = find(PRODUCTS[algorithm])
+    return TrainingConfig(environment=environment, product=product.name, **product.defaults)
 
 
 class ControlModel:
@@ -124,8 +118,7 @@ class ControlModel:
         return self.cfg
 
     def _build(self, cfg: TrainingConfig) -> Parts:
-        name = "ppo" if cfg.task.product == "ppo" else "grpo"
-        parts: Parts = import_module(PRODUCTS[name]).build(cfg, network=self._network)
+        parts: Parts = import_module(find(cfg.task.product).implementation).build(cfg, network=self._network)
         self.policy = parts.policy  # type: ignore[assignment]
         return parts
 

@@ -27,6 +27,14 @@ class Chart:
     panels: tuple[Panel, ...]
 
 
+SUPERVISED = Chart(
+    "supervised",
+    "Supervised loss",
+    "Negative log-likelihood of the demonstrations per token. Lower is better; a rise means that it diverges.",
+    (Panel("nats per token", (("loss/supervised", ""),)),),
+)
+# Charts that mean nothing without groups and a sampled policy.
+GROUPS_ONLY = ("spread", "drawing", "advantage", "movement")
 HEALTH = (
     Chart(
         "spread",

@@ -1,4 +1,13 @@
-"""What a terminal shows of a run while it runs: progress, the numbers that matter and the curve."""
+"""A run on the terminal while it runs.
+
+    terminal                progress, the numbers that matter and the reward's curve, redrawn in place
+    file, pipe, dumb term.  one line of numbers now and then
+    both, at the end        the first and the last evaluation, in words
+    --json                  every event as one line of JSON, flushed
+    quiet                   nothing
+
+A reader that goes away (`groupwise train … | head`) stops the display, never the run.
+"""
 
 from __future__ import annotations
 
@@ -17,83 +26,35 @@ from rich.table import Table
 from rich.text import Text
 
 from groupwise.reporting.history import History
-from groupwise.reporting.summary import NUMBERS, Summary, summarise
-from groupwise.reporting.text import clock, curve, printable
+from groupwise.reporting.summary import Summary, ending, numbers_of, summarise
+from groupwise.reporting.text import clock, curve, printable, tolerate_any_text
 from groupwise.reporting.verdict import verdict
 from groupwise.training.events import encode
 from groupwise.training.formatting import finite
 from groupwise.types import Event
 
+# Columns below which the curve is left out.
 NARROW = 60
-
-
-def live_view(history: History, console: Console, elapsed: float, first_step: int = 0) -> RenderableType:
-    """Progress, numbers and curve for the width of `console`."""
-    table = _numbers(history)
-    if console.width < NARROW:
-        return Group(_progress(history, console, elapsed, first_step), table)
-    body = Table.grid(padding=(0, 3))
-    drawn = curve(
-        history.series("reward/mean")[1],
-        console.width - 29,
-        max(table.row_count - 2, 4),
-        **_axis(history, console),
-    )
-    body.add_row(table, Group(Text("reward", style="dim"), Text(drawn)))
-    return Group(_progress(history, console, elapsed, first_step), body)
-
-
-def _axis(history: History, console: Console) -> dict[str, Any]:
-    steps = history.series("reward/mean")[0]
-    ends = (steps[0], steps[-1]) if steps else None
-    return {"steps": ends, "ascii_only": console.options.ascii_only}
-
-
-def _progress(history: History, console: Console, elapsed: float, first_step: int) -> RenderableType:
-    """A bar, where the run stands, and the time it has taken and will take."""
-    step, total = history.step, history.total_steps
-    done = step - first_step
-    left = f"{clock(elapsed / done * (total - step))} left" if done > 0 and total > step else ""
-    row = Table.grid(padding=(0, 2))
-    name = Text(printable(history.run or "starting"), style="bold", no_wrap=True, overflow="ellipsis")
-    width = max(console.width - 60, 10)
-    name.truncate(24, overflow="ellipsis")
-    bar = ProgressBar(total=total or None, completed=step, width=width, pulse=not total, complete_style="cyan")
-    row.add_row(name, bar, f"{step}/{total}" if total else f"step {step}", clock(elapsed), left)
-    return row
-
-
-def _numbers(history: History) -> Table:
-    table = Table.grid(padding=(0, 1))
-    table.add_column(style="dim", width=12)
-    table.add_column(justify="right", width=9)
-    for label, name, form in NUMBERS:
-        value = history.last(name)
-        if label != "failed" or value:
-            table.add_row(label, "–" if value is None else form(value))
-    return table
-
-
-def one_line(history: History) -> str:
-    words = [f"step {history.step}/{history.total_steps}"]
-    for label, name, form in NUMBERS:
-        if (value := history.last(name)) is not None:
-            words.append(f"{label} {form(value)}")
-    return "  ".join(words)
-
-
-DUMB_INTERVAL = 5.0
+# Seconds between lines where the display cannot be redrawn.
+PLAIN_INTERVAL = 5.0
 
 
 def watch(
-    events: Iterable[Event], console: Console | None = None, json: bool = False, quiet: bool = False
+    events: Iterable[Event],
+    console: Console | None = None,
+    json: bool = False,
+    quiet: bool = False,
+    earlier: Iterable[Event] = (),
 ) -> Generator[Event, None, Summary]:
-    """Pass a run's events on while showing them as suits where the output goes.
+    """Pass a run's events on while showing them in the way that suits the output.
 
-    The generator returns (to `yield from`, or as `StopIteration.value`) how the run ended.
+    `earlier` are the events already in the log of a resumed run, so that its curve and summary begin at the run's
+    start. The generator returns (to `yield from`, or as `StopIteration.value`) how the run ended.
     """
-    history = History()
-    display = _display(console or Console(), history, json, quiet)
+    history = History.of(earlier)
+    console = console or Console()
+    tolerate_any_text(console.file)
+    display = _display(console, history, json, quiet)
     with display:
         for event in events:
             with display.lock:
@@ -122,16 +83,17 @@ class Silent:
     def _say(self, console: Console, text: Text | None) -> None:
         if text is not None and not self._gone:
             with self._reader(console.file):
-                console.print(text, soft_wrap=console.is_dumb_terminal)
+                # Only an animated display wraps: a line in a file or a log stays one line.
+                console.print(text, soft_wrap=console.is_dumb_terminal or not console.is_terminal)
 
     @contextmanager
     def _reader(self, stream: Any) -> Iterator[None]:
-        """Write inside this: when nobody can read it any more, all later output is dropped."""
+        """Write inside this: once nobody reads any more, all later output is dropped."""
         try:
             yield
-        except OSError:
+        except (OSError, SystemExit):  # Rich turns a broken pipe into SystemExit.
             self._gone = True
-            # Whatever else this process says there goes nowhere, rather than failing when Python exits.
+            # Later output of this process goes nowhere, rather than failing when Python exits.
             if stream is sys.stdout:
                 with open(os.devnull, "wb") as nowhere:
                     os.dup2(nowhere.fileno(), stream.fileno())
@@ -157,7 +119,7 @@ class JsonLines(Silent):
 
 
 class Plain(Silent):
-    """For a terminal that cannot redraw: a line now and then, and whatever needs attention at once."""
+    """For a file, a pipe or a dumb terminal: a line now and then, and at once for every evaluation, hint and error."""
 
     def __init__(self, console: Console, history: History) -> None:
         super().__init__()
@@ -165,8 +127,8 @@ class Plain(Silent):
         self._due = 0.0
 
     def show(self, event: Event) -> None:
-        if event.type == "end" or (event.type == "step" and time.monotonic() >= self._due):
-            self._due = time.monotonic() + DUMB_INTERVAL
+        if event.type in ("eval", "end") or (event.type == "step" and time.monotonic() >= self._due):
+            self._due = time.monotonic() + PLAIN_INTERVAL
             self._say(self._console, Text(one_line(self._history)))
         self._say(self._console, notice(event))
         if event.type == "end":
@@ -206,9 +168,62 @@ class Animated(Silent):
 def _display(console: Console, history: History, json: bool, quiet: bool) -> Silent:
     if quiet:
         return Silent()
-    if json or not console.is_terminal:
+    if json:
         return JsonLines(console)
-    return Plain(console, history) if console.is_dumb_terminal else Animated(console, history)
+    if console.is_terminal and not console.is_dumb_terminal:
+        return Animated(console, history)
+    return Plain(console, history)
+
+
+def live_view(history: History, console: Console, elapsed: float, first_step: int = 0) -> RenderableType:
+    """Progress, numbers and curve for the width of `console`."""
+    progress, table = _progress(history, console, elapsed, first_step), _numbers(history)
+    if console.width < NARROW:
+        return Group(progress, table)
+    label, metric = ("loss", "loss/supervised") if history.supervised else ("reward", "reward/mean")
+    steps, values = history.series(metric)
+    ends = (steps[0], steps[-1]) if steps else None
+    height = max(table.row_count - 2, 4)
+    drawn = curve(values, console.width - 29, height, steps=ends, ascii_only=console.options.ascii_only)
+    body = Table.grid(padding=(0, 3))
+    body.add_row(table, Group(Text(label, style="dim"), Text(drawn)))
+    return Group(progress, body)
+
+
+def _progress(history: History, console: Console, elapsed: float, first_step: int) -> RenderableType:
+    """A bar, the step, and the time taken; then the time left, or how the run ended."""
+    step, total = history.step, history.total_steps
+    done = step - first_step
+    left = f"{clock(elapsed / done * (total - step))} left" if done > 0 and total > step else ""
+    if history.end is not None:
+        # A run that ends early says so: its bar stays where it stood.
+        left = ending(str(history.end.get("reason"))) if step < total else ""
+    row = Table.grid(padding=(0, 2))
+    name = Text(printable(history.run or "starting"), style="bold", no_wrap=True, overflow="ellipsis")
+    width = max(console.width - 60, 10)
+    name.truncate(24, overflow="ellipsis")
+    bar = ProgressBar(total=total or None, completed=step, width=width, pulse=not total, complete_style="cyan")
+    row.add_row(name, bar, f"{step}/{total}" if total else f"step {step}", clock(elapsed), printable(left))
+    return row
+
+
+def _numbers(history: History) -> Table:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(style="dim", width=12)
+    table.add_column(justify="right", width=9)
+    for label, name, form in numbers_of(history):
+        value = history.last(name)
+        if label != "failed" or value:
+            table.add_row(label, "–" if value is None else form(value))
+    return table
+
+
+def one_line(history: History) -> str:
+    words = [f"step {history.step}/{history.total_steps}"]
+    for label, name, form in numbers_of(history):
+        if (value := history.last(name)) is not None:
+            words.append(f"{label} {form(value)}")
+    return "  ".join(words)
 
 
 def notice(event: Event) -> Text | None:

@@ -29,9 +29,10 @@ from groupwise.reporting.canvas import (
     stacked_axes,
     thin,
 )
-from groupwise.reporting.charts import HEALTH, PHASES, Chart, Panel
+from groupwise.reporting.charts import GROUPS_ONLY, HEALTH, PHASES, SUPERVISED, Chart, Panel
 from groupwise.reporting.history import History, Series
 from groupwise.reporting.text import short
+from groupwise.reporting.verdict import headline_metric
 from groupwise.training.formatting import finite, number, percent
 
 
@@ -194,12 +195,28 @@ def pictures(history: History) -> list[Picture]:
     found = []
     if history.series("reward/mean")[0] or history.series("eval/reward_mean")[0]:
         found.append(_learning_picture(history))
-    for chart in (_parts(history), *HEALTH):
+    for chart in charts_of(history):
         if panels := _with_data(history, chart):
             found.append(_chart_picture(history, replace(chart, panels=panels)))
     if any(history.series(f"timing/{phase}")[0] for phase in PHASES):
         found.append(_time_picture(history))
     return found
+
+
+def charts_of(history: History) -> list[Chart]:
+    """The charts that suit the run: what it is judged by, its reward's parts, and the health of the training."""
+    if history.supervised:
+        return [SUPERVISED, _judged_by(history), *(chart for chart in HEALTH if chart.name not in GROUPS_ONLY)]
+    return [_judged_by(history), _parts(history), *HEALTH]
+
+
+def _judged_by(history: History) -> Chart:
+    """The product's headline metric, unless it is the reward that the learning curve shows."""
+    metric = headline_metric(history)
+    lines = () if metric.name in LEARNING else ((metric.name, ""),)
+    caption = "What the run is judged by, at each evaluation."
+    panel = Panel(metric.meaning, lines, percent=metric.unit == "share")
+    return Chart("evaluation", "Held-out results", caption, (panel,))
 
 
 def _parts(history: History) -> Chart:

@@ -8,7 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from groupwise.errors import RunNotFound
+from groupwise.errors import GroupwiseError, RunNotFound
+from groupwise.products import Metric, find
 from groupwise.training.events import read_events
 from groupwise.training.formatting import finite
 from groupwise.types import Event, Sample
@@ -72,6 +73,19 @@ class History:
     @property
     def step(self) -> int:
         return max(self.steps, default=0)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What the run's product says about its metrics; nothing where that product is not installed."""
+        try:
+            return find(str(self.setting("task.product"))).metrics
+        except GroupwiseError:
+            return ()
+
+    @property
+    def supervised(self) -> bool:
+        """Whether the run imitates demonstrations: it logs a supervised loss and has no groups."""
+        return self.last("loss/supervised") is not None
 
     @property
     def seconds(self) -> float:

@@ -20,17 +20,14 @@ from groupwise.reporting.figures import Picture, pictures
 from groupwise.reporting.group import evenly, group_picture, last_group
 from groupwise.reporting.history import History
 from groupwise.reporting.page import details, figure, whole_page
-from groupwise.reporting.text import duration
+from groupwise.reporting.summary import ending
+from groupwise.reporting.text import capital, duration
 from groupwise.reporting.verdict import advice, method, subject, verdict
 from groupwise.training.formatting import finite, number
 from groupwise.training.hints import WARMUP
 from groupwise.types import Sample
 
 LONGEST_TEXT = 400
-REASONS = {
-    "finished": "Finished", "stopped": "Stopped by hand", "target_reached": "Target reached",
-    "early_stopping": "Stopped early: no more improvement", "failed": "Failed",
-}  # fmt: skip
 
 
 def write_report(run_dir: Path, more: Sequence[str] = ()) -> Path:
@@ -62,7 +59,8 @@ def page(history: History, group: Sequence[Mapping[str, Any]], run_dir: Path, mo
 
 def _headline(history: History) -> str:
     return (
-        f"<header><p class=run>{escape(method(history))}</p><h1>{escape(subject(history))}</h1>"
+        f"<header><p class=run>{escape(' · '.join(filter(None, (subject(history), method(history)))))}</p>"
+        f"<h1>{escape(history.run)}</h1>"
         f"<p class=verdict>{escape(verdict(history))}</p></header>"
     )
 
@@ -73,7 +71,7 @@ def _facts(history: History) -> str:
     best = max(zip(tests, steps, strict=True), default=None)
     samples, attempts = history.last("totals/samples"), history.last("totals/attempts")
     facts = {
-        "Ended": REASONS.get(str(end.get("reason")), "Not ended: running or interrupted"),
+        "Ended": capital(ending(str(end.get("reason")))) if end else "Not ended: running or interrupted",
         "Steps": f"{history.step} of {history.total_steps}" if history.total_steps else str(history.step),
         "Time": duration(history.seconds),
         "Samples": "" if samples is None else f"{samples:,.0f}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.table import Table
 from rich.text import Text
@@ -16,8 +16,13 @@ from groupwise.training.folder import RunInfo
 from groupwise.training.formatting import finite, number, percent
 from groupwise.types import Event
 
-ROUNDING = 1e-6  # a KL below this is the rounding of float32
-NUMBERS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+Form: TypeAlias = Callable[[float], str]
+Rows: TypeAlias = tuple[tuple[str, str, Form], ...]
+
+# A KL smaller than this is float32 rounding.
+ROUNDING = 1e-6
+# Label, metric and format of the numbers a terminal shows.
+NUMBERS: Rows = (
     ("reward", "reward/mean", number),
     ("evaluation", "eval/reward_mean", number),
     ("no spread", "groups/zero_spread_share", percent),
@@ -29,11 +34,32 @@ NUMBERS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("gradient", "optim/grad_norm", number),
     ("samples/s", "timing/samples_per_second", number),
 )
+# A supervised run has no groups and no ratio to clip.
+SUPERVISED: Rows = (
+    ("loss", "loss/supervised", number),
+    ("evaluation", "eval/reward_mean", number),
+    ("entropy", "policy/entropy", number),
+    ("gradient", "optim/grad_norm", number),
+    ("samples/s", "timing/samples_per_second", number),
+)
+ENDINGS = {
+    "finished": "finished", "stopped": "stopped by hand", "target_reached": "reached the target",
+    "early_stopping": "stopped early: no more improvement", "failed": "failed", "interrupted": "interrupted",
+}  # fmt: skip
+
+
+def numbers_of(history: History) -> Rows:
+    return SUPERVISED if history.supervised else NUMBERS
+
+
+def ending(reason: str) -> str:
+    """How a run ended, in words."""
+    return ENDINGS.get(reason, reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How a watched run ended. `error` has the one error shape, or is None."""
+    """How a watched run ended. `error` has the shape of every error here (code, message, hint, field), or is None."""
 
     run: str
     reason: str
@@ -63,15 +89,15 @@ STATES = {"running": "green", "failed": "red", "interrupted": "yellow"}
 
 
 def summary_table(events: Iterable[Event]) -> Table:
-    """A run in one table for `groupwise show`: first, best and last of the numbers that matter."""
+    """A run in one table for `groupwise show`: the first, lowest, highest and last value of each number."""
     history = History.of(events)
     summary = summarise(history)
-    title = f"{summary.run}: {summary.reason}, {summary.steps} steps in {clock(summary.seconds)}"
+    title = f"{summary.run}: {ending(summary.reason)}, {summary.steps} steps in {clock(summary.seconds)}"
     table = Table(title=Text(printable(title), style="bold"), title_justify="left", box=None, pad_edge=False)
     table.add_column("")
     for heading in ("first", "lowest", "highest", "last"):
         table.add_column(heading, justify="right")
-    for label, name, form in NUMBERS:
+    for label, name, form in numbers_of(history):
         values = history.series(name)[1]
         if values:
             table.add_row(label, *(form(v) for v in (values[0], min(values), max(values), values[-1])))
@@ -83,7 +109,7 @@ def summary_table(events: Iterable[Event]) -> Table:
 
 
 def runs_table(runs: Iterable[RunInfo]) -> Table:
-    """Runs, one a row, for `groupwise runs`."""
+    """One row per run, for `groupwise runs`."""
     table = Table(box=None, pad_edge=False)
     for heading in ("run", "state", "step", "reward", "evaluation", "updated"):
         table.add_column(heading, justify="right" if heading in ("step", "reward", "evaluation") else "left")
@@ -93,7 +119,8 @@ def runs_table(runs: Iterable[RunInfo]) -> Table:
         table.add_row(
             Text(printable(run.id)),
             Text(printable(run.state), style=STATES.get(run.state, "")),
-            f"{run.step}/{run.total}" if run.total else str(run.step),
+            # A finished run may have ended before its last planned step; "160/1000, finished" would look unfinished.
+            f"{run.step}/{run.total}" if run.total and run.state != "finished" else str(run.step),
             *("–" if score is None else number(score) for score in scores),
             time.strftime("%Y-%m-%d %H:%M", time.localtime(run.updated)),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,6 +14,17 @@ def printable(value: Any) -> str:
     """Text from a run, for a terminal: control characters could move its cursor, so they are replaced."""
     text = "" if value is None else str(value)
     return "".join(c if c.isprintable() else " " if c in "\n\t" else "�" for c in text)
+
+
+def tolerate_any_text(stream: Any) -> None:
+    """Let a stream print a question mark where its encoding lacks a character, rather than raise."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
+
+
+def capital(words: str) -> str:
+    """The words as the beginning of a sentence."""
+    return words[:1].upper() + words[1:]
 
 
 def short(text: str, length: int) -> str:

@@ -25,6 +25,7 @@ from groupwise.config import TrainingConfig
 from groupwise.control.comparison.worker import CourseJob, fail
 from groupwise.errors import ConfigError
 from groupwise.files import disk
+from groupwise.products import product_of
 from groupwise.reporting.advantage_figures import Moment, Shares, shares_of
 from groupwise.reporting.comparison import Course, FailedCourse, read_courses
 from groupwise.reporting.comparison_page import Extras
@@ -33,7 +34,6 @@ from groupwise.training.folder import inspect_run, lock_run
 from groupwise.training.loop import changes
 from groupwise.workers import RequestFailed, WorkerLost, Workers, how_it_ended
 
-PRODUCTS = {"control": "groupwise.control.product", "ppo": "groupwise.control.ppo"}
 POLL = 0.2
 Progress = Callable[[float, int, int], None]
 
@@ -195,8 +195,11 @@ def unavailable(entry: Entry, seeds: Sequence[int]) -> list[FailedCourse]:
 
 
 def product_module(cfg: TrainingConfig) -> str:
-    """The module of a control product by its name."""
-    return PRODUCTS.get(cfg.task.product, f"groupwise.control.{cfg.task.product}")
+    """The module that implements a run's product; of an unknown product its name, which `available` refuses."""
+    try:
+        return product_of(cfg).implementation
+    except ConfigError:
+        return cfg.task.product
 
 
 def compare(
