@@ -159,16 +159,16 @@ def test_overload_names_the_pool_and_the_servers_it_needs() -> None:
     assert found.cycle_time == math.inf
     assert found.capacity == pytest.approx(0.2)
     assert found.throughput == pytest.approx(0.2)
-    assert found.reason == "pool 'p' has a load of 1.25 with 2 servers, and needs at least 3 to keep up"
+    assert found.reason == "pool 'p' has a load of 1.25 with 2 servers; it needs at least 3 to keep up"
     assert analysed(A, requirements, p=3).valid
 
 
 def test_outside_its_class_it_says_why_and_the_simulation_decides() -> None:
     activity = {"a": {"duration": {"mean": 1}, "pools": ["p"]}}
     outside: list[tuple[Block, Requirements, str]] = [
-        (A, asked(activity, 0.01, p={"calendar": [[9, 17]]}), "works by a calendar"),
-        (Activity("a", Handling(scheduling="due")), asked(activity, 0.1, p={}), "by when they are due"),
-        (Instances(A, 2, 3, 1), asked(activity, 0.1, p={}), "of 3 instances some are broken off"),
+        (A, asked(activity, 0.01, p={"calendar": [[9, 17]]}), "has working hours"),
+        (Activity("a", Handling(scheduling="due")), asked(activity, 0.1, p={}), "by due time"),
+        (Instances(A, 2, 3, 1), asked(activity, 0.1, p={}), "of 3 instances some are cancelled"),
     ]
     for block, requirements, reason in outside:
         found = analysed(block, requirements)
@@ -180,15 +180,17 @@ def test_outside_its_class_it_says_why_and_the_simulation_decides() -> None:
 
 def test_what_a_design_gets_wrong_is_named() -> None:
     requirements = asked({"a": {"duration": {"mean": 1}, "pools": ["p"]}, "b": {"duration": {"mean": 1}}}, p={}, q={})
-    with pytest.raises(DesignError, match="the design does 'c', which is no activity of 'test' \\(there are a, b\\)"):
+    with pytest.raises(
+        DesignError, match="the design has 'c', not an activity of 'test' \\(those are a, b\\)"
+    ):
         analysed(C, requirements)
-    with pytest.raises(DesignError, match="'a' is given to the pool 'q', but only p may do it"):
+    with pytest.raises(DesignError, match="'a' is assigned to the pool 'q', but only p may do it"):
         analysed(Activity("a", Handling(pool="q")), requirements)
-    with pytest.raises(DesignError, match="'b' is given to the pool 'q', but it needs nobody"):
+    with pytest.raises(DesignError, match="'b' is assigned to the pool 'q', but it does not need a pool"):
         analysed(Activity("b", Handling(pool="q")), requirements)
-    with pytest.raises(DesignError, match="pool 'p' has 4 servers in the design, but may have 1 to 1"):
+    with pytest.raises(DesignError, match="pool 'p' has 4 servers in the design; 1 to 1 are allowed"):
         analysed(A, requirements, p=4)
-    with pytest.raises(DesignError, match="the design staffs 'r', which is no pool of 'test'"):
+    with pytest.raises(DesignError, match="the design staffs 'r', not a pool of 'test'"):
         analysed(A, requirements, r=1)
 
 

@@ -242,7 +242,7 @@ def test_a_hopeless_overload_is_said_and_still_simulated() -> None:
     requirements = asked({"a": {"duration": FIXED, "pools": ["p"]}}, 0.25, p={"most": 5})
     found = evaluate(Design("d", Activity("a"), (("p", 2),)), requirements, "simulation", cases=3_000)
     assert not found.valid
-    assert found.reason == "pool 'p' has a load of 1.25 with 2 servers, and needs at least 3 to keep up"
+    assert found.reason == "pool 'p' has a load of 1.25 with 2 servers; it needs at least 3 to keep up"
     assert found.cycle_time > 1_000
 
 

@@ -2,13 +2,24 @@
 
     evaluate(design, requirements).cycle_time
 
-`simulation` says what blocks mean, `analytic` for which designs the formulas hold.
+In the order data flows:
+
+    durations     moments of a duration at a pool's speed, with a timeout
+    encoding      a design and its requirements as flat arrays, which both compiled tiers read
+    analytic      first tier: queueing formulas, in microseconds, for the designs they cover; `network/` has them
+    simulation    second tier: discrete-event simulation of any design, and what blocks mean; `engine/` runs it
+    schedule      third tier: one run of a task graph on machines, list scheduling and HEFT
+    performance   what every tier returns
+    compiled      the one place that asks for Numba, and where compiled code is cached
+
+Open `simulation` first to learn what a design means, `analytic` to learn which designs the formulas cover.
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
+from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.evaluation.performance import Performance
 from groupwise.workflows.requirements import Requirements
@@ -16,6 +27,7 @@ from groupwise.workflows.requirements import Requirements
 __all__ = ["CASES", "Performance", "evaluate"]
 
 TierChoice: TypeAlias = Literal["auto", "analytic", "simulation", "schedule"]
+TIERS = get_args(TierChoice)
 CASES = 10_000
 
 
@@ -24,10 +36,23 @@ def evaluate(
 ) -> Performance:
     """How the design performs under these requirements.
 
-    "auto" takes a schedule for one run of a graph of tasks, the formulas where they hold, and simulates otherwise. The
-    simulation measures `cases` cases (10,000 unless told; 1,000 of runs at once); with the same `seed`, designs meet
-    the same arrivals and durations.
+    "auto" uses a schedule for one run of a task graph, the formulas where they cover the design, and otherwise the
+    simulation. That measures `cases` cases (by default 10,000, or 1,000 where runs start at once); with the same
+    `seed`, all designs see the same arrivals and durations.
     """
-    from groupwise.workflows.evaluation.tiers import judge  # compiled code: not before it is needed
+    # These need Numba and load compiled code, so they are imported only when something is evaluated.
+    from groupwise.workflows.evaluation import analytic, schedule, simulation
+    from groupwise.workflows.evaluation.encoding import encode
 
-    return judge(design, requirements, tier, seed, cases)
+    if tier not in TIERS:
+        raise ConfigError(f"tier is {tier!r} but must be one of {', '.join(TIERS)}")
+    encoded = encode(design, requirements)
+    if tier == "schedule" or (tier == "auto" and schedule.is_one_run(design, requirements)):
+        return schedule.schedule_design(design, requirements)[1]
+    if tier != "simulation":
+        found = analytic.analyse(encoded)
+        if tier == "analytic" or found.valid:
+            return found
+    count = cases if cases is not None else CASES if encoded.catalogue.arrivals is not None else CASES // 10
+    simulated = simulation.simulate(encoded, count, seed)
+    return simulation.performance_of(encoded, simulated, analytic.capacity_of(encoded), analytic.overload(encoded))

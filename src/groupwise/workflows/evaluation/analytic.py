@@ -1,8 +1,8 @@
-"""The analytic tier: queueing formulas instead of chance, in microseconds.
+"""The analytic tier: queueing formulas instead of simulation, in microseconds.
 
-It is made for steady arrivals at pools that keep up with them, are always at work and take those waiting by fifo,
-priority or shortest, and for designs in which several instances are copies of one activity that are all waited for.
-Elsewhere `valid` is False and `reason` says why. `network` has the mathematics; `simulation` says what blocks mean.
+It covers steady arrivals at pools that keep up with them, always work, and serve by fifo, priority or shortest; and
+several instances only as copies of one activity that are all waited for. Elsewhere `valid` is False and `reason` says
+why. `network` has the mathematics; `simulation` says what blocks mean.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ def _solve(encoded: Encoded, rate: float) -> tuple[Floats, Floats]:
 
 
 def analyse(encoded: Encoded) -> Performance:
-    """How the design performs in the long run."""
+    """How the design performs in the long run (without arrivals: with no load, as if runs came one at a time)."""
     catalogue = encoded.catalogue
     rate = catalogue.arrivals or 0.0
     found, pools = _solve(encoded, rate)
+    # Work per case in seconds of staffed time: a pool that is open a third of the week needs three times as long.
     work = pools[:, 0] / catalogue.open_shares
     shares = (rate * work / encoded.servers).tolist()
     busiest = max(shares, default=0.0)
@@ -57,7 +58,7 @@ def analyse(encoded: Encoded) -> Performance:
 
 
 def loads(encoded: Encoded) -> dict[str, float]:
-    """The share of its servers' working time that each pool needs: from 1 on, it does not keep up."""
+    """The load of each pool, as a share of its servers' working time; at 1 or more it does not keep up."""
     catalogue = encoded.catalogue
     rate = catalogue.arrivals or 0.0
     _, pools = _solve(encoded, rate)
@@ -66,7 +67,7 @@ def loads(encoded: Encoded) -> dict[str, float]:
 
 
 def overload(encoded: Encoded) -> str:
-    """Which pool does not keep up and how many servers it would need; nothing if all do."""
+    """Which pool does not keep up and how many servers it would need; empty if all keep up."""
     for number, (name, share) in enumerate(loads(encoded).items()):
         if share >= 1:
             return _too_few(name, share, int(encoded.servers[number]))
@@ -74,7 +75,7 @@ def overload(encoded: Encoded) -> str:
 
 
 def capacity_of(encoded: Encoded) -> float:
-    """How many cases per second the pools could do."""
+    """How many cases per second the pools could handle."""
     _, pools = _solve(encoded, 0.0)
     return _capacity(encoded, pools[:, 0] / encoded.catalogue.open_shares)
 
@@ -85,29 +86,31 @@ def _capacity(encoded: Encoded, work: Floats) -> float:
 
 
 def _too_few(name: str, share: float, servers: int) -> str:
+    # A load of exactly 1 does not keep up either, so the count is strictly above share · servers, rounding aside.
     needed = math.floor(share * servers * (1 + 1e-12)) + 1
-    return f"pool {name!r} has a load of {share:.2f} with {servers} servers, and needs at least {needed} to keep up"
+    plural = "server" if servers == 1 else "servers"
+    return f"pool {name!r} has a load of {share:.2f} with {servers} {plural}; it needs at least {needed} to keep up"
 
 
 def _outside(encoded: Encoded, pools: Floats, shares: list[float]) -> str:
-    """Why the formulas do not hold for this design; nothing if they do."""
+    """Why the formulas do not cover this design; empty if they do."""
     catalogue = encoded.catalogue
     if catalogue.arrivals is None:
-        return "there are no arrivals but runs at once, and waiting is left out"
+        return "runs start at once instead of arriving, so waiting is left out"
     for number, share in enumerate(shares):
         if share >= 1:
             return _too_few(catalogue.pool_names[number], share, int(encoded.servers[number]))
     for number, name in enumerate(catalogue.pool_names if catalogue.with_shifts else ()):
         if pools[number, 0] > 0 and len(catalogue.shifts[number]):
-            return f"pool {name!r} works by a calendar"
+            return f"pool {name!r} has working hours"
     for _, detail, first, _ in encoded.nodes[encoded.nodes[:, 0] == INSTANCES].tolist():
         _, most, enough = encoded.links[detail : detail + 3].tolist()
         if enough < most:
-            return f"of {most} instances some are broken off when {enough} are done"
+            return f"of {most} instances some are cancelled once {enough} are done"
         if encoded.nodes[encoded.links[first], 0] != ACTIVITY:
-            return "several instances are of more than one activity"
+            return "its multiple instances contain more than one activity"
     if not catalogue.only_fifo:
         for number, name in enumerate(catalogue.pool_names):
             if pools[number, fields.DISCIPLINE] == fields.BY_DUE:
-                return f"pool {name!r} takes those waiting by when they are due"
+                return f"pool {name!r} serves its queue by due time"
     return ""

@@ -1,8 +1,8 @@
-"""The one place that asks for Numba, and that says where what it compiled is kept.
+"""The one place that asks for Numba, and that decides where compiled code is cached.
 
-That is a folder beside the source, or for the user where that is shut. Numba itself looks only at the file of a
-function to see whether it changed, and not at what the function calls or at numbers from elsewhere; so the folder is
-named after the sources of all that may have gone into it.
+The cache is a folder beside the source, or in the user's home where that is not writable. Numba itself only checks
+whether the file of a function changed, not what the function calls, nor constants from other files. So the name of the
+folder is a hash of all sources that may have gone into it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ EVERYWHERE = (Path(__file__), Path(__file__).with_name("encoding.py"))
 def compiled(function: F) -> F:
     """The function as machine code, compiled when it is first called.
 
-    It may call compiled functions of its own folder, and use the numbers of that and of `encoding`.
+    It may call compiled functions of its own folder, and use constants of that folder and of `encoding`. Anything else
+    would not be part of the hash.
     """
     return _compiled(function)
 
 
 def inner(function: F) -> F:
-    """The same for a function that only compiled ones call, which compiles faster."""
+    """The same for a function that only compiled ones call: without wrappers for Python and C it compiles faster."""
     return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
@@ -45,10 +46,12 @@ def _compiled(function: F, **options: bool) -> F:
     compile_it: Any = njit
     settings: Any = config
     given = settings.CACHE_DIR
+    # Numba reads the setting while it decorates, so it is only changed for that long.
     settings.CACHE_DIR = str(place(Path(function.__code__.co_filename).parent, given))
     try:
+        # error_model "numpy": division by zero gives inf or nan instead of a branch that raises.
         return cast(F, compile_it(cache=True, error_model="numpy", **options)(function))
-    except RuntimeError:  # nowhere to keep it
+    except RuntimeError:  # no writable place for a cache
         return cast(F, compile_it(error_model="numpy", **options)(function))
     finally:
         settings.CACHE_DIR = given
@@ -56,7 +59,7 @@ def _compiled(function: F, **options: bool) -> F:
 
 @cache
 def place(folder: Path, given: str = "") -> Path:
-    """Where what is compiled of a folder's sources is kept: another place when one of them changes."""
+    """Where code compiled from a folder's sources is cached: a new place whenever one of them changes."""
     digest = hashlib.blake2b(digest_size=8)
     for source in (*sorted(folder.glob("*.py")), *EVERYWHERE):
         digest.update(f"{source.name}\0".encode() + source.read_bytes())

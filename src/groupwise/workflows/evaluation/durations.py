@@ -1,4 +1,7 @@
-"""What the first two moments of a duration become at a pool's speed, cut off below at 0 and above by a timeout."""
+"""Moments of a duration at a pool's speed: cut off below at 0 (normal distributions) and above by a timeout.
+
+"scv" is the squared coefficient of variation, variance / mean².
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ import math
 
 from groupwise.workflows.requirements import Duration
 
-STEPS = 400
-SERIES = 500
+STEPS = 400  # intervals of the midpoint rule up to a timeout
+SERIES = 500  # most terms of the incomplete gamma function
 
 
 def moments(duration: Duration, speed: float = 1.0, timeout: float = math.inf) -> tuple[float, float, float]:
-    """Mean and squared coefficient of variation of one try, and the probability that it runs into the timeout."""
+    """Mean and scv of one try, and the probability that it runs into the timeout."""
     mean, scv = duration.mean / speed, duration.scv
     if mean == 0:
         return 0.0, 0.0, 0.0
@@ -24,7 +27,10 @@ def moments(duration: Duration, speed: float = 1.0, timeout: float = math.inf) -
 
 
 def _above_zero(mean: float, scv: float) -> tuple[float, float]:
-    """A normal duration that would be negative takes no time: E[max(0, X)] and its scv."""
+    """Mean and scv of max(0, X) for a normal X: a duration that would be negative takes no time.
+
+    With r = μ/σ: E[max(0, X)] = μ Φ(r) + σ φ(r) and E[max(0, X)²] = (μ² + σ²) Φ(r) + μ σ φ(r).
+    """
     std = mean * math.sqrt(scv)
     ratio = mean / std
     density = math.exp(-ratio * ratio / 2) / math.sqrt(2 * math.pi)
@@ -46,27 +52,27 @@ def _cut_off(kind: str, mean: float, scv: float, timeout: float) -> tuple[float,
 
 
 def cdf(kind: str, mean: float, scv: float, x: float) -> float:
-    """The probability of at most `x` > 0."""
+    """P(X ≤ x) for x > 0, by the name of the distribution."""
     std = mean * math.sqrt(scv)
     match kind:
         case "exponential":
             return 1 - math.exp(-x / mean)
         case "normal":
             return _phi((x - mean) / std)
-        case "uniform":
+        case "uniform":  # a standard deviation is the width over 2√3
             return min(max((x - mean) / (2 * math.sqrt(3) * std) + 0.5, 0.0), 1.0)
         case "lognormal":
-            spread = math.log1p(scv)
+            spread = math.log1p(scv)  # variance of the logarithm, whose mean is ln(mean) − spread / 2
             return _phi((math.log(x / mean) + spread / 2) / math.sqrt(spread))
-        case "gamma":
+        case "gamma":  # shape 1 / scv, scale mean · scv
             return gamma_cdf(1 / scv, x / (mean * scv))
         case _:
             return float(x >= mean)
 
 
 def gamma_cdf(shape: float, x: float) -> float:
-    """The regularised lower incomplete gamma function, by its series."""
-    if x > shape + 40 * math.sqrt(shape) + 40:
+    """The regularised lower incomplete gamma function P(shape, x), by its power series."""
+    if x > shape + 40 * math.sqrt(shape) + 40:  # forty deviations above the mean; the series would need many terms
         return 1.0
     term = total = math.exp(shape * math.log(x) - x - math.lgamma(shape + 1))
     for number in range(1, SERIES):

@@ -1,8 +1,8 @@
 """A design and its requirements as flat arrays, which both compiled tiers read.
 
-What depends on the requirements alone is worked out once: a `Catalogue` keeps one row of numbers for every activity in
-every way it was ever handled. A design then is its tree in post-order (children before parents, the root last) with
-rows instead of activities.
+What depends on the requirements alone is computed once: a `Catalogue` keeps one row of numbers for each activity and
+each way it was ever handled. A design is then its tree in post-order (children before parents, the root last), with
+rows in place of activities. Encoding is the hot path of a search over designs, hence the caches.
 """
 
 from __future__ import annotations
@@ -36,29 +36,32 @@ from groupwise.workflows.requirements import Requirements
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 
+# Kinds of blocks, in column 0 of `Encoded.nodes`.
 ACTIVITY, SKIP, SEQUENCE, PARALLEL, CHOICE, LOOP, ORDER, CANCELLABLE, INSTANCES = range(9)
+# Columns of an activity's row. Times are in seconds; mean and scv are of one try with its timeout, nominal and std
+# without; `failed` is the probability that a try fails by itself (failure) or by the timeout.
 ROW = (
     "number",  # of the activity in the requirements
     "pool",  # its number, or −1: nobody is needed
-    "mean",  # of one try, at the pool's speed and with the timeout
+    "mean",
     "scv",
-    "failed",  # probability that one try fails, by itself or by the timeout
+    "failed",
     "retries",
-    "pause",
+    "pause",  # before the first retry; each further pause is `growth` times as long
     "growth",
     "delay",
     "knock_out",
     "cost",
     "cpu",
     "memory",
-    "distribution",
-    "nominal",  # mean at the pool's speed without the timeout
+    "distribution",  # index of DISTRIBUTIONS
+    "nominal",
     "std",
     "failure",
     "timeout",
-    "scheduling",
+    "scheduling",  # index of SCHEDULING
     "priority",
-    "due",
+    "due",  # seconds after the case's arrival
 )
 DISTRIBUTIONS = ("fixed", "exponential", "normal", "lognormal", "uniform", "gamma")
 SCHEDULING = ("fifo", "priority", "shortest", "due")
@@ -68,10 +71,10 @@ SCHEDULING = ("fifo", "priority", "shortest", "due")
 class Encoded:
     """A design as arrays.
 
-    `nodes` has four columns: kind, detail, first, count. The children of a node are `links[first : first + count]`, and
-    `weights` there are the probabilities of a choice, of a loop to go on, of a body to be cancelled. The detail is the
-    row of an activity, or where in `links` more is said: of instances the least, the most and enough, of an order the
-    number of edges and their two ends.
+    `nodes` has shape [blocks, 4]: kind, detail, first, count. A node's children are `links[first : first + count]`;
+    `weights` at the same places are the probabilities of a choice, of another round of a loop, or of a cancellation.
+    The detail is the row of an activity, or a place in `links`: for instances least, most and enough; for an order the
+    number of edges and the two ends of each, sorted by the later end.
     """
 
     catalogue: Catalogue
@@ -86,7 +89,7 @@ class Encoded:
         return len(self.nodes)
 
     def disciplines(self) -> Ints:
-        """How each pool takes those waiting: as its first activity that is not fifo asks for."""
+        """The discipline of each pool: that of its first activity that asks for another than fifo."""
         found = np.zeros(len(self.servers), np.int64)
         for node in self.nodes:
             if node[0] == ACTIVITY:
@@ -98,7 +101,11 @@ class Encoded:
 
 @dataclass(slots=True, weakref_slot=True)
 class Catalogue:
-    """What of the requirements the tiers need: pools as arrays, and rows of activities as they come up."""
+    """What the tiers need from the requirements: pools as arrays, and rows of activities, added as they come up.
+
+    `open_shares` is the share of the week that each pool works, `staffed_wages` its wages times that share. `seen`
+    maps the id of an activity to its row; it keeps the activity alive, so that the id is not reused.
+    """
 
     name: str
     activities: dict[str, Any]
@@ -123,7 +130,7 @@ class Catalogue:
     staffed: dict[tuple[tuple[str, int], ...], Ints] = field(default_factory=dict)
 
     def row(self, activity: Activity) -> int:
-        """The row of an activity as it is handled here."""
+        """The row of an activity as it is handled in this design."""
         if activity.handling is PLAIN:
             found = self.plain.get(activity.name)
             return self._new_row(activity, self.plain, activity.name) if found is None else found
@@ -143,7 +150,7 @@ class Catalogue:
         self.only_fifo = self.only_fifo and activity.handling.scheduling == "fifo"
         number = len(self.plain) + len(self.handled)
         if number == len(self.rows):
-            # designs encoded before keep the smaller array, in which all their rows are
+            # Designs encoded earlier keep the smaller array, which has all of their rows.
             self.rows = np.concatenate([self.rows, np.zeros_like(self.rows)])
         self.rows[number] = values
         known[key] = number
@@ -154,11 +161,11 @@ class Catalogue:
         asked = self.activities.get(name)
         if asked is None:
             known = ", ".join(list(self.activities)[:8])
-            raise DesignError(f"the design does {name!r}, which is no activity of {self.name!r} (there are {known})")
+            raise DesignError(f"the design has {name!r}, not an activity of {self.name!r} (those are {known})")
         pool = handling.pool if handling.pool is not None else next(iter(asked.pools), None)
         if pool is not None and pool not in asked.pools:
-            may = f"only {', '.join(asked.pools)} may do it" if asked.pools else "it needs nobody"
-            raise DesignError(f"{name!r} is given to the pool {pool!r}, but {may}")
+            may = f"only {', '.join(asked.pools)} may do it" if asked.pools else "it does not need a pool"
+            raise DesignError(f"{name!r} is assigned to the pool {pool!r}, but {may}")
         speed = 1.0 if pool is None else self.pools[pool].speed
         timeout = math.inf if handling.timeout is None else handling.timeout
         mean, scv, late = moments(asked.duration, speed, timeout)
@@ -188,7 +195,7 @@ class Catalogue:
         ]
 
     def servers(self, staff: tuple[tuple[str, int], ...]) -> Ints:
-        """How many servers each pool has: as the design says, otherwise as few as it may, and at least 1."""
+        """How many servers each pool has: as the design says, otherwise the fewest allowed, but at least 1."""
         found = self.staffed.get(staff)
         if found is not None:
             return found
@@ -196,11 +203,13 @@ class Catalogue:
         for pool, count in staff:
             if pool not in self.pool_numbers:
                 known = ", ".join(self.pool_names) or "none"
-                raise DesignError(f"the design staffs {pool!r}, which is no pool of {self.name!r} (there are {known})")
+                raise DesignError(
+                    f"the design staffs {pool!r}, not a pool of {self.name!r} (those are {known})"
+                )
             number = self.pool_numbers[pool]
             least, most = int(self.least[number]), int(self.most[number])
             if not least <= count <= most:
-                raise DesignError(f"pool {pool!r} has {count} servers in the design, but may have {least} to {most}")
+                raise DesignError(f"pool {pool!r} has {count} servers in the design; {least} to {most} are allowed")
             servers[number] = count
         if len(self.staffed) > 1_000:
             self.staffed.clear()
@@ -209,11 +218,12 @@ class Catalogue:
 
 
 WEEK = 168 * 3600.0
+# By id, because requirements are not hashable; `weakref.finalize` removes an entry before its id can be reused.
 _catalogues: dict[int, Catalogue] = {}
 
 
 def catalogue_of(requirements: Requirements) -> Catalogue:
-    """The catalogue of these requirements, made once."""
+    """The catalogue of these requirements, made once and kept as long as they live."""
     key = id(requirements)
     found = _catalogues.get(key)
     if found is None:
@@ -247,7 +257,7 @@ def _catalogue(requirements: Requirements) -> Catalogue:
 
 
 def _shifts(calendar: tuple[tuple[float, float], ...]) -> Floats:
-    """Hours of the week as seconds, in order, those that touch put together."""
+    """Hours of the week as seconds, sorted, with touching shifts merged; shape [shifts, 2]."""
     merged: list[list[float]] = []
     for start, end in sorted(calendar):
         if merged and start <= merged[-1][1]:
@@ -258,7 +268,7 @@ def _shifts(calendar: tuple[tuple[float, float], ...]) -> Floats:
 
 
 def encode(design: Design, requirements: Requirements) -> Encoded:
-    """The arrays of a design."""
+    """A design as arrays."""
     catalogue = catalogue_of(requirements)
     nodes: list[int] = []
     links: list[int] = []
@@ -275,7 +285,7 @@ def encode(design: Design, requirements: Requirements) -> Encoded:
 
 
 def _add(block: Any, catalogue: Catalogue, nodes: list[int], links: list[int], weights: list[float]) -> int:
-    """Append the block after everything inside it; its number."""
+    """Append the block after everything inside it; returns its number."""
     kind = type(block)
     if kind is Activity or kind is Skip:
         return _add_parts((block,), catalogue, nodes, links, weights)[0]
@@ -306,7 +316,7 @@ def _add(block: Any, catalogue: Catalogue, nodes: list[int], links: list[int], w
 def _add_parts(
     parts: tuple[Any, ...], catalogue: Catalogue, nodes: list[int], links: list[int], weights: list[float]
 ) -> list[int]:
-    """The same for each; most are activities, which are added here and now: it is the busiest place of all."""
+    """The same for each part; most are activities, which are added inline, because this is the hottest loop."""
     plain, inside = catalogue.plain, []
     for part in parts:
         kind = type(part)
@@ -324,7 +334,7 @@ def _add_parts(
 def _add_order(
     block: PartialOrder, catalogue: Catalogue, nodes: list[int], links: list[int], weights: list[float]
 ) -> None:
-    """The parts so that every edge leads to a later one, then how many edges there are and their ends."""
+    """The parts sorted so that every edge leads to a later one, then the number of edges and their ends."""
     parts, edges = block.parts, block.edges
     if any(a > b for a, b in edges):
         order = in_order(len(parts), edges)

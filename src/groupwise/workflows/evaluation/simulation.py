@@ -2,14 +2,15 @@
 
 What a design means, beyond what its blocks say:
 
-- A knock-out, or a task that fails in its last try, ends the case. Beside it in a parallel block, in an order or among
-  instances, what is under way or does not depend on it is still done; then the case is over.
-- A body to be cancelled is broken off after a time drawn evenly between nothing and the time it would take at mean
-  durations with nobody waiting, or when it is over, if that is sooner. Then the handler begins, whatever the body did.
-- Instances: how many is drawn evenly. When enough ended well, the others are broken off; if too few do, the case ends.
-- A pool takes those waiting by the `scheduling` of its first activity that has another than fifo. Work once begun is
-  not put aside for other work.
-- Outside its hours a pool rests: what is begun is gone on with in the next shift. A week begins at time 0.
+- A knock-out, or a task that fails in its last try, ends the case. In a parallel block, an order or instances,
+  whatever is in progress beside it or does not depend on it is still done; then the case is over.
+- A body that is to be cancelled is cancelled at a time drawn uniformly between 0 and the time it would take at mean
+  durations without waiting, or when it ends, if that is sooner. Then the handler begins, whatever the body did.
+- Instances: their number is drawn uniformly. Once enough ended well, the others are cancelled; if too few do, the case
+  ends.
+- A pool serves its queue by the `scheduling` of its first activity that asks for another than fifo. Work in progress is
+  never interrupted for other work.
+- Outside its hours a pool rests: work in progress continues in the next shift. A week begins at time 0.
 - Every try costs what the activity costs. Durations below 0 (of a normal distribution) are 0.
 """
 
@@ -29,17 +30,20 @@ from groupwise.workflows.evaluation.network.solver import plain_times
 from groupwise.workflows.evaluation.performance import Performance
 
 PERCENTILES = (50, 90, 95, 99)
-WARM_UP = 0.2
+WARM_UP = 0.2  # cases simulated first and not measured, as a share of those that are
 BATCHES = 20
 PATIENCE = 2
-"""How many times as many cases may arrive as are measured, until the last of those is over."""
-STUDENT = {20: 2.093}  # 97.5% quantile for 19 degrees of freedom
+"""How many times as many cases may arrive as are measured, while the last measured ones are still running."""
+STUDENT = {20: 2.093}  # 97.5% quantile of Student's t for 19 degrees of freedom
 LARGEST = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTry:
-    """One try of an activity. `server` is −1 where nobody is needed; `outcome` is "done", "failed" or "broken off"."""
+    """One try of an activity. `server` is −1 if none is needed; `outcome` is "done", "failed" or "broken off".
+
+    `ready` is when it could have started; the time until `start` is its wait.
+    """
 
     case: int
     activity: str
@@ -53,7 +57,10 @@ class SimulatedTry:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What was measured, case by case in the order of arrival, after the warm-up."""
+    """Measurements after the warm-up: arrays have one entry per case, in the order of arrival.
+
+    `makespans` has one entry per batch of runs. `span` is the time measured, `pool_time` each pool's busy time in it.
+    """
 
     cycle: Floats
     waiting: Floats
@@ -70,23 +77,23 @@ class Simulated:
 
 
 def simulate(encoded: Encoded, cases: int, seed: int = 0, trace: int = 0) -> Simulated:
-    """Simulate `cases` cases after the warm-up; keep the first `trace` tries of all."""
+    """Simulate `cases` cases after the warm-up; keep the first `trace` tries."""
     if cases < 1:
         raise ConfigError(f"cases is {cases} but must be at least 1")
-    room = 1 << 10
+    room = 1 << 10  # most simulations fit; one that does not starts over with four times the room
     while room <= LARGEST:
         found = _attempt(encoded, cases, seed, trace, room)
         if found is not None:
             return found
         room *= 4
     raise ConfigError(
-        f"more than {LARGEST:,} things are under way at once: the design is overloaded or has too many copies",
-        hint="simulate fewer cases, or add servers",
+        f"more than {LARGEST:,} things are in progress at once: the design is overloaded or has too many copies",
+        hint="Simulate fewer cases, or add servers.",
     )
 
 
 def _attempt(encoded: Encoded, cases: int, seed: int, trace: int, room: int) -> Simulated | None:
-    """The simulation with room for so many frames, events and cases; None if that was too little."""
+    """The simulation with room for that many frames, events and cases; None if it was not enough."""
     catalogue = encoded.catalogue
     runs, rate = catalogue.runs, catalogue.arrivals
     word = np.uint64(seed & (2**64 - 1))
@@ -102,7 +109,7 @@ def _attempt(encoded: Encoded, cases: int, seed: int, trace: int, room: int) -> 
 
 
 class Memory:
-    """The two arrays of the engine, laid out: head, blocks, rows and pools, then everything that changes."""
+    """The two arrays of the engine: the head, pools, rows and blocks, then the areas for everything that changes."""
 
     def __init__(self, encoded: Encoded, cases: int, room: int, trace: int) -> None:
         self.encoded = encoded
@@ -142,18 +149,20 @@ class Memory:
         ):
             self.m[place] = value
 
-    def _part(self, count: int, fields: int) -> int:
+    def _part(self, count: int, width: int) -> int:
+        """Reserve an area for `count` records; returns its address."""
         start = self.length
-        self.length += count * fields
+        self.length += count * width
         return start
 
-    def _chain(self, start: int, count: int, fields: int, link: int) -> None:
-        """Free records, each naming the next; −1 at the last."""
-        places = start + fields * np.arange(count)
+    def _chain(self, start: int, count: int, width: int, link: int) -> None:
+        """Link free records: the field `link` of each is the address of the next, and −1 in the last."""
+        places = start + width * np.arange(count)
         self.m[places[:-1] + link] = places[1:]
         self.m[places[-1] + link] = -1
 
     def _lay(self, whole: list[int], real: list[float]) -> int:
+        """Append one record to both arrays, padded to the same length; returns its address."""
         start, size = len(self.whole), max(len(whole), len(real))
         self.whole += whole + [0] * (size - len(whole))
         self.real += real + [0.0] * (size - len(real))
@@ -197,7 +206,11 @@ class Memory:
 
 
 def _streams(encoded: Encoded) -> list[int]:
-    """What random numbers are drawn for, the same in every design: an activity, or a block by its first activity."""
+    """A stream of random numbers for each block, the same in every design that has this block.
+
+    An activity's stream is its number; another block's is its kind, its lowest activity, and how many blocks of that
+    kind and activity it contains, packed into one integer.
+    """
     lowest: list[int] = []
     taken: dict[tuple[int, int], int] = {}
     streams: list[int] = []
@@ -254,7 +267,7 @@ def _tries(memory: Memory) -> tuple[SimulatedTry, ...]:
 
 
 def performance_of(encoded: Encoded, found: Simulated, capacity: float, reason: str = "") -> Performance:
-    """What was simulated as a `Performance`."""
+    """The measurements as a `Performance`."""
     catalogue = encoded.catalogue
     staffed = encoded.servers * catalogue.open_shares
     mean = float(found.cycle.mean())
@@ -282,7 +295,7 @@ def performance_of(encoded: Encoded, found: Simulated, capacity: float, reason: 
 
 
 def confidence(values: Floats, batches: int | None = None) -> tuple[float, float]:
-    """The 95% interval of the mean, by batch means: neighbours resemble each other, long batches hardly do."""
+    """The 95% interval of the mean, by batch means: neighbouring cases are correlated, long batches hardly are."""
     mean = float(values.mean())
     count = min(batches or BATCHES, BATCHES, len(values))
     if count < BATCHES:
@@ -293,7 +306,7 @@ def confidence(values: Floats, batches: int | None = None) -> tuple[float, float
 
 
 def queue_lengths(tries: Sequence[SimulatedTry], pool: str) -> list[tuple[float, int]]:
-    """How many wait for a pool, each time that changes."""
+    """The length of a pool's queue, each time it changes. At equal times arrivals (0) sort before starts (1)."""
     mine = [one for one in tries if one.pool == pool]
     steps = sorted([(one.ready, 0) for one in mine] + [(one.start, 1) for one in mine])
     waiting, found = 0, []
