@@ -246,7 +246,7 @@ def test_after_failures_in_a_row_the_judge_is_left_alone_and_then_tried_once(
         assert scores_of(reward, scripted.group_worth([0.2], name=str(number)))[0].flags == (FLAG,)
     assert len(server.asked) == 2
     assert reward.metrics()["judge/breaker_open"] == 1.0
-    assert "left alone for another 60 s; the last time: " in reward.tally.last.message  # type: ignore[union-attr]
+    assert "not asked for another 60 s; last error: " in reward.tally.last.message  # type: ignore[union-attr]
     now[0] = 61.0
     scores_of(reward, scripted.group_worth([0.2], name="trial"))
     scores_of(reward, scripted.group_worth([0.2], name="after it"))
@@ -346,7 +346,7 @@ def test_the_record_tells_what_was_asked_answered_and_given(
     assert [line["kind"] for line in lines] == ["call", "call", "verdict", "verdict", "call", "call", "verdict"]
     assert [line["by"] for line in lines if line["kind"] == "verdict"] == ["judge", "cache", "fallback"]
     assert lines[0]["answered"] == "rubbish"
-    assert "is no JSON" in lines[0]["error"]
+    assert "is not valid JSON" in lines[0]["error"]
     assert "worth 0.9" in lines[1]["asked"][1]["content"]
     assert lines[2]["scores"]["g/m1"]["total"] == pytest.approx(0.89)
     assert "HTTP 500: ill" in lines[-1]["why"]
@@ -403,11 +403,11 @@ def test_keys_and_addresses_come_from_the_environment_of_the_provider(
     ("settings", "words"),
     [
         ({"model": "gpt-4"}, "openai, "),
-        ({"model": "openai/"}, "names no model"),
-        ({"model": "local/m", "base_url": "ftp://host"}, "no address"),
-        ({"model": "local/m", "base_url": "https://me:hush@host/v1"}, "holds more than an address"),
-        ({"model": "local/m", "base_url": "http://host/v1?key=hush"}, "holds more than an address"),
-        ({"model": "local/m", "api_key": "hush\nX-Other: 1"}, "no key has"),
+        ({"model": "openai/"}, "does not name a model"),
+        ({"model": "local/m", "base_url": "ftp://host"}, "not a valid address"),
+        ({"model": "local/m", "base_url": "https://me:hush@host/v1"}, "contains more than an address"),
+        ({"model": "local/m", "base_url": "http://host/v1?key=hush"}, "contains more than an address"),
+        ({"model": "local/m", "api_key": "hush\nX-Other: 1"}, "invalid characters"),
         ({"rubric": "cooking"}, "customer_service"),
         ({"retries": -1}, "retries is -1"),
         ({"timeout": 0}, "timeout is 0"),

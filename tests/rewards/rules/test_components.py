@@ -307,7 +307,7 @@ def test_form_is_the_share_of_demands_that_are_met():
 def test_form_without_demands_or_with_a_broken_pattern_is_refused():
     with pytest.raises(ConfigError, match="there is nothing to check"):
         FormatReward()
-    with pytest.raises(ConfigError, match="no regular expression"):
+    with pytest.raises(ConfigError, match="not a valid regular expression"):
         FormatReward(pattern="(")
 
 

@@ -1,8 +1,8 @@
-"""Which server answers to `provider/model`, and with which key.
+"""The server behind `provider/model`, and one question to it over HTTP: a reply, or an `EndpointError`.
 
-openai/gpt-4                    api.openai.com, key in OPENAI_API_KEY; OPENAI_BASE_URL points elsewhere
-local/qwen                      a server of your own at 127.0.0.1:8000, no key needed
-my-model, base_url="http://…"   any other server that speaks the same language
+openai/gpt-4                    api.openai.com, key in OPENAI_API_KEY; OPENAI_BASE_URL overrides the address
+local/qwen                      your own server at 127.0.0.1:8000, no key needed
+my-model, base_url="http://…"   any other server with OpenAI's API
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEY_PATTERN = re.compile(r"[^\s\"'\\]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Where a provider is, and which environment variables say otherwise and hold its key."""
+    """A provider's address, and the environment variables that override it and contain its key."""
 
     url: str
     url_variable: str
@@ -52,7 +52,7 @@ PROVIDERS = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A model on a server. `missing` says which variable should hold a key and does not."""
+    """A model on a server. `missing` names the variable that should contain a key but does not."""
 
     url: str
     model: str
@@ -72,7 +72,7 @@ class Address:
             return host == "localhost"
 
     def redacted(self, text: str) -> str:
-        """A text in which the key, should a server have echoed it, cannot be read; a short key is a placeholder."""
+        """The text without the key, which a server may have echoed. A very short key is a placeholder and stays."""
         return text.replace(self.key, REDACTED) if len(self.key) >= SHORTEST_SECRET else text
 
 
@@ -84,19 +84,18 @@ def resolve(
 ) -> Address:
     """The address of a model by its name.
 
-    With a `base_url` the server is given: a known provider's prefix then only says where the key is, and any other name
-    is sent as it is.
+    With a `base_url`, the prefix of a known provider only says where the key is; any other name is sent unchanged.
     """
     known = os.environ if environment is None else environment
     prefix, slash, rest = model.partition("/")
     provider = PROVIDERS.get(prefix) if slash else None
     name = rest if provider else model
     if not name.strip():
-        raise ConfigError(f"{model!r} names no model", hint="Write provider/model, for example openai/gpt-4.")
+        raise ConfigError(f"{model!r} does not name a model", hint="Write provider/model, for example openai/gpt-4.")
     if provider is None and base_url is None:
         raise ConfigError(
-            f"{model!r} does not say who serves it",
-            hint=f"Write one of {', '.join(PROVIDERS)} and a slash before it, or give base_url.",
+            f"{model!r} does not name a provider",
+            hint=f"Prefix it with one of {', '.join(PROVIDERS)} and a slash, or give base_url.",
         )
     url = base_url or (known.get(provider.url_variable) if provider else None) or (provider.url if provider else "")
     key = api_key if api_key is not None else known.get(provider.key_variable, "") if provider else ""
@@ -107,7 +106,7 @@ def resolve(
 
 
 def _checked_url(url: str) -> str:
-    """The address without its last slash. One that carries a name, password or query is refused, and not repeated."""
+    """The address without a trailing slash. Errors do not quote it, because it may contain a password."""
     try:
         parts = urlsplit(url.strip())
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -115,13 +114,13 @@ def _checked_url(url: str) -> str:
         sound = False
     if not sound:
         raise ConfigError(
-            "the judge's base_url is no address of a server",
+            "the judge's base_url is not a valid address",
             hint="Write it as https://host/v1, or http://host:port/v1.",
         )
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ConfigError(
-            "the judge's base_url holds more than an address (a name, a password, a query)",
-            hint="Give the key as api_key or in the provider's environment variable.",
+            "the judge's base_url contains more than an address (a user name, a password or a query)",
+            hint="Pass the key as api_key or in the provider's environment variable.",
         )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
@@ -130,26 +129,27 @@ def _checked_key(key: str) -> str:
     key = key.strip()
     if not (KEY_PATTERN.fullmatch(key) and key.isascii() and key.isprintable()):
         raise ConfigError(
-            "the judge's API key holds characters that no key has (spaces, quotes)", hint="Copy it again, on one line."
+            "the judge's API key contains spaces, quotes or other invalid characters",
+            hint="Copy it again, on one line.",
         )
     return key
 
 
-LARGEST = 8 << 20
-QUOTED = 300
-UNSOUND_QUESTION = (400, 413, 422)
+LARGEST = 8 << 20  # bytes of a reply
+QUOTED = 300  # characters of a server's words in a message
+BAD_REQUEST = (400, 413, 422)  # the fault of the question, not of the server
 BUSY = 429
-PASSING = (408, 409, 425, BUSY)
+TEMPORARY = (408, 409, 425, BUSY)
 
 Format: TypeAlias = Literal["json_schema", "json_object", "text"]
 SIMPLER: dict[Format, Format] = {"json_schema": "json_object", "json_object": "text"}
 
 
 class EndpointError(GroupwiseError):
-    """No usable answer.
+    """There is no usable answer.
 
-    `again` says whether asking again may help, `after` how many seconds the server wants to be left alone, and `ill`
-    whether it tells of the server's health rather than of this one question.
+    `again` says whether asking again may help, `after` how many seconds the server wants us to wait, and `ill` whether
+    the error is about the server's health and not about this one question.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class EndpointError(GroupwiseError):
 
 @dataclass(frozen=True, slots=True)
 class JudgeReply:
-    """What the model said, whether it was cut off, and the tokens it took (None: the server does not say)."""
+    """The model's text, whether it was cut off, and the tokens it took (None if the server does not say)."""
 
     text: str
     cut: bool
@@ -173,7 +173,7 @@ class JudgeReply:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What of the language this server understands: learned from what it refuses."""
+    """The part of OpenAI's API that this server supports, learned from what it refuses."""
 
     format: Format
     options: Mapping[str, Any]
@@ -188,7 +188,7 @@ class Dialect:
         return {"model": model, "messages": list(messages), **self.options, **formats[self.format]}
 
     def without(self, complaint: str) -> Dialect | None:
-        """What to try after a refusal; None if nothing is left to leave out."""
+        """What to try after a refusal; None if there is nothing left to omit."""
         options = dict(self.options)
         if "max_completion_tokens" in complaint and "max_tokens" in options:
             options["max_completion_tokens"] = options.pop("max_tokens")
@@ -203,7 +203,7 @@ class Dialect:
 
 @dataclass
 class JudgeEndpoint:
-    """A model behind an address, and what it is asked to be. `timeout` bounds a whole call, however slow its bytes."""
+    """A model at an address, and its role in messages. `timeout` limits a call as a whole, however slow its bytes."""
 
     address: Address
     timeout: float
@@ -214,7 +214,7 @@ class JudgeEndpoint:
         self.dialect = Dialect("json_schema", dict(self.options))
 
     async def ask(self, messages: Sequence[Mapping[str, Any]], schema: Mapping[str, Any]) -> JudgeReply:
-        """The reply; what the server refuses of the request is left out and, once that worked, not tried again."""
+        """The reply. Options that the server refuses are omitted, and not tried again once that has worked."""
         dialect, refusal = self.dialect, None
         while True:
             try:
@@ -242,7 +242,7 @@ class JudgeEndpoint:
         except TimeoutError:
             raise self._error("timeout", f"no answer within {self.timeout:g} s", again=True) from None
         except _TooLarge:
-            raise self._error("malformed", f"an answer of more than {LARGEST >> 20} MB", again=False) from None
+            raise self._error("malformed", f"the answer is larger than {LARGEST >> 20} MB", again=False) from None
         except httpx.HTTPError as error:
             said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise self._error("connection", said, again=True) from None
@@ -263,8 +263,8 @@ class JudgeEndpoint:
 
     def _refused(self, status: int, headers: Mapping[str, str], text: str) -> EndpointError:
         said, code = _complaint(text)
-        again = (status in PASSING or status >= 500) and code != "insufficient_quota"
-        ill = status not in UNSOUND_QUESTION and not (again and status == BUSY)
+        again = (status in TEMPORARY or status >= 500) and code != "insufficient_quota"
+        ill = status not in BAD_REQUEST and not (again and status == BUSY)
         return self._error(
             "refused", f"HTTP {status}{': ' + said if said else ''}", again=again, after=_retry_after(headers), ill=ill,
             status=status, hint=HINTS.get(status, ""),
@@ -277,10 +277,10 @@ class JudgeEndpoint:
             content, finish = choice["message"]["content"], choice.get("finish_reason")
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
             raise self._error(
-                "malformed", f"an answer that is no chat completion: {text[:QUOTED]!r}", again=True
+                "malformed", f"the answer is not a chat completion: {text[:QUOTED]!r}", again=True
             ) from None
         if not isinstance(content, str):
-            raise self._error("malformed", "an answer without text", again=True)
+            raise self._error("malformed", "the answer has no text", again=True)
         counts = [_count(usage, name) for name in ("prompt_tokens", "completion_tokens")]
         return JudgeReply(self.address.redacted(content), finish == "length", *counts)
 
@@ -290,10 +290,10 @@ class JudgeEndpoint:
 
 
 HINTS = {
-    401: "Is the API key right, and of this provider?",
-    403: "May this key use this model?",
-    404: "Are the model's name and base_url right? It usually ends in /v1.",
-    413: "Make groups smaller or attempts shorter.",
+    401: "Check the API key: is it complete, and from this provider?",
+    403: "Check that this key may use this model.",
+    404: "Check the model's name and base_url, which usually ends in /v1.",
+    413: "Use smaller groups or shorter attempts.",
 }
 
 
@@ -312,7 +312,7 @@ async def _read(response: Any) -> str:
 
 
 def _complaint(text: str) -> tuple[str, str]:
-    """What a server says about a refusal, in one line, and its code."""
+    """The server's reason for a refusal, on one line, and its code."""
     try:
         error = json.loads(text)["error"]
         said, code = (error.get("message"), error.get("code")) if isinstance(error, dict) else (error, "")
@@ -325,7 +325,7 @@ def _complaint(text: str) -> tuple[str, str]:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds, from a number or a date."""
+    """Seconds to wait; servers send a number or a date."""
     given = headers.get("retry-after", "").strip()
     with suppress(ValueError):
         return max(0.0, float(given)) if float(given) < float("inf") else None
@@ -345,7 +345,7 @@ def _tls() -> Any:
 
 
 def http_client() -> Any:
-    """The library that speaks HTTP, or `MissingExtra` with the command that installs it."""
+    """The HTTP library, or `MissingExtra` with the command that installs it."""
     try:
         return importlib.import_module("httpx2")
     except ImportError as error:

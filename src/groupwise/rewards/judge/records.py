@@ -1,6 +1,8 @@
-"""Answers that were paid for once: by a hash of all that was asked, in memory or in a SQLite file.
+"""What a judge leaves behind: a cache of its answers, a record of every call and verdict, and counters.
 
-Several processes may share a file. A cache that cannot be read or written is a cache that knows nothing.
+The cache is keyed by a hash of everything that was asked, and lives in memory or in a SQLite file, which several
+processes may share. A cache that cannot be read or written counts as empty. The record can be read by its owner only
+and never contains the API key. The counters continue when a run is resumed.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ TABLE = (
 
 
 def digest(*parts: Any) -> str:
-    """The address of some content: equal content, equal address."""
+    """A hash of the content of JSON values."""
     text = json.dumps(parts, ensure_ascii=False, sort_keys=True)
     return hashlib.sha256(text.encode("utf8", "replace")).hexdigest()
 
 
 class JudgeCache:
-    """The `size` answers used last, and with a `path` every answer ever given."""
+    """The `size` answers used last and, with a `path`, every answer so far."""
 
     def __init__(self, path: str | Path | None = None, size: int = 4096) -> None:
         self.size = size
@@ -44,7 +46,7 @@ class JudgeCache:
         self._file = None if path is None else _opened(Path(path))
 
     def get(self, key: str) -> Any:
-        """What was put under this key, or None."""
+        """The value stored under this key, or None."""
         with self._lock:
             text = self._recent.get(key)
             if text is None:
@@ -103,13 +105,13 @@ def _opened(path: Path) -> sqlite3.Connection:
         file.commit()
     except (sqlite3.Error, OSError) as error:
         raise StorageError(
-            f"the judge's cache {path} cannot be used: {error}", hint="Delete it, or name another."
+            f"the judge's cache {path} cannot be used: {error}", hint="Delete it, or choose another path."
         ) from error
     return file
 
 
 class JudgeRecord:
-    """Appends to `path`, or keeps nothing without one. A disk that refuses costs lines, which are counted, no score."""
+    """Appends JSON lines to `path`, if there is one. If the disk refuses, lines are lost (and counted), never scores."""
 
     def __init__(self, path: str | Path | None, address: Address) -> None:
         self.path = None if path is None else Path(path)
@@ -143,7 +145,7 @@ class JudgeRecord:
     def verdict(
         self, task: Task, group: Sequence[Trajectory], scores: Sequence[Score | Failed], by: str, why: str
     ) -> None:
-        """What each attempt got, from whom, and why not from the judge."""
+        """Each attempt's score, who gave it, and why it was not the judge."""
         given = [None if isinstance(score, Failed) else {"total": score.total, **score.parts} for score in scores]
         self._add(
             {"kind": "verdict", "task": task.id, "group": group[0].group_id, "by": by, "why": why},
@@ -164,7 +166,7 @@ class JudgeRecord:
                 self.lost += 1
 
     def _redacted(self, value: Any) -> Any:
-        """The same with no key in any text; the attempts may hold it too."""
+        """The value with the API key removed from every text; attempts may contain it too."""
         if isinstance(value, str):
             return self.address.redacted(value)
         if isinstance(value, Mapping):
@@ -180,29 +182,29 @@ def _append(path: Path, line: bytes) -> None:
         os.close(file)
 
 
-RECENT = 64
+RECENT = 64  # groups
 By: TypeAlias = Literal["judge", "cache", "fallback", "nobody"]
 
 
 class Price(NamedTuple):
-    """What a million tokens cost, in any one currency."""
+    """The price of a million tokens, in any currency."""
 
     prompt: float
     completion: float
 
 
 class JudgeTally:
-    """Counts calls, tokens and who scored each group; shares are of the last 64 groups, all else of the whole run."""
+    """Counts calls, tokens and who scored each group. Shares are over the last 64 groups, the rest over the run."""
 
     def __init__(self, price: Price | None = None) -> None:
         self.price = price
         self.counts: Counter[str] = Counter()
         self.recent: deque[By] = deque(maxlen=RECENT)
         self.last: EndpointError | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def call(self, number: int, reply: JudgeReply | None) -> None:
-        """One exchange with the server, the `number`-th retry; None if there was no reply."""
+        """Count an exchange with the server, its `number`-th retry; `reply` is None if there was none."""
         self.counts.update({"calls": 1, "retries": number > 0})
         if reply is not None:
             tokens = (reply.prompt_tokens, reply.completion_tokens)
@@ -210,14 +212,14 @@ class JudgeTally:
             self.counts["uncounted"] += None in tokens
 
     def group(self, by: By, why: EndpointError | None = None) -> None:
-        """A group was scored, and by whom; `why` it was not the judge."""
+        """Count a group by who scored it, and `why` it was not the judge."""
         self.counts["groups"] += 1
         self.recent.append(by)
         self.last = why or self.last
 
     @property
     def cost(self) -> float | None:
-        """In the price's currency; None without a price."""
+        """In the currency of the price; None without a price."""
         if self.price is None:
             return None
         paid = (
@@ -232,12 +234,12 @@ class JudgeTally:
         return found if self.cost is None else {**found, "judge/cost": self.cost}
 
     def hints(self) -> Sequence[Hint]:
-        """What is new, each kind of trouble once."""
-        if self.last is None or self.last.code in self._told:
+        """New problems, each kind once."""
+        if self.last is None or self.last.code in self._reported:
             return ()
-        self._told.add(self.last.code)
+        self._reported.add(self.last.code)
         missed = sum(by in ("fallback", "nobody") for by in self.recent)
-        remedy = self.last.hint or "Look at judge/fallback_share, and at the judge's record for what was answered."
+        remedy = self.last.hint or "Look at judge/fallback_share, and in the judge's record for its answers."
         message = f"the judge did not score {missed} of the last {len(self.recent)} groups: {self.last.message}"
         return (Hint("judge_fallback", message, remedy),)
 

@@ -1,4 +1,4 @@
-"""A circuit breaker: after many failures in a row, stop asking for a while, then try once."""
+"""How to keep asking a server that may be busy, ill or gone: concurrency, retries with pauses, a circuit breaker."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from groupwise.rewards.judge.endpoint import EndpointError
 
 
 class Permit:
-    """Leave to make one call."""
+    """Permission to make one call."""
 
 
 class CircuitBreaker:
-    """Closed, it lets every call through; open, none; after `cooldown` seconds, one: its outcome decides.
+    """After `threshold` failures in a row, allows no call for `cooldown` seconds, then one, whose outcome decides.
 
-    Whoever got a permit gives it back to `succeeded`, `failed`, or `withdrew` (neither: cancelled, say).
+    Every permit must be returned to `succeeded`, `failed` or `withdrew` (neither, for example if cancelled).
     """
 
     def __init__(self, threshold: int, cooldown: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,7 +41,7 @@ class CircuitBreaker:
         return 0.0 if self._opened is None else max(0.0, self._opened + self.cooldown - self.clock())
 
     def permit(self) -> Permit | None:
-        """Leave to call now, or None."""
+        """Permission to call now, or None."""
         permit = Permit()
         if self._opened is not None:
             if self._trial is not None or self.remaining > 0:
@@ -67,11 +67,11 @@ T = TypeVar("T")
 
 @dataclass
 class RetryPolicy:
-    """How long to go on asking.
+    """How often and how long to keep asking.
 
-    The pause before try n + 1 is drawn from 0 to `pause · 2ⁿ` seconds, at most `longest_pause` (full jitter: clients
-    that failed together do not come back together), and is never shorter than the server asked for. A server that
-    wants to be left alone for longer than `longest_pause` is not waited for.
+    The pause before try n + 1 is drawn uniformly from [0, `pause` · 2ⁿ] seconds, at most `longest_pause` (full jitter,
+    so that clients that failed together do not return together), and never shorter than the server asked for. If the
+    server asks for more than `longest_pause`, it is not asked again.
     """
 
     at_once: int
@@ -79,13 +79,13 @@ class RetryPolicy:
     breaker: CircuitBreaker
     pause: float = 1.0
     longest_pause: float = 60.0
-    _last_words: str = field(default="", init=False, repr=False)
+    _last_error: str = field(default="", init=False, repr=False)
     _slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = field(
         default_factory=weakref.WeakKeyDictionary, init=False, repr=False
     )
 
     async def persist(self, attempt: Callable[[int], Awaitable[T]]) -> T:
-        """The first answer of `attempt(0)`, `attempt(1)` …; the last error when patience is at its end."""
+        """The first answer of `attempt(0)`, `attempt(1)` …; the last error if none succeeds."""
         for number in range(self.retries + 1):
             try:
                 return await self._once(attempt, number)
@@ -93,7 +93,7 @@ class RetryPolicy:
                 if not error.again or number == self.retries or (error.after or 0) > self.longest_pause:
                     raise
                 await asyncio.sleep(self._pause(number, error.after))
-        raise AssertionError("a last try answers or raises")
+        raise AssertionError("the last try returns or raises")
 
     async def _once(self, attempt: Callable[[int], Awaitable[T]], number: int) -> T:
         async with self._slot():
@@ -101,14 +101,14 @@ class RetryPolicy:
             if permit is None:
                 raise EndpointError(
                     "unavailable",
-                    f"the judge failed {self.breaker.failures} times in a row and is left alone for another "
-                    f"{self.breaker.remaining:.0f} s; the last time: {self._last_words}",
+                    f"the judge failed {self.breaker.failures} times in a row and is not asked for another "
+                    f"{self.breaker.remaining:.0f} s; last error: {self._last_error}",
                     again=False,
                 )
             try:
                 answer = await attempt(number)
             except EndpointError as error:
-                self._last_words = error.message
+                self._last_error = error.message
                 (self.breaker.failed if error.ill else self.breaker.withdrew)(permit)
                 raise
             except BaseException:
@@ -122,5 +122,5 @@ class RetryPolicy:
         return max(drawn, after or 0.0)
 
     def _slot(self) -> asyncio.Semaphore:
-        """The limit, one per event loop: that is where it is waited for."""
+        """The limit on concurrency; one per event loop, because a semaphore belongs to its loop."""
         return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.at_once))

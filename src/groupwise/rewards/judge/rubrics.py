@@ -1,6 +1,6 @@
-"""What a judge looks for: criteria by domain, each scored apart.
+"""What a judge looks for: the criteria of each domain, each with its own score.
 
-A rubric is data. Make one of your own with `Rubric(name, criteria)`, or take one of `RUBRICS` by name.
+A rubric is data. Make your own with `Rubric(name, criteria)`, or choose one of `RUBRICS` by name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TAKEN = ("id", "reason")
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One thing that is scored from 0 to 1: its name in the scores, what is asked, and how much it counts."""
+    """One thing to score from 0 to 1: its name in the scores, the question to the judge, and its weight."""
 
     name: str
     asks: str
@@ -27,15 +27,15 @@ class Criterion:
         if not NAME.fullmatch(self.name) or self.name in TAKEN:
             raise ConfigError(
                 f"a criterion cannot be called {self.name!r}",
-                hint=f"Use up to 40 lower-case letters, digits and underscores, and not {' or '.join(TAKEN)}.",
+                hint=f"Use up to 40 lower-case letters, digits and underscores, but not {' or '.join(TAKEN)}.",
             )
         if not (math.isfinite(self.weight) and self.weight > 0):
-            raise ConfigError(f"criterion {self.name} has weight {self.weight!r} but needs one above 0")
+            raise ConfigError(f"criterion {self.name} has weight {self.weight!r}, but needs one above 0")
 
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """Criteria under a name, and what else the judge should know about the domain."""
+    """Named criteria, and what else the judge should know about the domain."""
 
     name: str
     criteria: tuple[Criterion, ...]
@@ -45,7 +45,8 @@ class Rubric:
         names = self.names
         if not names or len(set(names)) < len(names):
             raise ConfigError(
-                f"rubric {self.name!r} has criteria {', '.join(names) or 'none'}", hint="Give at least one, each once."
+                f"rubric {self.name!r} has criteria {', '.join(names) or 'none'}",
+                hint="Give one or more, each once.",
             )
 
     @property
@@ -53,7 +54,7 @@ class Rubric:
         return tuple(criterion.name for criterion in self.criteria)
 
     def total(self, parts: dict[str, float]) -> float:
-        """The weighted mean of the criteria: between 0 and 1 as they are."""
+        """The weighted mean of the criteria, in [0, 1]."""
         weights = math.fsum(c.weight for c in self.criteria)
         return math.fsum(c.weight * parts[c.name] for c in self.criteria) / weights
 
@@ -116,9 +117,9 @@ RUBRICS = {r.name: r for r in (GENERAL, CUSTOMER_SERVICE, TECHNICAL_SUPPORT, SAL
 
 
 def rubric_of(given: Rubric | str) -> Rubric:
-    """A rubric, given itself or by name."""
+    """A rubric by name; a `Rubric` is returned as it is."""
     if isinstance(given, Rubric):
         return given
     if given not in RUBRICS:
-        raise ConfigError(f"there is no rubric {given!r}", hint=f"There are {', '.join(RUBRICS)}, or make a Rubric.")
+        raise ConfigError(f"unknown rubric {given!r}", hint=f"Choose one of {', '.join(RUBRICS)}, or make a Rubric.")
     return RUBRICS[given]

@@ -1,11 +1,11 @@
-"""RULER: a language model judges a whole group at once, each attempt relative to the others.
+"""RULER: a language model judges a group at once, each attempt relative to the others.
 
     score_group ─► cache? ─► question (shuffled, neutral names) ─► endpoint ─► answer checked ─► scores, un-shuffled
                                   ▲                                              │ unusable
                                   └───────── again, in another order ◄───────────┘ … then the fallback, flagged
 
-A group is scored by the judge or by the fallback, never by both; what the judge did not say is never made up. After
-"RULER" of OpenPipe's ART; unlike there, every criterion has a score of its own and identical attempts get the same.
+A group is scored by the judge or by the fallback, never by both; missing scores are never made up. After "RULER" in
+OpenPipe's ART. Unlike there, every criterion has its own score, and identical attempts get identical scores.
 """
 
 from __future__ import annotations
@@ -20,18 +20,9 @@ from typing import Any
 
 from groupwise.errors import ConfigError, ContractError
 from groupwise.rewards.function import HeuristicReward, RewardFunction, stand_in, turns_of
+from groupwise.rewards.judge import prompt
 from groupwise.rewards.judge.endpoint import EndpointError, JudgeEndpoint, http_client, resolve
-from groupwise.rewards.judge.prompt import (
-    SYSTEM,
-    JudgeQuestion,
-    Marks,
-    Talk,
-    checked_marks,
-    estimated_tokens,
-    marks_of,
-    question,
-    talk_of,
-)
+from groupwise.rewards.judge.prompt import JudgeQuestion, Marks, Talk
 from groupwise.rewards.judge.records import By, JudgeCache, JudgeRecord, JudgeTally, Price, digest
 from groupwise.rewards.judge.retries import CircuitBreaker, RetryPolicy
 from groupwise.rewards.judge.rubrics import Rubric, rubric_of
@@ -41,26 +32,26 @@ FLAG = "judge_fallback"
 
 
 class RulerRewardFunction(RewardFunction):
-    """Scores from 0 to 1 by a judge: the weighted mean of the rubric's criteria, which are the parts.
+    """A judge's scores from 0 to 1: the weighted mean of the rubric's criteria, which are the parts.
 
     Args:
-      model: `provider/model` (see `providers`), or any name together with `base_url`.
-      rubric: what is looked for, itself or by name.
-      weight: what the score counts beside others, where rewards are combined.
-      fallback_enabled: score a group with `fallback`, flagged "judge_fallback", when the judge cannot be had; otherwise
-        its attempts have failed.
-      fallback: the stand-in; a heuristic on the words unless given.
-      base_url, api_key: instead of the provider's and its environment variable's.
-      seed: of the orders in which attempts are shown; the same group is shown in the same order under the same seed.
-      max_concurrency: calls under way at once.
+      model: `provider/model` (see `endpoint.PROVIDERS`), or any name together with `base_url`.
+      rubric: a rubric, or the name of one.
+      weight: the weight of this reward among others.
+      fallback_enabled: if the judge is unavailable, score the group with `fallback` and flag it "judge_fallback";
+        otherwise its attempts fail.
+      fallback: the reward to fall back on; by default a heuristic on the words.
+      base_url, api_key: used instead of the provider's and its environment variable.
+      seed: determines the order in which attempts are shown.
+      max_concurrency: how many calls may be under way at once.
       timeout: seconds for one call.
-      retries, pause: calls after the first for one group, each in a new order, and seconds between them at first.
-      breaker_threshold, breaker_cooldown: failures in a row after which the judge is left alone, and for how long.
-      temperature, max_tokens: of the judge's answer; None leaves it to the server.
-      max_prompt_tokens: a group whose question would be longer, by estimate, is not sent.
-      cache_path: a SQLite file that keeps answers; None keeps the last few thousand in memory.
-      record_path: a file of JSON lines: what was asked, answered and given.
-      price: of a million prompt and completion tokens, for `judge/cost`.
+      retries, pause: further calls for one group, each in a new order, and the first pause between them in seconds.
+      breaker_threshold, breaker_cooldown: after so many failures in a row, leave the judge alone for so many seconds.
+      temperature, max_tokens: of the judge's answer; None leaves them to the server.
+      max_prompt_tokens: a group whose question is estimated to be longer is not sent.
+      cache_path: a SQLite file to keep answers in; None keeps the last few thousand in memory.
+      record_path: a JSON Lines file of everything asked, answered and scored.
+      price: of a million prompt and completion tokens, for the metric `judge/cost`.
     """
 
     def __init__(
@@ -97,7 +88,7 @@ class RulerRewardFunction(RewardFunction):
         given = {name: value for name, value in options.items() if value is not None}
         self.endpoint = JudgeEndpoint(resolve(model, base_url, api_key), timeout, given)
         self.breaker = CircuitBreaker(breaker_threshold, breaker_cooldown)
-        self.patience = RetryPolicy(max_concurrency, retries, self.breaker, pause)
+        self.retry_policy = RetryPolicy(max_concurrency, retries, self.breaker, pause)
         self.fallback: Reward | None = (fallback or HeuristicReward()) if fallback_enabled else None
         self.seed = seed
         self.max_prompt_tokens = max_prompt_tokens
@@ -107,13 +98,13 @@ class RulerRewardFunction(RewardFunction):
 
     def compute_reward(self, turns: Sequence[Message]) -> Any:
         raise ContractError(
-            "a judge compares the attempts of a group", hint="await judge(task, group), or score_groups."
+            "a judge compares the attempts of a group", hint="Use `await judge(task, group)`, or `score_groups`."
         )
 
     async def score_group(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
         if not group:
             return []
-        talks = [talk_of(turns_of(attempt)) for attempt in group]
+        talks = [prompt.talk_of(turns_of(attempt)) for attempt in group]
         why: EndpointError | None = None
         scores: Sequence[Score | Failed]
         by: By
@@ -135,50 +126,50 @@ class RulerRewardFunction(RewardFunction):
         return await stand_in(self.fallback, Group(group[0].group_id, task, tuple(group)), FLAG), "fallback"
 
     async def _marks(self, talks: Sequence[Talk]) -> tuple[dict[Talk, Marks], By]:
-        """The marks of different attempts, known or asked for."""
+        """The marks of distinct attempts, from the cache or from the judge."""
         address = self.endpoint.address
         options = dict(self.endpoint.options)
-        key = digest(address.url, address.model, options, SYSTEM, asdict(self.rubric), self.seed, talks)
+        key = digest(address.url, address.model, options, prompt.SYSTEM, asdict(self.rubric), self.seed, talks)
         known = self._known(key, len(talks))
         if known is not None:
             return dict(zip(talks, known, strict=True)), "cache"
-        self._insist_on_length(question(self.rubric, talks, random.Random(key)))
-        marks = await self.patience.persist(lambda number: self._ask(talks, key, number))
+        self._insist_on_length(prompt.question(self.rubric, talks, random.Random(key)))
+        marks = await self.retry_policy.persist(lambda number: self._ask(talks, key, number))
         self.cache.put(key, marks)
         return dict(zip(talks, marks, strict=True)), "judge"
 
     def _known(self, key: str, count: int) -> list[Marks] | None:
-        """What the cache holds, if it is still what this rubric asks for."""
+        """The cached marks, if they fit the rubric."""
         found = self.cache.get(key)
         if not isinstance(found, list) or len(found) != count:
             return None
         with suppress(EndpointError):
-            return [checked_marks(row, self.rubric) for row in found]
+            return [prompt.checked_marks(row, self.rubric) for row in found]
         return None
 
     async def _ask(self, talks: Sequence[Talk], key: str, number: int) -> list[Marks]:
-        """One call, in an order of its own, believed only if it is whole."""
-        asked = question(self.rubric, talks, random.Random(digest(self.seed, talks, number)))
+        """Call the judge once, with the attempts in an order of their own; an incomplete answer is rejected."""
+        asked = prompt.question(self.rubric, talks, random.Random(digest(self.seed, talks, number)))
         began, reply, error = time.monotonic(), None, None
         try:
             reply = await self.endpoint.ask(asked.messages, asked.schema)
-            return marks_of(reply, asked.names, self.rubric)
+            return prompt.marks_of(reply, asked.names, self.rubric)
         except EndpointError as unusable:
             error = unusable
             raise
         finally:
-            if reply or error:  # a call that was cancelled is neither
+            if reply or error:  # neither if the call was cancelled
                 self.tally.call(number, reply)
                 self.record.call(key, number, asked, reply, error, time.monotonic() - began)
 
     def _insist_on_length(self, asked: JudgeQuestion) -> None:
-        tokens = estimated_tokens(asked)
+        tokens = prompt.estimated_tokens(asked)
         if tokens > self.max_prompt_tokens:
             raise EndpointError(
                 "too_long",
-                f"judging {len(asked.names)} attempts would take about {tokens} tokens, and the limit is "
+                f"judging {len(asked.names)} attempts would take about {tokens} tokens; the limit is "
                 f"{self.max_prompt_tokens}",
-                hint="Raise max_prompt_tokens if the judge can read so much, or make groups or attempts smaller.",
+                hint="Raise max_prompt_tokens if the judge can read that much, or use smaller groups or attempts.",
                 again=False,
                 ill=False,
             )
@@ -191,7 +182,7 @@ class RulerRewardFunction(RewardFunction):
         return self.tally.hints()
 
     def state_dict(self) -> dict[str, Any]:
-        """The counters. A breaker starts closed in a new process, and answers are kept by the cache's file."""
+        """The counters. A new process starts with a closed breaker, and the cache file keeps the answers."""
         return {"tally": self.tally.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -239,4 +230,4 @@ def create_creative_ruler(
 def _insist_above(limit: float, **settings: float) -> None:
     for name, value in settings.items():
         if not value > limit:
-            raise ConfigError(f"the judge's {name} is {value!r} but must be above {limit}", field=name)
+            raise ConfigError(f"the judge's {name} is {value!r}, but must be above {limit}", field=name)
