@@ -296,7 +296,7 @@ def test_settings_can_name_it_its_teacher_and_a_file_of_preferences(tmp_path: Pa
     assert isinstance(reward.teacher, MultiObjectiveRewardFunction)
     assert len(reward.trainer.replay) + len(reward.trainer.held_out) > 40
     assert learner("none").teacher is None
-    with pytest.raises(ConfigError, match="is no file of preferences"):
+    with pytest.raises(ConfigError, match="cannot be read as preferences"):
         learner("none", preferences=str(tmp_path / "nowhere.jsonl"))
 
 

@@ -111,7 +111,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 class JudgeRecord:
-    """Appends JSON lines to `path`, if there is one. If the disk refuses, lines are lost (and counted), never scores."""
+    """Appends JSON lines to `path`, if there is one. If the disk refuses, it counts the lost lines."""
 
     def __init__(self, path: str | Path | None, address: Address) -> None:
         self.path = None if path is None else Path(path)

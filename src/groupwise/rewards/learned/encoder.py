@@ -1,10 +1,10 @@
 """The network of the learned reward: text in, one opinion per head out.
 
-A word is the mean of learned vectors of itself and of its pieces of 3 to 5 letters (hashed into a table), so that
-`leaking` is known from `leaks`; a GRU in both directions reads the words in their order; every word of the policy is
-then held against what it answers (their product, as a bilinear form); mean and maximum over the policy's words go to
-the heads. The heads share the encoder and differ in their first weights and in the preferences they learn from: where
-they disagree, the reward does not know.
+A word is the mean of learned vectors for itself and its pieces of 3 to 5 letters (hashed into a table), so that
+`leaking` resembles `leaks`. A bidirectional GRU reads the words. Every word of the policy is then compared with what it
+answers (their product, a bilinear form), and the mean and maximum over the policy's words go to the heads. The heads
+share the encoder but differ in their initial weights and in the preferences they learn from: where they disagree, the
+reward is uncertain.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from groupwise.rewards.learned.preferences import RewardTranscript
 
-BUCKETS = 8192
-PIECES = (3, 4, 5)
+BUCKETS = 8192  # rows of the table that words and pieces are hashed into
+PIECES = (3, 4, 5)  # letters
 WORD = re.compile(r"\w{1,24}|[^\w\s]")
 MOST_WORDS = 384
 SILENCE = ""
@@ -29,7 +29,7 @@ SILENCE = ""
 
 @lru_cache(maxsize=50_000)
 def pieces(word: str) -> tuple[int, ...]:
-    """The rows of the table that make up a word: its own, and those of its pieces."""
+    """The rows of the table for a word: its own, and those of its pieces."""
     framed = f"<{word}>"
     parts = [framed]
     if len(word) > 2:
@@ -39,7 +39,10 @@ def pieces(word: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=8192)
 def words_of(transcript: RewardTranscript) -> list[tuple[bool, str]]:
-    """Every word and who said it; of very long conversations the first and the last. Nobody is without a word."""
+    """Every word and whether the policy said it; only the first and last words of very long conversations.
+
+    An empty word for each side ensures that no mean is over nothing.
+    """
     said = [(own, word) for own, text in transcript.turns for word in WORD.findall(text.lower())]
     if len(said) > MOST_WORDS:
         said = said[: MOST_WORDS // 2] + said[-MOST_WORDS // 2 :]
@@ -47,7 +50,7 @@ def words_of(transcript: RewardTranscript) -> list[tuple[bool, str]]:
 
 
 class WordVectors(nn.Module):
-    """Vectors of words [B, T, E]; each different word of a batch is looked up once."""
+    """Vectors of words [B, T, E]; each distinct word of a batch is looked up once."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -56,11 +59,12 @@ class WordVectors(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, batch: Sequence[RewardTranscript]) -> tuple[Tensor, Tensor, Tensor]:
-        """Vectors, which places hold a word, and which of these the policy said."""
+        """Vectors [B, T, E], which positions contain a word [B, T], and which of those the policy said [B, T]."""
         said = [words_of(transcript) for transcript in batch]
         longest = max(map(len, said))
         numbers: dict[str, int] = {}
         rows = [[numbers.setdefault(word, len(numbers)) for _, word in words] for words in said]
+        # Padding is -1 here, and row 0 in the lookup, where the mask discards it.
         place = torch.tensor([row + [-1] * (longest - len(row)) for row in rows])
         own = torch.tensor([[own for own, _ in words] + [False] * (longest - len(words)) for words in said])
         parts = [pieces(word) for word in numbers]
@@ -83,13 +87,13 @@ class Encoder(nn.Module):
         words, there, own = self.words(batch)
         read = words + self.reader(words)[0]
         question = torch.tanh(self.question(_mean(read, there & ~own)))[:, None]
-        told = torch.cat([read, question.expand_as(read), self.answer(read) * question], -1)
-        compared = nn.functional.gelu(self.compare(told))
+        pairs = torch.cat([read, question.expand_as(read), self.answer(read) * question], -1)
+        compared = nn.functional.gelu(self.compare(pairs))
         return torch.cat([_mean(compared, own), compared.masked_fill(~own[..., None], -math.inf).amax(1)], -1)
 
 
 class Opinions(nn.Module):
-    """The whole network: [heads, B], each head a layer of `hidden` units of its own."""
+    """The complete network: [heads, B], each head with its own layer of `hidden` units."""
 
     def __init__(self, width: int, hidden: int, heads: int, seed: int) -> None:
         super().__init__()
@@ -101,7 +105,7 @@ class Opinions(nn.Module):
             self.last = nn.Parameter(torch.randn(heads, hidden, 1) / math.sqrt(hidden))
 
     def forward(self, batch: Sequence[RewardTranscript], keep: Tensor | None = None) -> Tensor:
-        """`keep` [B, 2E] drops some of what the encoder says, while it learns."""
+        """`keep` [B, 2E] is the dropout mask on the encoder's output during training."""
         encoded = self.encoder(batch)
         encoded = encoded if keep is None else encoded * keep
         return (nn.functional.gelu(encoded @ self.first + self.bias) @ self.last).squeeze(-1)

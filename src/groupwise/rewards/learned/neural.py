@@ -1,8 +1,8 @@
-"""`NeuralRewardFunction`: a reward that learns while it is used, and stands back until it may be believed.
+"""`NeuralRewardFunction`: a reward that learns while it is used, and counts only once it can be trusted.
 
-Where its preferences come from: a teacher (any reward: its scores of a group make pairs), preferences that somebody has
-(`add_preferences`), or both. Until its held-out accuracy beats chance, or where it fails, a group is scored by the
-heuristic, as a whole and flagged. It never stops a run.
+It learns from a teacher (any reward, whose scores of a group are turned into pairs), from preferences you have
+(`add_preferences`), or from both. Until its held-out accuracy beats chance, and whenever it fails, the heuristic scores
+the group, and the scores are flagged. It never stops a run.
 """
 
 from __future__ import annotations
@@ -17,29 +17,28 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.errors import ConfigError, ContractError
+from groupwise.errors import ConfigError
 from groupwise.event_loop import contained
-from groupwise.rewards.function import FALLBACK_FLAG, HeuristicReward, RewardFunction, attempt_of, turns_of
+from groupwise.rewards.function import FALLBACK_FLAG, HeuristicReward, RewardFunction, score_conversation, turns_of
 from groupwise.rewards.learned.preferences import RewardTranscript, Row, read_preferences
 from groupwise.rewards.learned.trainer import NeuralRewardTrainer
 from groupwise.rewards.registry import make_reward
-from groupwise.rewards.scoring import score_group, score_groups
+from groupwise.rewards.scoring import score_group
 from groupwise.types import Failed, Group, Message, Reward, Score, Task, Trajectory
 
 logger = logging.getLogger(__name__)
 UNPROVEN, BROKEN = "neural_unproven", "neural_failed"
-RECENT = 1000
+RECENT = 1000  # evaluations that the shares in metrics are over
 HEURISTIC, NOBODY = "heuristic", "none"
 
 
 class NeuralRewardFunction(RewardFunction):
-    """Scores in (0, 1); the part `certainty` is 1 less the heads' disagreement.
+    """Scores in (0, 1); the part `certainty` is 1 minus the disagreement of the heads.
 
-    `teacher` scores every group that is evaluated, and is learned from: a reward, or the name of one as in the settings
-    (`reward.name`); None, or "none", learns from given preferences alone.
-    `heuristic` scores in its place while it is not believed. An update follows every `update_frequency`-th evaluation
-    of an attempt. Groups count in the order in which they arrive, however long the teacher takes over each, so that
-    the same run learns the same.
+    `teacher` scores every group, and the network learns from its scores. It is a reward, or a name as in the settings
+    (`reward.name`); None or "none" learns from given preferences alone. `heuristic` scores groups while the network is
+    not trusted. The network is updated after every `update_frequency` attempts. Groups are processed in the order in
+    which they arrive, however long the teacher takes over each, so that the same run learns the same.
     """
 
     def __init__(
@@ -71,23 +70,17 @@ class NeuralRewardFunction(RewardFunction):
         return teacher
 
     def add_preferences(self, pairs: Iterable[Row]) -> None:
-        """Preferences that somebody has: (prompt, better, worse), or rows with prompt, chosen and rejected."""
+        """Learn from preferences: (prompt, better, worse), or rows with prompt, chosen and rejected."""
         self.trainer.add_preferences(pairs)
 
     def compute_reward(self, turns: Sequence[Message]) -> Score:
-        """One conversation that stands alone. It counts as an evaluation like any other."""
-        attempt = attempt_of(turns)
-        (scored,) = score_groups(self, [Group(attempt.group_id, Task(attempt.task_id), (attempt,))])
-        (score,) = scored.scores
-        if isinstance(score, Failed):
-            raise ContractError(score.failure.message, hint=score.failure.hint)
-        return score
+        """Score one conversation by itself. It counts as an evaluation like any other."""
+        return score_conversation(self, turns)
 
     async def score_group(self, task: Task, group: Sequence[Trajectory]) -> Sequence[Score | Failed]:
         attempts = Group(group[0].group_id if group else "", task, tuple(group))
-        lesson = asyncio.ensure_future(
-            contained(self._taught(attempts))
-        )  # teachers of several groups may be asked at once
+        # The teacher may work on several groups at once; learning takes turns.
+        lesson = asyncio.ensure_future(contained(self._taught(attempts)))
         try:
             async with self._turns.lock():
                 taught = await lesson
@@ -101,19 +94,19 @@ class NeuralRewardFunction(RewardFunction):
         return (await score_group(self.teacher, group)).scores if self.teacher else []
 
     def _judged(self, group: Group) -> list[Score | Failed] | None:
-        """The network's own scores of the group; None where it is not to be believed."""
+        """The network's scores of the group; None while it is not trusted."""
         if not self.trainer.trusted:
             return None
         try:
             totals, doubts = self.trainer.score([_transcript(member) for member in group.members])
-        except Exception as error:  # the boundary: whatever fails in here must not end a run
-            logger.warning("the learned reward cannot score: %s: %s", type(error).__name__, error)
+        except Exception as error:  # the boundary: no failure of the network may end a run
+            logger.warning("the learned reward could not score a group: %s: %s", type(error).__name__, error)
             return None
         self.recent.extend((doubt, False) for doubt in doubts)
         return [Score(total, {"certainty": 1 - doubt}) for total, doubt in zip(totals, doubts, strict=True)]
 
     async def _fallen_back(self, group: Group, taught: Sequence[Score | Failed]) -> list[Score | Failed]:
-        """The heuristic's scores, for the whole group, with flags that say so and why."""
+        """The heuristic's scores for the group, with flags that say so and why."""
         flags = (FALLBACK_FLAG, BROKEN if self.trainer.trusted else UNPROVEN)
         known = taught if self.teacher is self.heuristic else (await score_group(self.heuristic, group)).scores
         self.recent.extend((np.nan, True) for _ in known)
@@ -128,7 +121,7 @@ class NeuralRewardFunction(RewardFunction):
             self.trainer.update()
 
     def metrics(self) -> dict[str, float]:
-        """Shares and uncertainty are those of the last thousand evaluations."""
+        """Shares and uncertainty are over the last thousand evaluations."""
         doubts = [doubt for doubt, fallback in self.recent if not fallback]
         found = self.trainer.metrics()
         if doubts:
@@ -170,7 +163,7 @@ def create_neural_reward_function(
     preferences: str | None = None,
     seed: int = 0,
 ) -> NeuralRewardFunction:
-    """A learned reward with a fresh network; `preferences` is a file of them to begin with."""
+    """A learned reward with a new network; `preferences` is a file of preferences to start with."""
     trainer = NeuralRewardTrainer(embedding_dim, hidden_dim, learning_rate, seed=seed)
     if preferences is not None:
         trainer.add_preferences(read_preferences(Path(preferences)))
@@ -180,7 +173,7 @@ def create_neural_reward_function(
 
 
 class _Turns:
-    """A lock that lets callers in by the order of their arrival, in whatever event loop they run."""
+    """A first-come, first-served lock that works in whichever event loop asks for it."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -1,4 +1,9 @@
-"""Conversations as a learned reward reads them: who spoke, what was said, in order."""
+"""What a learned reward learns from: conversations, preferences between two of them, and a prioritised replay of both.
+
+The replay draws preference i with P(i) = pᵢ^α / Σ p^α, where pᵢ is its last loss, and weights it by (N · P(i))^−β over
+the largest weight, which undoes the bias of the draw (Schaul et al. 2015, arXiv:1511.05952). β = 1 undoes it
+completely: a wrong preference keeps a high loss and is drawn often, but still counts no more than any other.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +21,12 @@ from numpy.typing import NDArray
 from groupwise.errors import ConfigError
 from groupwise.types import Message
 
-LONGEST_TURN = 4000
+LONGEST_TURN = 4000  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class RewardTranscript:
-    """Turns of (whether the policy spoke, text). Of a long turn the beginning and the end are kept."""
+    """Turns of (whether the policy spoke, text). Only the beginning and end of a long turn are kept."""
 
     turns: tuple[tuple[bool, str], ...]
 
@@ -31,7 +36,7 @@ class RewardTranscript:
 
     @property
     def opening(self) -> tuple[tuple[bool, str], ...]:
-        """What stood there before the policy first spoke: what the members of a group share."""
+        """The turns before the policy first spoke, which the members of a group share."""
         first = next((number for number, (own, _) in enumerate(self.turns) if own), len(self.turns))
         return self.turns[:first]
 
@@ -44,13 +49,13 @@ class RewardTranscript:
 
 
 def stable_hash(*things: object) -> int:
-    """A number that depends on what is said alone: the same in every process."""
+    """A hash that is the same in every process, unlike `hash`."""
     return zlib.crc32(repr(things).encode("utf8", "backslashreplace"))
 
 
 def _text(message: Message) -> str:
     content = message.get("content") or ""
-    if not isinstance(content, str):  # parts, as chat APIs also write them
+    if not isinstance(content, str):  # a list of parts, as in chat APIs
         content = " ".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
     calls = message.get("tool_calls")
     return f"{content} {json.dumps(calls, default=str, ensure_ascii=False)}" if calls else content
@@ -61,13 +66,13 @@ def _clipped(text: str) -> str:
 
 
 FEW_OPENINGS = 4
-ONE_IN = 5
-MOST_PAIRS = 16
+ONE_IN = 5  # one opening in five is held out
+MOST_PAIRS = 16  # learned from in one group
 
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """`better` is preferred to `worse`; their scores are those of whoever said so, None where nobody gave any."""
+    """`better` is preferred to `worse`; `scores` are the teacher's, None if there is no teacher."""
 
     better: RewardTranscript
     worse: RewardTranscript
@@ -91,9 +96,9 @@ Scored: TypeAlias = tuple[RewardTranscript, float]
 
 
 def preference_of(row: Row) -> Preference:
-    """A preference from what a user has: (prompt, better, worse), or a row with `prompt`, `chosen` and `rejected`.
+    """Read a preference: (prompt, better, worse), or a row with `prompt`, `chosen` and `rejected`.
 
-    Prompt and replies are texts or lists of messages, as datasets of preferences hold them.
+    Prompts and replies are texts or lists of messages, as in preference datasets.
     """
     if isinstance(row, Preference):
         return row
@@ -111,13 +116,13 @@ def preference_of(row: Row) -> Preference:
 
 
 def read_preferences(path: Path) -> list[Preference]:
-    """The rows of a file of JSON lines."""
+    """The preferences in a JSON Lines file."""
     try:
         lines = path.read_text("utf8").splitlines()
         return [preference_of(json.loads(line)) for line in lines if line.strip()]
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{path} is no file of preferences: {error}", hint='A line is {"prompt", "chosen", …}.'
+            f"{path} cannot be read as preferences: {error}", hint='Each line: {"prompt": …, "chosen": …, …}.'
         ) from error
 
 
@@ -126,10 +131,10 @@ def _messages(role: str, said: Any) -> list[Mapping[str, Any]]:
 
 
 class Split:
-    """Who is learned from and who is kept to judge the judge, for good: by what was said, not by chance.
+    """Decides for good which conversations are learned from and which are held out, by their text and not by chance.
 
-    Conversations with one opening stay together, one opening in five is held out. The first few openings are divided
-    by the whole conversation instead, so that a run of a single prompt has something to be judged on.
+    Conversations with the same opening stay together; one opening in five is held out. The first few openings are split
+    by the complete conversation instead, so that a run with a single prompt has held-out examples too.
     """
 
     def __init__(self) -> None:
@@ -143,7 +148,7 @@ class Split:
 
 
 def all_pairs(group: Sequence[Scored], rng: np.random.Generator) -> list[Preference]:
-    """Every pair whose scores differ; of many, a choice."""
+    """Every pair whose scores differ, or a random choice of them if there are many."""
     pairs = [_pair(a, b) for number, a in enumerate(group) for b in group[:number] if a[1] != b[1]]
     if len(pairs) <= MOST_PAIRS:
         return pairs
@@ -151,7 +156,7 @@ def all_pairs(group: Sequence[Scored], rng: np.random.Generator) -> list[Prefere
 
 
 def disjoint_pairs(group: Sequence[Scored], rng: np.random.Generator) -> list[Preference]:
-    """Pairs of which no two share a conversation: what a test that counts successes may count."""
+    """Pairs that share no conversation, as the binomial test requires."""
     order = [group[number] for number in rng.permutation(len(group)).tolist()]
     return [_pair(a, b) for a, b in zip(order[::2], order[1::2], strict=False) if a[1] != b[1]]
 
@@ -165,7 +170,7 @@ LEAST_PRIORITY = 1e-3
 
 
 class PrioritisedReplay:
-    """The newest `capacity` preferences. One that was never drawn is as urgent as the most urgent."""
+    """The newest `capacity` preferences. A preference that was never drawn gets the highest priority so far."""
 
     def __init__(self, capacity: int = 4096, alpha: float = 0.3, beta: float = 1.0) -> None:
         self.capacity, self.alpha, self.beta = capacity, alpha, beta
@@ -186,7 +191,7 @@ class PrioritisedReplay:
         self.next = (self.next + 1) % self.capacity
 
     def draw(self, count: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Numbers of preferences, different ones, and the weight of each."""
+        """The indices of distinct preferences, and the weight of each."""
         chances = self.priorities**self.alpha
         chances /= chances.sum()
         numbers = rng.choice(len(self.kept), min(count, len(self.kept)), replace=False, p=chances)
@@ -194,7 +199,7 @@ class PrioritisedReplay:
         return numbers, weights / weights.max()
 
     def settle(self, numbers: NDArray[np.int64], losses: Sequence[float]) -> None:
-        """What the drawn ones lose now."""
+        """Update the priorities of drawn preferences with their losses."""
         self.priorities[numbers] = np.maximum(losses, LEAST_PRIORITY)
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""`NeuralRewardTrainer`: learns which conversations are better, and knows how far it may be believed.
+"""`NeuralRewardTrainer`: learns which conversations are better, and measures how far it can be trusted.
 
     loss = Σᵢ wᵢ · mean over heads [ −log σ(r(better) − r(worse)) + (σ(r) − score)² ] + 0.001 · r²
 
-The first term is Bradley and Terry's, the second is there where scores are, the third keeps r near 0. wᵢ is the
-replay's weight. A head learns from three quarters of the preferences, chosen by what they say.
+The first term is the Bradley–Terry loss, the second applies to pairs with scores, the third keeps r near 0. wᵢ is the
+replay's weight. Each head learns from three quarters of the preferences, chosen by their text.
 """
 
 from __future__ import annotations
@@ -22,34 +22,23 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from groupwise.errors import ConfigError
+from groupwise.rewards.learned import preferences
 from groupwise.rewards.learned.encoder import Opinions
-from groupwise.rewards.learned.preferences import (
-    Preference,
-    PrioritisedReplay,
-    RewardTranscript,
-    Row,
-    Scored,
-    Split,
-    all_pairs,
-    disjoint_pairs,
-    preference_of,
-    stable_hash,
-)
+from groupwise.rewards.learned.preferences import Preference, PrioritisedReplay, RewardTranscript, Row, Scored, Split
 
 logger = logging.getLogger(__name__)
 SIGNIFICANCE = 0.001
 BATCH, PASSES, STEPS_PER_UPDATE = 64, 8, 40
-HELD_OUT = 400
+HELD_OUT = 400  # pairs, the newest
 DROPPED, DECAY, CENTRE, LONGEST_GRADIENT = 0.2, 0.1, 1e-3, 1.0
-TABLE_RATE = 10.0
+TABLE_RATE = 10.0  # times the learning rate: a batch touches few rows of the table
 
 
 class NeuralRewardTrainer:
-    """A network, the preferences it learns from, and those it is judged on.
+    """A network, the preferences it learns from, and those that are held out to test it.
 
-    `learning_rate` is that of the network; the table of word pieces, of which a batch touches few rows, learns ten
-    times as fast. A pair is gone over `PASSES` times altogether, so that asking for updates without new preferences
-    does not learn the wrong ones by heart.
+    `learning_rate` applies to the network; the table of word pieces learns ten times as fast. Each pair is used about
+    `PASSES` times in total, so that updates without new preferences do not memorise wrong ones.
     """
 
     def __init__(
@@ -64,7 +53,10 @@ class NeuralRewardTrainer:
     ) -> None:
         _insist_on(embedding_dim=embedding_dim, hidden_dim=hidden_dim, heads=heads, learning_rate=learning_rate)
         if embedding_dim % 2:
-            raise ConfigError(f"embedding_dim = {embedding_dim} is odd", hint="Half of it reads in each direction.")
+            raise ConfigError(
+                f"embedding_dim = {embedding_dim} is odd",
+                hint="Each direction reads one half.",
+            )
         self.network = Opinions(embedding_dim, hidden_dim, heads, seed)
         self.optimizer = _optimizer(self.network, learning_rate)
         self.replay = PrioritisedReplay() if replay is None else replay
@@ -74,30 +66,29 @@ class NeuralRewardTrainer:
         self.range = (0.0, 1.0)
         self.rng = np.random.default_rng([seed, 5])
         self.noise = torch.Generator().manual_seed(seed)
-        self.credit = 0.0
+        self.credit = 0.0  # steps that may still be taken; every new pair adds PASSES / BATCH
         self.updates = self.failures = self.right = self.judged = 0
         self.loss = math.nan
 
-    # What is learned from.
-
     def add_preferences(self, pairs: Iterable[Row]) -> None:
-        """Preferences that somebody has; see `preference_of` for their forms."""
-        for pair in map(preference_of, pairs):
+        """Learn from preferences, in any form that `preference_of` reads."""
+        for pair in map(preferences.preference_of, pairs):
             sides = {self.split.holds_out(pair.better), self.split.holds_out(pair.worse)}
-            if len(sides) == 1:  # one that is half held out is neither learned from nor judged by
+            if len(sides) == 1:  # if only one side is held out, the pair is of no use to either
                 self._add(sides.pop(), [pair])
 
     def add_scores(self, group: Sequence[Scored]) -> None:
-        """What the attempts of one group scored. An attempt that is alone is compared with the last one that was."""
+        """Learn from the scores of a group. A single attempt is compared with the last single one."""
         finite = [(transcript, float(score)) for transcript, score in group if math.isfinite(score)]
         for held_out in (False, True):
             side = [scored for scored in finite if self.split.holds_out(scored[0]) is held_out]
             if len(group) == 1 and side:
                 side = self._with_the_last(held_out, side[0])
-            self._add(held_out, (disjoint_pairs if held_out else all_pairs)(side, self.rng))
+            pairs = preferences.disjoint_pairs if held_out else preferences.all_pairs
+            self._add(held_out, pairs(side, self.rng))
 
     def _with_the_last(self, held_out: bool, alone: Scored) -> list[Scored]:
-        """An attempt without a group beside the last one without; each is used once among those held out."""
+        """A single attempt and the last one before it; a held-out attempt is used only once."""
         last = self.alone.pop(held_out, None)
         if last is None or not held_out:
             self.alone[held_out] = alone
@@ -114,15 +105,13 @@ class NeuralRewardTrainer:
                 self.range = (min(self.range[0], pair.scores[1]), max(self.range[1], pair.scores[0]))
 
     def _keep_to_judge(self, pair: Preference) -> None:
-        """Successes are counted as if independent, so no conversation is in two of the pairs."""
+        """Hold out a pair, unless one of its conversations is in another: the test assumes independent pairs."""
         known = {said for kept in self.held_out for said in (kept.better, kept.worse)}
         if pair.better not in known and pair.worse not in known:
             self.held_out.append(pair)
 
-    # Learning.
-
     def fit(self) -> None:
-        """Learn all that the preferences given so far are good for."""
+        """Use up the credit of all preferences given so far."""
         while self.credit >= 1 and len(self.replay):
             failures = self.failures
             self.update()
@@ -130,9 +119,10 @@ class NeuralRewardTrainer:
                 return
 
     def update(self, steps: int = STEPS_PER_UPDATE) -> None:
-        """A few steps on replayed preferences, then the held-out ones are predicted anew.
+        """Take a few steps on replayed preferences, then test on the held-out ones.
 
-        Whatever goes wrong (numbers that are not finite, say) is counted, and the weights are as before.
+        If anything goes wrong, such as a number that is not finite, the failure is counted and the weights are
+        restored.
         """
         before = copy.deepcopy((self.network.state_dict(), self.optimizer.state_dict()))
         steps = min(steps, int(self.credit)) if len(self.replay) else 0
@@ -141,8 +131,12 @@ class NeuralRewardTrainer:
             losses = [self._step() for _ in range(steps)]
             self.loss = sum(losses) / len(losses) if losses else self.loss
             self._judge()
-        except Exception as error:  # the boundary: whatever fails in here must not end a run
-            logger.warning("the learned reward keeps its weights: %s: %s", type(error).__name__, error)
+        except Exception as error:  # the boundary: no failure of the network may end a run
+            logger.warning(
+                "the learned reward was not updated: %s: %s",
+                type(error).__name__,
+                error,
+            )
             self.network.load_state_dict(before[0])
             self.optimizer.load_state_dict(before[1])
             self.failures += 1
@@ -167,7 +161,7 @@ class NeuralRewardTrainer:
         return float(loss.detach())
 
     def _opinions(self, pairs: Sequence[Preference], learning: bool = False) -> tuple[Tensor, Tensor]:
-        """r of the better and of the worse ones: [heads, pairs] each."""
+        """r of the better and of the worse conversations, [heads, pairs] each."""
         batch = [pair.better for pair in pairs] + [pair.worse for pair in pairs]
         keep = None
         if learning:
@@ -177,13 +171,11 @@ class NeuralRewardTrainer:
         return opinions[:, : len(pairs)], opinions[:, len(pairs) :]
 
     def _squared_error(self, pairs: Sequence[Preference], better: Tensor, worse: Tensor) -> Tensor:
-        """[heads, pairs]; 0 for pairs without scores. Scores beyond 0 to 1 are brought there by the range seen."""
+        """[heads, pairs]; 0 for pairs without scores. Scores are rescaled to [0, 1] by the range seen so far."""
         low, high = self.range
         known = torch.tensor([float(pair.scores is not None) for pair in pairs])
         wanted = (torch.tensor([pair.scores or (low, low) for pair in pairs]) - low) / (high - low)
         return known * ((better.sigmoid() - wanted[:, 0]).square() + (worse.sigmoid() - wanted[:, 1]).square())
-
-    # How far it may be believed.
 
     def _judge(self) -> None:
         if not self.held_out:
@@ -193,7 +185,7 @@ class NeuralRewardTrainer:
             better, worse = self._opinions(pairs)
         margin = (better - worse).mean(0)
         if not bool(torch.isfinite(margin).all()):
-            raise FloatingPointError("an opinion on held-out preferences is not finite")
+            raise FloatingPointError("an output for held-out preferences is not finite")
         self.right, self.judged = int((margin > 0).sum()), len(pairs)
 
     @property
@@ -202,18 +194,16 @@ class NeuralRewardTrainer:
 
     @property
     def trusted(self) -> bool:
-        """Whether it beats chance: by the one-sided binomial test, as many right by coin tosses have p < 0.001."""
+        """Whether it beats chance: the one-sided binomial test on held-out pairs gives p < 0.001."""
         return self.judged > 0 and binomial_tail(self.right, self.judged) < SIGNIFICANCE
 
     @torch.no_grad()
     def score(self, batch: Sequence[RewardTranscript]) -> tuple[list[float], list[float]]:
-        """In (0, 1), and how far the heads disagree about it."""
+        """The scores in (0, 1), and the standard deviation of the heads for each."""
         opinions = self.network(list(batch))
         if not bool(torch.isfinite(opinions).all()):
-            raise FloatingPointError("an opinion is not finite")
+            raise FloatingPointError("an output is not finite")
         return opinions.mean(0).sigmoid().tolist(), opinions.sigmoid().std(0, correction=0).tolist()
-
-    # Keeping it.
 
     def metrics(self) -> dict[str, float]:
         known = {"held_out_accuracy": self.held_out_accuracy, "loss": self.loss}
@@ -264,14 +254,14 @@ def binomial_tail(right: int, count: int) -> float:
 
 
 def _heads_of(pairs: Sequence[Preference], heads: int) -> Tensor:
-    """[heads, pairs]: 1 where a head learns from a pair, three times in four."""
-    return torch.tensor([_pupils(pair, heads) for pair in pairs]).T
+    """[heads, pairs]: 1 if a head learns from a pair, which happens three times in four."""
+    return torch.tensor([_learning_heads(pair, heads) for pair in pairs]).T
 
 
 @lru_cache(maxsize=8192)
-def _pupils(pair: Preference, heads: int) -> tuple[float, ...]:
-    number = stable_hash(pair.better.turns, pair.worse.turns)
-    return tuple(float(stable_hash(number, head) % 4 > 0) for head in range(heads))
+def _learning_heads(pair: Preference, heads: int) -> tuple[float, ...]:
+    number = preferences.stable_hash(pair.better.turns, pair.worse.turns)
+    return tuple(float(preferences.stable_hash(number, head) % 4 > 0) for head in range(heads))
 
 
 def _optimizer(network: Opinions, learning_rate: float) -> torch.optim.Optimizer:
@@ -284,4 +274,4 @@ def _optimizer(network: Opinions, learning_rate: float) -> torch.optim.Optimizer
 def _insist_on(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
-            raise ConfigError(f"{name} = {value!r} must be above 0", hint=f"Leave {name} out for its default.")
+            raise ConfigError(f"{name} = {value!r} must be above 0", hint=f"Leave {name} out to use its default.")
