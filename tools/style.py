@@ -74,8 +74,12 @@ def broken_rules(package: list[Module]) -> list[str]:
         for name in module.public_classes:
             classes[name].append(module.path)
     print(f"{len(package)} files, {lines} lines: {imports:.1%} import lines, {comments:.2%} comment-only lines")
-    broken = [f"{folder} has {count} files; {MOST_FILES} at most" for folder, count in folders.items() if count > MOST_FILES]
-    broken += [f"class {name} is in {' and '.join(map(str, where))}" for name, where in classes.items() if len(where) > 1]
+    broken = [
+        f"{folder} has {count} files; {MOST_FILES} at most" for folder, count in folders.items() if count > MOST_FILES
+    ]
+    broken += [
+        f"class {name} is in {' and '.join(map(str, where))}" for name, where in classes.items() if len(where) > 1
+    ]
     broken += [
         f"{module.path} has no map: write a docstring that says what is here and which file to open first"
         for module in package

@@ -53,6 +53,8 @@ class Walk:
         # Module and class bodies run on import; neither is a step of the walk.
         if frame.f_code.co_name == "<module>" or not frame.f_code.co_flags & 0x2:
             return
+        if _importing(frame):
+            return
         self._known[name] = None
         if not self._ended and Path(name).is_relative_to(PACKAGE) and os.path.exists(name):
             self._ended = self._over()
@@ -64,6 +66,15 @@ class Walk:
     def changes(self) -> int:
         """How often the next file that is visited lies in another folder."""
         return sum(Path(a).parent != Path(b).parent for a, b in pairwise(self.files))
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether the call is part of importing a module of the package: a decorator, a table filled by a comprehension."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_code.co_filename.startswith(str(PACKAGE)):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def command(words: list[str], folder: Path) -> Walk:

@@ -46,6 +46,11 @@ PRODUCTS: Mapping[str, str] = {
 REMOVED: Mapping[str, str] = {
     "scheduling": "learning added little to HEFT. Use groupwise.workflows.evaluation.schedule.heft for schedules.",
 }
+SERVICES: Mapping[str, str] = {
+    "chat": "groupwise.agents.chat_service",
+    "workflows": "groupwise.designer.workflow_worker",
+}
+"""The modules behind the service's requests: a light one for chat, and the worker process for workflows."""
 PLUG_INS = "groupwise.products"
 # A declaration that imports one of these would slow down every command that only reads settings.
 HEAVY = ("torch", "transformers", "gymnasium", "numba", "matplotlib")
@@ -128,6 +133,11 @@ def names() -> tuple[str, ...]:
 
 def product_of(cfg: TrainingConfig) -> Product:
     return find(cfg.task.product)
+
+
+def service_module(name: str) -> Any:
+    """The module in `SERVICES`, imported now."""
+    return import_module(SERVICES[name])
 
 
 @cache

@@ -14,7 +14,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from enum import IntEnum
 from functools import partial
@@ -27,6 +27,9 @@ BUFFER = 16 << 20  # bytes read ahead; with asyncio's 64 KiB a large array takes
 HEAD = struct.Struct("!QBQ")  # number of the request, kind of frame, length of the body
 
 
+Operation: TypeAlias = Callable[[Mapping[str, Any]], AsyncIterator[Any]]
+
+
 class Kind(IntEnum):
     """What a frame is. The first three go to the child, the others come from it."""
 
@@ -34,6 +37,11 @@ class Kind(IntEnum):
 
 
 Frame: TypeAlias = tuple[int, Kind, bytes]
+
+
+def by_operation(handlers: Mapping[str, Operation]) -> Callable[[tuple[str, Mapping[str, Any]]], AsyncIterator[Any]]:
+    """One handler out of several: each request is a pair of an operation's name and what it is asked."""
+    return lambda request: handlers[request[0]](request[1])
 
 
 def codec(as_json: bool) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:

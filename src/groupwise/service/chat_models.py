@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from groupwise.agents.conversation.store import ConversationContext, ConversationNotFound, ConversationStore
-from groupwise.agents.strategies import known_strategies
 from groupwise.errors import GroupwiseError
+from groupwise.products import find, service_module
 from groupwise.service.keys import Who
 from groupwise.service.metrics import ServiceMetrics
 from groupwise.service.schemas import RUN_NAME, ChatRequest
@@ -17,8 +16,6 @@ from groupwise.service.settings import ServiceSettings
 from groupwise.service.sidecar import Sidecar
 from groupwise.training.folder import read_config, run_folders
 
-LANGUAGE_PRODUCTS = ("language", "agent", "warm-start")
-PREVIEW = 80
 TINY = "tiny"
 
 
@@ -31,10 +28,11 @@ class ChatModels:
 
     def __init__(self, settings: ServiceSettings, counting: ServiceMetrics) -> None:
         self.settings, self.counting = settings, counting
-        self.file = settings.folder / "conversations.sqlite"
-        self.store = ConversationStore(self.file)
-        words = [str(settings.runs_dir), str(self.file), str(settings.models_loaded)]
-        self.process = Sidecar("groupwise.service.chat_worker", [*words, *([settings.tools] if settings.tools else [])])
+        self.chat_service = service_module("chat")
+        file = settings.folder / "conversations.sqlite"
+        self.archive = self.chat_service.ConversationArchive(file)
+        words = [str(settings.runs_dir), str(file), str(settings.models_loaded)]
+        self.process = Sidecar(self.chat_service.WORKER, [*words, *([settings.tools] if settings.tools else [])])
         self._products: dict[Path, tuple[float, bool]] = {}
 
     def models(self) -> list[dict[str, Any]]:
@@ -64,24 +62,12 @@ class ChatModels:
                 self.counting.tokens.inc(event["tokens"])
             yield event
 
-    def conversation(self, name: str, who: Who) -> ConversationContext:
-        context = self.store.load(name)
-        if context.user_id != who.id and not who.may("admin"):
-            raise ConversationNotFound(
-                f"there is no conversation {name!r:.60}", hint="GET /api/conversations lists yours."
-            )
-        return context
-
-    def conversations(self, who: Who, limit: int) -> list[ConversationContext]:
-        """Newest first."""
-        return [self.store.load(name) for name in self.store.of_user(who.id)[:limit]]
-
     def state(self) -> dict[str, Any]:
         return {"process": self.process.pid, "starts": self.process.starts, "under_way": self.process.waiting}
 
     async def close(self) -> None:
         await self.process.close()
-        self.store.close()
+        self.archive.close()
 
     def _speaks(self, path: Path) -> bool:
         """Whether the folder is a run of a language model."""
@@ -91,23 +77,11 @@ class ChatModels:
             changed = (path / "config.toml").stat().st_mtime
             known = self._products.get(path)
             if known is None or known[0] != changed:
-                known = (changed, read_config(path).task.product in LANGUAGE_PRODUCTS)
+                known = (changed, find(read_config(path).task.product).language_model)
                 self._products[path] = known
             return known[1]
         except (OSError, ValueError, GroupwiseError):
             return False
-
-
-def strategies() -> list[str]:
-    return list(known_strategies())
-
-
-def summary(context: ConversationContext) -> dict[str, Any]:
-    first = next((str(m.get("content") or "") for m in context.messages if m["role"] == "user"), "")
-    return {
-        "conversation_id": context.conversation_id, "strategy": context.strategy, "turns": context.turns,
-        "created": context.created, "updated": context.updated, "preview": first[:PREVIEW],
-    }  # fmt: skip
 
 
 def _step(path: Path) -> int | None:

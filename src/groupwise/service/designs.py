@@ -12,6 +12,7 @@ from typing import Any
 
 from groupwise.errors import GroupwiseError
 from groupwise.files import disk, write_atomic
+from groupwise.products import SERVICES
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.sidecar import Sidecar
 
@@ -44,7 +45,7 @@ class Designs:
     def __init__(self, settings: ServiceSettings) -> None:
         self.folder = settings.folder / "designs"
         self.seconds = settings.workflow_timeout
-        self.process = Sidecar("groupwise.service.workflow_worker", [])
+        self.process = Sidecar(SERVICES["workflows"], [])
         self._formats: list[dict[str, Any]] | None = None
 
     async def work(self, what: str, asked: Mapping[str, Any]) -> dict[str, Any]:

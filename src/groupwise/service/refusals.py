@@ -14,6 +14,13 @@ from starlette.exceptions import HTTPException
 from groupwise.errors import ConfigError, ContractError, GroupwiseError, MissingExtra, StorageError
 from groupwise.service.schemas import Refusal
 
+
+class InvalidRequest(ContractError):
+    """A request that OpenAI's clients must see under OpenAI's own code."""
+
+    code = "invalid_request_error"
+
+
 logger = logging.getLogger(__name__)
 
 STATUS = {

@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from groupwise.errors import GroupwiseError
 from groupwise.workers import WorkerLost, Workers
 
 MOST_WAITING = 64
-
-Handler = Callable[[Mapping[str, Any]], AsyncIterator[Any]]
 
 
 class SidecarLost(GroupwiseError):
@@ -24,7 +22,7 @@ class SidecarLost(GroupwiseError):
 
 
 class Sidecar:
-    """The process that answers requests with what `module.make_handler(*words)` returns, see `by_operation`."""
+    """The process whose handler `module.make_handler(*words)` makes; requests name an operation and its argument."""
 
     def __init__(self, module: str, words: Sequence[str]) -> None:
         # JSON: the process works on what strangers send, and must not be able to make the service unpickle anything.
@@ -72,8 +70,3 @@ class Sidecar:
 
     async def close(self) -> None:
         await asyncio.to_thread(self._workers.close, 0.0)
-
-
-def by_operation(handlers: Mapping[str, Handler]) -> Callable[[tuple[str, Mapping[str, Any]]], AsyncIterator[Any]]:
-    """The handler of a process that `Sidecar` starts: requests name their operation."""
-    return lambda request: handlers[request[0]](request[1])

@@ -9,10 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
-from groupwise.agents.conversation.store import ConversationNotFound
-from groupwise.agents.strategies import find_strategy
 from groupwise.errors import GroupwiseError
-from groupwise.service.chat_models import strategies, summary
 from groupwise.service.refusals import refusals
 from groupwise.service.schemas import (
     ChatAnswer,
@@ -39,7 +36,7 @@ async def chat(request: ChatRequest, parts: Shared, who: Asker) -> Any:
     The events are `start`, `delta`, `call` and `result` (of tools), and `done` with the full answer, or `error`.
     """
     if request.strategy is not None:
-        find_strategy(request.strategy)
+        parts.chat_models.chat_service.check_strategy(request.strategy)
     events = parts.chat_models.chat(request, who)
     if request.stream:
         first = await anext(events)  # an error before the first event still gets its own HTTP status
@@ -51,33 +48,28 @@ async def chat(request: ChatRequest, parts: Shared, who: Asker) -> Any:
 @router.get("/api/conversations", responses=refusals())
 def conversations(parts: Shared, who: Asker, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> ConversationList:
     """Your conversations, newest first."""
-    found = [
-        ConversationSummary.model_validate(summary(context)) for context in parts.chat_models.conversations(who, limit)
-    ]
-    return ConversationList(conversations=found)
+    found = parts.chat_models.archive.newest(who.id, limit)
+    return ConversationList(conversations=[ConversationSummary.model_validate(one) for one in found])
 
 
 @router.get("/api/conversations/{name}", responses=refusals(404))
 def conversation(name: Name, parts: Shared, who: Asker) -> ConversationView:
     """Every message of a conversation."""
-    context = parts.chat_models.conversation(name, who)
-    messages = [dict(message) for message in context.messages]
-    return ConversationView.model_validate({**summary(context), "state": context.state, "messages": messages})
+    return ConversationView.model_validate(parts.chat_models.archive.read(name, who.id, admin=who.may("admin")))
 
 
 @router.delete("/api/conversations/{name}", status_code=204, responses=refusals(404))
 def forget(name: Name, parts: Shared, who: Asker) -> Response:
     """Delete a conversation."""
-    parts.chat_models.conversation(name, who)
-    if not parts.chat_models.store.delete(name):
-        raise ConversationNotFound(f"there is no conversation {name!r:.60}")
+    parts.chat_models.archive.delete(name, who.id, admin=who.may("admin"))
     return Response(status_code=204)
 
 
 @router.get("/api/models", responses=refusals())
 def models(parts: Shared) -> ModelList:
     """The models you can chat with, and the conversation strategies."""
-    return ModelList(models=[ModelView.model_validate(m) for m in parts.chat_models.models()], strategies=strategies())
+    found = [ModelView.model_validate(model) for model in parts.chat_models.models()]
+    return ModelList(models=found, strategies=parts.chat_models.chat_service.strategies())
 
 
 async def event_stream(first: Mapping[str, Any], rest: AsyncIterator[Mapping[str, Any]]) -> AsyncIterator[str]:

@@ -9,9 +9,8 @@ from typing import Any
 from fastapi import APIRouter, Body, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from groupwise.agents.openai.requests import RequestError
 from groupwise.errors import GroupwiseError
-from groupwise.service.refusals import refusals
+from groupwise.service.refusals import InvalidRequest, refusals
 from groupwise.service.routes.chat import EVENT_STREAM, STREAM
 from groupwise.service.state import Asker, Shared
 
@@ -31,7 +30,7 @@ async def complete(
     """A chat completion, whole or streamed. Unsupported parameters are refused by name, never silently ignored."""
     name = body.get("model")
     if not isinstance(name, str):
-        raise RequestError(f"model must be a string, not {name!r:.80}", field="model")
+        raise InvalidRequest(f"model must be a string, not {name!r:.80}", field="model")
     asked = {"model": parts.chat_models.find(name), "body": (await request.body()).decode("utf8", "replace")}
     events = parts.chat_models.process.ask("complete", asked)
     first = await anext(events)

@@ -25,8 +25,8 @@ from groupwise.agents.openai.requests import Answering, CompletionRequest, Serve
 from groupwise.agents.settings import AgentConfig
 from groupwise.agents.tools.toolbox import Toolbox, ToolResult, find_tools
 from groupwise.language.engine import Sampled
-from groupwise.service.sidecar import by_operation
 from groupwise.training.checkpoint import checkpoint_folders
+from groupwise.worker_process import by_operation
 
 CHANGES = ("temperature", "max_new_tokens")
 

@@ -19,8 +19,8 @@ from typing import Any
 from groupwise.designer.design_call import DesignOptions, design_for
 from groupwise.errors import ConfigError
 from groupwise.readers import load_yaml
-from groupwise.service.sidecar import Handler, by_operation
 from groupwise.training.events import plain
+from groupwise.worker_process import Operation, by_operation
 from groupwise.workflows.blocks import DesignError
 from groupwise.workflows.document import Document, document_of
 from groupwise.workflows.evaluation import evaluate
@@ -170,7 +170,7 @@ def _own_folder() -> Iterator[None]:
             os.chdir(before)
 
 
-def _handler(work: Callable[[Asked], dict[str, Any]], one_at_a_time: asyncio.Lock) -> Handler:
+def _handler(work: Callable[[Asked], dict[str, Any]], one_at_a_time: asyncio.Lock) -> Operation:
     def do(asked: Asked) -> Any:
         with _own_folder():
             return plain(work(asked))
