@@ -15,8 +15,8 @@ from groupwise.memory.vectors import Decay
 
 def test_a_weight_fades_by_the_factor_per_unit_without_use() -> None:
     weights, used = np.array([1.0, 0.5]), np.array([0, 10])
-    assert Decay(0.999).faded(weights, used, 10) == pytest.approx([0.999**10, 0.5])
-    assert Decay(0.5, unit=5).faded(weights, used, 10) == pytest.approx([0.25, 0.5])
+    assert Decay(0.999).decayed(weights, used, 10) == pytest.approx([0.999**10, 0.5])
+    assert Decay(0.5, unit=5).decayed(weights, used, 10) == pytest.approx([0.25, 0.5])
 
 
 def test_looking_often_does_not_compound_as_the_formula_of_the_founding_document_would(

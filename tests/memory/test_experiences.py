@@ -82,14 +82,14 @@ def test_priorities_of_any_size_are_drawn(memory: MemorySystem, attempt: Callabl
 def test_a_priority_that_is_none_is_refused(
     memory: MemorySystem, attempt: Callable[..., Experience], priority: float
 ) -> None:
-    with pytest.raises(ContractError, match=r"a priority is .*, and must be finite and above 0"):
+    with pytest.raises(ContractError, match=r"a priority is .*, but must be finite and above 0"):
         memory.store_experience(attempt(1, 0, 0, 0), priority)
     assert len(memory.experiences) == 0
 
 
 def test_what_is_no_json_is_refused_with_its_kind(memory: MemorySystem, attempt: Callable[..., Experience]) -> None:
-    with pytest.raises(ContractError, match="an experience cannot be remembered as JSON: .* is of type ndarray"):
+    with pytest.raises(ContractError, match="an experience cannot be stored as JSON: .* is of type ndarray"):
         memory.store_experience(attempt(1, 0, 0, 0, plan=np.zeros(3)), 1.0)
-    with pytest.raises(ContractError, match="cannot be remembered as JSON"):
+    with pytest.raises(ContractError, match="cannot be stored as JSON"):
         memory.store_experience(attempt(1, 0, 0, 0, plan=math.nan), 1.0)
     assert len(memory.experiences) == 0

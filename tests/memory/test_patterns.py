@@ -138,7 +138,7 @@ def test_the_weakest_pattern_goes_and_a_report_on_it_is_passed_over(
 def test_a_weight_out_of_bounds_is_refused(
     memory: MemorySystem, attempt: Callable[..., Experience], weight: float
 ) -> None:
-    with pytest.raises(ContractError, match="the weight of a pattern is .*, and must be above 0 and at most 1"):
+    with pytest.raises(ContractError, match=r"the weight of a pattern is .*, but must be in \(0, 1\]"):
         memory.learn(attempt(1, 0, 0, 0, split="and"), weight)
 
 
@@ -150,7 +150,7 @@ def test_patterns_of_other_features_stay_in_the_file_and_are_not_looked_at(
     first.record_context("loans", attempt(1, 0, 0, 0), succeeded=True)
     first.close()
     for others in ({"width": 5}, {"schema": "renamed"}):
-        with pytest.warns(UserWarning, match="holds 2 patterns and contexts of other features"):
+        with pytest.warns(UserWarning, match="contains 2 patterns and contexts with other features"):
             other = open_memory(**others)
         assert (other.ignored, len(other.patterns), len(other.contexts)) == (2, 0, 0)
         assert len(other.notices) == 1

@@ -138,7 +138,7 @@ def test_a_newer_version_is_set_aside_under_its_number_and_never_destroyed(tmp_p
         link = sqlite3.connect(path)
         link.execute("PRAGMA user_version = 7")
         link.close()
-        with pytest.warns(UserWarning, match=f"is in version 7 and cannot be gone on with: it is kept as {expected},"):
+        with pytest.warns(UserWarning, match=f"is in version 7 and cannot be used: it was renamed to {expected},"):
             fresh = Store(path)
         assert fresh.counts() == {}
         assert len(fresh.notices) == 1
@@ -196,9 +196,7 @@ def test_what_is_no_sound_memory_is_set_aside_byte_for_byte(
     path = tmp_path / "memory.sqlite"
     harm(path)
     before = path.read_bytes()
-    with pytest.warns(
-        UserWarning, match=f"is {reason} and cannot be gone on with: it is kept as memory.sqlite.{reason}"
-    ):
+    with pytest.warns(UserWarning, match=f"is {reason} and cannot be used: it was renamed to memory.sqlite.{reason}"):
         store = Store(path)
     store.add("working", '"fresh"', None)
     store.close()

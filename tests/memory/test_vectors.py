@@ -34,10 +34,10 @@ def test_a_direction_cannot_be_changed() -> None:
 @pytest.mark.parametrize(
     ("vector", "words"),
     [
-        ([1, math.nan], "feature 1 is nan, and features must be finite"),
+        ([1, math.nan], "feature 1 is nan, but features must be finite"),
         ([-math.inf, 0], "feature 0 is -inf"),
         ([0, 0], "all 2 features are 0"),
-        ([1, 2, 3], r"features have shape \(3,\), and this memory was opened for vectors of 2"),
+        ([1, 2, 3], r"features have shape \(3,\), but this memory was opened for vectors of 2"),
         ([[1, 2]], r"features have shape \(1, 2\)"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Contextual memory: what is known of a family of situations, such as a domain; found by name or by likeness."""
+"""Contextual memory: what is known about a family of situations, such as a domain, found by name or by similarity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A family of situations: how often it was met, how often with success, and how the last time went."""
+    """A family of situations: how often it was attempted, how often successfully, and the last performance."""
 
     id: int
     key: str
@@ -33,9 +33,9 @@ class Context:
 
 
 class ContextualMemory(Mapping[str, Context]):
-    """At most `size` contexts, each under its key; the one not met for longest goes when a new one needs its place.
+    """At most `size` contexts by key. If there are more, the one that was not met for the longest time is removed.
 
-    A context is about the situation in which its key was first met.
+    The features of a context are those of the situation in which its key was first met.
     """
 
     def __init__(self, store: Store, schema: Schema, size: int = SIZE) -> None:
@@ -53,7 +53,7 @@ class ContextualMemory(Mapping[str, Context]):
         return iter(self._by_key)
 
     def record(self, key: str, features: Direction, performance: Mapping[str, Any], succeeded: bool) -> Context:
-        """Count an attempt under a key, and keep how it went."""
+        """Record an attempt under a key, with how it went."""
         text, success = to_text(performance, "a performance"), int(bool(succeeded))
         with self._store.transaction():
             if key in self:
@@ -67,7 +67,7 @@ class ContextualMemory(Mapping[str, Context]):
         return new
 
     def recall(self, features: Direction, threshold: float, count: int = 1) -> tuple[tuple[Context, float], ...]:
-        """The nearest contexts whose similarity is above the threshold, with their similarities, nearest first."""
+        """The most similar contexts above the threshold, with their similarities, most similar first."""
         similarity = similarities(self._columns["features"], features)
         places = np.flatnonzero(similarity > threshold)
         best = places[np.argsort(-similarity[places], kind="stable")][:count]

@@ -1,9 +1,9 @@
-"""Experience memory: what was tried for which requirements, and how it went; replayed by priority.
+"""Experience memory: what was tried for which requirements and how it went, replayed by priority.
 
     P(i) = priorityᵢ^α / Σ priority^α,    wᵢ = (n · P(i))^−β / max w
 
 Schaul et al. 2016, "Prioritized Experience Replay" (arXiv:1511.05952), proportional variant. The weights undo the bias
-of such sampling, wholly at β = 1; max w is that of the whole memory, so a weight does not depend on who else was drawn.
+of the sampling, completely at β = 1; max w is over the whole memory, so a weight does not depend on the other draws.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALPHA, BETA = 0.6, 0.4
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """One attempt: what was required, what was made, how it did, and under which circumstances. All JSON-able."""
+    """One attempt: the requirements, the result, its performance and the circumstances, all as JSON values."""
 
     requirements: Mapping[str, Any]
     workflow: Mapping[str, Any]
@@ -36,7 +36,7 @@ class Experience:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedExperiences:
-    """Experiences that were drawn, one entry each: its id, itself, and its importance weight in (0, 1]."""
+    """The experiences that were drawn: their ids, themselves, and their importance weights in (0, 1]."""
 
     ids: tuple[int, ...]
     experiences: tuple[Experience, ...]
@@ -47,9 +47,9 @@ class ReplayedExperiences:
 
 
 class ExperienceMemory:
-    """At most `size` experiences. The one whose priority has faded most goes when a new one needs its place.
+    """At most `size` experiences. If there are more, the one with the lowest decayed priority is removed.
 
-    A priority fades since it was last given: when the experience was stored, or by `reprioritise`.
+    A priority decays from when it was last set: when the experience was stored, or by `reprioritise`.
     """
 
     def __init__(self, store: Store, size: int, decay: Decay) -> None:
@@ -61,7 +61,7 @@ class ExperienceMemory:
         return len(self._columns)
 
     def store(self, experience: Experience, priority: float) -> int:
-        """Keep an experience; its id."""
+        """Store an experience and return its id."""
         priority = _checked(priority)
         body = to_text({name: getattr(experience, name) for name in Experience.__slots__}, "an experience")
         with self._store.transaction():
@@ -74,10 +74,11 @@ class ExperienceMemory:
     def sample(
         self, count: int, rng: np.random.Generator, *, alpha: float = ALPHA, beta: float = BETA
     ) -> ReplayedExperiences:
-        """`count` experiences drawn with replacement; none from an empty memory."""
+        """Draw `count` experiences with replacement; none from an empty memory."""
         if not len(self):
             return ReplayedExperiences((), (), ())
         priority = self._columns["priority"]
+        # Divided by the largest first, so that no power overflows; tiny, so that every experience can be drawn.
         shares = np.maximum((priority / priority.max()) ** alpha, np.finfo(float).tiny)
         chances = shares / shares.sum()
         places = rng.choice(len(chances), count, p=chances)
@@ -87,7 +88,7 @@ class ExperienceMemory:
         return ReplayedExperiences(tuple(ids), drawn, tuple(weights.tolist()))
 
     def reprioritise(self, ids: Sequence[int], priorities: Sequence[float]) -> None:
-        """New priorities for experiences that were replayed; those that went meanwhile are passed over."""
+        """Set new priorities for replayed experiences; those that are no longer there are skipped."""
         checked = [_checked(priority) for priority in priorities]
         here = set(self._columns.ids.tolist())
         with self._store.transaction():
@@ -98,7 +99,7 @@ class ExperienceMemory:
                     self._columns.change(record, priority=priority, rank=rank)
 
     def priorities(self) -> dict[int, float]:
-        """The priority of every experience, as it was last given."""
+        """The priority of every experience, as last set."""
         return dict(zip(self._columns.ids.tolist(), self._columns["priority"].tolist(), strict=True))
 
     def _evict(self) -> None:
@@ -116,6 +117,6 @@ class ExperienceMemory:
 def _checked(priority: float) -> float:
     if not (math.isfinite(priority) and priority > 0):
         raise ContractError(
-            f"a priority is {priority}, and must be finite and above 0", hint="Add a small constant to an error of 0."
+            f"a priority is {priority}, but must be finite and above 0", hint="Add a small constant to errors of 0."
         )
     return float(priority)

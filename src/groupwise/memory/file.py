@@ -1,4 +1,4 @@
-"""A memory's SQLite file: claimed by one process, upgraded if it is old, set aside if it cannot be used."""
+"""A memory's SQLite file: locked by one process, upgraded if it is old, set aside if it cannot be used."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from groupwise.errors import StorageError
 from groupwise.files import FileLock, lock_file, lock_note
 from groupwise.sqlite import Database
 
-COMPANIONS = ("", "-wal", "-shm")
+COMPANIONS = ("", "-wal", "-shm")  # SQLite's own files beside the database
 
 
 def unfit(path: Path, mark: int, version: int) -> str:
-    """Why a file cannot be gone on with: "foreign", "damaged", or "v7" for a version newer than ours; "" if it can.
+    """Why a file cannot be used: "foreign", "damaged", or "v7" if that version is newer than ours; "" if it can.
 
     Args:
-      mark: the number that tells such a file from SQLite files of others.
-      version: the newest version that can be read; older ones are led on to it.
+      mark: the application id that distinguishes our files from other SQLite files.
+      version: the newest version we can read; older files are upgraded.
     """
     if not path.exists() or not path.stat().st_size:
         return ""
@@ -30,24 +30,25 @@ def unfit(path: Path, mark: int, version: int) -> str:
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             return "damaged"
-        raise StorageError(f"{path} cannot be used: {error}", hint="Is it a file, readable and writable?") from error
+        raise StorageError(f"{path} cannot be used: {error}", hint="It must be a readable, writable file.") from error
 
 
 def set_aside(path: Path, reason: str) -> Path:
-    """Rename a file, and what SQLite keeps beside it, to a name that is free; the new name."""
+    """Rename a file and SQLite's companions of it to a free name, and return that name."""
     target = path.with_name(f"{path.name}.{reason}")
     number = 2
     while target.exists():
         target = path.with_name(f"{path.name}.{reason}.{number}")
         number += 1
     try:
-        for companion in reversed(COMPANIONS):  # the log first: beside a fresh file it would be played into that
+        for companion in reversed(COMPANIONS):  # the log first: SQLite would replay it into a new file
             old = path.with_name(path.name + companion)
             if old.exists():
                 old.rename(target.with_name(target.name + companion))
     except OSError as error:
         raise StorageError(
-            f"{path} cannot be set aside as {target.name}: {error.strerror}", hint="Rename it, or name another file."
+            f"{path} cannot be set aside as {target.name}: {error.strerror}",
+            hint="Rename it, or use another file.",
         ) from error
     return target
 
@@ -65,11 +66,11 @@ def _look(link: sqlite3.Connection, mark: int, version: int) -> str:
 
 
 def own(path: Path, patience: float) -> FileLock:
-    """The lock that makes this process the owner of a memory file, `<file>.lock`.
+    """Lock `<file>.lock`, which makes this process the owner of a memory file.
 
     Args:
-      path: the file that is owned.
-      patience: seconds to wait while another process, or another object of this one, owns it.
+      path: the memory file.
+      patience: seconds to wait while another process, or another object in this one, owns it.
     """
     place = Path(f"{path}.lock")
     try:
@@ -77,36 +78,36 @@ def own(path: Path, patience: float) -> FileLock:
     except StorageError as error:
         cause = error.__cause__
         reason = cause.strerror if isinstance(cause, OSError) else error.message
-        raise StorageError(f"{path} cannot be used: {reason}", hint="Is the folder there and writable?") from error
+        raise StorageError(f"{path} cannot be used: {reason}", hint="Its folder must exist and be writable.") from error
     if lock is None:
         raise StorageError(
             f"{path} is in use by process {lock_note(place)} and was not free within {patience:g} seconds",
-            hint="Wait for that process or end it, or name another file.",
+            hint="Wait for that process, end it, or choose another file.",
         )
     lock.write(str(os.getpid()).encode())
     return lock
 
 
 def open_database(path: str, mark: int, steps: tuple[str, ...], notice: Callable[[str], None]) -> Database:
-    """The database at `path`; whoever calls owns it. What had to be set aside is told to `notice`."""
+    """Open the database at `path`, which the caller has locked. `notice` is called if a file had to be set aside."""
 
-    def begin_afresh(reason: str) -> None:
+    def start_empty(reason: str) -> None:
         why = f"in version {reason[1:]}" if reason.startswith("v") else reason
         kept = set_aside(Path(path), reason)
-        notice(f"{path} is {why} and cannot be gone on with: it is kept as {kept.name}, and memory begins afresh")
+        notice(f"{path} is {why} and cannot be used: it was renamed to {kept.name}, and memory starts empty")
 
     if path != ":memory:" and (reason := unfit(Path(path), mark, len(steps))):
-        begin_afresh(reason)
+        start_empty(reason)
     database = Database(path, "memories", mark, steps, lazy=True)
     if not _readable(database):
         database.close()
-        begin_afresh("damaged")
+        start_empty("damaged")
         database = Database(path, "memories", mark, steps, lazy=True)
     return database
 
 
 def _readable(database: Database) -> bool:
-    """Whether every text is the JSON it should be: SQLite itself does not know of bytes that changed inside a text."""
+    """Whether every text is valid JSON: SQLite does not notice bytes that changed inside a text."""
     query = (
         "SELECT NOT EXISTS (SELECT 1 FROM records WHERE NOT json_valid(body)) "
         "AND NOT EXISTS (SELECT 1 FROM states WHERE NOT json_valid(state)) AND (SELECT count(*) FROM clock) = 1"

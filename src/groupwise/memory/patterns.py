@@ -1,4 +1,7 @@
-"""A pattern: what worked in a kind of situation, without what was particular to one."""
+"""Pattern memory: what worked before, without the particulars, recalled by the similarity of situations.
+
+relevance = similarity · weight · factor^(generations since last use / unit)
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from groupwise.memory.store import MemoryRecord, Schema, Store, to_text
 from groupwise.memory.vectors import Decay, Direction, RecordColumns, similarities
 
 Instantiate: TypeAlias = Callable[[Mapping[str, Any], Any], Any]
-"""A payload and a context → what the pattern means there."""
+"""A payload and a context → the pattern applied to that context."""
 
-PRIOR_SUCCESSES, PRIOR_USES = 1, 2
+PRIOR_SUCCESSES, PRIOR_USES = 1, 2  # Laplace's rule of succession
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +28,10 @@ class Pattern:
 
     Attributes:
       id: its number in the store.
-      features: the situation it is about, as a direction (length 1).
-      text: the payload in canonical JSON; equal payloads have equal texts.
-      successes, uses: how often it worked and was tried, the success it was learned from included.
-      weight: what it weighed at its last use.
+      features: the direction (length 1) of the situation it was learned in.
+      text: the payload as canonical JSON; equal payloads have equal texts.
+      successes, uses: how often it worked and was tried, including the success it was learned from.
+      weight: its weight at its last use.
       used: the generation of its last use.
     """
 
@@ -43,16 +46,16 @@ class Pattern:
 
     @property
     def payload(self) -> Any:
-        """What was generalised: a copy, so that nobody changes the pattern."""
+        """A copy of the payload, so that nobody changes the pattern."""
         return json.loads(self.text)
 
     @property
     def success_rate(self) -> float:
-        """(successes + 1) / (uses + 2): Laplace's rule, one imagined success and one failure before any other."""
+        """(successes + 1) / (uses + 2), as if there had been one success and one failure before."""
         return (self.successes + PRIOR_SUCCESSES) / (self.uses + PRIOR_USES)
 
     def instantiate(self, context: Any) -> Any:
-        """What the pattern means in a context, by the function the memory was opened with."""
+        """The pattern applied to a context, by the function that the memory was opened with."""
         if self.maker is None:
             raise ContractError(
                 f"pattern {self.id} cannot be instantiated: its memory was opened without `instantiate`",
@@ -63,9 +66,9 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Patterns with what they had at generation `seq`, best first: the highest similarity × weight.
+    """Patterns as they were at generation `seq`, highest similarity × weight first.
 
-    Later successes, decay and evictions change the memory, never a recall.
+    It never changes: later successes, decay and evictions change only the memory.
     """
 
     seq: int
@@ -80,20 +83,20 @@ class Recall:
         return iter(self.patterns)
 
     def draw(self, rng: np.random.Generator) -> tuple[Pattern, ...]:
-        """Each pattern with the probability of its success rate, independently; best first."""
+        """Draw each pattern independently, with its success rate as the probability; best first."""
         chances = rng.random(len(self.patterns))
         return tuple(p for p, chance in zip(self.patterns, chances, strict=True) if chance < p.success_rate)
 
 
 KIND = "pattern"
 SAME_SITUATION = 0.95
-"""Least cosine at which a success with an equal payload strengthens a pattern instead of making another."""
+"""The smallest cosine at which a success with an equal payload strengthens a pattern and does not make another."""
 
 
 class PatternMemory:
-    """At most `size` patterns. The one with the least faded weight × success rate goes when a new one needs its place.
+    """At most `size` patterns. If there are more, the one with the lowest decayed weight × success rate is removed.
 
-    A pattern is used when it is learned again or reported on; being recalled is no use.
+    Learning a pattern again or reporting on it counts as a use; recalling it does not.
     """
 
     def __init__(
@@ -111,11 +114,9 @@ class PatternMemory:
         return iter(list(self._known.values()))
 
     def learn(self, features: Direction, payload: Mapping[str, Any], weight: float = 1.0) -> Pattern:
-        """Keep what worked in a situation, or strengthen the pattern that says so already."""
+        """Store what worked in a situation, or strengthen the pattern that already says so."""
         if not 0 < weight <= 1:
-            raise ContractError(
-                f"the weight of a pattern is {weight}, and must be above 0 and at most 1", hint="1 is full weight."
-            )
+            raise ContractError(f"the weight of a pattern is {weight}, but must be in (0, 1]", hint="1 is full weight.")
         text, weight = to_text(payload, "a pattern's payload"), float(weight)
         same = self._same(features, text)
         if same is not None:
@@ -130,7 +131,7 @@ class PatternMemory:
         return pattern
 
     def report(self, pattern: int, succeeded: bool) -> bool:
-        """Count a use; False if the pattern went meanwhile."""
+        """Record a use; False if the pattern is no longer there."""
         known = self._known.get(pattern)
         if known is None:
             return False
@@ -140,10 +141,10 @@ class PatternMemory:
         return True
 
     def recall(self, features: Direction, threshold: float) -> Recall:
-        """Patterns whose similarity × faded weight is above the threshold."""
+        """The patterns whose similarity × decayed weight is above the threshold."""
         now = self._store.now
         similarity = similarities(self._columns["features"], features)
-        weight = self._decay.faded(self._columns["weight"], self._columns["used"], now)
+        weight = self._decay.decayed(self._columns["weight"], self._columns["used"], now)
         relevance = similarity * weight
         places = np.flatnonzero(relevance > threshold)
         best = places[np.argsort(-relevance[places], kind="stable")]
@@ -151,14 +152,14 @@ class PatternMemory:
         return Recall(now, patterns, tuple(similarity[best].tolist()), tuple(weight[best].tolist()))
 
     def _same(self, features: Direction, text: str) -> Pattern | None:
-        """The pattern of an equal payload whose situation is nearest, if it is near enough."""
+        """The pattern with an equal payload and the most similar situation, if it is similar enough."""
         ids = self._by_text.get(text, ())
         near = [(float(self._known[i].features @ features), -i) for i in ids]
         cosine, negative = max(near, default=(0.0, 0))
         return self._known[-negative] if cosine >= SAME_SITUATION else None
 
     def _succeeded(self, known: Pattern, weight: float) -> Pattern:
-        """A success seen again counts as a use; the better weight stays."""
+        """Count another success; the pattern keeps the larger weight."""
         stronger = replace(
             known,
             successes=known.successes + 1,

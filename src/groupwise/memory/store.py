@@ -1,4 +1,9 @@
-"""What is remembered, as text: JSON in one canonical form, so that equal things are equal texts."""
+"""Records with a history, in one SQLite file under all memories.
+
+Every write carries the current generation (`seq`), and nothing is overwritten: a record's state is a new row, its
+removal too. Rewinding to a generation therefore means deleting the rows after it. `settle` gives up the past before a
+generation. Bodies are JSON in canonical form, so that equal values are equal texts.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +28,20 @@ def to_text(value: Any, what: str) -> str:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
         raise ContractError(
-            f"{what} cannot be remembered as JSON: {error}",
-            hint="Give mappings with text keys, lists, texts, finite numbers, true, false and None only.",
+            f"{what} cannot be stored as JSON: {error}",
+            hint="Use only mappings with text keys, lists, texts, finite numbers, true, false and None.",
         ) from error
 
 
 def _plain(value: Any) -> dict[Any, Any]:
-    """Mappings of every kind are written like dictionaries."""
+    """Write every kind of mapping like a dictionary."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{value!r:.60} is of type {type(value).__name__}")
 
 
-PATIENCE = 5.0
-MARK = 0x47574D31
+PATIENCE = 5.0  # seconds
+MARK = 0x47574D31  # "GWM1"
 STEPS = (
     """
     CREATE TABLE records (
@@ -56,7 +61,7 @@ PRESENT = "id NOT IN (SELECT record FROM removals)"
 
 @dataclass(frozen=True, slots=True)
 class MemoryRecord:
-    """Something remembered, as it is now."""
+    """A record with its present state."""
 
     id: int
     body: str
@@ -67,15 +72,15 @@ class MemoryRecord:
 class Store:
     """The records of the file at `path`; ":memory:" keeps them as long as the object lives.
 
-    A transaction that has ended survives the process, killed or not. It is not waited for on the disk (`synchronous =
-    NORMAL`), which takes longer than all else: `sync` does, before a checkpoint counts on it. One process at a time
-    uses a file. A file that is damaged, foreign or of a newer version is kept under another name and a fresh one begun;
-    `notices` says so, and so does a warning.
+    A finished transaction survives the end of the process, even if it is killed. It does not wait for the disk
+    (`synchronous = NORMAL`), which would take longer than everything else; `sync` does, before a checkpoint relies on
+    it. One process at a time uses a file. A file that is damaged, foreign or of a newer version is renamed and an empty
+    one started; `notices` says so, and so does a warning.
 
     Args:
-      path: the file, made if it is not there.
+      path: the file, created if it does not exist.
       patience: seconds to wait while another process uses it.
-      steps: how to make it: the SQL that leads from every version of its tables to the next.
+      steps: the SQL that upgrades each version of the tables to the next, from nothing.
     """
 
     def __init__(
@@ -95,10 +100,10 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All that is written inside is kept, or none of it if an exception leaves the block. Blocks may be nested."""
+        """Keep everything written inside, or nothing if an exception leaves the block. Blocks can be nested."""
         if self._link is not None:
             if not self._link.in_transaction:
-                raise StorageError(f"{self.path} lost what this transaction wrote", hint="Leave the block: try anew.")
+                raise StorageError(f"{self.path} lost this transaction", hint="Leave the block and try again.")
             yield self._link
             return
         try:
@@ -114,12 +119,12 @@ class Store:
 
     @contextmanager
     def generation(self, seq: int) -> Iterator[None]:
-        """One transaction whose writes carry `seq`, which never falls but by `rewind`."""
+        """One transaction whose writes carry `seq`, which never decreases except by `rewind`."""
         seq = index(seq)
         if seq < self.now:
             raise ConfigError(
-                f"{self.path} is at generation {self.now}, and {seq} lies before it",
-                hint=f"Call rewind({seq}) first to forget what came later.",
+                f"{self.path} is already at generation {self.now}, after {seq}",
+                hint=f"Call rewind({seq}) first to discard what came later.",
             )
         with self.transaction() as link:
             link.execute("UPDATE clock SET now = ?", (seq,))
@@ -127,7 +132,7 @@ class Store:
             yield
 
     def add(self, kind: str, body: str, state: Any, features: Direction | None = None) -> int:
-        """A new record; its id, above all others."""
+        """Add a record and return its id, which is larger than all others."""
         blob = None if features is None else features.tobytes()
         with self.transaction() as link:
             made = link.execute(
@@ -138,7 +143,7 @@ class Store:
         return made.lastrowid
 
     def change(self, record: int, state: Any) -> None:
-        """A record's state from now on."""
+        """Set a record's state from this generation on."""
         with self.transaction() as link:
             link.execute(
                 "INSERT OR REPLACE INTO states VALUES (?, ?, ?)", (record, self.now, to_text(state, "a state"))
@@ -149,8 +154,8 @@ class Store:
             link.execute("INSERT INTO removals VALUES (?, ?)", (self.now, record))
 
     def read(self, kind: str) -> list[MemoryRecord]:
-        """What there is of a kind, oldest first."""
-        # SQLite takes a bare column beside max() from the row that has the maximum.
+        """The present records of a kind, oldest first."""
+        # In SQLite, a bare column beside max() comes from the row with the maximum: the latest state.
         query = (
             "SELECT id, body, state, features, max(states.seq) FROM records JOIN states ON record = id "
             f"WHERE kind = ? AND {PRESENT} GROUP BY id ORDER BY id"
@@ -166,22 +171,22 @@ class Store:
             return [link.execute(query, (record,)).fetchone()[0] for record in records]
 
     def counts(self) -> dict[str, int]:
-        """How many records there are of every kind."""
+        """How many records of every kind are present."""
         query = f"SELECT kind, count(*) FROM records WHERE {PRESENT} GROUP BY kind ORDER BY kind"
         with self._reading() as link:
             return {kind: number for kind, number in link.execute(query)}
 
     def follow(self, load: Callable[[], None]) -> None:
-        """Call `load` now, and whenever records change behind its back: after a rewind or a failed transaction."""
+        """Call `load` now, and again after every rewind and failed transaction."""
         self._followers.append(load)
         load()
 
     def rewind(self, seq: int) -> None:
-        """Everything as it was at the end of generation `seq`."""
+        """Restore everything as it was at the end of generation `seq`."""
         if seq < self.settled:
             raise ConfigError(
-                f"{self.path} cannot go back to generation {seq}: what came before {self.settled} was settled",
-                hint=f"Rewind to {self.settled} or later, or begin with a fresh file.",
+                f"{self.path} cannot go back to generation {seq}: its history before {self.settled} was given up",
+                hint=f"Rewind to {self.settled} or later, or start with a new file.",
             )
         with self.transaction() as link:
             for table in ("records", "states", "removals"):
@@ -190,12 +195,12 @@ class Store:
         self._reload()
 
     def settle(self, seq: int) -> None:
-        """Give up the past before generation `seq`, to which nobody will rewind, and use its room again."""
+        """Give up the history before generation `seq`, to which nobody will rewind, and reuse its space."""
         seq = min(seq, self.now)
         if seq <= self.settled:
             return
         with self.transaction() as link:
-            # The newest record stays, so that ids go on as if nothing had been settled.
+            # The newest record stays, so that new ids are the same as without settling.
             link.execute(
                 "DELETE FROM records WHERE id IN (SELECT record FROM removals WHERE seq <= ?) "
                 "AND id < (SELECT max(id) FROM records WHERE seq <= ?)",
@@ -211,15 +216,13 @@ class Store:
             self.settled = seq
 
     def sync(self) -> None:
-        """Wait until all of it is on the disk, safe even if the power fails."""
+        """Wait until everything is on disk, safe even from a power failure."""
         if self._link is not None:
-            raise ConfigError(
-                f"{self.path} cannot sync inside generation {self.now}", hint="Call it when the block has ended."
-            )
+            raise ConfigError(f"{self.path} cannot sync inside generation {self.now}", hint="Call it after the block.")
         self._database.sync()
 
     def notice(self, words: str) -> None:
-        """Something its user should know, kept and warned of."""
+        """Keep something that the user should know, and warn of it."""
         self.notices += (words,)
         warnings.warn(words, stacklevel=2)
 
@@ -252,20 +255,23 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """`width` numbers whose meaning is called `name`, such as a hash of the features' names."""
+    """What vectors consist of: `width` numbers, whose meaning has a `name`, such as a hash of the features' names.
+
+    Only vectors of the same schema can be compared.
+    """
 
     width: int
     name: str = ""
 
     def __post_init__(self) -> None:
         if self.width < 1:
-            raise ConfigError(f"features have a width of {self.width}, and need 1 at least", hint="Give their number.")
+            raise ConfigError(f"features have width {self.width}, but need at least 1", hint="Give their number.")
 
     def kind(self, kind: str) -> str:
-        """What records of a kind are called when their vectors are of this schema."""
+        """The kind of a record with vectors of this schema, as it is stored."""
         return f"{kind} {self.width} {self.name}"
 
-    def strangers(self, store: Store, kind: str) -> int:
-        """Records of a kind whose vectors are of another schema: they stay in the file and are not looked at."""
+    def ignored(self, store: Store, kind: str) -> int:
+        """How many records of a kind have another schema: they stay in the file but are ignored."""
         counts = store.counts()
         return sum(n for name, n in counts.items() if name.startswith(f"{kind} ") and name != self.kind(kind))

@@ -1,4 +1,4 @@
-"""How often recalling finds something."""
+"""The four memories over one file, as runs use them: what just happened, experiences, patterns, and contexts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HITS_KIND = "hits"
 
 
 class Hits:
-    """Recalls that were made, and those that returned something; kept with everything else."""
+    """Counts recalls, and those that found something; stored like everything else."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class Hits:
 
     @property
     def rate(self) -> float:
-        """Hits per recall; 0 before the first."""
+        """The share of recalls that found something; 0 before the first."""
         return self.hits / self.recalls if self.recalls else 0.0
 
     def count(self, hit: bool) -> None:
@@ -50,25 +50,25 @@ class Hits:
 
 
 Features: TypeAlias = Callable[[Any, Any], Any]
-"""Requirements and a context → a vector of finite numbers that is alike where situations are."""
+"""Requirements and a context → a vector of finite numbers, similar for similar situations."""
 
 Generalise: TypeAlias = Callable[[Experience], Mapping[str, Any] | None]
-"""An experience → what of it may work elsewhere; None if nothing does."""
+"""An experience → the part that may work elsewhere; None if there is none."""
 
 DEFAULTS = MemorySettings()
 
 
 class MemorySystem:
-    """Remembers for a run. What is inside a `generation(seq)` is kept as a whole; alone, every call is. For one thread.
+    """The memory of a run, for one thread. All calls inside a `generation(seq)` are one transaction.
 
     Args:
-      path: the SQLite file, made if it is not there; ":memory:" lives as long as the object.
+      path: the SQLite file, created if it does not exist; ":memory:" lives as long as the object.
       settings: sizes, decay and the threshold of recall.
-      features: the vector that tells how alike two situations are.
-      width: how many numbers it has.
-      schema: a name for what they mean. Vectors of another width or name stay in the file and are not looked at.
-      generalise: makes patterns of experiences, for `learn`.
-      instantiate: makes something of a pattern's payload, for `Pattern.instantiate`.
+      features: computes the vector that says how similar two situations are.
+      width: the length of that vector.
+      schema: a name for its meaning. Vectors of another width or name stay in the file but are ignored.
+      generalise: makes patterns from experiences, for `learn`.
+      instantiate: applies a pattern's payload to a context, for `Pattern.instantiate`.
       patience: seconds to wait while another process uses the file.
     """
 
@@ -95,11 +95,11 @@ class MemorySystem:
             self.patterns = PatternMemory(self.store, settings.pattern_memory_size, decay, self._schema, instantiate)
             self.contexts = ContextualMemory(self.store, self._schema)
             self.hits = Hits(self.store)
-            self.ignored = sum(self._schema.strangers(self.store, kind) for kind in (patterns.KIND, contexts.KIND))
+            self.ignored = sum(self._schema.ignored(self.store, kind) for kind in (patterns.KIND, contexts.KIND))
             if self.ignored:
                 self.store.notice(
-                    f"{path} holds {self.ignored} patterns and contexts of other features than the {width} of now: "
-                    "they are kept and not looked at"
+                    f"{path} contains {self.ignored} patterns and contexts with other features than these {width}, "
+                    "which are kept but ignored"
                 )
         except BaseException:
             self.store.close()
@@ -115,47 +115,47 @@ class MemorySystem:
 
     @property
     def now(self) -> int:
-        """The generation that writes carry."""
+        """The current generation."""
         return self.store.now
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What its user should know: a file that was set aside, vectors that are not looked at."""
+        """What the user should know: a file that was set aside, vectors that are ignored."""
         return self.store.notices
 
     @property
     def hit_rate(self) -> float:
-        """Recalls that returned something per recall; 0 before the first."""
+        """The share of recalls that found something; 0 before the first."""
         return self.hits.rate
 
     def generation(self, seq: int) -> AbstractContextManager[None]:
-        """`with memory.generation(7):` all inside carries 7, and is kept as a whole or, if it raises, not at all."""
+        """`with memory.generation(7):` everything inside belongs to generation 7, and is undone if the block raises."""
         return self.store.generation(seq)
 
     def direction(self, requirements: Any, context: Any) -> Direction:
-        """The situation as the memories compare it: the direction of its features."""
+        """The direction of a situation's features, which is what memories compare."""
         return direction(self._features(requirements, context), self._schema.width)
 
     def recall_patterns(self, requirements: Any, context: Any) -> Recall:
-        """What worked in situations like this one. Made once per task, it is the same for the whole group."""
+        """Recall what worked in similar situations. Call it once per task, so that the group shares it."""
         found = self.patterns.recall(self.direction(requirements, context), self.settings.recall_threshold)
         self.hits.count(len(found) > 0)
         return found
 
     def store_experience(self, experience: Experience, priority: float) -> int:
-        """Keep an attempt, to be replayed by priority; its id."""
+        """Store an attempt, to be replayed by priority, and return its id."""
         return self.experiences.store(experience, priority)
 
     def learn(self, experience: Experience, weight: float = 1.0) -> Pattern | None:
-        """Make or strengthen a pattern from a success; None if nothing of it can be generalised.
+        """Make or strengthen a pattern from a success; None if nothing in it can be generalised.
 
         Args:
-          weight: what the pattern counts, above 0 and at most 1: how good the success was.
+          weight: the weight of the pattern, in (0, 1]: how good the success was.
         """
         if self._generalise is None:
             raise ConfigError(
-                "no pattern can be learned: this memory was opened without `generalise`",
-                hint="Open it with generalise=FUNCTION of an experience, or give a payload to patterns.learn.",
+                "this memory cannot learn patterns: it was opened without `generalise`",
+                hint="Open it with generalise=FUNCTION of an experience, or pass a payload to patterns.learn.",
             )
         payload = self._generalise(experience)
         if payload is None:
@@ -163,24 +163,24 @@ class MemorySystem:
         return self.patterns.learn(self.direction(experience.requirements, experience.context), payload, weight)
 
     def report(self, pattern: Pattern, succeeded: bool) -> bool:
-        """Count a use of a pattern and whether it worked; False if it was forgotten meanwhile."""
+        """Record that a pattern was used, and whether it worked; False if it has been forgotten."""
         return self.patterns.report(pattern.id, succeeded)
 
     def record_context(self, key: str, experience: Experience, succeeded: bool) -> Context:
-        """Count an attempt under a key, such as its domain, and keep how it went."""
+        """Record an attempt under a key, such as its domain, with how it went."""
         situation = self.direction(experience.requirements, experience.context)
         return self.contexts.record(key, situation, experience.performance, succeeded)
 
     def rewind(self, seq: int) -> None:
-        """All memories exactly as they were at the end of generation `seq`: for a run that is resumed from there."""
+        """Restore all memories exactly as at the end of generation `seq`, to resume a run from there."""
         self.store.rewind(seq)
 
     def settle(self, seq: int) -> None:
-        """Give up the past before generation `seq`, the oldest checkpoint kept, and use its room in the file again."""
+        """Give up the history before generation `seq`, the oldest checkpoint, and reuse its space in the file."""
         self.store.settle(seq)
 
     def sync(self) -> None:
-        """Wait until all of it is on the disk. Before a checkpoint, so that memory never lies behind it."""
+        """Wait until everything is on disk. Call it before a checkpoint, so that memory is never behind it."""
         self.store.sync()
 
     def close(self) -> None:

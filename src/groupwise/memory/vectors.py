@@ -1,4 +1,10 @@
-"""Numbers of many records side by side, so that all of them are searched at once."""
+"""The numbers that memories search: columns of many records, feature vectors as directions, and decay.
+
+    decayed = weight · factor^((now − used) / unit)
+
+A decayed weight is always computed from the weight at the last use, never from a decayed one: reading twice changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +22,13 @@ FIRST_ROWS = 64
 
 
 class RecordColumns:
-    """Named arrays with a row for every record, in the order of their ids.
+    """Named arrays with one row per record, ordered by id.
 
-    The order is the same however the rows came to be there, one by one or all at once from a file. Sums over rows are
-    therefore rounded alike, and a run that was resumed recalls bit for bit what it would have recalled.
+    The order is the same whether rows were added one by one or loaded from a file. Sums over rows are therefore rounded
+    the same way, and a resumed run recalls exactly what it would have recalled.
 
     Args:
-      shapes: the shape of one row of each column: () is a number, (5,) a vector.
+      shapes: the shape of one row of each column: () for a number, (5,) for a vector.
     """
 
     def __init__(self, **shapes: tuple[int, ...]) -> None:
@@ -41,7 +47,7 @@ class RecordColumns:
         return self._ids[: self._length]
 
     def append(self, record: int, **values: Any) -> None:
-        """A row for a new record, whose id is above all others."""
+        """Add a row for a new record, whose id must be larger than all others."""
         if self._length == len(self._ids):
             self._grow()
         self._ids[self._length] = record
@@ -81,56 +87,59 @@ Direction: TypeAlias = NDArray[np.float32]
 
 
 def direction(features: Any, width: int) -> Direction:
-    """The direction of a feature vector, read-only, rounded to float32 as it will be stored."""
+    """The direction of a feature vector: of length 1, so that the product of two is their cosine.
+
+    It is read-only, and rounded to float32 as it will be stored.
+    """
     vector = np.asarray(features, np.float64)
     if vector.shape != (width,):
         raise ContractError(
-            f"features have shape {vector.shape}, and this memory was opened for vectors of {width} numbers",
-            hint="Open it with the width of the features that are used now; vectors of another width stay in the file.",
+            f"features have shape {vector.shape}, but this memory was opened for vectors of {width} numbers",
+            hint="Open it with the width of your present features; vectors of another width stay in the file.",
         )
     if not np.isfinite(vector).all():
         place = int(np.flatnonzero(~np.isfinite(vector))[0])
         raise ContractError(
-            f"feature {place} is {vector[place]}, and features must be finite",
-            hint="Leave the situation out, or repair the function that makes its features.",
+            f"feature {place} is {vector[place]}, but features must be finite",
+            hint="Leave the situation out, or fix the function that computes its features.",
         )
     largest = np.abs(vector).max(initial=0.0)
     if largest == 0:
         raise ContractError(
-            f"all {width} features are 0, and such a vector has no direction to compare",
+            f"all {width} features are 0, so the vector has no direction",
             hint="Add a feature that is always 1.",
         )
-    vector = vector / largest  # before squaring, so that neither 1e300 nor 1e-300 is lost
+    vector = vector / largest  # before squaring, so that 1e300 does not overflow and 1e-300 does not vanish
     made: Direction = (vector / np.linalg.norm(vector)).astype("<f4")
     made.setflags(write=False)
     return made
 
 
 def from_bytes(stored: bytes) -> Direction:
-    """A direction as `tobytes` wrote it; read-only, as bytes are."""
+    """A direction from the bytes of `tobytes`; read-only, as bytes are."""
     return np.frombuffer(stored, "<f4")
 
 
 def similarities(matrix: NDArray[np.float64], wanted: Direction) -> NDArray[np.float64]:
-    """Cosines of the rows of `matrix` with `wanted`, those below 0 as 0."""
+    """Cosines of the rows of `matrix` [N, width] with `wanted`, clipped to [0, 1]."""
     cosines: NDArray[np.float64] = np.clip(matrix @ wanted.astype(np.float64), 0.0, 1.0)
     return cosines
 
 
 @dataclass(frozen=True, slots=True)
 class Decay:
-    """`factor` is what remains of a weight after `unit` generations without use."""
+    """After `unit` generations without use, a weight is multiplied by `factor`."""
 
     factor: float = 0.999
     unit: int = 1
 
-    def faded(self, weight: Array, used: Array, now: int) -> Array:
-        """Present weights of things whose `weight` was as given when they were last `used`."""
+    def decayed(self, weight: Array, used: Array, now: int) -> Array:
+        """The decayed weights at generation `now`, given the weights at the last use and when that was."""
         return weight * self.factor ** ((now - used) / self.unit)
 
     def rank(self, weight: float, used: int) -> float:
-        """Orders things like their faded weights, at every moment alike: all fade at one pace.
+        """A number that orders things like their decayed weights, at any time: all decay at the same pace.
 
-        It is the logarithm of the weight faded at generation 0, so the weakest is found without fading all of them.
+        It is the logarithm of the weight decayed to generation 0, so the weakest is found without decaying all.
         """
         return math.log(weight) - used / self.unit * math.log(self.factor)

@@ -1,4 +1,4 @@
-"""Working memory: what happened lately, in order, and no more than fits."""
+"""Working memory: the latest activities, in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZE = 100
 
 
 class WorkingMemory:
-    """The last `size` notes; the oldest goes when a new one needs its place."""
+    """The last `size` notes; older ones are removed."""
 
     def __init__(self, store: Store, size: int = SIZE) -> None:
         self._store, self.size = store, size
@@ -25,7 +25,7 @@ class WorkingMemory:
         return len(self._notes)
 
     def note(self, activity: Mapping[str, Any]) -> None:
-        """Keep what was just done."""
+        """Add a note on what was just done."""
         body = to_text(activity, "an activity")
         with self._store.transaction():
             self._notes.append((self._store.add(KIND, body, None), body))
