@@ -23,7 +23,7 @@ from groupwise.designer.problem import DesignProblem
 from groupwise.designer.synthetic_requirements import random_requirements
 from groupwise.errors import ConfigError, ContractError
 from groupwise.training.step_groups import StepGroups
-from groupwise.workflows.requirements import Requirements, parse_requirements
+from groupwise.workflows.requirements import Requirements, Weights, parse_requirements
 from groupwise.workflows.rules import broken_rules
 from groupwise.workflows.soundness.check import check_design
 
@@ -120,6 +120,11 @@ def test_what_cannot_be_met_is_refused_before_anything_is_made(requirements: Req
 def test_scores_relative_to_a_batch_are_refused() -> None:
     with pytest.raises(ConfigError, match="zscore"):
         Designer(fresh_policy(), scoring=ScoringSettings(normalization="zscore"))
+
+
+def test_weights_come_from_the_settings() -> None:
+    scoring = ScoringSettings(performance_weight=0.5, structural_weight=0.15)
+    assert Designer(fresh_policy(), scoring=scoring).weights == Weights(performance=0.5, structure=0.15)
 
 
 def test_the_same_seed_designs_the_same(requirements: Requirements) -> None:

@@ -39,7 +39,6 @@ from groupwise.errors import ConfigError
 from groupwise.memory import MemorySystem
 from groupwise.workflows.feasibility import contradictions, insist_feasible
 from groupwise.workflows.requirements import Requirements, Weights
-from groupwise.workflows.scoring import weights_of
 
 EVALUATIONS = 32
 GENERATION = GenerationSettings()
@@ -297,7 +296,12 @@ def _weights(scoring: ScoringSettings | None) -> Weights | None:
             hint='Set scoring.normalization = "reference".',
             field="scoring.normalization",
         )
-    return weights_of(scoring)
+    return Weights(
+        performance=scoring.performance_weight,
+        structure=scoring.structural_weight,
+        maintainability=scoring.maintainability_weight,
+        resources=scoring.resource_weight,
+    )
 
 
 def _front(candidates: Sequence[Candidate]) -> list[Candidate]:

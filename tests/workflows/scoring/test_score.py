@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Activity, Cancellable, Choice, Design, Handling, Parallel, Sequence, Skip
 from groupwise.workflows.evaluation.performance import Performance
 from groupwise.workflows.requirements import Requirements, Weights, parse_requirements
-from groupwise.workflows.scoring import DesignScore, ScorePart, score, score_batch, weights_of
+from groupwise.workflows.scoring import DesignScore, ScorePart, score, score_batch
 from groupwise.workflows.scoring.measures import GROUPS, MEASURES, verb_and_object
 
 A, B, C = (Activity(name) for name in ("check claim", "assess claim", "pay claim"))
@@ -97,13 +96,11 @@ def test_a_broken_rule_names_itself_and_there_is_no_score() -> None:
     assert (late.total, late.broken[0].rule) == (0, "deadline")
 
 
-def test_weights_come_from_the_objective_the_caller_or_the_settings() -> None:
+def test_weights_come_from_the_objective_or_the_caller() -> None:
     only = Weights(performance=0, structure=1, maintainability=0, resources=0)
     assert score(LINE, asked(objective=only.model_dump()), MEASURED).total == 1
     assert score(LINE, asked(), MEASURED, only).total == 1
     assert score(LINE, asked(objective="pareto"), MEASURED).total == score(LINE, asked(), MEASURED).total
-    settings = TrainingConfig.from_dict({"scoring": {"performance_weight": 0.5, "structural_weight": 0.15}}).scoring
-    assert weights_of(settings) == Weights(performance=0.5, structure=0.15)
     with pytest.raises(ConfigError, match="every weight of the score is 0"):
         score(LINE, asked(), MEASURED, Weights(performance=0, structure=0, maintainability=0, resources=0))
 
@@ -181,7 +178,7 @@ def test_parts_know_where_they_come_from() -> None:
     assert isinstance(tree, ScorePart)
     cycle = tree.parts[0].parts[0]
     assert (cycle.name, cycle.value, cycle.unit) == ("cycle time", 60.0, "s")
-    assert cycle.scale == "1 at 20 s, which no design goes below; half at twice that"
+    assert cycle.scale == "1 at 20 s, the lower bound for any design; half at twice that"
 
 
 def test_only_work_on_machines_keeps_their_cores_busy() -> None:

@@ -1,6 +1,7 @@
-"""A block design measured in one walk over its tree, without a graph: what `metrics.structure_of` finds in its drawing.
+"""A block design measured in one walk over its tree: what `metrics.structure_of` finds in its graph, without the graph.
 
-Every kind of block adds what `unfolding.to_graph` would draw for it. Only partial orders are drawn, each shape once.
+Every kind of block adds what `document.to_graph` would draw for it: a parallel block or choice two gateways, a loop
+three nodes, a cancellable block six. Only partial orders are drawn, each shape once.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ FEW_PARTS = 7
 
 
 class Anatomy(NamedTuple):
-    """The metrics of a design; every activity with the probability that a case comes to it; and its blocks.
+    """The metrics of a design; every activity with the probability that a case reaches it; and counts of blocks.
 
-    The first probability leaves cancellation aside, the second counts what is broken off as not done. `wide` blocks
-    have more than seven parts.
+    The first probability ignores cancellation, the second counts cancelled work as not done. `wide` blocks have more
+    than seven parts.
     """
 
     metrics: Metrics
@@ -51,7 +52,7 @@ def anatomy(design: Design) -> Anatomy:
 
 
 class _Walk:
-    """The counts so far: blocks by kind, and what their drawings add up to."""
+    """The counts so far: blocks by kind, and sums over what would be drawn for them."""
 
     __slots__ = (
         "blocks", "branches", "cancellables", "choices", "cuts", "cyclic", "deepest", "gates", "loops", "orders",
@@ -68,14 +69,16 @@ class _Walk:
 
     @property
     def drawn(self) -> int:
-        """How many nodes there are so far, loops' last apart."""
+        """How many nodes are drawn so far, not counting the third node of each loop."""
         gates = 2 * (self.parallels + self.choices + self.loops) + 6 * self.cancellables + self.gates
         return len(self.runs) + self.skips + gates
 
     def metrics(self) -> Metrics:
-        """What `structure_of` would find: `branches` adds up how many each split has, `squares` their squares."""
+        """What `structure_of` would find: `branches` sums the branches of all splits, `squares` their squares."""
         loops, cancellables, branches = self.loops, self.cancellables, self.branches
         pairs = self.parallels + self.choices
+        # Per block, from its drawing: a split and join of n branches have 2n flows; a loop 4, or 5 with a redo part;
+        # a cancellable block 9. Start and end add one flow each.
         flows = self.steps + 2 * branches + 4 * loops + self.redos + 9 * cancellables + 2
         nodes = self.drawn + loops + 2
         interface = len(self.runs) + self.skips + 2 * self.squares + 9 * loops + 18 * cancellables
@@ -98,9 +101,9 @@ class _Walk:
         )  # fmt: skip
 
 
-# Each adds its block, which lies `depth` deep, is come to with probability `share`, and is not broken off with
-# probability `alive`; `alone`: nothing runs beside it; `looped`: it may come again. The answer is how many of its nodes
-# lie in the region around it, as a chain's do.
+# Each function adds its block, which lies `depth` deep, is reached with probability `share` and not cancelled with
+# probability `alive`; `alone`: no other branch runs beside it; `looped`: it may be repeated. It returns how many of its
+# nodes lie directly in the surrounding region, as the nodes of a chain do.
 Adding: TypeAlias = Callable[[_Walk, Any, int, float, float, bool, bool], int]
 
 
@@ -155,7 +158,7 @@ def _choice(walk: _Walk, block: Choice, depth: int, share: float, alive: float, 
 
 
 def _between(walk: _Walk, count: int, depth: int, alone: bool) -> None:
-    """A split and a join with `count` branches."""
+    """Add a split and a join with `count` branches."""
     walk.branches += count
     walk.squares += count * count
     walk.blocks += 1
@@ -222,8 +225,8 @@ def _order(walk: _Walk, block: PartialOrder, depth: int, share: float, alive: fl
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What an order draws apart from its parts, how many of these gates lie in the region around it, and its parts:
-    how much deeper each is, and whether the graph would fall in two without it."""
+    """The drawing of an order apart from its parts: metrics of its gates, how many of them lie directly in the
+    surrounding region, and for each part how much deeper it lies and whether it is a cut vertex."""
 
     gates: Metrics
     on_top: int
@@ -251,7 +254,7 @@ START, END = 0, 1
 
 
 def _drawn(count: int, edges: Edges) -> tuple[list[Edge], int]:
-    """The arrows that `unfolding` draws for an order, and how many nodes: the two ends, its parts from 2 on, gates."""
+    """The arrows that would be drawn for an order, and how many nodes: two ends, its parts from number 2 on, gates."""
     before, after = [0] * count, [0] * count
     for a, b in edges:
         after[a] += 1
@@ -259,6 +262,7 @@ def _drawn(count: int, edges: Edges) -> tuple[list[Edge], int]:
     split, join, nodes = count + 2, count + 3, count + 4
     arrows = [(START, split), (join, END)]
     opened, closed = list(range(2, count + 2)), list(range(2, count + 2))
+    # A part with several predecessors gets a join in front of it, one with several successors a split behind it.
     for part in range(count):
         if before[part] > 1:
             arrows.append((nodes, part + 2))

@@ -1,9 +1,9 @@
-"""The parts of a graph with one way in and one way out, nested in each other: its program structure tree.
+"""The nested single-entry single-exit regions of a graph: its program structure tree.
 
-Two edges enclose such a region when every cycle through the one goes through the other (Johnson, Pearson and Pingali,
-"The program structure tree", 1994; for process models: Vanhatalo, Völzer and Koehler, "The refined process structure
-tree", 2009). Which edges those are is found by labels: every edge outside a spanning tree gets a random number, an edge
-of the tree the xor of those around it, and edges with the same cycles end up with the same label.
+Two edges enclose a region if every cycle through one goes through the other (Johnson, Pearson and Pingali, "The program
+structure tree", 1994; for process models: Vanhatalo, Völzer and Koehler, "The refined process structure tree", 2009).
+Such edges are found by labels: every edge outside a spanning tree gets a random number, and an edge of the tree the xor
+of the numbers of all cycles through it, so edges on the same cycles get the same label.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ TOP = -1
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """`of` is the innermost region of every node (TOP: none), `parent` that around a region; one node is no region."""
+    """`of` is the innermost region of every node (TOP: none), `parent` the region around a region, `first` its entry.
+
+    Regions are named by the number of the edge that opens them; a single node is not a region.
+    """
 
     of: list[int]
     parent: dict[int, int]
@@ -36,6 +39,7 @@ class Regions:
 
 def find_regions(count: int, edges: Sequence[Edge], start: int, end: int) -> Regions:
     """The regions of a graph whose nodes are numbers."""
+    # An edge from the end back to the start puts every edge on a cycle.
     labels = _labels(count, [*edges, (end, start)], start)
     order = _edges_in_order(count, edges, start)
     opens, closes = _pairs(labels, order)
@@ -63,7 +67,7 @@ def _labels(count: int, edges: Sequence[Edge], root: int) -> list[int]:
     for number, (a, b) in enumerate(edges):
         near[a].append((b, number))
         near[b].append((a, number))
-    numbers = random.Random(0)
+    numbers = random.Random(0)  # fixed: 64 random bits make a false match negligible, and results repeatable
     label, around = [0] * len(edges), [0] * count
     above: dict[int, tuple[int, int]] = {}
     visited, walked, tree = [], {root}, set()
@@ -82,7 +86,7 @@ def _labels(count: int, edges: Sequence[Edge], root: int) -> list[int]:
             label[number] = numbers.getrandbits(64)
             around[a] ^= label[number]
             around[b] ^= label[number]
-    for here in reversed(visited):
+    for here in reversed(visited):  # children before parents: `around` is then complete for the subtree of `here`
         if here in above:
             parent, number = above[here]
             label[number] = around[here]
@@ -91,7 +95,7 @@ def _labels(count: int, edges: Sequence[Edge], root: int) -> list[int]:
 
 
 def _edges_in_order(count: int, edges: Sequence[Edge], start: int) -> list[int]:
-    """The numbers of the edges as a search from the start comes by: none before one that all ways to it use."""
+    """Edge numbers in the order of a depth-first search: an edge comes after all edges that dominate it."""
     out: list[list[int]] = [[] for _ in range(count)]
     for number, (source, _) in enumerate(edges):
         out[source].append(number)
@@ -107,7 +111,7 @@ def _edges_in_order(count: int, edges: Sequence[Edge], start: int) -> list[int]:
 
 
 def _pairs(labels: Sequence[int], order: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Which edge opens and which closes a region; regions are called by the number of the edge that opens them."""
+    """Which edge opens and which closes a region: neighbours, in search order, among edges with the same label."""
     classes: dict[int, list[int]] = {}
     for number in order:
         if labels[number]:
@@ -126,7 +130,7 @@ def _leave(region: int, closed: int, parent: dict[int, int]) -> int:
 
 
 def _without_single(of: list[int], parent: dict[int, int], first: dict[int, int]) -> Regions:
-    """Leave out regions of one node."""
+    """Drop regions that consist of one node."""
     members = dict.fromkeys(parent, 0)
     for region in of:
         if region != TOP:

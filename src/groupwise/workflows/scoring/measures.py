@@ -1,4 +1,17 @@
-"""The measures of a score: four groups, the scale of each measure, and how maintainability is measured."""
+"""The measures of a score: four groups, the scale of each measure, and how maintainability is measured.
+
+A scale turns a value into a share between 0 and 1. It is fixed by the requirements or by a constant of this table, so a
+score means the same in every batch. docs/workflows.md has the formulas and their sources.
+
+Maintainability asks whether people can read, split up, look up and test a design; each answer is between 0 and 1:
+
+- readability: the seven process modeling guidelines (Mendling, Reijers and van der Aalst 2010), as far as a block
+  design can break them: few elements, few ways per gateway, verb and object in every label, structured, little nesting
+- modularity: separability (Mendling 2008), and blocks of at most seven parts
+- documentation: the share of activities with a description, and whether the design has one
+- testability: basis paths to be tested (Watson and McCabe 1996), and how often the rarest activity is executed (one
+  part of Voas's propagation, infection and execution, 1992)
+"""
 
 from __future__ import annotations
 
@@ -18,7 +31,10 @@ GROUPS: tuple[Group, ...] = ("performance", "structure", "maintainability", "res
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One measure: `scale` says what is worth 1 and what less, `words` tells a value; both may use {reference}."""
+    """One measure: `scale` says which value scores 1 and which scores less, `words` puts a value into a sentence.
+
+    Both are templates: `scale` with {reference}, `words` with {value}.
+    """
 
     name: str
     group: Group
@@ -29,104 +45,97 @@ class Measure:
 
 MEASURES: tuple[Measure, ...] = (
     Measure("cycle time", "performance", "s",
-            "1 at {reference:.4g} s, which no design goes below; half at twice that",
+            "1 at {reference:.4g} s, the lower bound for any design; half at twice that",
             "a case takes {value:.4g} s on average"),
     Measure("memory", "performance", "B·s",
             "1 at {reference:.4g} byte-seconds, which every case needs; half at twice that",
-            "a case holds {value:.4g} byte-seconds of memory"),
+            "a case uses {value:.4g} byte-seconds of memory"),
     Measure("CPU utilisation", "performance", "",
             "the share itself",
             "{value:.0%} of the cores of its machines are busy on average"),
     Measure("throughput", "performance", "1/s",
-            "1 at {reference:.4g} per second, which is what arrives or could at best be done",
-            "{value:.4g} cases are done per second"),
+            "1 at {reference:.4g} per second, the arrival rate or the best possible rate",
+            "{value:.4g} cases are completed per second"),
     Measure("cyclomatic complexity", "structure", "",
             "1 at 1, half at 10, McCabe's limit",
-            "independent ways through: {value:.0f}"),
+            "{value:.0f} independent paths"),
     Measure("control-flow complexity", "structure", "",
             "1 at 0, half at 20",
-            "states that its splits ask a reader to keep in mind: {value:.0f}"),
+            "a reader must keep {value:.0f} states of its splits in mind"),
     Measure("fan-in and fan-out", "structure", "",
             "1 at 1, half at 5",
-            "(fan-in · fan-out)² is {value:.3g} per element"),
+            "(fan-in · fan-out)² averages {value:.3g} per element"),
     Measure("connectivity", "structure", "",
             "1 at 1 or less, half at 1.5",
-            "flows per element: {value:.3g}"),
+            "{value:.3g} flows per element"),
     Measure("path coverage", "structure", "",
             "the share itself",
-            "{value:.0%} of what cases need is done"),
+            "{value:.0%} of the activities that cases need are done"),
     Measure("readability", "maintainability", "",
             "the mean of five guidelines",
-            "size, labels, degree of gateways, nesting and structure together reach {value:.0%}"),
+            "size, labels, gateways, nesting and structure average {value:.0%}"),
     Measure("modularity", "maintainability", "",
             "the mean of separability and the share of blocks of at most seven parts",
-            "it falls into modules to {value:.0%}"),
+            "{value:.0%} modular"),
     Measure("documentation", "maintainability", "",
-            "0.8 for activities, 0.2 for the whole",
-            "{value:.0%} is described"),
+            "0.8 for activities, 0.2 for the design",
+            "{value:.0%} is documented"),
     Measure("testability", "maintainability", "",
             "the mean of basis paths and the rarest activity",
-            "how few cases a test needs, and how soon each activity is seen: {value:.0%}"),
+            "{value:.0%} for few basis paths and activities that are seldom skipped"),
     Measure("utilisation", "resources", "",
-            "1 at 80%, falling to 0 at nothing and at 100%",
-            "{value:.0%} of the staffed time is work"),
+            "1 at 80%, falling to 0 at 0% and at 100%",
+            "servers are busy {value:.0%} of their staffed time"),
     Measure("cost", "resources", "",
-            "1 at {reference:.4g}, which no design goes below; half at twice that",
+            "1 at {reference:.4g}, the lower bound for any design; half at twice that",
             "a case costs {value:.4g}"),
     Measure("scalability", "resources", "",
-            "1 less the load at full staffing",
-            "with all servers allowed, the busiest pool would be {value:.0%} loaded"),
+            "1 minus the load at full staffing",
+            "with as many servers as allowed, the busiest pool would be {value:.0%} loaded"),
     Measure("contention", "resources", "",
-            "1 less the share of waiting",
-            "{value:.0%} of a case's time goes to waiting"),
+            "1 minus the share of waiting",
+            "a case spends {value:.0%} of its time waiting"),
 )  # fmt: skip
 BY_GROUP: dict[Group, tuple[int, ...]] = {
     group: tuple(n for n, measure in enumerate(MEASURES) if measure.group == group) for group in GROUPS
 }
-BUSY_ENOUGH = 0.8
+BUSY_ENOUGH = 0.8  # queues grow steeply above this utilisation
 
 
 def at_least(reference: float, value: float) -> float:
-    """1 at the least possible value, half at twice it, and so on; nothing at infinity."""
+    """1 at the lowest possible value, half at twice that, and so on; 0 at infinity."""
     return min(1.0, reference / value) if value > 0 else 1.0
 
 
 def halved(value: float, best: float, half: float) -> float:
-    """1 at `best` or less, a half at `half`, falling on and never quite 0."""
+    """1 up to `best`, one half at `half`, and falling towards 0: 1 / (1 + (value − best) / (half − best))."""
     return 1.0 if value <= best else 1 / (1 + (value - best) / (half - best))
 
 
 def busy(value: float) -> float:
-    """1 at 80%: servers who are less busy cost too much, those who are more make everybody wait."""
+    """1 at 80%: servers that are less busy cost too much, busier ones make everybody wait."""
     if not 0 <= value < 1:
         return 0.0
     return value / BUSY_ENOUGH if value <= BUSY_ENOUGH else (1 - value) / (1 - BUSY_ENOUGH)
 
 
 def share_of(value: float) -> float:
-    """A share as it is; what is no number is worth nothing."""
+    """A share, clipped to 0 … 1; NaN and infinity count as 0."""
     return min(max(value, 0.0), 1.0) if math.isfinite(value) else 0.0
 
 
+# Thresholds of the guidelines: more than 50 elements should be decomposed; a gateway has at least three flows; ten
+# basis paths are McCabe's limit. At each the measure is one half (at LEAST_DEGREE it is still 1).
 TOO_MANY_ELEMENTS = 50
 DEEP = 3
 LEAST_DEGREE = 3
 FEW_PATHS = 10
-# Endings of nouns made from verbs ("verification of claim"), and verbs that happen to have one.
+# Endings of nouns made from verbs ("verification of claim"), and verbs that happen to end like that.
 NOUN = re.compile(r"(tion|sion|ment|ance|ence|ness|ity|ing|sis)$")
-VERBS = {"bring", "complement", "commission", "condition", "document", "enhance", "finance", "implement", "mention"}
-VERBS |= {
-    "advance",
-    "balance",
-    "commence",
-    "ping",
-    "position",
-    "question",
-    "reference",
-    "ring",
-    "sequence",
-    "supplement",
-}
+VERBS = {
+    "advance", "balance", "bring", "commence", "commission", "complement", "condition", "document", "enhance",
+    "finance", "implement", "mention", "ping", "position", "question", "reference", "ring", "sequence", "supplement",
+}  # fmt: skip
 
 
 def readability(metrics: Metrics, labels: float) -> float:
@@ -138,7 +147,7 @@ def readability(metrics: Metrics, labels: float) -> float:
 
 @lru_cache(maxsize=65_536)
 def verb_and_object(label: str) -> bool:
-    """Whether a label reads like "check claim": two words or more, the first no noun made from a verb."""
+    """Whether a label reads like "check claim": at least two words, the first not a noun made from a verb."""
     words = re.sub(r"([a-z])([A-Z])", r"\1 \2", label).replace("_", " ").replace("-", " ").lower().split()
     return len(words) >= 2 and (words[0] in VERBS or not NOUN.search(words[0]))
 
@@ -150,12 +159,12 @@ def modularity(anatomy: Anatomy) -> float:
 
 
 def is_described(activity: RequiredActivity) -> bool:
-    """Whether its documentation says something: three words or more."""
+    """Whether its documentation says something: at least three words."""
     return len(activity.documentation.split()) >= 3
 
 
 def documentation(activities: float, whole: bool) -> float:
-    """Four fifths for the share of activities with a description, one fifth for that of the whole."""
+    """Four fifths for the share of activities with a description, one fifth for a description of the design."""
     return 0.8 * activities + 0.2 * whole
 
 

@@ -1,7 +1,7 @@
-"""Numbers that tell the shape of a workflow: how large, how branched, how nested, how well cut.
+"""Metrics of the shape of a workflow: its size, branching, nesting, and how well it separates.
 
-`structure_of` measures a graph; `anatomy.anatomy` measures a block design without drawing it, and finds the same.
-docs/workflows.md has the formulas.
+`structure_of` measures a graph; `design_metrics.anatomy` measures a block design without drawing it, with the same
+results. docs/workflows.md has the formulas.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from groupwise.workflows.scoring.graph_regions import TOP, Edge, Regions, find_r
 
 
 class Metrics(NamedTuple):
-    """Counts of a graph, and the measures that follow from them; a tuple, because it is made for every design.
+    """Counts of a graph, and the measures derived from them; a tuple, because one is made for every design.
 
     A connector is a node with several flows in or out; `ands`, `xors` and `ors` count splits and joins by their rule.
+    `interface` is Σ (fan-in · fan-out)², `cyclic` counts nodes on cycles, `cuts` cut vertices other than start and end.
     """
 
     nodes: int
@@ -40,7 +41,7 @@ class Metrics(NamedTuple):
 
     @property
     def cyclomatic(self) -> int:
-        """Independent ways through: A − N + 2 (McCabe 1976)."""
+        """Independent paths: A − N + 2 for A flows and N nodes (McCabe 1976)."""
         return self.flows - self.nodes + 2
 
     @property
@@ -50,12 +51,12 @@ class Metrics(NamedTuple):
 
     @property
     def density(self) -> float:
-        """Flows there are of flows there could be, A / (N (N − 1))."""
+        """The share of all possible flows that exist, A / (N (N − 1))."""
         return self.flows / (self.nodes * (self.nodes - 1))
 
     @property
     def mean_degree(self) -> float:
-        """Flows in and out of a connector, on average; 0 without connectors."""
+        """Flows in and out of a connector on average; 0 without connectors."""
         return self.degrees / self.connectors if self.connectors else 0.0
 
     @property
@@ -65,19 +66,19 @@ class Metrics(NamedTuple):
 
     @property
     def heterogeneity(self) -> float:
-        """How mixed the rules of the connectors are: −Σ p log₃ p over and, xor and or; 0 all alike, 1 equally many."""
+        """The entropy of the connectors' rules, −Σ p log₃ p over and, xor and or: 0 all alike, 1 evenly mixed."""
         total = self.ands + self.xors + self.ors
         shares = [count / total for count in (self.ands, self.xors, self.ors) if count]
         return -sum(share * math.log(share, 3) for share in shares) + 0.0
 
     @property
     def separability(self) -> float:
-        """The share of nodes, start and end apart, without which the graph falls into two."""
+        """The share of nodes (without start and end) that are cut vertices: removing one splits the graph in two."""
         return self.cuts / (self.nodes - 2) if self.nodes > 2 else 1.0
 
     @property
     def structuredness(self) -> float:
-        """The share of nodes that lie in blocks: chains, splits with their joins, loops, orders of and-gates."""
+        """The share of nodes that lie in blocks: chains, matching splits and joins, loops, acyclic and-gates."""
         return 1 - self.unstructured / self.nodes
 
     def as_dict(self) -> dict[str, float]:
@@ -89,7 +90,7 @@ class Metrics(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredGraph:
-    """A graph's metrics, its regions, and the nodes it would fall in two without."""
+    """A graph's metrics, its regions and its cut vertices."""
 
     metrics: Metrics
     regions: Regions
@@ -116,7 +117,7 @@ def measure(
 ) -> MeasuredGraph:
     """Measure a graph whose nodes are numbers, each with the rules by which it joins and splits.
 
-    One that `is_order`, and-gates without a cycle, is known to be structured.
+    `is_order` promises and-gates without a cycle, so cycles and structure need not be looked for.
     """
     count, (start, end) = len(joins), ends
     ways_in, ways_out = [0] * count, [0] * count
@@ -156,12 +157,16 @@ def _rule(node: Node, rule: str) -> str:
 
 
 def _control_flow(rule: str, branches: int) -> int:
-    """What a split adds to what a designer must keep in mind: each branch, each set of branches, or one thing."""
-    return {"xor": branches, "or": (1 << min(branches, 60)) - 1, "and": 1}[rule]
+    """A split's control-flow complexity, the states after it: one per branch, one per set of branches, or one."""
+    return {"xor": branches, "or": (1 << min(branches, 60)) - 1, "and": 1}[rule]  # capped at 2^60 − 1
 
 
 def cut_vertices(count: int, edges: Sequence[Edge], root: int) -> set[int]:
-    """Nodes whose loss would take the graph apart, whichever way its edges point (Hopcroft and Tarjan 1973)."""
+    """The cut vertices of the graph, ignoring the direction of edges (Hopcroft and Tarjan 1973).
+
+    `high` numbers nodes in depth-first order from 1; `low` is the smallest number that a node's subtree reaches by one
+    edge back. A node is a cut vertex if some child's subtree reaches nothing above it; the root, if it has two.
+    """
     near: list[list[int]] = [[] for _ in range(count)]
     for a, b in edges:
         near[a].append(b)
@@ -192,7 +197,7 @@ def cut_vertices(count: int, edges: Sequence[Edge], root: int) -> set[int]:
 
 
 def _on_cycles(count: int, edges: Sequence[Edge]) -> int:
-    """How many nodes lie on a cycle: those of strongly connected components (Kosaraju) and of flows to themselves."""
+    """How many nodes lie on a cycle: in a strongly connected component (Kosaraju), or with a flow to themselves."""
     after: list[list[int]] = [[] for _ in range(count)]
     before: list[list[int]] = [[] for _ in range(count)]
     for a, b in edges:
@@ -229,7 +234,7 @@ def _on_cycles(count: int, edges: Sequence[Edge]) -> int:
 def _unstructured(
     regions: Regions, edges: Sequence[Edge], degrees: Sequence[Edge], joins: Sequence[str], splits: Sequence[str]
 ) -> int:
-    """How many nodes lie directly in a region that is no block."""
+    """How many nodes lie directly in a region that is not a block."""
     members: dict[int, list[int]] = {}
     for node, region in enumerate(regions.of):
         members.setdefault(region, []).append(node)
@@ -244,17 +249,19 @@ def _unstructured(
 
 
 def _is_block(roles: list[tuple[int, str, str]], first: int, arrows: list[Edge]) -> bool:
+    """Whether a region is a chain, a split with a join of the same rule, a loop of xor gates, or acyclic and-gates."""
     rules = {rule for _, _, rule in roles}
     if not roles:
         return True
     if len(rules) == 1 and sorted(kind for _, kind, _ in roles) == ["join", "split"]:
+        # A region that is entered at its join goes back from the split to the join.
         is_loop = any(node == first and kind == "join" for node, kind, _ in roles)
         return not is_loop or rules == {"xor"}
     return rules == {"and"} and not _has_cycle(arrows)
 
 
 def _arrows_by_region(regions: Regions, edges: Sequence[Edge]) -> dict[int, list[Edge]]:
-    """Each region's arrows, regions inside it taken as one node each (−2 − name)."""
+    """Each region's arrows, with every region inside it contracted to one node (number −2 − its name)."""
     chains = [_around(regions, node) for node in range(len(regions.of))]
     found: dict[int, list[Edge]] = {}
     for a, b in edges:

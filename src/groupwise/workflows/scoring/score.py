@@ -1,11 +1,11 @@
-"""The score of a design: performance 40%, structure 25%, maintainability 20%, resources 15%, unless weighted otherwise.
+"""The score of a design: by default performance 40%, structure 25%, maintainability 20%, resources 15%.
 
     scored = score(design, requirements)
     scored.total           0 to 1; 0 if a hard rule is broken, and `scored.broken` names it
     scored.explain()       the tree of parts: value, scale, share, words
 
-Scales are fixed by the requirements (`references_of`) and by constants, so that scores of different batches compare.
-`score_batch(..., normalization="zscore")` takes the four parts relative to their batch instead.
+Scales are fixed by the requirements (`references_of`) and by constants, so scores from different batches can be
+compared. `score_batch(..., normalization="zscore")` scores the four parts relative to their batch instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from groupwise.config.sections import ScoringSettings
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.evaluation import Performance, evaluate
@@ -44,7 +43,7 @@ from groupwise.workflows.scoring.measures import (
 
 @dataclass(frozen=True, slots=True)
 class ScorePart:
-    """A part of a score: what it weighs in the whole, its share of what it could be, and where that comes from."""
+    """A part of a score: its weight in the total, the share it reaches of its maximum, and where that comes from."""
 
     name: str
     weight: float
@@ -64,8 +63,8 @@ class ScorePart:
 class DesignScore:
     """The total, the share that each group reaches (None: nothing to measure), and every measure behind them.
 
-    `measured` has value, share and reference of each of `MEASURES`. `relative` are the groups' z-scores where the total
-    is made from them.
+    `measured` has value, share and reference of each of `MEASURES`. `relative` has the groups' z-scores if the total is
+    made from them.
     """
 
     total: float
@@ -80,7 +79,7 @@ class DesignScore:
         """The score as a tree of parts."""
         if self.broken:
             words = (
-                f"{len(self.broken)} hard rule{'s are' if len(self.broken) > 1 else ' is'} broken, so there is no score"
+                f"{len(self.broken)} hard rule{'s are' if len(self.broken) > 1 else ' is'} broken, so the score is 0"
             )
             faults = tuple(ScorePart(rule.rule, 0.0, 0.0, rule.words) for rule in self.broken)
             return ScorePart("score", 1.0, self.total, words, parts=faults)
@@ -94,7 +93,7 @@ class DesignScore:
         shares = [self.measured[n][1] if self.measured[n][0] is not None else None for n in numbers]
         weights = _shared((1.0,) * len(numbers), shares)
         parts = tuple(self._measure(n, weight * own) for n, own in zip(numbers, weights, strict=True))
-        words = "the mean of its measures" if self.groups[number] is not None else "nothing here can be measured"
+        words = "the mean of its measures" if self.groups[number] is not None else "nothing to measure"
         if self.relative is not None:
             words = f"z-score {self.relative[number]:+.3f} in its batch"
         return ScorePart(GROUPS[number], weight, self.groups[number], words, parts=parts)
@@ -102,7 +101,7 @@ class DesignScore:
     def _measure(self, number: int, weight: float) -> ScorePart:
         measure, (value, share, reference) = MEASURES[number], self.measured[number]
         if value is None:
-            return ScorePart(measure.name, 0.0, None, "nothing in the requirements tells of this")
+            return ScorePart(measure.name, 0.0, None, "not specified in the requirements")
         words = measure.words.format(value=value)
         return ScorePart(
             measure.name, weight, share, words, value, measure.unit, measure.scale.format(reference=reference)
@@ -115,7 +114,7 @@ class DesignScore:
         return {"score": self.total, "groups": shares, "broken": broken, "explanation": self.explain().as_dict()}
 
 
-# The value (None: the requirements tell nothing of it), its share, and the reference of its scale.
+# The value (None: not specified in the requirements), its share, and the reference of its scale.
 Measured: TypeAlias = tuple[float | None, float, float]
 NOTHING: Measured = (None, 0.0, 0.0)
 COVERAGE = next(place for place, n in enumerate(BY_GROUP["structure"]) if MEASURES[n].name == "path coverage")
@@ -123,7 +122,7 @@ COVERAGE = next(place for place, n in enumerate(BY_GROUP["structure"]) if MEASUR
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """What no design can do better than."""
+    """Bounds that no design can beat, per case: seconds, cost, byte-seconds, cases per second, a share, seconds."""
 
     cycle_time: float
     cost: float
@@ -134,13 +133,14 @@ class References:
 
 
 def references_of(requirements: Requirements) -> References:
-    """The fixed points of the scales, from the requirements alone."""
+    """The reference points of the scales, from the requirements alone."""
     needed, activities = needs(requirements), requirements.activities
     cost = memory = 0.0
     for name in needed:
         activity, seconds = activities[name], shortest_time(requirements, name, needed)
         pools = [requirements.pools[pool] for pool in activity.pools]
         fastest = max((pool.speed for pool in pools), default=1.0)
+        # `seconds` are at the fastest pool's speed; the cheapest pool per unit of work sets the wage.
         wage = min((pool.wage / pool.speed for pool in pools), default=0.0) * fastest
         let_pass = seconds / activity.duration.mean * fastest if activity.duration.mean else needed[name]
         cost += seconds * wage + let_pass * activity.cost
@@ -158,7 +158,7 @@ def references_of(requirements: Requirements) -> References:
 
 
 class DesignScorer:
-    """Scores designs for one set of requirements; everything that does not depend on the design is done once."""
+    """Scores designs for one set of requirements; whatever does not depend on the design is computed once."""
 
     def __init__(self, requirements: Requirements, weights: Weights | None = None) -> None:
         self.requirements = requirements
@@ -166,7 +166,7 @@ class DesignScorer:
         chosen = weights or (objective if isinstance(objective, Weights) else Weights())
         self.weights = (chosen.performance, chosen.structure, chosen.maintainability, chosen.resources)
         if sum(self.weights) <= 0:
-            raise ConfigError("every weight of the score is 0", hint="Give one a value above 0.", field="objective")
+            raise ConfigError("every weight of the score is 0", hint="Set at least one above 0.", field="objective")
         self.rules = RuleBook(requirements)
         self.references = references_of(requirements)
         self.needed = sum(self.rules.needs.values())
@@ -176,17 +176,18 @@ class DesignScorer:
         self.most = {name: pool.most for name, pool in pools.items()}
         self.cpu = {name: activity.cpu for name, activity in requirements.activities.items()}
         self.time = {name: activity.duration.mean for name, activity in requirements.activities.items()}
+        # CPU utilisation counts only if a machine pool may do work that needs cores.
         computing = {pool for activity in requirements.activities.values() if activity.cpu for pool in activity.pools}
         machines = {name for name, pool in pools.items() if pool.kind == "machine"}
         self.machines = machines if machines & computing else set()
         self.facts = {name: self._facts(name, activity) for name, activity in requirements.activities.items()}
 
     def _facts(self, name: str, activity: RequiredActivity) -> tuple[bool, bool, float]:
-        """Whether it is described, whether its label is well formed, and how many cases need it."""
+        """Whether it has a description, whether its label is well formed, and the share of cases that need it."""
         return is_described(activity), verb_and_object(name), self.rules.needs.get(name, 0.0)
 
     def __call__(self, design: Design, performance: Performance | None = None) -> DesignScore:
-        """The score; the design's performance is evaluated unless it is given."""
+        """The score of a design; its performance is evaluated unless given."""
         found = anatomy(design)
         broken = self.rules.broken(design, found.runs)
         if not broken:
@@ -212,12 +213,12 @@ class DesignScorer:
         return [late] if late else []
 
     def _done(self, performance: Performance) -> float:
-        """Of the cases that could be completed, the share that is."""
+        """The share of completable cases that are completed."""
         possible = self.references.completed
         return min(1.0, performance.completed / possible) if possible else 1.0
 
     def _performance(self, design: Design, found: Anatomy, performance: Performance, done: float) -> list[Measured]:
-        """Time, memory and throughput count for the share of work that is `done`: to give up is no way to be fast."""
+        """Time, memory and throughput are scaled by the share of work that is `done`: giving up must not pay."""
         best = self.references
         rate, time = performance.throughput, math.inf if self._overrun(performance) else performance.cycle_time
         held = performance.memory / rate if rate > 0 else math.inf
@@ -231,10 +232,10 @@ class DesignScorer:
         ]
 
     def _cores_busy(self, design: Design, found: Anatomy, performance: Performance) -> float:
-        """The busy share of the machines' cores; 0 if no machine does any of the work that needs them.
+        """The busy share of the machines' cores; 0 if no machine does work that needs cores.
 
-        Each server of a pool has as many cores as the pool's largest activity keeps busy, and keeps busy what its
-        activities do on average, by how often and how long they are done.
+        Each server of a pool has as many cores as the pool's most demanding activity uses. The cores in use are the
+        average over its activities, weighted by how often and how long they are done.
         """
         largest: dict[str, float] = {}
         kept: dict[str, float] = {}
@@ -257,14 +258,14 @@ class DesignScorer:
         return self._useful(performance, working) * busy_cores / there if there else 0.0
 
     def _shape(self, design: Design, found: Anatomy) -> tuple[list[Measured], list[Measured]]:
-        """Structure, and maintainability."""
+        """The measures of structure and of maintainability."""
         metrics, runs = found.metrics, found.runs
         interface = metrics.interface / metrics.nodes
         described = labelled = 0
         covered, rarest = 0.0, 1.0
         for activity, _, share in runs:
-            told, named, needed = self.facts[activity.name]
-            described += told
+            documented_well, named, needed = self.facts[activity.name]
+            described += documented_well
             labelled += named
             covered += share if share < needed else needed
             rarest = share if share < rarest else rarest
@@ -283,16 +284,16 @@ class DesignScorer:
         return structure, [(value, value, 1.0) for value in (read, apart, documented, tested)]
 
     def _overrun(self, performance: Performance) -> bool:
-        """Whether more arrives than the pools can do, so that queues grow for ever."""
+        """Whether more cases arrive than the pools can handle, so that queues grow without bound."""
         return self.rate is not None and performance.capacity < self.rate
 
     def _useful(self, performance: Performance, working: float) -> float:
-        """Of the servers' work, the share that had to be done: to do more of it is no way to be busy."""
+        """The share of the servers' work that was necessary: doing more than that must not count as being busy."""
         done = working / performance.throughput if performance.throughput > 0 else 0.0
         return min(1.0, self.references.work / done) if done > 0 else 1.0
 
     def _waits(self, performance: Performance, working: float) -> float:
-        """The share of waiting in waiting and being worked on; `working` servers do so at a time."""
+        """Waiting as a share of waiting and being worked on, both as numbers of cases at a time (Little's law)."""
         if self._overrun(performance) or not math.isfinite(performance.waiting):
             return 1.0
         waiting = performance.waiting * performance.throughput
@@ -323,14 +324,14 @@ def _mean(measured: Sequence[Measured]) -> float | None:
 
 
 def _weighted(weights: Sequence[float], groups: Sequence[float | None]) -> float:
-    """The weighted mean of the groups that have a value."""
+    """The weighted mean over the groups that have a value."""
     pairs = [(weight, share) for weight, share in zip(weights, groups, strict=True) if share is not None]
     total = sum(weight for weight, _ in pairs)
     return sum(weight * share for weight, share in pairs) / total if total else 0.0
 
 
 def _shared(weights: Sequence[float], shares: Sequence[float | None]) -> list[float]:
-    """The weights of those that have a share, made to add up to 1."""
+    """The weights of the groups that have a share, normalised to sum to 1."""
     total = sum(weight for weight, share in zip(weights, shares, strict=True) if share is not None)
     return [
         weight / total if share is not None and total else 0.0 for weight, share in zip(weights, shares, strict=True)
@@ -343,7 +344,7 @@ _latest: tuple[Requirements, Weights | None, DesignScorer] | None = None
 def score(
     design: Design, requirements: Requirements, performance: Performance | None = None, weights: Weights | None = None
 ) -> DesignScore:
-    """The score of a design. For many designs make a `DesignScorer`, or use `score_batch`."""
+    """The score of a design. For many designs, make a `DesignScorer` or use `score_batch`."""
     global _latest
     kept = _latest
     if kept is None or kept[0] is not requirements or kept[1] is not weights:
@@ -360,8 +361,8 @@ def score_batch(
 ) -> list[DesignScore]:
     """The scores of a batch, on the fixed scales or relative to the batch.
 
-    With z-scores each group counts as (share − mean) / standard deviation over the batch (of the population, 0 where
-    all are equal). A design that breaks a rule takes part with shares of 0.
+    With z-scores each group counts as (share − mean) / standard deviation over the batch (population; 0 if all are
+    equal). A design that breaks a rule takes part with shares of 0.
     """
     scorer = DesignScorer(requirements, weights)
     given = performances if performances is not None else [None] * len(designs)
@@ -370,7 +371,7 @@ def score_batch(
 
 
 def standardised(scores: Sequence[DesignScore]) -> list[DesignScore]:
-    """The same scores, their totals made from the groups' z-scores."""
+    """The same scores, with totals made from the groups' z-scores."""
     columns = [_z_scores([one.groups[number] or 0.0 for one in scores]) for number in range(len(GROUPS))]
     found = []
     for place, one in enumerate(scores):
@@ -382,13 +383,3 @@ def standardised(scores: Sequence[DesignScore]) -> list[DesignScore]:
 def _z_scores(values: Sequence[float]) -> list[float]:
     mean, spread = statistics.fmean(values), statistics.pstdev(values)
     return [(value - mean) / spread if spread > 1e-12 else 0.0 for value in values]
-
-
-def weights_of(settings: ScoringSettings) -> Weights:
-    """The weights in the settings of a run."""
-    return Weights(
-        performance=settings.performance_weight,
-        structure=settings.structural_weight,
-        maintainability=settings.maintainability_weight,
-        resources=settings.resource_weight,
-    )
