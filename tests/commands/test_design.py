@@ -107,7 +107,7 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(
     assert run(["design", str(path), "-o", str(tmp_path / "out.docx")]) == 2
     assert "no format has the suffix '.docx'" in capsys.readouterr().err
     assert run(["design", str(path), "--policy", str(tmp_path / "nowhere")]) == 2
-    assert "nowhere holds no policy" in capsys.readouterr().err
+    assert "nowhere is not a policy" in capsys.readouterr().err
     assert run(["design", str(path), "--evaluations", "0", "--policy", weights]) == 2
     assert run(["design", str(tmp_path / "missing.yaml")]) == 2
 

@@ -25,14 +25,14 @@ from groupwise.workflows.requirements import Demand
 
 
 def test_the_portfolio_comes_first_and_then_what_resembles_the_best() -> None:
-    thumb = HeuristicQueue()
-    assert thumb.next(FIRST) == [HEURISTICS[number] for number in PORTFOLIO[:FIRST]]
-    assert thumb.next(2) == [], "nothing is known of any of them yet"
+    queue = HeuristicQueue()
+    assert queue.next(FIRST) == [HEURISTICS[number] for number in PORTFOLIO[:FIRST]]
+    assert queue.next(2) == [], "nothing is known of any of them yet"
     best = HEURISTICS[PORTFOLIO[1]]
-    thumb.learn(HEURISTICS[PORTFOLIO[0]], 0.4)
-    thumb.learn(best, 0.5)
+    queue.learn(HEURISTICS[PORTFOLIO[0]], 0.4)
+    queue.learn(best, 0.5)
     around = set(neighbours(best))
-    asked = [rule for _ in range(20) for rule in thumb.next(2)]
+    asked = [rule for _ in range(20) for rule in queue.next(2)]
     assert set(asked) <= around, "one thing at a time"
     assert len(asked) == len(set(asked)), "no rule twice"
     assert len(asked) == len(around - set(HEURISTICS[number] for number in PORTFOLIO[:FIRST]))

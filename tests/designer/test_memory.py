@@ -70,8 +70,8 @@ def test_a_habit_speaks_to_requirements_of_another_size_and_its_designs_are_soun
     small, large = (PreparedRequirements.of(random_requirements(seed, size)) for seed, size in ((1, 6), (2, 24)))
     learned = Generations(fresh_policy(), small, SETTINGS, record=True)
     learned.propose()
-    habit = preference_of_plan(learned.drafts[0].plans, 0)
-    made = Generations(fresh_policy(), large, SETTINGS).recall([habit] * 4)
+    preference = preference_of_plan(learned.drafts[0].plans, 0)
+    made = Generations(fresh_policy(), large, SETTINGS).recall([preference] * 4)
     assert [candidate.origin for candidate in made] == ["memory"] * 4
     for candidate in made:
         assert check_design(candidate.design).sound
@@ -87,12 +87,12 @@ def test_a_habit_prefers_what_its_plan_chose() -> None:
     assert plans.legal is not None
     gains = []
     for row in range(len(plans)):
-        habits = Preferences([preference_of_plan(plans, row)])
+        preferences = Preferences([preference_of_plan(plans, row)])
         for head in range(12):
             slots = np.flatnonzero((prepared.problem.heads == head) & plans.legal[row].any(-1))
             width = len(prepared.problem.units) if head == 9 else 10
             legal = plans.legal[row, slots, :width][None]
-            shares = habits(DecisionBatch(head, slots, slots[None], legal, plans.seen[row, slots, :width][None]))
+            shares = preferences(DecisionBatch(head, slots, slots[None], legal, plans.seen[row, slots, :width][None]))
             assert np.allclose(shares.sum(-1), 1)
             assert not shares[~legal].any()
             chosen = np.take_along_axis(shares[0], plans.choices[row, slots][:, None], 1)[:, 0]

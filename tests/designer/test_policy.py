@@ -15,7 +15,7 @@ from groupwise.designer.learning import Collation, trajectories
 from groupwise.designer.plans import DecisionBatch, Plans
 from groupwise.designer.policy import GraphPolicy, load_policy, save_policy
 from groupwise.designer.problem import DesignProblem, Floats, Head, Ints, table_order
-from groupwise.designer.sampling import Parents, PolicyChooser, Retake, Views
+from groupwise.designer.sampling import Parents, PolicyChooser, PolicyView, Retake
 from groupwise.designer.synthetic_requirements import random_requirements
 from groupwise.designer.tasks import PreparedRequirements
 from groupwise.errors import ConfigError
@@ -36,7 +36,7 @@ def policy() -> GraphPolicy:
 
 def drawn(policy: GraphPolicy, world: int, size: int, count: int, epsilon: float = 0.0) -> tuple[Plans, Floats]:
     problem = DesignProblem(random_requirements(world, size))
-    chooser = PolicyChooser(Views(policy, problem), np.random.default_rng(world), epsilon)
+    chooser = PolicyChooser(PolicyView(policy, problem), np.random.default_rng(world), epsilon)
     plans = construct(problem, chooser, count, record=True)
     return plans, chooser.log_probabilities(plans)
 
@@ -110,7 +110,7 @@ def test_the_order_in_which_activities_are_listed_does_not_matter(policy: GraphP
 
 def _distributions(policy: GraphPolicy, requirements: Requirements) -> dict[tuple[int, str], Floats]:
     problem = DesignProblem(requirements)
-    views = Views(policy, problem)
+    view = PolicyView(policy, problem)
     found: dict[tuple[int, str], Floats] = {}
     nodes = [*problem.names, *problem.pool_names]
 
@@ -119,7 +119,7 @@ def _distributions(policy: GraphPolicy, requirements: Requirements) -> dict[tupl
 
         def __call__(self, question: DecisionBatch) -> Ints:
             if question.slots[0] < problem.rounds:
-                logits = np.where(question.legal, views.logits(question), -np.inf)
+                logits = np.where(question.legal, view.logits(question), -np.inf)
                 shares = np.exp(logits - logits.max(-1, keepdims=True))
                 shares /= shares.sum(-1, keepdims=True)
                 for place, subject in enumerate(question.subjects[0].tolist()):
@@ -145,16 +145,16 @@ def test_weights_of_another_schema_are_refused(policy: GraphPolicy, tmp_path: Pa
     with pytest.raises(ConfigError, match="schema 0123456789abcdef"):
         load_policy(path)
     path.write_bytes(b"nonsense")
-    with pytest.raises(ConfigError, match="holds no policy"):
+    with pytest.raises(ConfigError, match="is not a policy"):
         load_policy(path)
-    with pytest.raises(ConfigError, match="holds no policy"):
+    with pytest.raises(ConfigError, match="is not a policy"):
         load_policy(tmp_path / "missing.safetensors")
 
 
 def test_to_take_nothing_again_makes_the_same_design(policy: GraphPolicy) -> None:
     plans, _ = drawn(policy, 8, 16, 6)
     problem = plans.problem
-    chooser = PolicyChooser(Views(policy, problem), np.random.default_rng(0))
+    chooser = PolicyChooser(PolicyView(policy, problem), np.random.default_rng(0))
     nothing = np.zeros_like(plans.free)
     retake = Retake(problem, Parents(plans.choices, plans.unit_order, nothing), chooser)
     again = construct(problem, retake, len(plans))
@@ -168,7 +168,7 @@ def test_only_what_is_taken_again_changes(policy: GraphPolicy) -> None:
     plans, _ = drawn(policy, 8, 16, 6)
     problem = plans.problem
     again = np.broadcast_to(problem.heads == Head.PLACE, plans.free.shape)
-    chooser = PolicyChooser(Views(policy, problem), np.random.default_rng(0), 1.0)
+    chooser = PolicyChooser(PolicyView(policy, problem), np.random.default_rng(0), 1.0)
     retake = Retake(problem, Parents(plans.choices, plans.unit_order, again), chooser)
     found = construct(problem, retake, len(plans))
     for name in ("pool", "retries", "timeout", "due", "discipline", "priority", "kept"):

@@ -63,7 +63,7 @@ def test_a_mistake_is_told_once_and_repaired(server: Any, scripted: ModuleType) 
 
 def test_a_second_mistake_is_the_caller_s(server: Any, scripted: ModuleType) -> None:
     server.script = [scripted.say("Sorry."), scripted.say("Really, no.")]
-    with pytest.raises(ConfigError, match="some-model wrote requirements that cannot be used, twice: it is no JSON"):
+    with pytest.raises(ConfigError, match="some-model wrote invalid requirements twice: not valid JSON"):
         ask(server)
 
 

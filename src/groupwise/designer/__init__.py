@@ -1,0 +1,21 @@
+"""The designer: a policy and a search that turn requirements into sound, optimised workflows.
+
+Open `design_call` first: `groupwise design` is one call of it. In the order in which data flows:
+
+    text_requirements        requirements from plain text, with a language model
+    problem                  requirements as arrays, and the twelve kinds of decision
+    plans, construction      many plans at once, decision by decision, masked to what is legal
+    tasks                    plans become designs, designs get scores; requirements by task id
+    features, policy         what the policy sees, and the graph network with its weights
+    sampling, heuristics     who decides: the policy, learned preferences, earlier plans, random keys and rules of thumb
+    familiarity              how far requirements are from the policy's training data
+    population, generations  selection, edits and diversity; the candidates of each generation
+    memory, correction       what earlier calls and measurements teach
+    pipeline, outcome        the search loop in six stages, and what it returns
+    explanation              the design compared with a baseline, in words
+    design_call, terminal, page, figures    one call from a file, and its reports
+
+For training, `declaration` and `product` are the border to the rest of the package, `learning` turns plans into
+trajectories and rewards, and `synthetic_requirements` makes the tasks. `pretrained.safetensors` are the weights that
+ship, `range.safetensors` the statistics of their training data, `designer.toml` the settings they were trained with.
+"""

@@ -1,10 +1,10 @@
-"""Many designs for one set of requirements at once, decision by decision, each masked to what is legal.
+"""Construct many plans for one set of requirements in lockstep, decision by decision, masked to what is legal.
 
-    built = construct(problem, chooser, count=32)
+    plans = construct(problem, chooser, count=32)
 
-The chooser sees, for every decision, its candidates and what is known about each; it may be the policy, keys that
-somebody else searches over, or the choices of an earlier plan. What comes out is sound and keeps precedence, exclusion
-and staffing whatever is chosen: activities stand in lanes, lanes side by side in stages, stages one after the other.
+For every decision the chooser sees the legal candidates and a few numbers that describe each. It can be the policy,
+random keys of a search, or the choices of an earlier plan. Whatever it chooses, the design is sound and keeps the rules
+on precedence, exclusion and staffing: units stand in lanes, lanes are parallel within a stage, stages are in sequence.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from groupwise.designer.problem import (
 )
 
 RETRIES = 4
+"""Candidates for the number of retries: 0 to 3."""
 
 
 def construct(problem: DesignProblem, chooser: Chooser, count: int, record: bool = False) -> Plans:
-    """`count` plans; with `record` also what was seen at each decision, for learning."""
+    """`count` plans; with `record` they include what the chooser saw at each decision, for learning."""
     return _Construction(problem, chooser, count, record).run()
 
 
@@ -60,7 +61,7 @@ class _Construction:
         )
         self.rows = np.arange(count)
         self.alive = np.ones((count, acts))
-        """How probably a case that needs it comes to an activity: what was knocked out before does not."""
+        """[plans, activities]: the probability that a case has not been knocked out before it reaches an activity."""
 
     def run(self) -> Plans:
         self._keep()
@@ -72,7 +73,7 @@ class _Construction:
         return self.plans
 
     def ask(self, head: int, slots: Ints | slice, subjects: Ints, legal: Bools, known: Floats) -> Ints:
-        """The choices of a question; decisions with one legal candidate are no decisions."""
+        """Let the chooser decide, and record it; where only one candidate is legal, that one is taken."""
         where = np.arange(slots.start, slots.stop) if isinstance(slots, slice) else slots
         choice = self.chooser(DecisionBatch(head, where, subjects, legal, known))
         free = legal.sum(-1) > 1
@@ -94,7 +95,7 @@ class _Construction:
         return np.broadcast_to(subjects, (self.count, len(subjects)))
 
     def _keep(self) -> None:
-        """Optional activities one after the other: what excludes something kept cannot be."""
+        """Decide on optional activities one by one: whatever excludes a kept activity is illegal."""
         problem, kept = self.problem, self.plans.kept
         slots, subjects = problem.of(Head.KEEP)
         for offset, activity in enumerate(subjects.tolist()):
@@ -104,7 +105,7 @@ class _Construction:
             kept[:, activity] = (
                 self.ask(Head.KEEP, where, self._about(subjects[offset : offset + 1]), legal, known)[:, 0] == 1
             )
-        nothing = ~kept.any(1)
+        nothing = ~kept.any(1)  # a design needs at least one activity
         kept[nothing, 0] = True
 
     def _branch(self) -> None:
@@ -116,7 +117,7 @@ class _Construction:
             for place, fork in enumerate(subjects.tolist()):
                 known[:, place, :, 0] = len(problem.forks[fork].options) / 4
                 known[:, place, :, 1] = sum(problem.forks[fork].shares)
-            # a fork has no node of its own: it is about its first option
+            # A fork has no node of its own, so the decision is about its first option.
             first = np.array([problem.forks[fork].options[0] for fork in subjects.tolist()])
             choice = self.ask(Head.BRANCHING, slots, self._about(first), legal, known)
             for place, fork in enumerate(subjects.tolist()):
@@ -132,7 +133,10 @@ class _Construction:
             plans.active[:, list(fork.apart)] = ~together[number][:, None]
 
     def _allocate(self) -> None:
-        """People or machines first, then activity by activity, the longest first, seeing what pools have to do."""
+        """Decide between people and machines, then assign pools activity by activity, the most work first.
+
+        Each assignment sees the load that earlier ones have put on the pools, as a share of their full capacity.
+        """
         problem, plans = self.problem, self.plans
         machines = self._types()
         for activity, able in enumerate(problem.eligible):
@@ -152,6 +156,7 @@ class _Construction:
             legal, known = self._blank(1, size)
             legal[:, 0, :size] = self._pools_left(activity, pools, machines[:, activity])
             own = work[activity] / capacity[pools]
+            # Features: load so far, load added, price and speed relative to the other pools, overload, in use.
             known[:, 0, :size, 0] = np.minimum(load[:, pools], 3)
             known[:, 0, :size, 1] = np.minimum(own, 3)
             known[:, 0, :size, 2] = price[pools] / max(float(price[pools].mean()), 1e-12) - 1
@@ -167,7 +172,7 @@ class _Construction:
         self.load = load
 
     def _types(self) -> Ints:
-        """[plans, activities]: 1 machines, 0 people, −1 nothing decided."""
+        """[plans, activities]: 1 for machines, 0 for people, −1 where there is nothing to decide."""
         problem = self.problem
         found = np.full((self.count, len(problem.names)), -1)
         slots, subjects = problem.of(Head.TYPE)
@@ -186,7 +191,10 @@ class _Construction:
         return found
 
     def _pools_left(self, activity: int, able: Ints, machines: Ints) -> Bools:
-        """Pools of the kind that was decided, other than those of activities it must be separated from."""
+        """The legal pools: of the kind decided on, and not those of activities that must be kept separate.
+
+        If that leaves none, the kind is given up first, then the separation (the score then reports the broken rule).
+        """
         problem, pool = self.problem, self.plans.pool
         free = np.ones((self.count, len(able)), np.bool_)
         for other in problem.apart_from[activity]:
@@ -200,7 +208,7 @@ class _Construction:
         return np.where(free.any(1, keepdims=True), free, True)
 
     def _last_way_out(self, other: int, able: Ints) -> Bools:
-        """Whether taking a pool would leave none to an activity that has two and is still to get one."""
+        """Whether taking a pool would leave none for an activity that has two and still needs one."""
         problem, pool = self.problem, self.plans.pool
         taken = np.zeros((self.count, len(problem.pool_names)), np.bool_)
         for third in problem.apart_from[other]:
@@ -212,13 +220,14 @@ class _Construction:
         return found
 
     def _handle(self) -> None:
-        """Retries, timeouts, due times and the order of queues, all at once; then priorities, where they count."""
+        """Decide on retries and timeouts, the order of queues, then priorities and due times where queues use them."""
         problem, plans = self.problem, self.plans
         slots, subjects = problem.of(Head.RETRY)
         if len(subjects):
             legal, known = self._blank(len(subjects), RETRIES)
             fails = problem.failure[subjects][:, None]
             tries = np.arange(1, RETRIES + 1)
+            # Features: probability of success within so many tries, expected repetitions, failure rate.
             known[:, :, :RETRIES, 0] = 1 - fails**tries
             known[:, :, :RETRIES, 1] = (1 - fails**tries) / (1 - fails) - 1
             known[:, :, :RETRIES, 2] = fails
@@ -252,7 +261,7 @@ class _Construction:
         plans.priority[:, subjects] = self.ask(Head.CONSTRAINT, slots, self._about(subjects), legal, known)
 
     def _dues(self) -> None:
-        """Due times, where a pool goes by them."""
+        """Decide on due times, where a pool serves by them."""
         problem, plans = self.problem, self.plans
         slots, subjects = problem.of(Head.TIMING)
         if not len(subjects):
@@ -264,9 +273,10 @@ class _Construction:
         plans.due[:, subjects] = self.ask(Head.TIMING, slots, self._about(subjects), legal, known)
 
     def times(self) -> tuple[Floats, Floats]:
-        """Of each unit: its mean time with retries and its share of cases, and how many cases it lets pass."""
+        """[plans, units]: mean time per case including retries, and the share of cases that go on afterwards."""
         problem, plans = self.problem, self.plans
         speed = np.where(plans.pool >= 0, np.append(problem.speed, 1.0)[plans.pool], 1.0)
+        # Expected number of tries when each fails with probability f and r may be repeated: (1 − f^(r+1)) / (1 − f).
         tries = (1 - problem.failure ** (plans.retries + 1)) / (1 - problem.failure)
         self.tries = tries
         time = problem.mean / speed * tries * problem.share
@@ -275,11 +285,11 @@ class _Construction:
         return time @ has.T, 1 - np.minimum(lost @ has.T, 0.999)
 
     def _order(self) -> None:
-        """Unit after unit: which comes next, and whether it waits for all, stands behind a lane or opens one."""
+        """Order the units: which comes next, and whether it waits for all lanes, joins one or opens one."""
         Ordering(self).run()
 
     def _staff(self) -> None:
-        """How many servers: the fewest that keep up with what is left of the work, or more."""
+        """Decide on servers: the fewest that keep up with the work that remains after knock-outs, or more."""
         problem, plans = self.problem, self.plans
         slots, subjects = problem.of(Head.STAFFING)
         if not len(subjects):
@@ -295,18 +305,23 @@ class _Construction:
             cores[:, pool] = problem.machine[pool] * (mine * problem.cpu).sum(1) / np.maximum(mine.sum(1), 1e-300) / 4
         load, spread = load[:, subjects], spread[:, subjects]
         least, most = problem.least[subjects], problem.most[subjects]
+        # Strictly more servers than the offered load (in Erlang): at utilisation 1 a queue grows without bound.
         fewest = np.clip(np.floor(load * 1.0000001).astype(np.int64) + 1, least, most)
         extra = np.array(EXTRA_SERVERS)
         servers = fewest[..., None] + extra
         legal = servers <= most[:, None]
         servers = np.minimum(servers, most[:, None])
         busy = np.minimum(load[..., None] / servers, 1.0)
+        # Sakasegawa's approximation of the G/G/c queue, in units of the mean service time:
+        # ρ^(√(2(c+1)) − 1) / (c(1 − ρ)) · (1 + scv) / 2 with Poisson arrivals.
         wait = (
             busy ** (np.sqrt(2 * (servers + 1)) - 1)
             / (servers * np.maximum(1 - busy, 0.01))
             * (1 + spread[..., None])
             / 2
         )
+        # Features: utilisation, waiting time, servers as a share of the most allowed, extra wages, unused pool,
+        # utilisation above 80%, offered load, CPU load.
         known = np.zeros((self.count, len(subjects), CANDIDATES, FEATURES))
         known[..., 0] = busy
         known[..., 1] = np.log1p(wait)

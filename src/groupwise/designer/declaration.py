@@ -1,11 +1,36 @@
 """What the package knows of the designer before a run asks for it."""
 
 from groupwise.config.sections import GenerationSettings, MemorySettings, ScoringSettings
-from groupwise.products import Product
+from groupwise.products import Metric, Product
 
 DESIGNER = Product(
     name="designer",
     summary="a graph policy learns to design workflows for requirements",
     implementation="groupwise.designer.product",
     sections=(GenerationSettings, MemorySettings, ScoringSettings),
+    # Those of designer.toml, with which the shipped policy was trained, for shorter runs.
+    defaults={
+        "environment": "worlds",
+        "num_generations": 32,  # as many as generation.batch_size, which replaces it where it is set: see `prepare`
+        "tasks_per_step": 8,
+        "estimator": "outcome",
+        "advantage_scale": "group_std",
+        "loss_type": "dapo",
+        "entropy_coef": 0.003,
+        "learning_rate": 2e-3,
+        "lr_scheduler_type": "cosine",
+        "warmup_ratio": 0.02,
+        "per_device_train_batch_size": 128,
+        "gradient_accumulation_steps": 1,
+    },
+    metrics=(
+        Metric(
+            name="eval/reward_mean",
+            meaning="mean score of the likeliest designs for held-out requirements",
+            better="higher",
+        ),
+        Metric(name="eval/reward_std", meaning="standard deviation of these scores"),
+        Metric(name="eval/reward_min", meaning="the lowest of these scores", better="higher"),
+        Metric(name="eval/attempts", meaning="held-out requirements that were designed for", unit="requirements"),
+    ),
 )

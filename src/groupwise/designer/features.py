@@ -1,7 +1,7 @@
-"""What the policy sees of requirements: a node for each activity and pool and one for the whole, and how they relate.
+"""What the policy sees of requirements: a graph with a node for each activity and pool and one for the whole process.
 
-`SCHEMA` names every number in its place. Its hash travels with trained weights: weights that were trained on other
-numbers are refused.
+`SCHEMA` names every feature in order. Its hash is stored with trained weights: weights that were trained on other
+features are refused.
 """
 
 from __future__ import annotations
@@ -37,17 +37,22 @@ WHOLE = (
     "branches", "depth",
 )  # fmt: skip
 RELATIONS = ("before", "after", "beside", "same branch", "does", "done by", "separate", "shares a pool", "same")
+# The names are part of the hash: changing one word here makes all trained weights and memories unusable.
 SCHEMA = repr(
     (ACTIVITY, POOL, WHOLE, RELATIONS, HEADS, CANDIDATES, TIMEOUTS, DUES, DISCIPLINES, EXTRA_SERVERS, "units 2")
 )
 SCHEMA_HASH = hashlib.sha256(SCHEMA.encode()).hexdigest()[:16]
+# All kinds of node share one width; unused columns stay 0.
 NUMBERS = max(len(ACTIVITY), len(POOL), len(WHOLE))
 ACTIVITY_NODE, POOL_NODE, WHOLE_NODE = range(3)
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """`nodes` [nodes, NUMBERS], `kinds` [nodes], `relations` [nodes, nodes] as bits; activities, pools, the whole."""
+    """`nodes` [nodes, NUMBERS], `kinds` [nodes] and `relations` [nodes, nodes], one bit for each of `RELATIONS`.
+
+    Activities come first, then pools, then the node of the whole process.
+    """
 
     nodes: Floats
     kinds: Ints
@@ -56,13 +61,14 @@ class Features:
 
 @lru_cache(maxsize=16)
 def features_of(problem: DesignProblem) -> Features:
-    """The features of a problem; who asks again soon gets the same object."""
+    """The features of a problem, cached for the latest few problems."""
     acts, pools = len(problem.names), len(problem.pool_names)
     nodes = np.zeros((acts + pools + 1, NUMBERS), np.float32)
     nodes[:acts, : len(ACTIVITY)] = _activities(problem).T
     nodes[acts : acts + pools, : len(POOL)] = _pools(problem).T
     nodes[-1, : len(WHOLE)] = whole_of(problem)
     kinds = np.array([ACTIVITY_NODE] * acts + [POOL_NODE] * pools + [WHOLE_NODE])
+    # The network was trained on features within ±5; more extreme requirements look like the extremes it knows.
     return Features(np.clip(nodes, -5, 5), kinds, _relations(problem))
 
 
@@ -76,9 +82,10 @@ def _middle(values: Floats) -> float:
 
 
 def _ways(problem: DesignProblem) -> tuple[Floats, Floats]:
-    """The longest chain of work up to each activity and after it, as shares of the longest of all."""
+    """The longest chain of work before and after each activity, as shares of the longest chain of all."""
     time = problem.mean * problem.share
     order = np.argsort(problem.before.sum(0), kind="stable")
+    # `before` is transitive, so sorting by the number of predecessors is a topological order.
     to, after = np.zeros(len(time)), np.zeros(len(time))
     for a in order:
         before = problem.before[:, a]
@@ -205,7 +212,7 @@ def _relations(problem: DesignProblem) -> Ints:
 
 
 def situation(seen: Features) -> Floats:
-    """What requirements are like as a whole: the numbers of the whole, and the means over activities and pools."""
+    """Requirements as one vector for memory: global features, means over activities and over pools, and a 1."""
     whole = seen.nodes[-1, : len(WHOLE)]
     activities = seen.nodes[seen.kinds == 0, : len(ACTIVITY)].mean(0)
     pools = seen.nodes[seen.kinds == 1, : len(POOL)]

@@ -1,10 +1,8 @@
-"""Generations of designs: drawn from the policy, bred from the best, recalled from memory.
+"""Generations of candidate designs: sampled from the policy, edited from the best, recalled from memory.
 
-    for candidate in search(policy, requirements, evaluations=64, seed=1): ...
-
-The first generation is the policy's likeliest design and samples. Later ones edit winners of tournaments: some
-decisions are taken again, by the policy or by chance. Elites are never lost, so the best score never falls. Where
-requirements are unlike those that the policy was trained on, a few rules of thumb are tried too.
+The first generation consists of the policy's likeliest design and samples. Later generations edit the winners of
+tournaments: some decisions are taken again, by the policy or at random. Elites are never lost, so the best score never
+falls. Where requirements differ from the policy's training data, heuristic designs are tried as well.
 """
 
 from __future__ import annotations
@@ -23,31 +21,31 @@ from groupwise.designer.plans import Plans
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.population import Diversity, EditStatistics, diversity_of, elites, tournament
 from groupwise.designer.problem import Bools, Floats, Ints
-from groupwise.designer.sampling import Parents, PolicyChooser, Preference, Preferences, Retake, Views
+from groupwise.designer.sampling import Parents, PolicyChooser, PolicyView, Preference, Preferences, Retake
 from groupwise.designer.tasks import PreparedRequirements
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.scoring import DesignScore
 
 Origin: TypeAlias = Literal["likeliest", "sample", "edit", "memory", "rule"]
 GUIDED = 0.9
-"""The share of a habit in the decisions of a recalled candidate."""
+"""Candidates from memory follow their preference with this probability, otherwise the policy."""
 FRESH = 0.05
-"""The share of later generations that is drawn anew instead of edited."""
+"""The share of later generations that is sampled from scratch instead of edited."""
 SMALL = 8
-"""Candidates of a generation of `search`."""
+"""The first samples of a generation, drawn without exploration unless nothing new came up."""
 RULED, RULED_LATER = 3, 2
-"""Candidates of the first generation that follow rules of thumb, and of later ones while rules beat samples."""
+"""Heuristic candidates of the first generation, and of later ones while heuristics beat samples."""
 CHANCE = 0.3
-"""The share of edits that are decided by chance alone."""
+"""The share of edits that are decided uniformly at random."""
 WARMTH = 2.0
-"""How much warmer than when it samples the policy is when it decides otherwise."""
+"""The temperature of the policy in edits; it is 1 in samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A design that was made, where it comes from, its log-probability and, once judged, its score.
+    """A design with its origin, its log-probability and, once evaluated, its score.
 
-    `logp` is that of all its decisions under the mixture they were drawn from; of an edit, of those taken again.
+    `logp` is that of all its decisions under the mixture they were sampled from; for an edit, of those taken again.
     """
 
     design: Design
@@ -58,7 +56,7 @@ class Candidate:
     unit_order: Ints
     free: Bools
     key: int
-    """Equal for equal designs of the same call."""
+    """The same for equal designs of one call."""
     score: DesignScore | None = None
 
     @property
@@ -68,18 +66,18 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class DesignDraft:
-    """Candidates that were made together, with what was seen at each decision where that is recorded."""
+    """Candidates that were made together, with the plans behind them."""
 
     plans: Plans
     candidates: tuple[Candidate, ...]
     logp: Floats | None = None
-    """[candidates, decisions], under the mixture that each was drawn from, where all was drawn from the policy."""
+    """[candidates, slots]: log-probabilities under the sampled mixture; only where the policy sampled everything."""
 
 
 class Generations:
-    """Makes and keeps candidates for one set of requirements; somebody else judges them.
+    """Proposes candidates for one set of requirements and keeps the best; the caller evaluates them.
 
-    All candidates of one kind are made in lockstep, as one batch: every decision is taken for all of them at once.
+    Candidates of one origin are made in lockstep, as one batch: each decision is taken for all of them at once.
     """
 
     def __init__(
@@ -92,30 +90,31 @@ class Generations:
     ) -> None:
         self.prepared, self.settings, self.record = prepared, settings or GenerationSettings(), record
         self.policy = policy
-        self._views: Views | None = None
+        self._view: PolicyView | None = None
         self.rng = np.random.default_rng(seed)
         self.number = 0
-        self.thumb = HeuristicQueue() if training_distance(prepared.problem).unfamiliar else None
+        self.heuristics = HeuristicQueue() if training_distance(prepared.problem).unfamiliar else None
         self.ruled: dict[int, Heuristic] = {}
-        """The rules that were followed, by the design they led to."""
+        """The heuristics that were followed, by the key of the design they led to."""
         self.drawn = float("-inf")
-        """The best score of what was drawn from the policy."""
+        """The best score of a sample from the policy."""
         self.parents: list[Candidate] = []
         self.keys: dict[Design, int] = {}
         self.proposed: set[int] = set()
         self.scores: dict[int, DesignScore] = {}
-        """Of every design that was judged, by its key."""
-        self.luck = EditStatistics(prepared.problem)
+        """The score of every evaluated design, by its key."""
+        self.edits = EditStatistics(prepared.problem)
         self.drafts: list[DesignDraft] = []
-        """All that was made for the newest generation, designs that were there before among them."""
+        """Everything made for the newest generation, including designs that had been proposed before."""
 
     def propose(self, count: int | None = None, recalled: Sequence[Candidate] = ()) -> list[Candidate]:
-        """The candidates of the next generation, still to be judged; none of them was proposed before.
+        """The candidates of the next generation, to be evaluated; none of them was proposed before.
 
-        Those `recalled` were made by `recall` or `follow` and come first.
+        `recalled` candidates, made by `recall` or `follow`, come first.
         """
         wanted = count or self.settings.batch_size
         found = self._new(recalled)
+        # Designs that were proposed before are dropped; further attempts explore more to replace them.
         for attempt in range(4):
             if len(found) >= wanted:
                 break
@@ -123,25 +122,25 @@ class Generations:
             found += self._new(self._later(left, attempt) if self.parents else self._first(left, attempt))
         return found
 
-    def recall(self, habits: Sequence[Preference]) -> list[Candidate]:
-        """A candidate for each habit: the habit decides most, the policy the rest."""
-        chooser = PolicyChooser(self.views, self.rng, GUIDED, guide=Preferences(habits))
-        return self._made(construct(self.prepared.problem, chooser, len(habits), self.record), "memory")
+    def recall(self, preferences: Sequence[Preference]) -> list[Candidate]:
+        """One candidate for each preference, which takes most of the decisions; the policy takes the rest."""
+        chooser = PolicyChooser(self.view, self.rng, GUIDED, guide=Preferences(preferences))
+        return self._made(construct(self.prepared.problem, chooser, len(preferences), self.record), "memory")
 
     def follow(self, choices: Ints, unit_order: Ints) -> list[Candidate]:
-        """Plans of earlier calls once more; what is no longer legal the policy decides."""
+        """Plans of earlier calls again; the policy decides what is no longer legal."""
         parents = Parents(choices, unit_order, np.zeros(choices.shape, np.bool_))
-        retake = Retake(self.prepared.problem, parents, PolicyChooser(self.views, self.rng))
+        retake = Retake(self.prepared.problem, parents, PolicyChooser(self.view, self.rng))
         return self._made(construct(self.prepared.problem, retake, len(choices), self.record), "memory")
 
     def _made(self, plans: Plans, origin: Origin) -> list[Candidate]:
-        """Candidates that were not drawn from the policy; no log-probability is claimed for them."""
+        """Candidates not sampled from the policy: they have no log-probability and stay out of the gradient."""
         found = self._candidates(plans, [origin] * len(plans), np.zeros(len(plans)))
         self._keep(DesignDraft(plans, tuple(found)))
         return found
 
     def _keep(self, draft: DesignDraft) -> None:
-        """Keep what was made for the present generation, and only that."""
+        """Store a draft, and drop those of earlier generations."""
         self.drafts = [*(old for old in self.drafts if old.candidates[0].generation == self.number), draft]
 
     def _new(self, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -153,12 +152,12 @@ class Generations:
         return found
 
     def absorb(self, judged: Sequence[Candidate]) -> None:
-        """Take the judged into account: the best of all so far and the winners of tournaments are the next parents."""
+        """Learn from an evaluated generation: its elites and the winners of tournaments become the next parents."""
         self.number += 1
-        self.luck.learn(judged)
+        self.edits.learn(judged)
         for candidate in judged:
-            if self.thumb is not None and candidate.origin == "rule":
-                self.thumb.learn(self.ruled[candidate.key], candidate.total)
+            if self.heuristics is not None and candidate.origin == "rule":
+                self.heuristics.learn(self.ruled[candidate.key], candidate.total)
             elif candidate.origin in ("likeliest", "sample"):
                 self.drawn = max(self.drawn, candidate.total)
         self.scores |= {candidate.key: candidate.score for candidate in judged if candidate.score is not None}
@@ -169,36 +168,36 @@ class Generations:
         self.parents = [everyone[number] for number in dict.fromkeys([*kept, *chosen])]
 
     @property
-    def views(self) -> Views:
-        """The requirements as the policy sees them; worked out anew when it has changed."""
-        if self._views is None or self._views.version != self.policy.version:
-            self._views = Views(self.policy, self.prepared.problem)
-        return self._views
+    def view(self) -> PolicyView:
+        """The policy applied to the problem; recomputed when the policy has changed."""
+        if self._view is None or self._view.version != self.policy.version:
+            self._view = PolicyView(self.policy, self.prepared.problem)
+        return self._view
 
     @property
     def best(self) -> Candidate:
         return max(self.parents, key=lambda candidate: candidate.total)
 
     def _first(self, count: int, attempt: int) -> list[Candidate]:
-        """The likeliest design, samples, and rules of thumb where there are any."""
-        ruled = self._ruled(self.thumb, min(RULED, count - 1)) if attempt == 0 and self.thumb else []
+        """The likeliest design, samples, and heuristics where they are used."""
+        ruled = self._ruled(self.heuristics, min(RULED, count - 1)) if attempt == 0 and self.heuristics else []
         return self._sampled(count - len(ruled), attempt) + ruled
 
-    def _ruled(self, thumb: HeuristicQueue, most: int) -> list[Candidate]:
-        """By the next rules of thumb, at most so many; out of the gradient."""
+    def _ruled(self, queue: HeuristicQueue, most: int) -> list[Candidate]:
+        """Candidates of the next heuristics that lead to new designs, at most that many."""
         problem, found = self.prepared.problem, list[Candidate]()
-        while len(found) < most and (rules := thumb.next(most - len(found))):
+        while len(found) < most and (rules := queue.next(most - len(found))):
             keys = np.array([heuristic_keys(problem, one) for one in rules])
             for candidate, rule in zip(self._made(plans_of(problem, keys, self.record), "rule"), rules, strict=True):
                 if candidate.key in self.scores:
-                    thumb.learn(rule, self.scores[candidate.key].total)
+                    queue.learn(rule, self.scores[candidate.key].total)
                 elif candidate.key not in self.proposed and candidate.key not in self.ruled:
                     self.ruled[candidate.key] = rule
                     found.append(candidate)
         return found
 
     def _sampled(self, count: int, attempt: int) -> list[Candidate]:
-        """The likeliest design, a few samples, and the others with shares of chance: more where nothing new came."""
+        """The likeliest design, a few plain samples, and samples with exploration; more of it with every attempt."""
         greedy = np.zeros(count, np.bool_)
         greedy[0] = attempt == 0
         epsilon = self._epsilon(count) + 0.2 * attempt
@@ -206,9 +205,9 @@ class Generations:
         return self._drawn(count, np.minimum(epsilon, 1.0), greedy)
 
     def _later(self, count: int, attempt: int) -> list[Candidate]:
-        """Edits of parents, those of high rank oftener, and some drawn anew; more by chance where nothing new came."""
-        thumb = self.thumb if attempt == 0 else None
-        found = self._ruled(thumb, min(RULED_LATER, count - 1)) if thumb and thumb.total >= self.drawn else []
+        """Edits of parents, higher ranks more often, and a few fresh samples."""
+        queue = self.heuristics if attempt == 0 else None
+        found = self._ruled(queue, min(RULED_LATER, count - 1)) if queue and queue.total >= self.drawn else []
         count -= len(found)
         fresh = round(count * FRESH)
         found += self._drawn(fresh, self._epsilon(fresh), np.zeros(fresh, np.bool_)) if fresh else []
@@ -221,7 +220,7 @@ class Generations:
         return epsilon
 
     def _drawn(self, count: int, epsilon: np.ndarray, greedy: Bools) -> list[Candidate]:
-        chooser = PolicyChooser(self.views, self.rng, epsilon, greedy)
+        chooser = PolicyChooser(self.view, self.rng, epsilon, greedy)
         plans = construct(self.prepared.problem, chooser, count, self.record)
         logp = chooser.log_probabilities(plans)
         origins: list[Origin] = ["likeliest" if one else "sample" for one in greedy.tolist()]
@@ -233,21 +232,21 @@ class Generations:
         if not count:
             return []
         ranked = sorted(self.parents, key=lambda candidate: -candidate.total)
-        weights = 0.7 ** np.arange(len(ranked))
+        weights = 0.7 ** np.arange(len(ranked))  # each rank is chosen 0.7 times as often as the one above
         picked = self.rng.choice(len(ranked), count, p=weights / weights.sum())
         parents = [ranked[number] for number in picked]
         choices = np.stack([parent.choices for parent in parents])
-        again = self.luck.decisions(parents, self.rng, attempt)
+        again = self.edits.decisions(parents, self.rng, attempt)
         epsilon = np.where(self.rng.random(count) < CHANCE, 1.0, self._epsilon(count))
         retake = Retake(
             self.prepared.problem,
             Parents(choices, np.stack([parent.unit_order for parent in parents]), again),
-            PolicyChooser(self.views, self.rng, epsilon, temperature=WARMTH),
+            PolicyChooser(self.view, self.rng, epsilon, temperature=WARMTH),
             other=True,
         )
         plans = construct(self.prepared.problem, retake, count, self.record)
         found = self._candidates(plans, ["edit"] * count, retake.logp.sum(1))
-        self.luck.remember(found, parents, again)
+        self.edits.remember(found, parents, again)
         self._keep(DesignDraft(plans, tuple(found)))
         return found
 
@@ -268,5 +267,5 @@ class Generations:
 
 
 def diversity(candidates: Sequence[Candidate], prepared: PreparedRequirements) -> Diversity:
-    """How different the candidates of a generation are."""
+    """The diversity of a generation."""
     return diversity_of(prepared.problem, np.stack([one.choices for one in candidates]))

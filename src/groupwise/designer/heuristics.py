@@ -1,7 +1,9 @@
-"""Designs from numbers between 0 and 1: the decoder that searches without a policy use.
+"""Designs without a policy: random keys that decode to designs, and heuristics expressed as keys.
 
-A decision takes the candidate that its number falls on, among those that are legal. Which unit comes next, and where it
-is placed, is told by a number of the unit and not of the turn, so that a change in one place leaves the others alone.
+    heuristic_keys(problem, HEURISTICS[PORTFOLIO[0]])
+
+A key is a number in [0, 1). A decision takes the legal candidate that its key falls on. The keys for which unit comes
+next and where it is placed belong to the unit, not to the turn: changing one key leaves the other decisions alone.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from groupwise.workflows.requirements import Requirements
 
 
 class KeyChooser:
-    """Chooses by keys [plans, genes]."""
+    """Chooses by keys [plans, genes]: slots before the turns, order and places of units, slots after."""
 
     def __init__(self, problem: DesignProblem, keys: Floats) -> None:
         self.problem = problem
@@ -47,7 +49,7 @@ class KeyChooser:
 
 
 def nth_legal(legal: Bools, keys: Floats) -> Ints:
-    """The legal candidate that a number from 0 to 1 falls on."""
+    """The legal candidate that a key falls on."""
     count = legal.sum(-1)
     wanted = np.minimum((keys * count).astype(np.int64), count - 1)
     found: Ints = (legal.cumsum(-1) > wanted[..., None]).argmax(-1)
@@ -64,7 +66,7 @@ def genes_of(problem: DesignProblem) -> int:
 
 
 class KeyDecoder:
-    """The decoder for one set of requirements."""
+    """Decodes keys to designs for one set of requirements."""
 
     def __init__(self, requirements: Requirements) -> None:
         self.problem = DesignProblem(requirements)
@@ -83,19 +85,22 @@ class KeyDecoder:
 
 
 PORTFOLIO = (23, 65, 592, 358, 598, 593)
-"""The rules to try first, each for what it adds to those before; `workflow_design.py --tune` found them."""
+"""The heuristics to try first, each chosen for what it adds to the ones before (`workflow_design.py --tune`)."""
 FIRST = 3
-"""How many of them are tried before those that resemble the best."""
+"""How many of them are tried before the neighbours of the best."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heuristic:
-    """Rules of thumb for a whole design.
+    """A rule of thumb for a complete design.
 
-    `order`: "knock-outs" by reject probability over time (van der Aalst 2001), the longest work behind it first, or the
-    shortest first. `place`: in sequence, in parallel where allowed, knock-outs in sequence and the rest in parallel, or
-    spread over lanes. `pool`: the cheapest with room, the fastest with room, or evenly. `spare`: how far above the
-    fewest servers that keep up. `retries` where a try can fail; `apart`: a choice for each option of a branch.
+    order    "knock-outs" by rejection probability over time (van der Aalst 2001), "longest" remaining work first, or
+             "shortest" activity first
+    place    in sequence; in parallel where allowed; knock-outs in sequence, the rest in parallel; or spread over lanes
+    pool     the cheapest with room, the fastest with room, or even load
+    spare    how far above the fewest servers that keep up: the key of every staffing decision
+    retries  where an attempt can fail
+    apart    one choice for each option of a branch
     """
 
     order: str
@@ -116,23 +121,24 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
 }
 HEURISTICS = tuple(itertools.starmap(Heuristic, itertools.product(*CHOICES.values())))
 ROOM = 0.8
+"""The load up to which a pool has room."""
 
 
 def neighbours(rule: Heuristic) -> Iterator[Heuristic]:
-    """All that differ from it in one respect."""
+    """All heuristics that differ from this one in one respect."""
     for name, ways in CHOICES.items():
         yield from (replace(rule, **{name: way}) for way in ways if way != getattr(rule, name))
 
 
 class HeuristicQueue:
-    """Which rule to try next: those of the portfolio, then the neighbours of the best so far."""
+    """Which heuristic to try next: first the portfolio, then the neighbours of the best so far."""
 
     def __init__(self) -> None:
         self.untried = [HEURISTICS[number] for number in PORTFOLIO[:FIRST]]
         self.tried: set[Heuristic] = set(self.untried)
         self.best: Heuristic | None = None
         self.total = float("-inf")
-        """The best rule's score."""
+        """The score of the best heuristic."""
 
     def next(self, count: int) -> list[Heuristic]:
         if len(self.untried) < count and self.best is not None:
@@ -148,7 +154,7 @@ class HeuristicQueue:
 
 
 def heuristic_keys(problem: DesignProblem, rules: Heuristic) -> Floats:
-    """The keys that a rule comes to; what it says nothing of stays as it is by default, no optional work."""
+    """The keys of a heuristic; decisions that it does not cover keep their default, without optional activities."""
     pool = _pools(problem, rules.pool)
     keys = np.zeros(genes_of(problem))
     for slot, (head, subject) in enumerate(problem.slots[: problem.rounds]):
@@ -171,7 +177,7 @@ def heuristic_keys(problem: DesignProblem, rules: Heuristic) -> Floats:
 
 
 def _pools(problem: DesignProblem, rule: str) -> list[int]:
-    """Who does what, the most work first: the pool that the rule likes best among those that have room."""
+    """A pool for every activity, the most work first: the one the heuristic prefers among those with room."""
     work = problem.rate * problem.mean * problem.share / (1 - problem.failure)
     able = problem.most * problem.speed * problem.open
     load, found = np.zeros(len(able)), [-1] * len(work)
@@ -199,7 +205,7 @@ def _order(problem: DesignProblem, rule: str) -> Floats:
     if rule == "longest":
         return np.asarray(time + behind)
     own = rejects / np.maximum(time, 1e-9)
-    # What a knock-out waits for comes as early as the knock-out.
+    # What a knock-out waits for must come as early as the knock-out itself.
     lifted = np.maximum(own, 0.99 * np.where(problem.unit_before, own, 0.0).max(1))
     return np.asarray(lifted + 1e-9 * (time + behind) / max(float((time + behind).max()), 1e-9))
 
@@ -220,7 +226,7 @@ def _places(problem: DesignProblem, rule: str, order: Floats) -> Floats:
 
 
 def by_rank(values: Floats) -> Floats:
-    """Keys for the order of units: the higher the value, the earlier."""
+    """Keys for the order of units: the higher the value, the earlier the unit."""
     keys = np.empty(len(values))
     keys[np.argsort(values, kind="stable")] = (np.arange(len(values)) + 0.5) / len(values)
     return keys

@@ -26,10 +26,10 @@ from groupwise.designer.problem import CANDIDATES, FEATURES, Bools, DesignProble
 from groupwise.designer.sampling import (
     Parents,
     PolicyChooser,
+    PolicyView,
     Preference,
     Preferences,
     Retake,
-    Views,
     padded_members,
     pool_rows,
     table_rows,
@@ -56,7 +56,7 @@ def trajectories(
     version: int,
     taken: Bools | None = None,
 ) -> tuple[Trajectory, ...]:
-    """One attempt for each plan; its design is in `meta`. Of an edit only what was `taken` again is its own doing."""
+    """One trajectory per plan, with its design in `meta`. Only decisions `taken` by an edit itself are trained on."""
     own = plans.free if taken is None else plans.free & taken
     assert plans.seen is not None, "the plans were made without a record"
     assert plans.legal is not None
@@ -82,7 +82,7 @@ def trajectories(
 
 
 class _Statics:
-    """What of a problem does not depend on the plan, as padded later."""
+    """The part of a row that is the same for all plans of a problem."""
 
     def __init__(self, problem: DesignProblem) -> None:
         self.problem = problem
@@ -96,7 +96,7 @@ class _Statics:
             self.candidates[place] = pool_rows(problem, int(problem.subjects[self.small[place]]))
 
     def _subjects(self) -> Ints:
-        """The row of each decision's subject; of places it is filled in plan by plan."""
+        """The table row of each decision's subject; that of a place depends on the plan: see `placed`."""
         problem = self.problem
         subjects = problem.subjects[self.small].copy()
         forks = self.heads == Head.BRANCHING
@@ -106,7 +106,7 @@ class _Statics:
         return np.where(self.heads == Head.PLACE, 0, subjects + 1)
 
     def placed(self, order: Ints) -> tuple[Ints, Ints]:
-        """The rows of subjects with the units that were placed, and of each turn the unit placed before."""
+        """The subjects' rows including the units that were placed, and for each turn the unit placed before it."""
         rows = self.rows.copy()
         units = table_rows(self.problem, Head.PLACE, order)
         rows[self.heads == Head.PLACE] = units
@@ -115,7 +115,7 @@ class _Statics:
 
 
 class Collation:
-    """Attempts → rows. What the policy sees of requirements is worked out once for each."""
+    """Turns attempts into padded rows for the policy; the features of requirements are computed once for each."""
 
     def __init__(self, problem_of: Callable[[str], DesignProblem]) -> None:
         self.problem_of = problem_of
@@ -191,7 +191,7 @@ def _fill(table: dict[str, np.ndarray], row: int, member: Trajectory, one: _Stat
     table["legal"][row, :few] = member.action_mask[:few, :CANDIDATES]
     table["choices"][row, :few] = member.actions[:few]
     subjects, last = one.placed(member.actions[few:])
-    # the table is nothing, nodes, units: units stand behind the longest list of nodes
+    # The table is: nothing, nodes, units. Nodes are padded to the longest list, so unit rows move up by the padding.
     table["subjects"][row, :few] = np.where(subjects > own, subjects + nodes - own, subjects)
     table["last"][row, :turns] = np.where(last > own, last + nodes - own, last)
     table["next_known"][row, :turns, :units] = member.obs[few:, :units]
@@ -200,20 +200,20 @@ def _fill(table: dict[str, np.ndarray], row: int, member: Trajectory, one: _Stat
 
 
 def edit_share(cfg: TrainingConfig) -> float:
-    """`task.options.edit_share`: which part of the groups are edits of one plan instead of plans."""
+    """`task.options.edit_share`: the share of groups that consist of edits of one plan."""
     given = cfg.task.options.get("edit_share", 0.0)
     if not isinstance(given, int | float) or not 0 <= given <= 1:
         raise ConfigError(
-            f"task.options.edit_share = {given!r} must be between 0 and 1", field="task.options.edit_share"
+            f"task.options.edit_share = {given!r}; it must be between 0 and 1", field="task.options.edit_share"
         )
     return float(given)
 
 
 class Drafts:
-    """Groups of designs by the present policy, with shares of chance as `[generation]` says.
+    """Samples groups of designs from the current policy, with exploration as `[generation]` says.
 
-    With a memory, chance is replaced by habits that worked for requirements like these, as many as are recalled. Every
-    log-probability is that of the mixture, so what was recalled is learned from like the rest.
+    With a memory, exploring plans follow preferences that worked for similar requirements, as many as are recalled.
+    Every log-probability is that of the mixture, so these plans are learned from like the rest.
     """
 
     def __init__(
@@ -234,12 +234,12 @@ class Drafts:
 
     def _group(self, task: Task, edit: bool) -> Group:
         prepared = self.library(task.id)
-        views = Views(self.policy, prepared.problem)
+        view = PolicyView(self.policy, prepared.problem)
         group_id = f"{self.rounds}/{task.id}"
         if edit:
-            plans, logp, taken = self._edits(prepared, views)
+            plans, logp, taken = self._edits(prepared, view)
         else:
-            plans, logp, taken = self._plans(prepared, views, self._guide(group_id, task))
+            plans, logp, taken = self._plans(prepared, view, self._guide(group_id, task))
         members = trajectories(
             plans,
             prepared.drafter(plans),
@@ -252,31 +252,31 @@ class Drafts:
         return Group(group_id, task, members)
 
     def _guide(self, group_id: str, task: Task) -> Preferences | None:
-        """What memory has for the plans that explore; nothing for edits, which are about single decisions."""
+        """Preferences from memory for the plans that explore; edits, about single decisions, get none."""
         if self.recalls is None:
             return None
-        habits: list[Preference] = [{} for _ in range(self.group_size)]
-        habits[: self._exploring] = self.recalls.habits(group_id, task.id, self._exploring, self.rng)
-        return Preferences(habits)
+        preferences: list[Preference] = [{} for _ in range(self.group_size)]
+        preferences[: self._exploring] = self.recalls.preferences(group_id, task.id, self._exploring, self.rng)
+        return Preferences(preferences)
 
     def _plans(
-        self, prepared: PreparedRequirements, views: Views, guide: Preferences | None
+        self, prepared: PreparedRequirements, view: PolicyView, guide: Preferences | None
     ) -> tuple[Plans, Floats, Bools | None]:
-        """Whole plans, each on its own."""
-        chooser = PolicyChooser(views, self.rng, self._epsilon(), guide=guide)
+        """Complete plans, independent of each other."""
+        chooser = PolicyChooser(view, self.rng, self._epsilon(), guide=guide)
         plans = construct(prepared.problem, chooser, self.group_size, record=True)
         return plans, chooser.log_probabilities(plans), None
 
-    def _edits(self, prepared: PreparedRequirements, views: Views) -> tuple[Plans, Floats, Bools | None]:
-        """Edits of one plan that take the same decisions again: what differs in their scores is due to those alone."""
-        parent = construct(prepared.problem, PolicyChooser(views, self.rng), 1)
+    def _edits(self, prepared: PreparedRequirements, view: PolicyView) -> tuple[Plans, Floats, Bools | None]:
+        """Edits of one plan that all take the same decisions again: only those make their scores differ."""
+        parent = construct(prepared.problem, PolicyChooser(view, self.rng), 1)
         again = some_decisions(prepared.problem, self.rng)
         parents = Parents(
             np.repeat(parent.choices, self.group_size, 0),
             np.repeat(parent.unit_order, self.group_size, 0),
             np.repeat(again[None], self.group_size, 0),
         )
-        retake = Retake(prepared.problem, parents, PolicyChooser(views, self.rng, self._epsilon()))
+        retake = Retake(prepared.problem, parents, PolicyChooser(view, self.rng, self._epsilon()))
         plans = construct(prepared.problem, retake, self.group_size, record=True)
         return plans, retake.logp, retake.taken
 
@@ -298,7 +298,7 @@ class Drafts:
 
 
 def some_decisions(problem: DesignProblem, rng: np.random.Generator, most: int = 8) -> Bools:
-    """One to a few decisions: every kind as likely as the other, and every decision of a kind."""
+    """One to eight decisions: uniform over kinds, then uniform over the decisions of a kind."""
     kinds = np.unique(problem.heads)
     again = np.zeros(len(problem.heads), np.bool_)
     for kind in rng.choice(kinds, int(rng.integers(1, most + 1))):
@@ -307,7 +307,7 @@ def some_decisions(problem: DesignProblem, rng: np.random.Generator, most: int =
 
 
 class DesignReward:
-    """The score of a design. All of a group meet the same chance: simulations share the task's seed."""
+    """The score of a design. All designs of a group are simulated with the task's seed."""
 
     def __init__(self, library: RequirementsLibrary) -> None:
         self.library = library
@@ -331,7 +331,7 @@ SETTINGS: Mapping[str, Any] = {
 
 
 class Improvement:
-    """One learner for as many calls as its designer makes."""
+    """One learner for all calls of a designer."""
 
     def __init__(self, policy: GraphPolicy, **settings: Any) -> None:
         self.cfg = TrainingConfig.from_dict({**SETTINGS, **settings})
@@ -349,7 +349,7 @@ class Improvement:
         )
 
     def begin(self, generations: Generations) -> LearningPolicy:
-        """The policy that learns from these generations."""
+        """A policy that learns from these generations."""
         problem = generations.prepared.problem
         self.collation = Collation(lambda _: problem)
         return LearningPolicy(self, generations)
@@ -367,7 +367,7 @@ class Improvement:
 
 
 class LearningPolicy:
-    """`policy.update(candidates, metrics)` of one call."""
+    """Updates the policy during one call."""
 
     def __init__(self, improvement: Improvement, generations: Generations) -> None:
         self.improvement, self.generations = improvement, generations
@@ -389,9 +389,9 @@ class LearningPolicy:
         )
 
     def group(self, metrics: GenerationMetrics) -> ScoredGroup | None:
-        """What was drawn from the policy at the first go of the newest generation, scored; None if nothing was.
+        """The scored samples of the newest generation's first attempt; None if there were none.
 
-        Later goes only fill up for designs that had been there before: how many there are depends on what was drawn.
+        Later attempts only replace duplicates: how many they make depends on what was sampled, which would bias them.
         """
         draft = next((draft for draft in self.generations.drafts if draft.logp is not None), None)
         if draft is None or draft.logp is None:
@@ -402,7 +402,7 @@ class LearningPolicy:
         self.improvement.groups += 1
         task = Task(f"call/{self.improvement.groups}")
         designs = [candidate.design for candidate in draft.candidates]
-        version = self.generations.views.version
+        version = self.generations.view.version
         everyone = trajectories(draft.plans, designs, draft.logp, task_id=task.id, group_id=task.id, version=version)
         totals = tuple(Score(known[draft.candidates[n].key].total) for n in rows)
         return ScoredGroup(Group(task.id, task, tuple(everyone[n] for n in rows)), totals)
@@ -410,6 +410,6 @@ class LearningPolicy:
 
 def likeliest(policy: GraphPolicy, prepared: PreparedRequirements, seed: int = 0) -> tuple[Design, DesignScore]:
     """The policy's likeliest design and its score."""
-    chooser = PolicyChooser(Views(policy, prepared.problem), np.random.default_rng(0), greedy=np.ones(1, bool))
+    chooser = PolicyChooser(PolicyView(policy, prepared.problem), np.random.default_rng(0), greedy=np.ones(1, bool))
     design = prepared.drafter(construct(prepared.problem, chooser, 1))[0]
     return design, score_design(prepared, design, seed)

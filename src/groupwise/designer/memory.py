@@ -1,11 +1,13 @@
-"""What design calls leave for later ones, and what they take from it.
+"""The designer's memory: what design calls and training runs store, and what they recall.
 
     with open_memory("memory.sqlite") as memory:
         Designer(policy, memory).design(requirements)
 
-A call recalls once, before its first candidate: habits of designs that did well for requirements like these, and the
-best plan so far for these very requirements. After each generation its best designs are kept as experiences, the best
-of all as a habit, and the habits that were used are told whether they did at least as well as the rest.
+A call recalls once, before its first candidate: preferences of designs that did well for similar requirements, and the
+best plan so far for requirements with the same decisions. After each generation it stores the best designs as
+experiences and the best of all as a preference, and reports whether the recalled preferences did at least as well as
+the rest. In a training run a step is one generation of the memory; a checkpoint stores its number, and a resumed run
+rewinds the memory to it.
 """
 
 from __future__ import annotations
@@ -34,13 +36,13 @@ MEMORY_FILE = "memory.sqlite"
 WIDTH = len(WHOLE) + len(ACTIVITY) + len(POOL) + 1
 SETTINGS = MemorySettings()
 KEPT = 3
-"""Experiences kept of each generation."""
+"""Experiences stored per generation."""
 RECALLED = 0.125
-"""The most of a generation that is recalled."""
+"""The largest share of a generation that comes from memory."""
 
 
 def open_memory(path: str | Path = MEMORY_FILE, settings: MemorySettings = SETTINGS) -> MemorySystem:
-    """The memory of a designer, made if it is not there; close it after use."""
+    """Open a designer's memory, creating it if necessary; close it after use."""
     return MemorySystem(
         path,
         settings,
@@ -52,12 +54,12 @@ def open_memory(path: str | Path = MEMORY_FILE, settings: MemorySettings = SETTI
 
 
 def fingerprint(problem: DesignProblem) -> str:
-    """The same for requirements that have the same decisions to take, whatever their numbers are."""
+    """A key shared by all requirements with the same decisions, whatever their durations, costs and demand."""
     return hashlib.sha256(repr((problem.names, problem.pool_names, problem.slots)).encode()).hexdigest()[:16]
 
 
 class Recollection:
-    """Memory for one call: what it recalls is fixed when the call begins."""
+    """The memory of one call. What can be recalled is fixed when the call begins."""
 
     def __init__(self, memory: MemorySystem, problem: DesignProblem, seed: int) -> None:
         self.memory, self.problem = memory, problem
@@ -69,7 +71,7 @@ class Recollection:
         self.best = float("-inf")
 
     def recalled(self, generations: Generations, count: int) -> list[Candidate]:
-        """Candidates from memory, at most an eighth of `count`; each pattern with the chance of its success rate."""
+        """Candidates from memory, at most an eighth of `count`; a pattern is used as often as it has succeeded."""
         room = int(RECALLED * count)
         found: list[Candidate] = []
         known = self.memory.contexts.get(self.key)
@@ -86,7 +88,7 @@ class Recollection:
         return found
 
     def keep(self, generations: Generations, metrics: GenerationMetrics) -> None:
-        """Remember a generation that was judged: all of it, or nothing if this is interrupted."""
+        """Store an evaluated generation in one transaction."""
         judged = sorted((result.candidate for result in metrics.results), key=lambda one: -one.total)
         able = [one for one in judged if one.score is not None and not one.score.broken]
         with self.memory.generation(self.memory.now + 1):
@@ -96,13 +98,8 @@ class Recollection:
             if able and able[0].total > self.best:
                 self.best = able[0].total
                 self._learn(generations, able[0])
-            self.memory.working.note(
-                {"designed": self.problem.requirements.name, "judged": len(judged), "best": self.best_told}
-            )
-
-    @property
-    def best_told(self) -> float | None:
-        return self.best if math.isfinite(self.best) else None
+            best = self.best if math.isfinite(self.best) else None
+            self.memory.working.note({"designed": self.problem.requirements.name, "judged": len(judged), "best": best})
 
     def _learn(self, generations: Generations, candidate: Candidate) -> None:
         direction = self.memory.direction(self.problem.requirements, self.context)
@@ -115,7 +112,7 @@ class Recollection:
                     return
 
     def _keep_plan(self, direction: Any, candidate: Candidate) -> None:
-        """The best plan so far for these requirements."""
+        """Store the best plan so far for these requirements."""
         known = self.memory.contexts.get(self.key)
         better = known is None or candidate.total >= known.last_performance["score"]
         plan = {
@@ -128,7 +125,7 @@ class Recollection:
         self.memory.contexts.record(self.key, direction, plan, better)
 
     def _report(self, generations: Generations, metrics: GenerationMetrics) -> None:
-        """A pattern did well if its design is at least as good as half of those that are not from memory."""
+        """Report a pattern as successful if its design is at least as good as the median of those not from memory."""
         scores = {result.candidate.key: result.total for result in metrics.results}
         others = [result.total for result in metrics.results if result.candidate.origin != "memory"]
         middle = float(np.median(others)) if others else 0.0
@@ -155,7 +152,7 @@ class Recollection:
 
 
 class Recalls:
-    """What is recalled for the groups of a step, and what becomes of it."""
+    """What is recalled for the groups of a training step, and what is stored afterwards."""
 
     def __init__(self, memory: MemorySystem, problem_of: Callable[[str], DesignProblem]) -> None:
         self.memory, self.problem_of = memory, problem_of
@@ -163,17 +160,17 @@ class Recalls:
         self.used: dict[str, list[Pattern]] = {}
 
     def recall(self, tasks: Sequence[str]) -> None:
-        """For every task of a step, before any of its designs is made."""
+        """Recall for every task of a step, before any of its designs is made."""
         with self.memory.generation(self.memory.now + 1):
             self.found = {task: self.memory.recall_patterns({}, self._context(task)) for task in tasks}
 
-    def habits(self, group: str, task: str, count: int, rng: np.random.Generator) -> list[Preference]:
-        """A habit for each of the first designs of a group, by success rate; {} where nothing is recalled."""
+    def preferences(self, group: str, task: str, count: int, rng: np.random.Generator) -> list[Preference]:
+        """Preferences for the first designs of a group, drawn by success rate; {} where nothing is recalled."""
         self.used[group] = drawn = list(self.found[task].draw(rng)[:count])
         return [*(pattern.instantiate({}) for pattern in drawn), *({} for _ in range(count - len(drawn)))]
 
     def keep(self, groups: Sequence[ScoredGroup]) -> None:
-        """The best design of each group, and how those did that were guided."""
+        """Store the best design of each group, and report how the guided ones did."""
         with self.memory.generation(self.memory.now):
             for scored in groups:
                 self._keep(scored)
@@ -209,7 +206,7 @@ class Recalls:
 
 
 class RememberingSource(GroupSource):
-    """The usual source, with a memory beside it or without."""
+    """A `GroupSource` that keeps the memory in step with checkpoints, if there is a memory."""
 
     def __init__(self, cfg: TrainingConfig, recalls: Recalls | None, **parts: Any) -> None:
         super().__init__(cfg, **parts)

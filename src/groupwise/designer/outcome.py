@@ -1,4 +1,11 @@
-"""What designing comes to: the best design, those that no other beats, the stages with their times, and how it went."""
+"""The outcome of a design call: results of candidates, metrics of generations, stages, and whether it converged.
+
+metrics = GenerationMetrics()
+metrics.start()
+metrics.record(evaluator.evaluate(candidate))       # of every candidate
+metrics.record(policy.update(candidates, metrics))
+logger.info("Generation metrics: %s", metrics)
+"""
 
 from __future__ import annotations
 
@@ -15,7 +22,6 @@ from groupwise.designer.generations import Candidate
 from groupwise.designer.population import Diversity
 from groupwise.designer.tasks import PreparedRequirements, score_design
 from groupwise.errors import ContractError
-from groupwise.workflows.blocks import Design
 from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.scoring import DesignScore
 
@@ -27,12 +33,12 @@ STAGES = {
     "selection": (0.010, 0.050),
     "memory integration": (0.020, 0.100),
 }
-"""The six stages, each with the seconds that the first description of this pipeline promised."""
+"""The six stages, each with its target range in seconds per generation."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowResult:
-    """A candidate with its score, and how long judging it took."""
+    """A candidate with its score, and how long the evaluation took."""
 
     candidate: Candidate
     score: DesignScore
@@ -45,10 +51,10 @@ class WorkflowResult:
 
 @dataclass(frozen=True, slots=True)
 class PolicyUpdateResult:
-    """One update of the policy: from how many attempts, its loss, and how far the policy moved.
+    """One update of the policy: how many attempts it used, its loss, and how far the policy moved.
 
-    `attempts` were drawn from the policy and judged; `left_out` candidates were not drawn from it and taught nothing.
-    `entropy` is the mean over single decisions, in nats.
+    `attempts` were sampled from the policy; `left_out` candidates were not, and were not learned from. `entropy` is the
+    mean over single decisions, in nats.
     """
 
     attempts: int
@@ -62,20 +68,20 @@ class PolicyUpdateResult:
 
 
 class CandidateEvaluator:
-    """Judges candidates for one set of requirements."""
+    """Evaluates candidates for one set of requirements."""
 
     def __init__(self, prepared: PreparedRequirements, seed: int = 0) -> None:
         self.prepared, self.seed = prepared, seed
 
     def evaluate(self, candidate: Candidate) -> WorkflowResult:
-        """One evaluation: performance and score. All candidates meet the same chance."""
+        """One evaluation: performance and score. All candidates share the seed of the simulation."""
         before = time.perf_counter()
         score = score_design(self.prepared, candidate.design, self.seed)
         return WorkflowResult(replace(candidate, score=score), score, time.perf_counter() - before)
 
 
 class GenerationMetrics:
-    """Counts a generation; `start` begins a new one."""
+    """Records a generation as it happens; `start` begins a new one."""
 
     def __init__(self) -> None:
         self.results: list[WorkflowResult] = []
@@ -88,7 +94,7 @@ class GenerationMetrics:
 
     def record(self, result: WorkflowResult | PolicyUpdateResult) -> None:
         if self._began is None:
-            raise ContractError("nothing can be recorded before the generation started", hint="Call start() first.")
+            raise ContractError("the generation has not started", hint="Call start() first.")
         if isinstance(result, WorkflowResult):
             self.results.append(result)
         else:
@@ -116,7 +122,7 @@ class GenerationMetrics:
 
     @property
     def origins(self) -> Mapping[str, int]:
-        """How many candidates came from where."""
+        """Candidates by origin."""
         return Counter(result.candidate.origin for result in self.results)
 
     @property
@@ -133,7 +139,7 @@ class GenerationMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One generation: how many were judged, best and mean score, where they came from, how different they were."""
+    """One generation: how many designs were evaluated, best and mean score, their origins and their diversity."""
 
     number: int
     judged: int
@@ -150,8 +156,8 @@ class Generation:
 class DesignOutcome:
     """Everything about one design call.
 
-    `requirements` are those that were designed for: with measurements in memory, the stated ones corrected, and `notes`
-    say so. `analysis` is there where the best design was simulated and compared with what was predicted of it.
+    `requirements` are those that were designed for: corrected, if memory has measurements (`notes` then say so).
+    `analysis` compares prediction and simulation, if the best design was simulated.
     """
 
     requirements: Requirements
@@ -160,8 +166,6 @@ class DesignOutcome:
     generations: tuple[Generation, ...]
     stages: Mapping[str, float]
     evaluations: int
-    start: Design | None = None
-    start_score: DesignScore | None = None
     hit_rate: float | None = None
     analysis: ErrorAnalysis | None = None
     notes: tuple[str, ...] = ()
@@ -169,14 +173,14 @@ class DesignOutcome:
 
 PhaseName: TypeAlias = Literal["initial", "training", "plateau"]
 WINDOW = 10
-"""The generations that a value is taken over, the newest."""
+"""The number of newest generations that a value is averaged over."""
 RAPID = 1 - np.exp(-1)
-"""The share of the whole gain with which the initial phase ends: what a decay makes in one time constant."""
+"""The share of the total gain that ends the initial phase: 63%, one time constant of an exponential approach."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConvergenceTarget:
-    """A value that tells of convergence: where it should be, and what it means to be there."""
+    """A target of convergence: the bound of a value, and what it means to meet it."""
 
     name: str
     bound: float
@@ -191,13 +195,13 @@ TARGETS = (
     ConvergenceTarget("policy loss", 0.1, False, "stable policy"),
     ConvergenceTarget("performance variance", 0.05, False, "consistent results"),
     ConvergenceTarget("exploration entropy", 1.0, True, "diversity is maintained"),
-    ConvergenceTarget("memory hit rate", 0.3, True, "memory is of use"),
+    ConvergenceTarget("memory hit rate", 0.3, True, "memory is useful"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ConvergenceReading:
-    """A target with what was measured; None where there was nothing to measure, and then it is neither met nor not."""
+    """A target with its measured value; None where there was nothing to measure, and then `met` is None as well."""
 
     target: ConvergenceTarget
     value: float | None
@@ -212,8 +216,8 @@ def convergence_table(
 ) -> tuple[ConvergenceReading, ...]:
     """The four values over the newest ten generations.
 
-    Policy loss is the size of its mean; performance variance that of the generations' mean scores; exploration entropy
-    that of the policy over whole designs, in nats: e equally likely designs have 1.
+    Policy loss is the absolute mean; performance variance is that of the generations' mean scores; exploration entropy
+    is that of the policy over complete designs, in nats.
     """
     last = generations[-WINDOW:]
     losses = [one.policy_loss for one in last if one.policy_loss is not None]
@@ -229,7 +233,7 @@ def convergence_table(
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Generations `first` to `last` (both included), and what the best score gained in them."""
+    """Generations `first` to `last` (inclusive), and how much the best score gained in them."""
 
     name: PhaseName
     first: int
@@ -240,8 +244,8 @@ class Phase:
 def phases(bests: Sequence[float], threshold: float = 0.01, patience: int = WINDOW) -> tuple[Phase, ...]:
     """The phases of a run, from the best score of each generation.
 
-    The plateau begins where less than `threshold` is still to be gained, if it lasts for `patience` generations or
-    more. The initial phase ends when 63% of the gain up to there is made; training is what lies between.
+    The plateau begins where less than `threshold` is left to gain, if it lasts at least `patience` generations. The
+    initial phase ends when 63% of the gain up to there is made; the training phase lies between the two.
     """
     if not len(bests):
         return ()
@@ -266,12 +270,12 @@ def phases(bests: Sequence[float], threshold: float = 0.01, patience: int = WIND
 
 
 def phase_of(bests: Sequence[float], threshold: float = 0.01, patience: int = WINDOW) -> PhaseName:
-    """The phase that a run is in."""
+    """The current phase of a run."""
     found = phases(bests, threshold, patience)
     return found[-1].name if found else "initial"
 
 
 def generations_to(bests: Sequence[float], tolerance: float) -> int:
-    """How many generations it took to come within `tolerance` of the best there ever was."""
+    """How many generations it took to come within `tolerance` of the final best score."""
     best = np.maximum.accumulate(np.asarray(bests, float))
     return int(np.argmax(best >= best[-1] - tolerance)) + 1

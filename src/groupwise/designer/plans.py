@@ -12,10 +12,11 @@ from groupwise.designer.problem import CANDIDATES, FEATURES, LANES, Bools, Desig
 
 @dataclass(frozen=True, slots=True)
 class DecisionBatch:
-    """Decisions of one head that are taken together, by every plan: [plans, decisions, candidates].
+    """Decisions of one head that all plans take at the same time.
 
-    `slots` says which decisions; `subjects` [plans, decisions] what each is about: an activity, a pool, the unit to be
-    placed, or for the next unit the one placed last (−1: none yet). `known` [..., FEATURES] describes candidates.
+    `slots` [decisions] numbers them. `subjects` [plans, decisions] is what each is about: an activity, a pool, the unit
+    to be placed or, for the next unit, the unit placed last (−1: none yet). `legal` [plans, decisions, candidates]
+    masks the candidates and `known` [plans, decisions, candidates, FEATURES] describes them.
     """
 
     head: int
@@ -26,14 +27,19 @@ class DecisionBatch:
 
 
 class Chooser(Protocol):
-    """Takes decisions: a legal candidate for each."""
+    """Takes decisions: returns a legal candidate for each, [plans, decisions]."""
 
     def __call__(self, question: DecisionBatch) -> Ints: ...
 
 
 @dataclass(slots=True)
 class Plans:
-    """What was decided, a row for each plan; `free` is true where there was more than one legal candidate."""
+    """What was decided, one row per plan.
+
+    `choices` and `free` are [plans, slots]; `free` marks slots with more than one legal candidate. `kept` to `priority`
+    are per activity or pool. `unit_order` lists units in the order they were placed (−1: none left), `stage` and `lane`
+    say where (−1: nowhere). `seen` [plans, slots, candidates, FEATURES] and `legal` are recorded for learning.
+    """
 
     problem: DesignProblem
     choices: Ints
@@ -59,7 +65,7 @@ class Plans:
 
 
 class Made(Protocol):
-    """The construction that an order is part of."""
+    """The part of a construction that ordering needs."""
 
     problem: DesignProblem
     plans: Plans
@@ -72,7 +78,10 @@ class Made(Protocol):
 
 
 class Ordering:
-    """The turns of next and place, and what they see of the stage that is open."""
+    """Takes turns: which unit comes next, then where it is placed in the open stage.
+
+    A stage is a set of parallel lanes and a lane a sequence of units. Waiting for all lanes closes the stage.
+    """
 
     def __init__(self, made: Made) -> None:
         self.made, self.problem, self.plans, self.rows = made, made.problem, made.plans, made.rows
@@ -80,19 +89,22 @@ class Ordering:
         self.time, self.passes = made.times()
         self.scale = np.maximum((self.time * self.plans.active).sum(1) / np.maximum(self.plans.active.sum(1), 1), 1e-12)
         before = self.problem.unit_before
+        # [plans, units]: predecessors of each unit that are not placed yet; a unit is ready at 0.
         self.waits_for: Ints = self.plans.active.astype(np.int64) @ before.astype(np.int64)
         self.left = self.plans.active.copy()
+        # Units in closed stages: whatever comes next is after them anyway.
         self.earlier = np.zeros((count, units), np.bool_)
         self.lane_time = np.zeros((count, LANES))
         self.lane_passes = np.ones((count, LANES))
         self.lane_pool = np.full((count, LANES), -1)
         self.lanes = np.zeros(count, np.int64)
         self.stage = np.zeros(count, np.int64)
-        self.arrives = np.ones(count)
+        self.arrives = np.ones(count)  # share of cases that reach the open stage
         self.last = np.full(count, -1)
         self.total = np.maximum(self.plans.active.sum(1), 1)
         first = np.array([acts[0] for acts in self.problem.units])
         self.pool = self.plans.pool[:, first]
+        # Work that must follow each unit, as a share of the most there is.
         after = before.astype(np.float64) @ (self.time.mean(0))
         self.tail = after / max(float(after.max()), 1e-12)
         self.followers = before.sum(1) / max(units, 1)
@@ -106,13 +118,15 @@ class Ordering:
             self.plans.unit_order[:, turn] = np.where(going, unit, -1)
 
     def _next(self, slot: int) -> Ints:
-        """The next unit of each plan, among those whose predecessors all have their place."""
+        """Choose the next unit of each plan among those whose predecessors are all placed."""
         ready = self.left & (self.waits_for == 0)
         legal = ready.copy()
-        legal[~ready.any(1), 0] = True
+        legal[~ready.any(1), 0] = True  # a plan that is complete still needs some legal candidate
         count, units = ready.shape
         known = np.zeros((count, 1, units, FEATURES))
         inside = self._inside()
+        # Features: free to go anywhere, time, chance of ending the case, same pool as the last unit, progress, lanes
+        # open, work that must follow, must follow the last unit.
         known[:, 0, :, 0] = inside == 0
         known[:, 0, :, 1] = np.minimum(self.time / self.scale[:, None], 4) / 2
         known[:, 0, :, 2] = 1 - self.passes
@@ -127,7 +141,7 @@ class Ordering:
         return choice[:, 0]
 
     def _inside(self) -> Ints:
-        """[plans, units]: how many lanes of the open stage hold a predecessor (2 stands for several)."""
+        """[plans, units]: how many lanes of the open stage contain a predecessor."""
         here = (self.plans.lane >= 0) & ~self.earlier
         before = self.problem.unit_before
         found = np.zeros(here.shape, np.int64)
@@ -136,7 +150,10 @@ class Ordering:
         return found
 
     def _place(self, slot: int, unit: Ints, going: Bools) -> None:
-        """Candidate 0 waits for all lanes first; 1 to 8 are the lanes, and the first unused one is a new lane."""
+        """Place a unit. Candidate 0 waits for all lanes first; 1 to 8 are lanes, of which the first unused one is new.
+
+        A unit with predecessors in one open lane may only join that lane; with predecessors in several, it must wait.
+        """
         count = len(unit)
         lanes = np.arange(LANES)
         here = (self.plans.lane >= 0) & ~self.earlier & self.problem.unit_before[:, unit].T
@@ -164,6 +181,8 @@ class Ordering:
         time = self.time[rows, unit]
         scale = self.scale
         span = slice(1, LANES + 1)
+        # Features: waits for all, new lane, length of the lane relative to the longest, same pool as the lane's last
+        # unit, lanes open, length of the stage, chance that the lane ends the case, chance that the unit does.
         known[:, 0, 0, 0] = 1
         known[:, 0, span, 1] = new_lane
         known[:, 0, span, 2] = np.minimum((self.lane_time + time[:, None]) / np.maximum(longest, 1e-12)[:, None], 4) / 2
@@ -176,7 +195,7 @@ class Ordering:
         return known
 
     def _close(self, joins: Bools) -> None:
-        """Wait for all lanes: what they let pass comes to the next stage."""
+        """Close the stage: cases that pass all of its lanes reach the next one."""
         self.arrives = np.where(joins, self.arrives * self.lane_passes.prod(1), self.arrives)
         self.earlier[joins] |= self.plans.lane[joins] >= 0
         self.lane_time[joins] = 0

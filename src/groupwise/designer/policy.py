@@ -1,8 +1,8 @@
 """The graph policy: attention over activities and pools, and a small head for each of the twelve kinds of decision.
 
-A candidate's logit is out · relu(subject + candidate + known), each a linear view: the subject (what the decision is
-about) and the candidate are nodes of the graph, `known` is what the construction tells of the candidate at that moment.
-So a whole plan's log-probabilities are found at once, whatever the order it was made in.
+The logit of a candidate is out · relu(subject + candidate + known), each term a linear map: the subject of the decision
+and the candidate are nodes of the graph, and `known` are the numbers that the construction computes for the candidate.
+Only `known` depends on earlier decisions, and it is recorded, so all log-probabilities of a plan take one pass.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from groupwise.types import Evaluation, Tensors
 
 WIDTH, HIDDEN, LAYERS, ATTENTION_HEADS = 64, 32, 3, 4
 PRETRAINED = "pretrained"
-"""The weights that ship."""
+"""The name of the weights that ship with the package."""
 
 
 class AttentionLayer(nn.Module):
-    """Attention whose scores also depend on how two nodes relate, then two products."""
+    """Self-attention with a learned bias for each relation between two nodes, then a feed-forward layer."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class AttentionLayer(nn.Module):
 
 
 class GraphPolicy(nn.Module):
-    """Reads requirements as a graph, and takes the decisions of a construction."""
+    """Encodes requirements as a graph and takes the decisions of a construction."""
 
     def __init__(self, width: int = WIDTH, hidden: int = HIDDEN, layers: int = LAYERS) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class GraphPolicy(nn.Module):
         self.out = nn.Parameter(torch.randn(heads, hidden) * 0.05)
 
     def encode(self, nodes: Tensor, kinds: Tensor, relations: Tensor) -> Tensor:
-        """[graphs, nodes, width]; kinds below 0 are padding."""
+        """The encoded nodes, [graphs, nodes, width]; nodes of kind −1 are padding."""
         present = kinds >= 0
         own = functional.one_hot(kinds.clamp(min=0), 3).to(nodes.dtype)
         found = torch.einsum("gnf,kfw,gnk->gnw", nodes, self.read, own) + own @ self.kind
@@ -82,7 +82,8 @@ class GraphPolicy(nn.Module):
         return normed
 
     def evaluate(self, inputs: Tensors) -> Evaluation:
-        """Log-probabilities and entropies [rows, decisions]: first those of few candidates, then the turns of next."""
+        """Log-probabilities and entropies [rows, decisions]: few candidates first, then the next units."""
+        # Rows of the same requirements share one encoding: encode each set once, at its first row.
         sets, row_set = inputs["set"].unique(return_inverse=True)
         first = torch.zeros(len(sets), dtype=torch.long, device=sets.device).scatter_(
             0, row_set, torch.arange(len(row_set), device=sets.device)
@@ -90,6 +91,7 @@ class GraphPolicy(nn.Module):
         graph = self.encode(inputs["nodes"][first], inputs["kinds"][first], inputs["relations"][first])
         units = inputs["members"][first] @ graph
         whole = graph[torch.arange(len(sets)), inputs["whole"][first]]
+        # Row 0 of the table is "nothing" (no unit placed yet), then come nodes, then units.
         table = torch.cat([torch.zeros_like(whole)[:, None], graph, units], 1)
         small = self._few(inputs, table, whole, row_set)
         turns = self._turns(inputs, table, units, whole, row_set)
@@ -97,7 +99,7 @@ class GraphPolicy(nn.Module):
         return Evaluation(torch.cat(logp, 1), torch.cat(entropy, 1))
 
     def _few(self, inputs: Tensors, table: Tensor, whole: Tensor, row_set: Tensor) -> tuple[Tensor, Tensor]:
-        """Head by head, and only what is legal: that is a third of the candidates there is room for."""
+        """Logits head by head, computed only for legal candidates: about a third of the padded table."""
         legal, heads = inputs["legal"], inputs["heads"]
         logits = torch.full(legal.shape, -1e9, dtype=table.dtype, device=legal.device)
         rows, slots, numbers = legal.nonzero(as_tuple=True)
@@ -134,7 +136,7 @@ class GraphPolicy(nn.Module):
 
 
 def _chosen(logits: Tensor, legal: Tensor, choices: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probability of what was chosen and entropy, where there was a choice; 0 elsewhere."""
+    """Log-probability of the choice and entropy where there was a choice, 0 elsewhere."""
     free = legal.any(-1)
     logits = logits.masked_fill(~legal, -1e9)
     logp = torch.log_softmax(logits, -1)
@@ -144,51 +146,51 @@ def _chosen(logits: Tensor, legal: Tensor, choices: Tensor) -> tuple[Tensor, Ten
 
 
 def save_weights(state: Mapping[str, Any], path: Path, schema: str, facts: Mapping[str, str] | None = None) -> None:
-    """Write the weights with what is to be known of them."""
+    """Write weights with the hash of their features and other facts."""
     from safetensors.torch import save_file
 
     save_file({name: value.contiguous() for name, value in state.items()}, path, {**(facts or {}), "schema": schema})
 
 
 def load_weights(path: Path, schema: str, script: str) -> dict[str, Any]:
-    """The weights in a file; those of other features are refused, and `script` is what trains them anew."""
+    """Read weights; those trained on other features are refused, with the script that trains new ones."""
     from safetensors.torch import load_file
 
     known = read_facts(path).get("schema", "none")
     if known != schema:
         raise ConfigError(
-            f"{path} was trained on features of schema {known}, and this version has {schema}",
-            hint=f"Train it again with {script}, or use the version that it came with.",
+            f"{path} was trained on other features (schema {known}; this version has {schema})",
+            hint=f"Train again with {script}, or use the version of Groupwise that wrote the file.",
         )
     found: dict[str, Any] = load_file(path)
     return found
 
 
 def read_facts(path: Path) -> dict[str, str]:
-    """What was written down with the weights."""
+    """The facts stored with weights."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, "pt") as opened:
             return dict(opened.metadata() or {})
     except (OSError, SafetensorError) as error:
-        raise ConfigError(f"{path} holds no policy: {error}") from error
+        raise ConfigError(f"{path} is not a policy: {error}") from error
 
 
 def save_policy(policy: GraphPolicy, path: str | Path, facts: Mapping[str, str] | None = None) -> None:
-    """Write the weights with what is to be known of them."""
+    """Write a policy with facts about it."""
     save_weights(policy.state_dict(), Path(path), SCHEMA_HASH, facts)
 
 
 def load_policy(path: str | Path = PRETRAINED) -> GraphPolicy:
-    """The policy in a file, or the one that ships."""
+    """The policy in a file, or the one that ships with the package."""
     policy = GraphPolicy()
     policy.load_state_dict(load_weights(_place(path), SCHEMA_HASH, "benchmarks/train_designer.py"))
     return policy.eval()
 
 
 def facts_of(path: str | Path = PRETRAINED) -> dict[str, str]:
-    """What was written down with the weights."""
+    """The facts stored with a policy."""
     return read_facts(_place(path))
 
 
@@ -197,7 +199,7 @@ def _place(path: str | Path) -> Path:
 
 
 def first_policy(cfg: TrainingConfig) -> GraphPolicy:
-    """The policy before the first step: weights that `task.options.start` names, or made from the seed."""
+    """The policy before the first step: the weights that `task.options.start` names, or random ones from the seed."""
     torch.manual_seed(cfg.run.seed)
     start = str(cfg.task.options.get("start", ""))
     return load_policy(start) if start else GraphPolicy()

@@ -13,12 +13,12 @@ from groupwise.designer.problem import HEADS, Bools, DesignProblem, Head, Ints
 
 
 def elites(totals: npt.NDArray[np.float64], count: int) -> list[int]:
-    """The best, best first; the earlier of equals."""
+    """The best, in order; of equals the earlier one first."""
     return [int(number) for number in np.argsort(-totals, kind="stable")[:count]]
 
 
 def tournament(totals: npt.NDArray[np.float64], count: int, size: int, rng: np.random.Generator) -> list[int]:
-    """`count` winners of brackets of `size` drawn at random: pairs compete, winners compete, until one is left."""
+    """`count` winners of random knockout tournaments with `size` players."""
     return [
         _bracket(totals, rng.choice(len(totals), min(size, len(totals)), replace=False).tolist()) for _ in range(count)
     ]
@@ -32,10 +32,7 @@ def _bracket(totals: npt.NDArray[np.float64], players: list[int]) -> int:
 
 
 def pareto_front(values: npt.NDArray[np.float64]) -> list[int]:
-    """The rows of [candidates, objectives] that no other is as good as everywhere and better somewhere; less is better.
-
-    Of equal rows the first stands for all.
-    """
+    """The Pareto-optimal rows of [candidates, objectives], all of them minimised; of equal rows the first."""
     _, first = np.unique(values, axis=0, return_index=True)
     distinct = values[np.sort(first)]
     as_good = (distinct[:, None] <= distinct).all(-1)
@@ -45,11 +42,11 @@ def pareto_front(values: npt.NDArray[np.float64]) -> list[int]:
 
 
 PATIENCE = 0.5
-"""The probability that an edit ends after another decision: most take one or two again."""
+"""The probability that an edit ends after each decision: most edits take one or two decisions again."""
 
 
 class EditResult(Protocol):
-    """A candidate, as far as luck is concerned."""
+    """What the statistics need to know of a candidate."""
 
     @property
     def key(self) -> int: ...
@@ -60,16 +57,17 @@ class EditResult(Protocol):
 
 
 class EditStatistics:
-    """Edits and how they went, by kind of decision."""
+    """How often edits of each kind of decision led to a better design."""
 
     def __init__(self, problem: DesignProblem) -> None:
         self.heads = problem.heads
+        # A prior of one success in two, so that kinds never tried are tried too.
         self.tried = np.ones(len(HEADS)) * 2
         self.better = np.ones(len(HEADS))
         self.waiting: dict[int, tuple[float, Bools]] = {}
 
     def decisions(self, parents: Sequence[EditResult], rng: np.random.Generator, more: int = 0) -> Bools:
-        """For each parent what to take again: kinds by their luck so far, and any free decision of the kind."""
+        """Which decisions of each parent to take again: kinds in proportion to their success, then any of a kind."""
         again = np.zeros((len(parents), len(self.heads)), np.bool_)
         rates = self.better / self.tried
         for row, parent in enumerate(parents):
@@ -77,17 +75,19 @@ class EditStatistics:
             if not len(free):
                 continue
             kinds, counts = np.unique(self.heads[free], return_counts=True)
+            # The square root favours kinds with many decisions, without letting them crowd out the others.
             weights = rates[kinds] * np.sqrt(counts)
             for kind in rng.choice(kinds, int(rng.geometric(PATIENCE)) + more, p=weights / weights.sum()):
                 again[row, rng.choice(free[self.heads[free] == kind])] = True
         return again
 
     def remember(self, children: Sequence[EditResult], parents: Sequence[EditResult], again: Bools) -> None:
-        """Note what was tried, until the children are judged."""
+        """Note what was edited, until the children are evaluated."""
         for child, parent, decisions in zip(children, parents, again, strict=True):
             self.waiting.setdefault(child.key, (parent.total, decisions))
 
     def learn(self, judged: Sequence[EditResult]) -> None:
+        """Count the edits among evaluated candidates."""
         for candidate in judged:
             known = self.waiting.pop(candidate.key, None)
             if known is not None:
@@ -104,11 +104,12 @@ FAMILIES = {
 }
 TARGETS = {"structural": 0.6, "temporal": 0.5, "resource": 0.4}
 NOVELTY = 0.3
+"""Targets: share of distinct designs by family, and of designs that were not proposed before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diversity:
-    """By family: the share of distinct designs, and the mean distance of two."""
+    """By family of decisions: the share of distinct designs, and the mean distance between two of them."""
 
     distinct: dict[str, float]
     distance: dict[str, float]
@@ -118,7 +119,7 @@ class Diversity:
 
 
 def diversity_of(problem: DesignProblem, choices: Ints) -> Diversity:
-    """Of plans, a row of choices for each."""
+    """The diversity of plans [plans, slots]."""
     distinct, distance = {}, {}
     for family, heads in FAMILIES.items():
         mine = choices[:, np.isin(problem.heads, heads)]

@@ -25,7 +25,7 @@ Family: TypeAlias = Literal["structural", "temporal", "resource"]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One kind of decision: what it decides, in words, and the untrained sampler's rate."""
+    """One kind of decision: what it decides, and how often an untrained sampler departs from the default."""
 
     name: str
     family: Family
@@ -36,16 +36,18 @@ class Action:
 ACTIONS = (
     Action("element", "structural", "which activity is added next, and whether an optional one is left out", 0.3),
     Action("branching", "structural", "whether a choice is one fork, or a fork for each of its options", 0.3),
-    Action("synchronisation", "structural", "whether all that runs side by side is waited for first", 0.4),
-    Action("allocation", "structural", "which pool of its kind does an activity", 0.1),
-    Action("timing", "temporal", "by when an activity should be done", 0.2),
-    Action("parallelism", "temporal", "whether an activity is done beside others, or behind one of them", 0.4),
-    Action("timeout", "temporal", "after how long a try is given up", 0.2),
-    Action("retry", "temporal", "how often a failed try is repeated", 0.2),
+    Action(
+        "synchronisation", "structural", "whether the workflow first waits for everything that runs in parallel", 0.4
+    ),
+    Action("allocation", "structural", "which pool of the chosen kind performs an activity", 0.1),
+    Action("timing", "temporal", "when an activity is due", 0.2),
+    Action("parallelism", "temporal", "whether an activity runs in parallel with others or after one of them", 0.4),
+    Action("timeout", "temporal", "after how long an attempt is abandoned", 0.2),
+    Action("retry", "temporal", "how often a failed attempt is repeated", 0.2),
     Action("staffing", "resource", "how many servers a pool has", 0.1),
-    Action("type", "resource", "whether people or machines do an activity", 0.1),
+    Action("type", "resource", "whether people or machines perform an activity", 0.1),
     Action("constraint", "resource", "whose work has priority at a pool", 0.1),
-    Action("scheduling", "resource", "in which order a pool takes those waiting", 0.1),
+    Action("scheduling", "resource", "in which order a pool serves its queue", 0.1),
 )
 
 
@@ -68,20 +70,22 @@ class Head(IntEnum):
 
 HEADS = tuple(head.name.lower() for head in Head)
 TIMEOUTS = (None, 2.0, 4.0, 8.0)
-"""Times the mean duration at the pool's speed."""
+"""Multiples of the mean duration at the pool's speed; None is no timeout."""
 DUES = (None, 0.5, 1.0)
-"""Times the deadline."""
+"""Multiples of the deadline; None is no due time."""
 DISCIPLINES = ("fifo", "shortest", "priority", "due")
 EXTRA_SERVERS = (0, 1, 2, 3, 4, 6, 9, 13, 18, 25)
-"""Beyond the fewest that keep up with the work."""
+"""Servers beyond the fewest that keep up with the work."""
 LANES = 8
+"""The most parallel lanes of a stage."""
 CANDIDATES = 10
-"""The most there are of any decision but the next activity: join, eight lanes, a new one."""
+"""The most candidates of any decision but the next unit: wait for all lanes, eight lanes, a new lane."""
 FEATURES = 8
+"""Numbers that describe one candidate; their meaning depends on the head (see `construction`)."""
 
 
 def action_of(head: int, choice: int) -> str:
-    """The name of the action that a choice is."""
+    """The name of the action that a choice belongs to."""
     if head in (Head.KEEP, Head.NEXT):
         return "element"
     if head == Head.PLACE:
@@ -99,7 +103,7 @@ WEEK = 168.0
 class Fork:
     """A branch: its options (activities) with their probabilities, and the units it can become.
 
-    `together` is the unit of one choice, `apart` those of a choice for each option; −1 or none where illegal.
+    `together` is the unit of the single choice (−1 if that is illegal), `apart` the units of one choice per option.
     """
 
     options: tuple[int, ...]
@@ -109,7 +113,7 @@ class Fork:
 
 
 class DesignProblem:
-    """The requirements for a construction; everything here is fixed before a decision is taken."""
+    """Requirements as arrays; everything here is known before the first decision."""
 
     def __init__(self, requirements: Requirements) -> None:
         self.requirements = requirements
@@ -133,7 +137,7 @@ class DesignProblem:
         self.memory = np.array([one.memory for one in asked])
         self.share = np.array([needed.get(name, 1.0) for name in self.names])
         self.free = np.array([name not in needed for name in self.names])
-        """Whether it may be left out."""
+        """Whether an activity is optional."""
         self.described = np.array([is_described(one) for one in asked])
         self.well_named = np.array([verb_and_object(name) for name in self.names])
 
@@ -153,9 +157,10 @@ class DesignProblem:
         self.eligible: tuple[tuple[int, ...], ...] = tuple(
             tuple(number[pool] for pool in one.pools) for one in self.requirements.activities.values()
         )
-        """Of each activity its pools, in the order of the requirements; a pool's place here is its candidate number."""
+        """The pools of each activity in the order of the requirements; a pool's position is its candidate number."""
         for activity, able in enumerate(self.eligible):
             self.may[activity, list(able)] = True
+        # Without arrivals the work of all runs is spread over the shortest possible cycle time.
         self.best_time, _ = best_cycle_time(self.requirements)
         demand = self.requirements.demand
         self.rate = demand.arrivals_per_second or demand.runs / max(self.best_time, 1e-9)
@@ -168,7 +173,7 @@ class DesignProblem:
     def _read_order(self) -> None:
         count = len(self.names)
         edges = frozenset((self.number[a], self.number[b]) for a, b in self.requirements.rules.precedes)
-        later = closure(count, edges)
+        later = closure(count, edges)  # bit b of later[a]: a comes before b, directly or through others
         self.before = np.array([[later[a] >> b & 1 for b in range(count)] for a in range(count)], np.bool_)
         self.before = self.before.reshape(count, count)
         self.excludes = np.zeros((count, count), np.bool_)
@@ -177,7 +182,7 @@ class DesignProblem:
             self.excludes[a, b] = self.excludes[b, a] = True
 
     def _make_units(self) -> None:
-        """Single activities, then what branches can become."""
+        """Number the units: single activities first, then those that branches can become."""
         self.forks: list[Fork] = []
         groups = self._branches()
         in_fork = {option for options in groups for option in options}
@@ -199,13 +204,14 @@ class DesignProblem:
         self.most_units = len(self.names) - len(in_fork) + sum(max(1, len(fork.apart)) for fork in self.forks)
         self.members = np.zeros((len(units), len(self.names)))
         for unit, acts in enumerate(units):
+            # Rows of weights that sum to 1, so that members @ nodes is the mean over a unit's activities.
             self.members[unit, list(acts)] = 1 / len(acts)
         has = self.members > 0
         self.unit_before = (has.astype(np.int64) @ self.before.astype(np.int64) @ has.T.astype(np.int64)) > 0
         np.fill_diagonal(self.unit_before, False)
 
     def _branches(self) -> list[dict[int, float]]:
-        """The branches as options with probabilities; those with options that exclude each other are one."""
+        """The branches as {option: probability}; branches whose options exclude each other are merged into one."""
         found: list[dict[int, float]] = []
         taken: set[int] = set()
         for branch in self.requirements.branches:
@@ -228,7 +234,10 @@ class DesignProblem:
         return found
 
     def _rings(self, groups: list[dict[int, float]]) -> set[int]:
-        """The branches that cannot be one choice, because something must come between two of their options."""
+        """The branches that cannot be a single choice, because something must come between two of their options.
+
+        Contract every branch to one node. As long as the precedence graph has a cycle, split the first branch on it.
+        """
         apart: set[int] = set()
         while True:
             place = list(range(len(self.names)))
@@ -246,13 +255,14 @@ class DesignProblem:
             apart.add(joined[0])
 
     def _make_slots(self) -> None:
-        """Every decision there can be, as (head, subject): an activity, a fork or a pool."""
+        """Every possible decision as (head, subject): an activity, a fork or a pool; −1 if a turn decides it."""
         acts, rules = range(len(self.names)), self.requirements.rules
         kinds = [{bool(self.machine[p]) for p in able} for able in self.eligible]
         slots: list[tuple[int, int]] = [(Head.KEEP, a) for a in acts if self.free[a]]
         slots += [(Head.BRANCHING, f) for f, fork in enumerate(self.forks) if fork.together >= 0 and fork.apart]
         slots += [(Head.TYPE, a) for a in acts if len(kinds[a]) > 1]
         work = self.mean * self.share
+        # The most work first: who gets it matters most to everything that follows.
         crowded = [a for a in acts if len(self.eligible[a]) > 1]
         slots += [(Head.ALLOCATION, a) for a in sorted(crowded, key=lambda a: (-work[a], a))]
         slots += [(Head.RETRY, a) for a in acts if self.failure[a] > 0]
@@ -262,10 +272,10 @@ class DesignProblem:
         shared = self.may.sum(0) > 1
         slots += [(Head.SCHEDULING, p) for p in range(len(self.pool_names)) if shared[p]]
         slots += [(Head.CONSTRAINT, a) for a in acts if any(shared[p] for p in self.eligible[a])]
-        self.rounds = len(slots)
+        self.rounds = len(slots)  # slots before the turns of next and place
         for _ in range(self.most_units):
             slots += [(Head.NEXT, -1), (Head.PLACE, -1)]
-        self.staffing = len(slots)
+        self.staffing = len(slots)  # the first slot of staffing
         slots += [(Head.STAFFING, p) for p in range(len(self.pool_names)) if self.most[p] > self.least[p]]
         # Plain integers: the keys under which memory stores plans are hashes of their repr.
         self.slots = [(int(head), subject) for head, subject in slots]
@@ -273,7 +283,7 @@ class DesignProblem:
         self.subjects = np.array([subject for _, subject in slots], np.int64)
 
     def of(self, head: int) -> tuple[slice, Ints]:
-        """Where the decisions of a head are, and what they are about; not for next and place, which take turns."""
+        """The slots of a head and their subjects; not for next and place, whose slots alternate."""
         found = np.flatnonzero(self.heads == head)
         first = int(found[0]) if len(found) else 0
         return slice(first, first + len(found)), self.subjects[found]
@@ -283,6 +293,6 @@ class DesignProblem:
 
 
 def table_order(problem: DesignProblem) -> tuple[Ints, Ints]:
-    """The slots of few candidates, and those of the turns."""
+    """The slots with at most CANDIDATES candidates, and those that choose the next unit among all."""
     turns = problem.heads == Head.NEXT
     return np.flatnonzero(~turns), np.flatnonzero(turns)

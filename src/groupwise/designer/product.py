@@ -1,4 +1,4 @@
-"""The designer product: requirements, the graph policy and groups of designs, ready for the loop."""
+"""The designer product: a graph policy learns from groups of designs for the same requirements."""
 
 from __future__ import annotations
 
@@ -11,23 +11,41 @@ import torch
 from torch import Tensor
 
 from groupwise.config import TrainingConfig
+from groupwise.designer.declaration import DESIGNER
 from groupwise.designer.learning import Collation, DesignReward, Drafts, edit_share, likeliest
 from groupwise.designer.memory import Recalls, RememberingSource, open_memory
 from groupwise.designer.page import report_sections
 from groupwise.designer.policy import GraphPolicy, first_policy
 from groupwise.designer.tasks import RequirementsLibrary, held_out, own_requirements
 from groupwise.errors import ConfigError
-from groupwise.training.loop import Evaluate
 from groupwise.training.session import Parts
 from groupwise.training.source import NumberedTasks
 from groupwise.types import Policy, Tensors
 from groupwise.workflows.requirements import Requirements
 
-__all__ = ["build", "check", "report_sections"]
+__all__ = ["build", "check", "prepare", "report_sections"]
+
+
+def check(cfg: TrainingConfig) -> None:
+    """Refuse settings that no designer run can be made of."""
+    if cfg.advantage.estimator != "outcome":
+        raise ConfigError(
+            f"advantage.estimator = {cfg.advantage.estimator!r} needs rewards of single steps; a design has one score",
+            hint='Set advantage.estimator = "outcome".',
+            field="advantage.estimator",
+        )
+    edit_share(cfg)
+
+
+def prepare(cfg: TrainingConfig) -> TrainingConfig:
+    """Make groups of `generation.batch_size` designs, unless the settings give `rollout.num_generations`."""
+    if cfg.rollout.num_generations != DESIGNER.defaults["num_generations"]:
+        return cfg
+    return cfg.replace(num_generations=cfg.generation.batch_size)
 
 
 def build(cfg: TrainingConfig, requirements: Mapping[str, Requirements] | None = None) -> Parts:
-    """Everything a designer run needs. Without `requirements` or `task.options.requirements` it designs for worlds."""
+    """The parts of a run. Without `requirements` or `task.options.requirements` it trains on synthetic ones."""
     check(cfg)
     library = RequirementsLibrary(requirements or own_requirements(cfg))
     policy = first_policy(cfg)
@@ -35,6 +53,7 @@ def build(cfg: TrainingConfig, requirements: Mapping[str, Requirements] | None =
     source = RememberingSource(
         cfg,
         recalls,
+        # Ten million tasks for each seed, so that runs with different seeds never share one.
         tasks=NumberedTasks(lambda number: library.task(cfg.run.seed * 10_000_000 + number)),
         rollout=Drafts(cfg, policy, library, recalls),
         reward=DesignReward(library),
@@ -44,24 +63,14 @@ def build(cfg: TrainingConfig, requirements: Mapping[str, Requirements] | None =
     return Parts(policy, source, greedy_evaluation(cfg, library))
 
 
-def check(cfg: TrainingConfig) -> None:
-    """Refuse what no designer run can be made of."""
-    if cfg.advantage.estimator != "outcome":
-        raise ConfigError(
-            f"advantage.estimator = {cfg.advantage.estimator!r} looks at single steps; a design is judged as a whole",
-            hint='Set advantage.estimator = "outcome".',
-            field="advantage.estimator",
-        )
-    edit_share(cfg)
-
-
 def _recalls(cfg: TrainingConfig, library: RequirementsLibrary) -> Recalls | None:
-    """The memory that `task.options.memory` names; None without."""
+    """The memory that `task.options.memory` names, if it names one."""
     path = str(cfg.task.options.get("memory", ""))
     return Recalls(open_memory(path, cfg.memory), lambda task_id: library(task_id).problem) if path else None
 
 
 def _frozen(policy: GraphPolicy) -> Callable[[Tensors], Tensor]:
+    """The log-probabilities of the policy as it is now: the reference of the KL term."""
     reference = copy.deepcopy(policy).eval()
 
     def logp(inputs: Tensors) -> Tensor:
@@ -71,8 +80,8 @@ def _frozen(policy: GraphPolicy) -> Callable[[Tensors], Tensor]:
     return logp
 
 
-def greedy_evaluation(cfg: TrainingConfig, library: RequirementsLibrary) -> Evaluate:
-    """The likeliest design for each of the held-out requirements (a person's own, where they are given)."""
+def greedy_evaluation(cfg: TrainingConfig, library: RequirementsLibrary) -> Callable[[Policy], dict[str, float]]:
+    """Score the likeliest design for each of the held-out requirements (or the user's own, where they are given)."""
     tasks = held_out(cfg, library)
 
     def evaluation(policy: Policy) -> dict[str, float]:

@@ -1,13 +1,13 @@
-"""What worked, without what was particular: of each kind of decision, what its chosen candidates had more of.
+"""Sampling plans: from the policy, from preferences learned from good plans, and by editing earlier plans.
 
-A habit is learned from one plan and means something for requirements of any size, since it speaks of what is known of
-candidates (load, price, chance of failure, whether a lane is new) and not of activities or pools by name. For each head
+A preference is learned from one plan and applies to requirements of any size, because it refers to what is known about
+candidates (load, price, failure rate, whether a lane is new) and not to activities or pools by name. For each head
 
     weight_f = mean(known_f of the chosen − mean known_f of the legal) / (variance_f among the legal + 0.01)
     number_c = ln((share of choices that were c + 0.1) / (share expected of any choice + 0.1))
 
-the first as in discriminant analysis, the second as in naive Bayes; a candidate's logit is their sum. Those of "next"
-and "allocation" are numbered by the requirements, so for those the number says nothing.
+The first is as in discriminant analysis, the second as in naive Bayes; a candidate's logit is their sum. Candidates of
+"next" and "allocation" are numbered differently in all requirements, so these heads have no number_c.
 """
 
 from __future__ import annotations
@@ -25,22 +25,24 @@ from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.problem import CANDIDATES, FEATURES, HEADS, Bools, DesignProblem, Floats, Head, Ints
 
 Preference: TypeAlias = Mapping[str, Mapping[str, Sequence[float]]]
-"""By head: `known`, a weight for each number known of a candidate, and `number`, one for each candidate's place."""
+"""By head: `known`, a weight for each feature of a candidate, and `number`, one for each candidate number."""
 
+# Heads whose candidates are numbered by the requirements.
 NAMELESS = (Head.ALLOCATION, Head.NEXT)
+# The constants 0.01 and 0.1 of the formulas above.
 STEADY = 0.01
 PRIOR = 0.1
 
 
 def preference_of_plan(plans: Plans, row: int) -> dict[str, Any]:
-    """The habit of one plan, which was made with a record."""
+    """The preference of one plan that was made with a record."""
     assert plans.seen is not None
     assert plans.legal is not None
     return preference_of_decisions(plans.problem.heads, plans.seen[row], plans.legal[row], plans.choices[row])
 
 
 def preference_of_decisions(heads: Ints, seen: np.ndarray, legal: Bools, choices: Ints) -> dict[str, Any]:
-    """The habit of decisions [decisions, candidates]; those without a legal candidate were none."""
+    """The preference of decisions [decisions, candidates]; rows without a legal candidate were not decisions."""
     found: dict[str, Any] = {}
     for head, name in enumerate(HEADS):
         mine = np.flatnonzero((heads == head) & legal.any(-1))
@@ -65,19 +67,19 @@ def _head_preference(head: int, seen: np.ndarray, legal: np.ndarray, chosen: np.
 
 
 class Preferences:
-    """Habits as somebody to ask: of each plan one, the share of each candidate in every decision."""
+    """One preference per plan, as a distribution over the candidates of every decision."""
 
-    def __init__(self, habits: Sequence[Preference]) -> None:
-        self.known = np.zeros((len(habits), len(HEADS), FEATURES))
-        self.number = np.zeros((len(habits), len(HEADS), CANDIDATES))
-        for row, habit in enumerate(habits):
+    def __init__(self, preferences: Sequence[Preference]) -> None:
+        self.known = np.zeros((len(preferences), len(HEADS), FEATURES))
+        self.number = np.zeros((len(preferences), len(HEADS), CANDIDATES))
+        for row, preference in enumerate(preferences):
             for head, name in enumerate(HEADS):
-                told = habit.get(name, {})
+                told = preference.get(name, {})
                 self.known[row, head] = told.get("known", 0.0)
                 self.number[row, head] = told.get("number", 0.0)
 
     def __call__(self, question: DecisionBatch) -> Floats:
-        """[plans, decisions, candidates]: shares that add up to 1 over the legal."""
+        """[plans, decisions, candidates]: probabilities that sum to 1 over the legal candidates."""
         head = question.head
         logits = np.einsum("pdcf,pf->pdc", question.known, self.known[:, head])
         if head not in NAMELESS:
@@ -88,8 +90,8 @@ class Preferences:
         return shares
 
 
-class Views:
-    """What a policy makes of one set of requirements: its heads as plain arrays, worked out once."""
+class PolicyView:
+    """A policy applied to one problem: everything that does not depend on the plan, computed once, as NumPy arrays."""
 
     def __init__(self, policy: GraphPolicy, problem: DesignProblem) -> None:
         self.problem = problem
@@ -109,7 +111,7 @@ class Views:
         self.version = policy.version
 
     def logits(self, question: DecisionBatch) -> Floats:
-        """[plans, decisions, candidates]."""
+        """The logits, [plans, decisions, candidates]."""
         problem, head = self.problem, question.head
         hidden = self.subject[head][table_rows(problem, head, question.subjects)][:, :, None]
         hidden = hidden + (self.units if head == Head.NEXT else self.number[head])
@@ -122,13 +124,13 @@ class Views:
 
 
 def padded_members(problem: DesignProblem) -> Floats:
-    """[units, nodes]: the mean over the activities of a unit."""
+    """[units, nodes]: weights that take the mean over the activities of a unit."""
     nodes = len(problem.names) + len(problem.pool_names) + 1
     return np.pad(problem.members, ((0, 0), (0, nodes - len(problem.names))))
 
 
 def table_rows(problem: DesignProblem, head: int, subjects: Ints) -> Ints:
-    """Where a subject stands in the table of nothing, nodes and units."""
+    """The row of each subject in the table of nothing, nodes and units."""
     if head in (Head.NEXT, Head.PLACE):
         first = 1 + len(problem.names) + len(problem.pool_names) + 1
         return np.where(subjects >= 0, subjects + first, 0)
@@ -136,33 +138,33 @@ def table_rows(problem: DesignProblem, head: int, subjects: Ints) -> Ints:
 
 
 def pool_rows(problem: DesignProblem, activity: int) -> Ints:
-    """The rows of the pools that an activity chooses from; 0 where there are no more."""
+    """The table rows of the pools that an activity may use, padded with 0."""
     able = problem.pool_candidates(activity)
-    rows = np.zeros(10, np.int64)
+    rows = np.zeros(CANDIDATES, np.int64)
     rows[: len(able)] = np.array(able) + 1 + len(problem.names)
     return rows
 
 
 Guide: TypeAlias = Callable[[DecisionBatch], Floats]
-"""Somebody else's shares of the candidates [plans, decisions, candidates], 0 where illegal."""
+"""Another distribution over the candidates, [plans, decisions, candidates], 0 where illegal."""
 
 
 class PolicyChooser:
-    """Draws from the policy; `epsilon` [plans] of the time from anything legal, or as a guide says.
+    """Samples from the mixture (1 − ε) · policy + ε · guide, with ε for each plan; the guide is uniform by default.
 
-    `greedy` plans take the likeliest.
+    Plans marked `greedy` take the likeliest candidate. Log-probabilities are those of the mixture.
     """
 
     def __init__(
         self,
-        views: Views,
+        view: PolicyView,
         rng: np.random.Generator,
         epsilon: Floats | float = 0.0,
         greedy: Bools | None = None,
         temperature: float = 1.0,
         guide: Guide | None = None,
     ) -> None:
-        self.views, self.rng, self.temperature, self.guide = views, rng, temperature, guide
+        self.view, self.rng, self.temperature, self.guide = view, rng, temperature, guide
         self.epsilon, self.greedy = epsilon, greedy
         self.logp: dict[int, Floats] = {}
 
@@ -174,7 +176,7 @@ class PolicyChooser:
 
     def draw(self, question: DecisionBatch) -> tuple[Ints, Floats]:
         legal = question.legal
-        logits = self.views.logits(question) / self.temperature
+        logits = self.view.logits(question) / self.temperature
         logits = np.where(legal, logits, -np.inf)
         weights = np.exp(logits - logits.max(-1, keepdims=True))
         shares = weights / weights.sum(-1, keepdims=True)
@@ -182,6 +184,7 @@ class PolicyChooser:
         epsilon = np.broadcast_to(np.asarray(self.epsilon, np.float64), legal.shape[:1])[:, None, None]
         other = legal / count if self.guide is None else self.guide(question)
         mixed = (1 - epsilon) * shares + epsilon * other
+        # Inverse transform sampling; scaling by the sum absorbs rounding.
         point = self.rng.random((*legal.shape[:2], 1)) * mixed.sum(-1, keepdims=True)
         choice = (mixed.cumsum(-1) > point).argmax(-1)
         if self.greedy is not None:
@@ -190,7 +193,7 @@ class PolicyChooser:
         return choice, np.where(count[..., 0] > 1, np.log(np.maximum(taken, 1e-30)), 0.0)
 
     def log_probabilities(self, plans: Plans) -> Floats:
-        """[plans, slots], 0 where nothing was decided."""
+        """[plans, slots], 0 where there was nothing to decide."""
         found = np.zeros(plans.choices.shape)
         for slot, logp in self.logp.items():
             found[:, slot] = np.where(plans.free[:, slot], logp, 0.0)
@@ -199,9 +202,9 @@ class PolicyChooser:
 
 @dataclass(slots=True)
 class Parents:
-    """Plans to be edited, one for each that is made; `again` [plans, slots] is what is decided anew.
+    """Plans to edit, one for each new plan; `again` [plans, slots] marks the decisions to take again.
 
-    Turns are followed by unit: a unit keeps its place in the order and its lane as long as that is legal.
+    The turns of next and place follow units: a unit keeps its position in the order and its lane while that is legal.
     """
 
     choices: Ints
@@ -210,9 +213,9 @@ class Parents:
 
 
 class Retake:
-    """Follows the parents where it may, and lets another chooser decide what is open.
+    """Repeats the parents' choices where possible, and lets another chooser take the remaining decisions.
 
-    With `other`, what is decided again is decided otherwise, wherever there is another way.
+    With `other`, a decision taken again must come out differently, if there is another legal candidate.
     """
 
     def __init__(self, problem: DesignProblem, parents: Parents, chooser: PolicyChooser, other: bool = False) -> None:
@@ -231,7 +234,7 @@ class Retake:
         self.place_again[plan, unit] = place_again[plan, turn]
         self.next_again = next_again
         self.taken = np.zeros(parents.choices.shape, np.bool_)
-        """Where a decision was taken again, or had to be: the parent's choice was no longer legal."""
+        """Where a decision was taken again, or had to be because the parent's choice is no longer legal."""
         self.logp = np.zeros(parents.choices.shape)
 
     def __call__(self, question: DecisionBatch) -> Ints:
@@ -244,16 +247,17 @@ class Retake:
         return np.where(follow, wanted, drawn)
 
     def _narrowed(self, question: DecisionBatch, wanted: Ints, again: Bools) -> DecisionBatch:
-        """The question without the parents' choices where they are not to be repeated."""
+        """The decisions without the parents' choices where they must come out differently."""
         legal = question.legal.copy()
         plan, place = np.nonzero(again & (legal.sum(-1) > 1))
         legal[plan, place, wanted[plan, place]] = False
         return replace(question, legal=legal)
 
     def _wanted(self, question: DecisionBatch) -> tuple[Ints, Bools]:
-        """What the parents chose, and where that is to be decided again."""
+        """What the parents chose, and which of it to decide again."""
         if question.head == Head.NEXT:
             turn = (int(question.slots[0]) - self.problem.rounds) // 2
+            # Of the units that may come next, the one that came earliest in the parent.
             wanted = np.where(question.legal[:, 0], self.rank, 1 << 30).argmin(1)
             return wanted[:, None], self.next_again[:, turn : turn + 1]
         if question.head == Head.PLACE:

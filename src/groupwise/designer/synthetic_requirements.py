@@ -1,8 +1,8 @@
-"""Requirements made up for training: seeded, feasible, and as different from each other as real ones are.
+"""Synthetic requirements for training: seeded, feasible, and as varied as real ones.
 
-    random_requirements(seed, size)      the same seed and size give the same requirements for ever
+    random_requirements(seed, size)      the same seed and size always give the same requirements
 
-`load` is the share of the pools' full capacity that the work needs at its leanest; trained is what `LOADS` spans.
+`load` is the share of the pools' full capacity that the work needs, retries included; training covers `LOADS`.
 """
 
 from __future__ import annotations
@@ -13,29 +13,20 @@ from typing import Any
 from groupwise.workflows.requirements import Requirements, parse_requirements
 
 VERBS = (
-    "check",
-    "approve",
-    "collect",
-    "prepare",
-    "verify",
-    "send",
-    "review",
-    "register",
-    "assess",
-    "pack",
-    "plan",
-    "test",
-)
+    "check", "approve", "collect", "prepare", "verify", "send", "review", "register", "assess", "pack", "plan", "test",
+)  # fmt: skip
 OBJECTS = (
     "order", "claim", "invoice", "credit", "report", "sample", "contract", "address", "payment", "stock", "file",
     "risk", "offer", "permit", "image", "record",
 )  # fmt: skip
 LOADS = (0.15, 0.75)
+"""Share of full capacity that the work needs."""
 SIZES = (5, 40)
+"""Activities; drawn uniformly in the logarithm."""
 
 
 def training_requirements(seed: int) -> Requirements:
-    """Requirements to train on: a fifth of them have a deadline, which the others are drawn without."""
+    """Requirements for training: as `random_requirements`, and a fifth of them with a deadline."""
     found = random_requirements(seed)
     rng = random.Random(f"deadline/{seed}")
     if rng.random() > 0.2:
@@ -46,7 +37,7 @@ def training_requirements(seed: int) -> Requirements:
 
 
 def random_requirements(seed: int, size: int | None = None, load: float | None = None) -> Requirements:
-    """Requirements of `size` activities (drawn from `SIZES` if not given)."""
+    """Requirements with `size` activities (drawn from `SIZES` if not given)."""
     rng = random.Random(f"world/{seed}/{size}")
     count = size if size is not None else round(SIZES[0] * (SIZES[1] / SIZES[0]) ** rng.random())
     names = _names(rng, count)
@@ -121,7 +112,7 @@ def _activity(rng: random.Random, pools: list[str]) -> dict[str, Any]:
 
 
 def _branches(rng: random.Random, names: list[str]) -> list[dict[str, Any]]:
-    """About a seventh of the activities are needed by some of the cases only."""
+    """Branches: up to a seventh of the activities are needed by only some of the cases."""
     rest = rng.sample(names, len(names))
     found: list[dict[str, Any]] = []
     while rest and rng.random() < 0.6 and len(found) < len(names) // 7:
@@ -139,7 +130,8 @@ def _branches(rng: random.Random, names: list[str]) -> list[dict[str, Any]]:
 
 
 def _rules(rng: random.Random, names: list[str], forked: set[str], activities: dict[str, Any]) -> dict[str, Any]:
-    """An order along a hidden line: chains, layers or scattered pairs; some duties that must be separated."""
+    """Precedence along a hidden order (chains, layers or scattered pairs), and some separation of duties."""
+    # Every pair points forward along one order, so the rules cannot contradict each other.
     line = rng.sample(names, len(names))
     density = rng.choice((0.0, 0.5, 1.0, 1.0, 1.5, 2.0))
     near = rng.choice((2, 4, len(names)))
@@ -155,7 +147,7 @@ def _rules(rng: random.Random, names: list[str], forked: set[str], activities: d
 
 
 def _capacity(activities: dict[str, Any], pools: dict[str, Any], branches: list[dict[str, Any]]) -> float:
-    """About how many cases a second all servers together could do, by the pool that each activity has the least of."""
+    """Roughly how many cases per second all servers can handle; the busiest pool decides."""
     needed = {name: share for branch in branches for name, share in branch["options"].items()}
     able = {name: pool["most"] * pool["speed"] for name, pool in pools.items()}
     work = dict.fromkeys(pools, 0.0)
@@ -170,7 +162,7 @@ def _capacity(activities: dict[str, Any], pools: dict[str, Any], branches: list[
 
 
 def _objective(rng: random.Random) -> dict[str, float]:
-    """The usual weights, or any."""
+    """The default weights in four cases of ten, otherwise random ones around them."""
     names, usual = ("performance", "structure", "maintainability", "resources"), (0.4, 0.25, 0.2, 0.15)
     if rng.random() < 0.4:
         return dict(zip(names, usual, strict=True))

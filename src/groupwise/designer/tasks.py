@@ -1,4 +1,4 @@
-"""Requirements as tasks: plans drawn as designs, one design scored, and requirements by task id, each prepared once."""
+"""Requirements as tasks: each prepared once, its plans turned into designs, and designs scored."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ from groupwise.workflows.scoring import DesignScore, DesignScorer
 from groupwise.workflows.scoring.measures import MEASURES
 
 ROUND = 1e-9
+"""Probabilities that miss 1 by less than this sum to 1."""
 
 
 class Drafter:
-    """Draws the designs of plans; equal activities are one object, which makes them quick to evaluate."""
+    """Turns plans into designs. Equal activities are the same object, which makes designs quick to evaluate."""
 
     def __init__(self, problem: DesignProblem) -> None:
         self.problem = problem
@@ -79,7 +80,7 @@ class Drafter:
         return Design(problem.requirements.name, _flat(parts), servers, problem.requirements.documentation or WORDS)
 
     def _shares(self, plans: Plans, row: int) -> dict[int, tuple[float, ...]]:
-        """Of each unit that is a choice, the probabilities of its activities."""
+        """The probabilities of the activities of every unit that is a choice."""
         found: dict[int, tuple[float, ...]] = {}
         for number, fork in enumerate(self.problem.forks):
             if plans.together[number][row]:
@@ -134,12 +135,13 @@ def _joined(parts: list[Block], kind: type[Sequence] | type[Parallel]) -> Block:
 
 
 def _flat(stages: list[Block]) -> Block:
-    """Stages one after the other; a stage of one lane is part of the sequence itself."""
+    """The stages as one sequence; a stage with a single lane is merged into it."""
     parts = [part for stage in stages for part in (stage.parts if isinstance(stage, Sequence) else (stage,))]
     return _joined(parts, Sequence)
 
 
 KEPT = 512
+"""Prepared requirements in memory at once."""
 WORLD = "world"
 HELD_OUT = 1_000_000_000
 """Synthetic requirements from this number on are never trained on."""
@@ -148,7 +150,7 @@ CONTROL_FLOW = next(n for n, measure in enumerate(MEASURES) if measure.name == "
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequirements:
-    """Requirements with all that designing for them needs."""
+    """Requirements with everything that designing for them needs."""
 
     problem: DesignProblem
     drafter: Drafter
@@ -161,14 +163,14 @@ class PreparedRequirements:
 
 
 class RequirementsLibrary:
-    """Prepared requirements by the id of their task; those longest unused are prepared again when they come back."""
+    """Prepared requirements by task id; the least recently used are dropped and prepared again when needed."""
 
     def __init__(self, own: Mapping[str, Requirements] | None = None) -> None:
         self.own = dict(own or {})
         self.known: OrderedDict[str, PreparedRequirements] = OrderedDict()
 
     def task(self, number: int) -> Task:
-        """The task of a number: a person's own requirements in turn, or the world of that number."""
+        """The task with a number: the user's own requirements in turn, or the synthetic ones of that number."""
         if self.own:
             names = list(self.own)
             return Task(f"{names[number % len(names)]}/{number}", seed=number)
@@ -190,15 +192,16 @@ class RequirementsLibrary:
         if kind in self.own:
             return self.own[kind]
         if kind != WORLD:
-            raise ConfigError(f"there are no requirements {kind!r} to design for")
+            raise ConfigError(f"no requirements named {kind!r}")
         return training_requirements(int(number))
 
 
 CASES = 400
+"""Simulated cases, where formulas do not apply."""
 
 
 def tier_of(requirements: Requirements) -> TierChoice:
-    """Formulas where cases arrive; the schedule of one run in which nothing is left to chance; else what there is."""
+    """Formulas if cases keep arriving; a schedule for one run without randomness; otherwise whatever applies."""
     if requirements.demand.arrivals_per_second is not None:
         return "analytic"
     chance = any(one.failure or one.knock_out for one in requirements.activities.values()) or requirements.branches
@@ -207,20 +210,20 @@ def tier_of(requirements: Requirements) -> TierChoice:
 
 
 def score_design(prepared: PreparedRequirements, design: Design, seed: int = 0) -> DesignScore:
-    """One evaluation: how the design performs, by formulas where cases arrive and by a schedule of runs; scored."""
+    """One evaluation: predict the performance of a design, and score it."""
     requirements = prepared.problem.requirements
     performance = evaluate(design, requirements, tier_of(requirements), seed=seed % 2**31, cases=CASES)
     return prepared.scorer(design, performance)
 
 
 def own_requirements(cfg: TrainingConfig) -> dict[str, Requirements]:
-    """The requirements that the settings name, by the names of their files."""
+    """The requirements that `task.options.requirements` names, by file name."""
     paths = [part for part in str(cfg.task.options.get("requirements", "")).split(",") if part]
     return {Path(path).stem: read_requirements(path) for path in paths}
 
 
 def held_out(cfg: TrainingConfig, library: RequirementsLibrary) -> list[Task]:
-    """The tasks that evaluations are made of."""
+    """The tasks of every evaluation: the user's own requirements, or synthetic ones that are never trained on."""
     first = 0 if library.own else HELD_OUT + cfg.run.eval_seed
     count = min(cfg.run.eval_episodes, len(library.own)) if library.own else cfg.run.eval_episodes
     return [library.task(first + n) for n in range(count)]

@@ -1,10 +1,10 @@
-"""Requirements from plain text, written by a language model behind an OpenAI-compatible address and checked here.
+"""Requirements from plain text: a language model behind an OpenAI-compatible endpoint writes them, and we check them.
 
     requirements_from_text("A claim is registered, then …", model="openai/gpt-4o")
 
-The model answers in the published JSON Schema. What it gets wrong it is told once, in the words a person would get;
-after that the mistake is the caller's to see. The text is material and never an instruction: whatever it says, an
-answer that is no set of requirements is refused.
+The model answers in the published JSON Schema. If its answer is invalid, it gets the error message and one more try;
+after that the caller gets the error. The text is data, never instructions: whatever it says, an answer that is not a
+valid set of requirements is refused.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from groupwise.errors import ConfigError
 from groupwise.event_loop import EventLoop
+from groupwise.readers import load_json
 from groupwise.rewards.judge.endpoint import JudgeEndpoint, JudgeReply, resolve
 from groupwise.workflows.requirements import Requirements, parse_requirements, schema
 
@@ -41,19 +41,21 @@ def requirements_from_text(
     timeout: float = TIMEOUT,
     environment: Mapping[str, str] | None = None,
 ) -> Requirements:
-    """The requirements that a model reads out of a text; `model` is provider/name, or in GROUPWISE_MODEL."""
+    """Let a model turn a text into requirements; `model` is provider/name, by default from GROUPWISE_MODEL."""
     chosen = model or (os.environ if environment is None else environment).get(MODEL_VARIABLE)
     if not chosen:
         raise ConfigError(
-            "plain text is read by a language model, and none is configured",
+            "reading plain text needs a language model, and none is configured",
             hint=f"Set {MODEL_VARIABLE} to provider/model, for example openai/gpt-4o or local/qwen, or write the "
             "requirements as YAML.",
             field="model",
         )
     if not text.strip():
-        raise ConfigError("the description is empty", hint="Describe the activities, their order and who does them.")
+        raise ConfigError(
+            "the description is empty", hint="Describe the activities, their order and who performs them."
+        )
     if len(text) > LONGEST:
-        raise ConfigError(f"the description has {len(text):,} characters, and may have {LONGEST:,}")
+        raise ConfigError(f"the description has {len(text):,} characters; the limit is {LONGEST:,}")
     endpoint = JudgeEndpoint(resolve(chosen, base_url, api_key), timeout, role="model")
     loop = EventLoop("requirements from text")
     try:
@@ -63,7 +65,7 @@ def requirements_from_text(
 
 
 async def _asked(endpoint: JudgeEndpoint, text: str) -> Requirements:
-    """Ask, and once more with the mistake if the answer has one."""
+    """Ask, and ask again with the error message if the answer is invalid."""
     shape = schema()
     told = TASK.format(schema=json.dumps(shape, ensure_ascii=False))
     messages = [
@@ -74,25 +76,21 @@ async def _asked(endpoint: JudgeEndpoint, text: str) -> Requirements:
     try:
         return _read(reply)
     except ConfigError as error:
-        mistake = f"That cannot be used: {error.message}. Answer with the whole corrected JSON object."
+        mistake = f"That is not valid: {error.message}. Answer with the complete corrected JSON object."
         messages += [{"role": "assistant", "content": reply.text}, {"role": "user", "content": mistake}]
     try:
         return _read(await endpoint.ask(messages, shape))
     except ConfigError as error:
         raise ConfigError(
-            f"the model {endpoint.address.model} wrote requirements that cannot be used, twice: {error.message}",
-            hint="Say more in the description, or choose a stronger model.",
+            f"the model {endpoint.address.model} wrote invalid requirements twice: {error.message}",
+            hint="Give more detail in the description, or use a stronger model.",
             field=error.field,
         ) from error
 
 
 def _read(reply: JudgeReply) -> Requirements:
     if reply.cut:
-        raise ConfigError("the answer was cut off before it was complete")
+        raise ConfigError("the answer was cut off")
     text = THOUGHTS.sub("", reply.text, count=1)
     fenced = FENCED.search(text)
-    try:
-        value: Any = json.loads(fenced[1] if fenced else text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"it is no JSON: {error}") from error
-    return parse_requirements(value)
+    return parse_requirements(load_json(fenced[1] if fenced else text))
