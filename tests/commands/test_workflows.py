@@ -107,7 +107,7 @@ def test_without_requirements_it_says_what_is_missing(
 ) -> None:
     assert run([command, str(plain)]) == 2
     error = capsys.readouterr().err
-    assert f"says nothing of durations, pools and demand, which {what} needs" in error
+    assert f"has no durations, pools and demand, which {what} needs" in error
     assert "--requirements FILE" in error
 
 
@@ -125,7 +125,7 @@ def test_convert_and_diff(plain: Path, tmp_path: Path, capsys: pytest.CaptureFix
     other = tmp_path / "other.json"
     write_workflow(Design("plain", Parallel((A, B))), other)
     assert run(["diff", str(target), str(other)]) == 1
-    assert capsys.readouterr().out == "↕ 'b' is now beside 'a' (it was after)\n"
+    assert capsys.readouterr().out == "↕ 'b' is now in parallel with 'a' (it was after)\n"
 
 
 def test_a_format_that_cannot_say_it_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

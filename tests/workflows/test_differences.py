@@ -44,7 +44,7 @@ def test_the_activity_that_moved_is_named_and_not_all_it_passed() -> None:
     (line,) = lines(Design("d", Sequence((D, A, B, C)), OLD.servers))
     assert line == "↕ 'd' is now before 'a' (it was after), before 'b' (it was after), before 'c' (it was after)"
     (line,) = lines(Design("d", Sequence((A, Parallel((B, C)), D)), OLD.servers))
-    assert line == "↕ 'c' is now beside 'b' (it was after)"
+    assert line == "↕ 'c' is now in parallel with 'b' (it was after)"
 
 
 def test_handling_and_probabilities() -> None:
@@ -63,7 +63,7 @@ def test_loops_instances_and_cancellation() -> None:
     assert lines(new) == [
         "~ 'a': times per case 1 → 1.25",
         "~ 'b': instances (least, most, enough) (1, 1, 1) → (2, 3, 1)",
-        "~ 'c': probability of being broken off 0 → 0.1",
+        "~ 'c': probability of being cancelled 0 → 0.1",
     ]
 
 

@@ -124,12 +124,12 @@ def test_ends_alone_are_read_from_when_case_and_resource_were_free() -> None:
     events = [LogEvent(str(n), a, n * 1000.0 + at, resource="r") for n in range(6) for a, at in (("a", 0), ("b", 40))]
     found = estimate(events)
     assert found.requirements.activities["b"].duration.mean == pytest.approx(40)
-    assert any("start is missing" in note for note in found.notes)
+    assert any("missing start times were estimated" in note for note in found.notes)
 
 
 def test_repeated_work_and_habits_are_told_in_notes() -> None:
     events = [LogEvent(str(n), "a", n * 100.0 + at, n * 100.0 + at - 5) for n in range(10) for at in (0, 10)]
-    assert any("'a' is done again in 100.0% of the cases" in note for note in estimate(events).notes)
+    assert any("'a' is repeated in 100.0% of the cases" in note for note in estimate(events).notes)
 
 
 XES = """<?xml version="1.0"?><log xmlns="http://www.xes-standard.org/">
@@ -148,14 +148,14 @@ def test_xes_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.csv", "id,what,when\n1,a,2", "line 1: no column tells the case and the activity and the time of"),
+        ("a.csv", "id,what,when\n1,a,2", "line 1: no column for the case and the activity and the time of"),
         ("a.csv", "case,activity,timestamp\n1,a,2026-01-01\n1,b,yesterday\n", "line 3: 'timestamp' is 'yesterday'"),
-        ("a.csv", "case,activity,timestamp\n1,a\n", "line 2: 2 columns, and the first line has 3"),
+        ("a.csv", "case,activity,timestamp\n1,a\n", "line 2: 2 columns, but the first line has 3"),
         ("a.csv", "case,activity,timestamp\n,a,1\n", "line 2: column 'case' is empty"),
         ("a.csv", "case,activity,timestamp\n", "has no events"),
-        ("a.csv", "", "line 1: no column tells the case"),
+        ("a.csv", "", "line 1: no column for the case"),
         ("a.csv", b"case,activity,timestamp\n1,\xff,1", "not UTF-8 text (at byte 26, line 2)"),
-        ("a.xes", XES.format(time="soon"), "event 2 of trace 1: 'time:timestamp' is 'soon', which is no time"),
+        ("a.xes", XES.format(time="soon"), "event 2 of trace 1: 'time:timestamp' is 'soon', which is not a time"),
         ("a.xes", "<log><trace>", "not valid XML: no element found (at line 1, column 13)"),
         ("a.xes", '<!DOCTYPE l [<!ENTITY a "b">]><log>&a;</log>', "a DTD, entity or external"),
         ("a.csv.gz", b"\x1f\x8b\x08broken", "cannot be read"),

@@ -1,9 +1,9 @@
-"""From free graphs to blocks, where they have them: the same design, and sound by construction from then on.
+"""The block form of a graph, if it has one: the same workflow, sound by construction.
 
-Regions are folded from the inside: two nodes in a row, branches between a split and its join, a way back between an xor
-join and an xor split, orders between an and-split and its and-join, and a body beside a guard that may break it off. A
-task that calls a graph is the block of that graph. What is left over at the end has no block form, and `NotBlocks`
-names it.
+Regions are folded from the inside out until one block is left: nodes in a row; branches between a split and its join; a
+loop between an xor join and an xor split; a partial order between an and-split and its and-join; and a body beside a
+guard that may cancel it. A task that calls a graph becomes the block of that graph. If nodes are left over, the graph
+has no block form, and `NotBlocks` names them.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from groupwise.workflows.partial_orders import reduced
 
 
 class NotBlocks(DesignError):
-    """A graph without a block form, and the part of it that has none."""
+    """A graph without a block form; the message names the part that cannot be folded."""
 
     code = "not_blocks"
 
 
 @dataclass(slots=True)
 class _Gate:
-    """A split, a join or both, without work."""
+    """A split, a join or both, without any work."""
 
     rule: Rule
 
 
 @dataclass(frozen=True, slots=True)
 class _Breaker:
-    """A silent task that clears others away."""
+    """A silent task that cancels others."""
 
     cancels: frozenset[str]
 
@@ -60,9 +60,10 @@ Content: TypeAlias = Block | _Gate | _Breaker
 
 
 class _Sketch:
-    """The graph while it is folded: each node a block, a gate or a breaker, and its arrows with their probabilities.
+    """The graph while it is folded: every node is a block, a gate or a breaker.
 
-    `covers` are the nodes of the graph that went into each.
+    `out` has the probabilities of the arrows, `into` the sources, and `covers` the nodes of the graph that each node
+    here stands for.
     """
 
     def __init__(self, graph: Graph, called: Mapping[str, Block]) -> None:
@@ -78,15 +79,15 @@ class _Sketch:
         for flow in graph.flows:
             source, target = last[flow.source], first[flow.target]
             if target in self.out[source]:
-                raise NotBlocks(f"{graph.name}: there are two flows from {flow.source!r} to {flow.target!r}")
+                raise NotBlocks(f"{graph.name}: two flows lead from {flow.source!r} to {flow.target!r}")
             self._connect(source, target, flow.probability)
         self.start, self.end = last[graph.start.id], first[graph.end.id]
 
     def _enter(self, node: Node) -> tuple[str, str]:
-        """A task with a join or split of its own becomes up to three nodes."""
+        """Add a node and return its first and last part: a join, the work and a split are separate nodes here."""
         joins, splits = len(self.graph.into(node.id)) > 1, len(self.graph.out_of(node.id)) > 1
         if "or" in (node.join if joins else "", node.split if splits else ""):
-            raise NotBlocks(f"{self.graph.name}: {node.label!r} joins or splits by or")
+            raise NotBlocks(f"{self.graph.name}: {node.label!r} is an or-join or or-split, which blocks do not have")
         if node.kind != "task":
             self._add(node.id, _Gate("xor"), frozenset({node.id}))
             return node.id, node.id
@@ -108,7 +109,9 @@ class _Sketch:
     def _work(self, node: Node) -> Content:
         if node.cancels:
             if not node.silent:
-                raise NotBlocks(f"{self.graph.name}: {node.label!r} works before it clears others away")
+                raise NotBlocks(
+                    f"{self.graph.name}: {node.label!r} does work and cancels others, which blocks cannot express"
+                )
             return _Breaker(frozenset(node.cancels))
         copies = node.copies
         block = self._body(node)
@@ -118,7 +121,7 @@ class _Sketch:
         if not node.calls:
             return Skip() if node.silent else Activity(node.label, node.handling)
         if node.handling != PLAIN:
-            raise NotBlocks(f"{self.graph.name}: {node.label!r} calls {node.calls!r} and has a handling of its own")
+            raise NotBlocks(f"{self.graph.name}: {node.label!r} calls {node.calls!r} and also has its own handling")
         return self.called[node.calls]
 
     def _add(self, name: str, content: Content, covers: frozenset[str]) -> str:
@@ -130,7 +133,7 @@ class _Sketch:
         self.into[target].add(source)
 
     def block(self, name: str) -> Block | None:
-        """The block of a node with one way in and one way out; None for breakers, ends and branching nodes."""
+        """The block of a node with one arrow in and one out; None for breakers, the two ends and branching nodes."""
         content = self.content[name]
         if name in (self.start, self.end) or len(self.out[name]) != 1 or len(self.into[name]) != 1:
             return None
@@ -154,7 +157,7 @@ class _Sketch:
         del self.content[name], self.covers[name]
 
     def fold(self, names: set[str], entry: str, exit_: str, block: Block) -> None:
-        """Put `block` in the place of the nodes: the ways into `entry` lead to it, and those out of `exit_` on."""
+        """Replace the nodes by `block`, with the arrows into `entry` and those out of `exit_`."""
         before = [(source, self.out[source][entry]) for source in self.into[entry] if source not in names]
         after = [(target, p) for target, p in self.out[exit_].items() if target not in names]
         covers = frozenset().union(*(self.covers[name] for name in names))
@@ -168,19 +171,19 @@ class _Sketch:
 
 
 def lift(workflow: Document | Graph) -> Design:
-    """The block design of a document or of a single graph; `NotBlocks` where it has none."""
+    """The block design of a document or a single graph; raises `NotBlocks` if it has none."""
     document = workflow if isinstance(workflow, Document) else Document(workflow.name, (workflow,))
     root = document.root
     order, ring = calling_order(document.graphs)
     if ring:
-        raise NotBlocks(f"{root.name}: graphs call each other in a ring: {' → '.join(ring)}")
+        raise NotBlocks(f"{root.name}: graphs call each other in a cycle: {' → '.join(ring)}")
     called: dict[str, Block] = {}
     for graph in sorted((g for g in document.graphs if g.name in order), key=lambda g: order.index(g.name)):
         called[graph.name] = _folded(graph, called)
     block = tidied(called[root.name])
     twice = [name for name, count in Counter(activity.name for activity in activities(block)).items() if count > 1]
     if twice:
-        raise NotBlocks(f"{root.name}: {', '.join(map(repr, twice[:5]))} would be there more than once")
+        raise NotBlocks(f"{root.name}: {', '.join(map(repr, twice[:5]))} would occur more than once")
     return Design(document.name, block, document.servers, root.documentation)
 
 
@@ -194,8 +197,8 @@ def _folded(graph: Graph, called: Mapping[str, Block]) -> Block:
         return block
     breakers = sorted(name for name in rest if isinstance(sketch.content[name], _Breaker))
     if breakers:
-        raise NotBlocks(f"{graph.name}: {breakers[0]!r} clears away what is no block beside a guard")
-    raise NotBlocks(f"{graph.name}: no blocks around {', '.join(sorted(rest)[:6])}")
+        raise NotBlocks(f"{graph.name}: {breakers[0]!r} cancels something other than one block beside a guard")
+    raise NotBlocks(f"{graph.name}: no block form around {', '.join(sorted(rest)[:6])}")
 
 
 def _fold_sequence(sketch: _Sketch) -> bool:
@@ -217,7 +220,7 @@ def _fold_sequence(sketch: _Sketch) -> bool:
 
 
 def _fold_branches(sketch: _Sketch) -> bool:
-    """Branches that lead from one split to one join of its rule; those of several that do are folded together."""
+    """Fold the branches of a split that lead to the same join, if split and join have the same rule."""
     done = False
     for split in list(sketch.content):
         content = sketch.content.get(split)
@@ -231,7 +234,7 @@ def _fold_branches(sketch: _Sketch) -> bool:
 
 
 def _by_join(sketch: _Sketch, split: str) -> dict[str, list[tuple[str, Block, float | None]]]:
-    """The branches of a split by where they lead; a flow straight to a join is an empty branch."""
+    """The branches of a split by the node they lead to; a flow straight to that node is an empty branch."""
     found: dict[str, list[tuple[str, Block, float | None]]] = {}
     for name, probability in sketch.out[split].items():
         block = sketch.block(name)
@@ -246,6 +249,7 @@ def _by_join(sketch: _Sketch, split: str) -> dict[str, list[tuple[str, Block, fl
 def _fold_some(
     sketch: _Sketch, split: str, join: str, branches: list[tuple[str, Block, float | None]], rule: Rule
 ) -> None:
+    # Probabilities are relative to these branches; if any is unknown, all are equally likely.
     given = [probability for _, _, probability in branches]
     known = [p for p in given if p is not None]
     shares = [p / sum(known) for p in known] if len(known) == len(given) else [1 / len(given)] * len(given)
@@ -263,7 +267,7 @@ def _fold_some(
 
 
 def _fold_loop(sketch: _Sketch) -> bool:
-    """An xor join, a body, an xor split, and a way back from the split to the join."""
+    """Fold an xor join, a body, an xor split, and a path back from the split to the join."""
     done = False
     for entry in list(sketch.content):
         if entry not in sketch.content or not sketch.is_gate(entry, "xor"):
@@ -281,7 +285,7 @@ def _fold_loop(sketch: _Sketch) -> bool:
             redo = Skip() if back == entry else sketch.block(back)
             if redo is None or (back != entry and sketch.target(back) != entry):
                 continue
-            again = 0.5 if probability is None else probability
+            again = 0.5 if probability is None else probability  # an unknown probability counts as one half
             sketch.fold({entry, inside, exit_, back}, entry, exit_, Loop(body or Skip(), again, redo))
             done = True
             break
@@ -289,22 +293,23 @@ def _fold_loop(sketch: _Sketch) -> bool:
 
 
 def _fold_order(sketch: _Sketch) -> bool:
-    """Everything between an and-split and the and-join that all of it leads to, in the order of its arrows."""
+    """Fold everything between an and-split and the and-join where all of it meets into a partial order."""
     done = False
     for split in list(sketch.content):
         if split in sketch.content and sketch.is_gate(split, "and") and len(sketch.out[split]) > 1:
             region = _region(sketch, split)
             if region is not None:
                 names, join = region
-                sketch.fold({split, join, *names}, split, join, _ordered(sketch, split, names))
+                sketch.fold({split, join, *names}, split, join, _ordered(sketch, names))
                 done = True
     return done
 
 
 def _region(sketch: _Sketch, split: str) -> tuple[set[str], str] | None:
-    """The nodes behind a split up to the join where all ways meet; None if other than blocks and and-gates is between.
+    """The nodes after a split up to the join where all paths meet; None unless only blocks and and-gates are between.
 
-    A node is gone through when all ways into it have been: whoever then holds every open way is the join.
+    A node is visited once all its predecessors have been. `open_ways` counts arrows that leave visited nodes for nodes
+    not visited yet; a gate that takes all of them is the join.
     """
     names: set[str] = set()
     waits: dict[str, int] = {}
@@ -325,10 +330,11 @@ def _region(sketch: _Sketch, split: str) -> tuple[set[str], str] | None:
     return None
 
 
-def _ordered(sketch: _Sketch, split: str, names: set[str]) -> Block:
+def _ordered(sketch: _Sketch, names: set[str]) -> Block:
     parts = [name for name in sketch.content if name in names and not isinstance(sketch.content[name], _Gate)]
     number = {name: place for place, name in enumerate(parts)}
     edges = set()
+    # Gates inside only connect parts, so the edges run through them.
     for name in parts:
         stack = list(sketch.out[name])
         while stack:
@@ -344,7 +350,7 @@ def _ordered(sketch: _Sketch, split: str, names: set[str]) -> Block:
 
 
 def _fold_cancellable(sketch: _Sketch) -> bool:
-    """A body beside a guard. The two end together, or a breaker takes the guard and clears the body away.
+    """Fold a body beside a guard: both end together, or the breaker takes the guard's token and cancels the body.
 
     split ─ body ──── end ─ (nothing) ─ join
          └─ guard ─┘
@@ -376,7 +382,7 @@ def _fold_cancellable(sketch: _Sketch) -> bool:
 
 
 def _guarded(sketch: _Sketch, guard: str, breaker: str) -> tuple[str, str, str] | None:
-    """The split before the guard, the body beside it and the and-join where both end."""
+    """The split before the guard, the body beside it, and the and-join where both end."""
     if not sketch.is_gate(guard, "xor") or len(sketch.into[guard]) != 1 or len(sketch.out[guard]) != 2:
         return None
     (split,) = sketch.into[guard]
@@ -391,7 +397,7 @@ def _guarded(sketch: _Sketch, guard: str, breaker: str) -> tuple[str, str, str] 
 
 
 def _clears_just(graph: Graph, cancels: frozenset[str], body: frozenset[str]) -> bool:
-    """Whether what is cleared is every place of the body, those on the flows into and out of it too, and no other."""
+    """Whether exactly the body is cancelled: all of its nodes and flows, including those into and out of it."""
     touching = [flow for flow in graph.flows if flow.source in body or flow.target in body]
     between_tasks = {
         flow.id
@@ -407,4 +413,5 @@ def _chance(breaking: float | None, ending: float | None) -> float:
     return 0.5 if ending is None else 1 - ending
 
 
+# Tried in this order until none fits: simple folds first, so that later ones see larger blocks.
 RULES = (_fold_sequence, _fold_branches, _fold_loop, _fold_order, _fold_cancellable)

@@ -1,7 +1,7 @@
-"""What is different between two workflows, in words: added, removed, moved, and handled or chosen otherwise.
+"""What changed between two workflows, in words: what was added, removed, moved or reconfigured.
 
-Where both have a block form they are compared by what they do: an activity has moved if it stands otherwise to the rest
-(before, after, beside, never in one case), whatever the drawing looks like. Otherwise nodes and flows are compared.
+If both have a block form, their behaviour is compared: an activity has moved if its relation to another (before, after,
+in parallel, exclusive) has changed, however the workflow is drawn. Otherwise nodes and flows are compared.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Node
 from groupwise.workflows.rules import ActivityPlace, places_of, relation
 
-MOST_COMPARED = 400
-TOLD = 3
+MOST_COMPARED = 400  # activities whose pairs are compared: 80,000 pairs
+SHOWN = 3  # relations listed for each move
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One value that changed: of an activity, a pool or the whole."""
+    """A value that changed, of an activity, a pool or the design."""
 
     name: str
     what: str
@@ -32,12 +32,12 @@ class Change:
     after: Any
 
     def __str__(self) -> str:
-        return f"{self.name!r}: {self.what} {_told(self.before)} → {_told(self.after)}"
+        return f"{self.name!r}: {self.what} {_shown(self.before)} → {_shown(self.after)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An activity that stands otherwise to some others than before."""
+    """An activity whose relation to some others has changed."""
 
     name: str
     words: str
@@ -48,7 +48,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Everything that differs; `by` says whether behaviour (blocks) or drawings (graph) were compared."""
+    """All differences; `by` says whether behaviour ("blocks") or nodes and flows ("graph") were compared."""
 
     by: str
     added: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Differences:
         return {"same": self.same, **asdict(self)}
 
     def lines(self) -> Iterator[str]:
-        """One line for each difference."""
+        """One line per difference."""
         yield from (f"+ {name!r} was added" for name in self.added)
         yield from (f"− {name!r} was removed" for name in self.removed)
         yield from (f"↕ {move}" for move in self.moved)
@@ -72,7 +72,7 @@ class Differences:
 
 
 def compare_workflows(old: Document | Design, new: Document | Design) -> Differences:
-    """What `new` has otherwise than `old`."""
+    """The changes from `old` to `new`."""
     try:
         before = old if isinstance(old, Design) else lift(old)
         after = new if isinstance(new, Design) else lift(new)
@@ -109,26 +109,26 @@ def _handlings(name: str, old: Handling, new: Handling) -> Iterator[Change]:
 
 
 def _surrounded(name: str, old: Block, before: ActivityPlace, new: Block, after: ActivityPlace) -> Iterator[Change]:
-    """How often it is done, how many of it, and how often it is broken off."""
+    """How often the activity is done, in how many instances, and how often it is cancelled."""
     was, now = _around(old, before), _around(new, after)
     yield from (Change(name, what, was[what], now[what]) for what in was if was[what] != now[what])
 
 
 def _around(root: Block, place: ActivityPlace) -> dict[str, Any]:
-    times, broken_off, copies = place.share, 0.0, (1, 1, 1)
+    times, cancelled, copies = place.share, 0.0, (1, 1, 1)
     block = root
     for number in place.path:
         match block:
             case Loop(_, again):
                 times /= 1 - again
             case Cancellable(_, chance) if number == 0:
-                broken_off = 1 - (1 - broken_off) * (1 - chance)
+                cancelled = 1 - (1 - cancelled) * (1 - chance)
             case Instances(_, least, most, enough):
                 copies = (least, most, enough)
         block = children(block)[number]
     return {
         "times per case": round(times, 9),
-        "probability of being broken off": round(broken_off, 9),
+        "probability of being cancelled": round(cancelled, 9),
         "instances (least, most, enough)": copies,
     }
 
@@ -145,7 +145,7 @@ def _staffed(old: Design, new: Design) -> Iterator[Change]:
 def _moves(
     old: Block, before: Mapping[str, ActivityPlace], new: Block, after: Mapping[str, ActivityPlace], both: list[str]
 ) -> Iterator[Move]:
-    """As few activities as explain every pair that stands otherwise: the one with the most such pairs first."""
+    """As few activities as explain every changed pair: greedily, the one in the most pairs first."""
     pairs: dict[tuple[str, str], tuple[str, str]] = {}
     for a, b in combinations(both, 2):
         was, now = relation(old, before[a].path, before[b].path), relation(new, after[a].path, after[b].path)
@@ -161,20 +161,20 @@ def _moves(
 
 def _moved(name: str, pairs: Mapping[tuple[str, str], tuple[str, str]]) -> str:
     turned = {"before": "after", "after": "before"}
-    told = []
-    for (a, b), (was, now) in list(pairs.items())[:TOLD]:
+    relations = []
+    for (a, b), (was, now) in list(pairs.items())[:SHOWN]:
         if a != name:
             was, now = turned.get(was, was), turned.get(now, now)
-        told.append(f"{_WORDS[now]} {b if a == name else a!r} (it was {_WORDS[was]})")
-    more = f" and {len(pairs) - TOLD} more" if len(pairs) > TOLD else ""
-    return f"is now {', '.join(told)}{more}"
+        relations.append(f"{_WORDS[now]} {b if a == name else a!r} (it was {_WORDS[was]})")
+    more = f" and {len(pairs) - SHOWN} more" if len(pairs) > SHOWN else ""
+    return f"is now {', '.join(relations)}{more}"
 
 
-_WORDS = {"before": "before", "after": "after", "beside": "beside", "never both": "an alternative to"}
+_WORDS = {"before": "before", "after": "after", "beside": "in parallel with", "never both": "an alternative to"}
 
 
 def _drawings(old: Document, new: Document) -> Differences:
-    """Nodes by name and flows between them, graph by graph."""
+    """Compare nodes by name, and the flows between them, graph by graph."""
     before, after = _nodes(old), _nodes(new)
     flows = [
         {
@@ -190,7 +190,7 @@ def _drawings(old: Document, new: Document) -> Differences:
         if other is not None and other.probability != flow.probability:
             changed.append(Change(name, "probability", flow.probability, other.probability))
     moved = [Move(name, "is a new flow") for name in flows[1] if name not in flows[0]]
-    moved += [Move(name, "is no flow any more") for name in flows[0] if name not in flows[1]]
+    moved += [Move(name, "is no longer a flow") for name in flows[0] if name not in flows[1]]
     return Differences(
         "graph",
         tuple(name for name in after if name not in before),
@@ -212,7 +212,7 @@ def _node_changes(name: str, old: Node, new: Node) -> Iterator[Change]:
             yield Change(name, what, was, now)
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     if value is None:
         return "not given"
     return f"{value:.6g}" if isinstance(value, float) else repr(value)

@@ -1,7 +1,7 @@
 """Event logs in files: CSV and XES, plain or gzipped.
 
-A CSV file has one event per line, with a case, an activity and a time; its columns are found by their usual names, or
-named by the caller. XES is read without document type, entities or network.
+A CSV file has one event per line, with a case, an activity and a time. Columns are recognised by their usual names, or
+named by the caller.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from groupwise.workflows.files.formats import BadFile
 from groupwise.xml_reader import xml_events
 
 LIMITS = ReadLimits(size=256 << 20, values=50_000_000, seconds=600)
-# What a column may be called, in small letters; the first that is there counts.
+# Usual column names in lower case; the first that is found counts.
 NAMES: Mapping[str, tuple[str, ...]] = {
     "case": ("case:concept:name", "case_id", "case id", "caseid", "case", "trace"),
     "activity": ("concept:name", "activity", "task", "event", "activity_name"),
@@ -37,7 +37,7 @@ NEEDED = ("case", "activity", "time")
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """One line of a log. Times are seconds since 1970; `start` is there where the log has both on one line."""
+    """One event. Times are seconds since 1970; `start` is set if the log has start and end on one line."""
 
     case: str
     activity: str
@@ -49,14 +49,16 @@ class LogEvent:
 
 
 def read_events(path: str | Path, columns: Mapping[str, str] | None = None) -> list[LogEvent]:
-    """The events of a log file. `columns` names those that are called otherwise: {"case": "Order No."}."""
+    """The events of a log file. `columns` gives unusual column names: {"case": "Order No."}."""
     path = Path(path)
     content = _content(path)
     name = path.name.lower().removesuffix(".gz")
     is_xes = name.endswith(".xes") or (not name.endswith(".csv") and content.lstrip()[:1] == b"<")
     events = list(_xes(path, content) if is_xes else _csv(path, content, columns or {}))
     if not events:
-        raise BadFile(f"{path} has no events", hint="A log has one line or <event> for every activity of every case.")
+        raise BadFile(
+            f"{path} has no events", hint="A log has one line or one <event> for every activity of every case."
+        )
     return events
 
 
@@ -94,10 +96,12 @@ def _csv(path: Path, content: bytes, columns: Mapping[str, str]) -> Iterator[Log
 
 
 def _columns(path: Path, header: list[str], given: Mapping[str, str]) -> dict[str, int]:
-    """The number of each column that there is."""
+    """The index of each column that is present."""
     for what, name in given.items():
         if what not in NAMES or name not in header:
-            wrong = f"{what!r} is none of {', '.join(NAMES)}" if what not in NAMES else f"there is no column {name!r}"
+            wrong = (
+                f"{what!r} must be one of {', '.join(NAMES)}" if what not in NAMES else f"there is no column {name!r}"
+            )
             raise BadFile(f"{path}, line 1: {wrong}", hint=f"The columns are {', '.join(header)}.")
     small = [name.lower() for name in header]
     where = {}
@@ -112,15 +116,15 @@ def _columns(path: Path, header: list[str], given: Mapping[str, str]) -> dict[st
         there = ", ".join(header) or "nothing"
         usual = "; ".join(f"{what} may be {', '.join(NAMES[what][:3])}" for what in missing)
         raise BadFile(
-            f"{path}, line 1: no column tells the {' and the '.join(missing)} of an event; there are {there}",
-            hint=f"Name the column, or call it as usual: {usual}.",
+            f"{path}, line 1: no column for the {' and the '.join(missing)} of an event; found: {there}",
+            hint=f"Name the column, or use a usual name: {usual}.",
         )
     return where
 
 
 def _event_of(place: str, header: list[str], row: list[str], where: Mapping[str, int]) -> LogEvent:
     if len(row) <= max(where.values()):
-        raise BadFile(f"{place}: {len(row)} columns, and the first line has {len(header)}")
+        raise BadFile(f"{place}: {len(row)} columns, but the first line has {len(header)}")
     cells = {what: row[number].strip() for what, number in where.items()}
     for what in NEEDED:
         if not cells[what]:
@@ -138,7 +142,7 @@ def _event_of(place: str, header: list[str], row: list[str], where: Mapping[str,
 
 
 def seconds(place: str, column: str, text: str) -> float:
-    """A time as seconds since 1970: a number, or a date in the order year, month, day; without a zone it is UTC."""
+    """A time as seconds since 1970. It may be a number or an ISO date; without a time zone it is UTC."""
     try:
         return float(text)
     except ValueError:
@@ -147,7 +151,7 @@ def seconds(place: str, column: str, text: str) -> float:
         found = datetime.fromisoformat(text.strip().replace("/", "-"))
     except ValueError as error:
         raise BadFile(
-            f"{place}: {column!r} is {text[:60]!r}, which is no time",
+            f"{place}: {column!r} is {text[:60]!r}, which is not a time",
             hint="Write 2026-03-01T09:30:00+00:00 (ISO 8601), or seconds since 1970.",
         ) from error
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

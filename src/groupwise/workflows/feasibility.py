@@ -1,10 +1,10 @@
-"""Can requirements be met at all? If not: the smallest set of rules that contradict each other, and what is possible.
+"""Can requirements be met at all? If not, which smallest set of rules contradicts itself?
 
     contradictions(requirements)     rules that no design can keep together
-    best_cycle_time(requirements)    no design is faster: the longest chain, by the fastest pools, without any queue
+    best_cycle_time(requirements)    a lower bound: the longest chain, done by the fastest pools, without queues
 
-Every judgement names rules that are enough for it (a ring is the shortest there is); of these, one that can be left out
-without making the others agree is left out, until none can.
+Every check names rules that suffice for a contradiction. Then rules are dropped one by one as long as the rest still
+contradict each other, until none can be dropped.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from groupwise.workflows.partial_orders import in_order
 from groupwise.workflows.requirements import Pool, Requirements
 from groupwise.workflows.rules import needs
 
-# Up to this many rules several orders of deletion are tried, which finds smaller sets; beyond, one.
+# With up to this many rules, several orders of dropping them are tried, which finds smaller sets; with more, only one.
 ALL_ORDERS = 12
+# With up to this many different sets of pools, all their unions are checked for overload (2^10); with more, each alone.
 MOST_SETS = 10
 
 
@@ -51,7 +52,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Rules that cannot be kept together, none of which could be left out, and why."""
+    """Rules that cannot be kept together, none of which could be dropped, and why."""
 
     statements: tuple[Statement, ...]
     words: str
@@ -61,7 +62,7 @@ class Contradiction:
 
 
 def statements(requirements: Requirements) -> list[Statement]:
-    """Every rule as a statement of its own."""
+    """Every rule as a separate statement."""
     rules = requirements.rules
     found = [Statement("precedes", pair) for pair in rules.precedes]
     found += [Statement("excludes", pair) for pair in rules.excludes]
@@ -73,7 +74,7 @@ def statements(requirements: Requirements) -> list[Statement]:
 
 
 def contradictions(requirements: Requirements) -> list[Contradiction]:
-    """The conflicts among the rules, the smallest set of each; and pools that cannot do the work there is."""
+    """Every conflict among the rules, reduced to a smallest set, and every pool that cannot handle the demand."""
     rest, found = statements(requirements), []
     judge = _Judge(requirements)
     while conflict := judge(rest):
@@ -84,16 +85,18 @@ def contradictions(requirements: Requirements) -> list[Contradiction]:
 
 
 def insist_feasible(requirements: Requirements) -> None:
-    """Raise `ConfigError` with every conflict there is."""
+    """Raise `ConfigError` if the requirements cannot be met."""
     found = contradictions(requirements)
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        hint = "Drop or change one of these rules." if found[0].statements else "Raise `most`, or lower the demand."
+        hint = (
+            "Remove or change one of these rules." if found[0].statements else "Increase `most`, or lower the demand."
+        )
         raise ConfigError(f"{requirements.name}: {found[0]}{more}", hint=hint, field="rules")
 
 
 def _smallest(conflict: Contradiction, judge: _Judge) -> Contradiction:
-    """The conflict without rules that it does not need; of few rules, the smallest that any order of deletion finds."""
+    """The conflict without the rules it does not need."""
     rules = list(conflict.statements)
     best = _deleted(conflict, rules, judge)
     for first in range(1, len(rules) if len(rules) <= ALL_ORDERS else 0):
@@ -111,7 +114,7 @@ def _deleted(conflict: Contradiction, order: Sequence[Statement], judge: _Judge)
 
 
 class _Judge:
-    """Tells why some of the rules cannot be kept together, and which are enough for that; None if they can be."""
+    """Finds a contradiction among some of the rules: why, and which of them suffice; None if they agree."""
 
     def __init__(self, requirements: Requirements) -> None:
         self.requirements = requirements
@@ -137,7 +140,7 @@ class _Judge:
         return Contradiction((*used, *(forced[name] for name in names if name in forced)), words)
 
     def _separate(self, rules: Sequence[Statement], needed: Mapping[str, float]) -> Found | None:
-        """Whether pools can be given so that no pair shares one: a colouring, by trying."""
+        """Separate pools are a graph colouring: pools are the colours, and each pair needs two different ones."""
         options = {name: self.requirements.activities[name].pools for rule in rules for name in rule.names}
         used = [rule for rule in rules if all(name in needed and options[name] for name in rule.names)]
         names = sorted({name for rule in used for name in rule.names}, key=lambda name: (len(options[name]), name))
@@ -145,7 +148,7 @@ class _Judge:
             return None
         pools = sorted({pool for name in names for pool in options[name]})
         listed = ", ".join(map(repr, sorted(names)))
-        words = f"{listed} cannot be kept apart, because only {', '.join(map(repr, pools))} may do them"
+        words = f"{listed} cannot be done by different pools, because only {', '.join(map(repr, pools))} may do them"
         return words, names, used
 
     def _late(
@@ -154,19 +157,19 @@ class _Judge:
         for rule in deadline:
             seconds, chain = _longest_chain(self.requirements, [one.names for one in precedes], needed)
             if seconds > rule.seconds:
-                limit = f"and {rule.seconds:.6g} are allowed"
-                words = f"no design takes less than {seconds:.6g} s, because of {' → '.join(chain)}, {limit}"
+                limit = f"but only {rule.seconds:.6g} s are allowed"
+                words = f"every design takes at least {seconds:.6g} s, because of {' → '.join(chain)}, {limit}"
                 steps = set(pairwise(chain))
                 return words, chain, [*(one for one in precedes if one.names in steps), rule]
         return None
 
 
-# Why, which activities are involved, and rules that are enough for it, those that say "must include" apart.
+# The explanation, the activities involved, and rules that suffice, except "must include" rules.
 Found: TypeAlias = tuple[str, Sequence[str], Sequence[Statement]]
 
 
 def _ring(precedes: Sequence[Statement]) -> Found | None:
-    """The shortest ring of precedence: from every activity, as soon as it comes back to itself."""
+    """The shortest cycle of precedence, found by a breadth-first search from every activity."""
     after: dict[str, list[str]] = {}
     for rule in precedes:
         after.setdefault(rule.names[0], []).append(rule.names[1])
@@ -197,21 +200,21 @@ def _way_back(start: str, after: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _exclusive(rules: Sequence[Statement], needed: Mapping[str, float]) -> Found | None:
-    """Activities that all exclude each other cannot be needed more than once per case together."""
+    """If activities all exclude each other, the shares of cases that need them cannot add up to more than 1."""
     apart = {frozenset(rule.names) for rule in rules if all(needed.get(name) for name in rule.names)}
     names = sorted({name for pair in apart for name in pair})
     clique = _heaviest([], names, apart, needed)
     if sum(needed[name] for name in clique) <= 1 + 1e-9:
         return None
     often = ", ".join(f"{name!r} in {needed[name]:.4g}" for name in clique)
-    words = f"a case does at most one of these, and they are needed more often: {often} of the cases"
+    words = f"a case can do only one of these, but together they are needed more often: {often} of the cases"
     return words, clique, [rule for rule in rules if set(rule.names) <= set(clique)]
 
 
 def _heaviest(
     chosen: list[str], rest: Sequence[str], apart: set[frozenset[str]], needed: Mapping[str, float]
 ) -> list[str]:
-    """The first activities found that exclude each other and are needed more than once together, or what comes near."""
+    """Mutually exclusive activities (a clique) with the largest total share; stops at the first total above 1."""
     best = chosen
     for place, name in enumerate(rest):
         following = [other for other in rest[place + 1 :] if frozenset((name, other)) in apart]
@@ -226,7 +229,7 @@ def _heaviest(
 def _colourable(
     names: Sequence[str], options: Mapping[str, Sequence[str]], edges: Sequence[tuple[str, ...]], most: int = 20_000
 ) -> bool:
-    """Whether everybody gets a pool that no neighbour has; taken for granted after `most` tries."""
+    """Whether every activity can get a pool that none of its neighbours has; assumed after `most` attempts."""
     if any(a == b for a, b in edges):
         return False
     near = {name: {other for edge in edges if name in edge for other in edge} - {name} for name in names}
@@ -243,11 +246,11 @@ def _colourable(
 
 
 def best_cycle_time(requirements: Requirements) -> tuple[float, list[str]]:
-    """A mean cycle time that no design goes below, and the chain of activities behind it.
+    """A lower bound on the mean cycle time of any design, and the chain of activities behind it.
 
-    The longest chain that `precedes` asks for, every activity as often as it is needed and by its fastest pool, with
-    nobody waiting. Where activities may end a case early, by a knock-out or a failure, each is counted only for the
-    cases that all others let pass. Only time limits, which give up on work, can make a case shorter.
+    The longest chain that `precedes` demands, with each activity as often as it is needed, done by its fastest pool,
+    without waiting. If activities may end a case early, by a knock-out or a failure, each counts only for the cases
+    that all others let pass. Only timeouts, which give up on work, can make a case shorter.
     """
     return _longest_chain(requirements, requirements.rules.precedes, needs(requirements))
 
@@ -269,7 +272,7 @@ def _longest_chain(
 
 
 def shortest_time(requirements: Requirements, name: str, needed: Mapping[str, float]) -> float:
-    """The least that an activity adds to a case on average."""
+    """The least time that an activity adds to a case on average."""
     activity = requirements.activities[name]
     fastest = max((requirements.pools[pool].speed for pool in activity.pools), default=1.0)
     others = [requirements.activities[other] for other in needed if other != name]
@@ -278,9 +281,10 @@ def shortest_time(requirements: Requirements, name: str, needed: Mapping[str, fl
 
 
 def least_work(requirements: Requirements) -> float:
-    """Seconds of servers' work that a case needs on average, at the least.
+    """A lower bound on the mean seconds of server time per case.
 
-    By the fastest pools, one try each, and what ends most cases for its time first, whatever has to precede it.
+    Each activity is done once by its fastest pool. Those that end the most cases per second come first, whatever has to
+    precede them.
     """
     needed, found, left = needs(requirements), 0.0, 1.0
     tests = []
@@ -295,7 +299,7 @@ def least_work(requirements: Requirements) -> float:
 
 
 def overloads(requirements: Requirements) -> list[str]:
-    """Pools that could not do what only they may do, however many servers they are given."""
+    """Pools that cannot do the work that only they may do, even with all the servers they may have."""
     rate = requirements.demand.arrivals_per_second
     if rate is None:
         return []
@@ -310,10 +314,10 @@ def overloads(requirements: Requirements) -> list[str]:
         there = sum(pools[pool].most * _at_work(pools[pool]) for pool in union)
         if asked > there and not any(smaller < union for smaller, _ in found):
             named = ", ".join(map(repr, sorted(union)))
-            limit = f"{there:.4g} at work on average with all that `most` allows"
-            found.append((union, f"the demand keeps {asked:.4g} servers of {named} busy, and there are {limit}"))
+            limit = f"at most {there:.4g} are at work on average, even with `most` servers"
+            found.append((union, f"the demand keeps {asked:.4g} servers of {named} busy, but {limit}"))
     return [words for _, words in found]
 
 
 def _at_work(pool: Pool) -> float:
-    return sum(end - start for start, end in pool.calendar) / 168 if pool.calendar else 1.0
+    return sum(end - start for start, end in pool.calendar) / 168 if pool.calendar else 1.0  # hours of a week

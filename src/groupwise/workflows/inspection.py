@@ -25,37 +25,37 @@ ACTIVITIES = re.compile(r"^[\"']?activities[\"']?\s*:", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A document, where it came from, and what is required of it, if anybody said."""
+    """A document, the file it came from, and its requirements if there are any."""
 
     path: Path
     document: Document
     requirements: Requirements | None = None
 
     def design(self) -> Design:
-        """The document in blocks, which evaluation and scores need."""
+        """The block form, which evaluation and scoring need."""
         try:
             return lift(self.document)
         except DesignError as error:
             raise NotBlocks(
                 f"{self.path} cannot be evaluated, because it has no block form: {error.message}",
-                hint="`groupwise check` tells whether it is sound; splits and joins that pair up make it blocks.",
+                hint="`groupwise check` says whether it is sound. Blocks need splits and joins in matching pairs.",
             ) from error
 
     def insist_on_requirements(self, what: str) -> Requirements:
-        """The requirements, or a sentence about what `what` needs them for."""
+        """The requirements; an error if there are none, because `what` needs them."""
         if self.requirements is None:
             raise ConfigError(
-                f"{self.path} says nothing of durations, pools and demand, which {what} needs",
-                hint="Give them with --requirements FILE (from Python: requirements=).",
+                f"{self.path} has no durations, pools and demand, which {what} needs",
+                hint="Add --requirements FILE (in Python: requirements=…).",
                 field="requirements",
             )
         return self.requirements
 
 
 def open_workflow(path: str | Path, requirements: str | Path | Requirements | None = None) -> Opened:
-    """The workflow in a file, or the one that a requirements file starts from.
+    """The workflow in a file, or the start that a requirements file names.
 
-    `requirements` take the place of those that the file itself has.
+    `requirements` replace those in the file itself.
     """
     path = Path(path)
     given = requirements if isinstance(requirements, Requirements | None) else read_requirements(requirements)
@@ -65,14 +65,14 @@ def open_workflow(path: str | Path, requirements: str | Path | Requirements | No
     own = read_requirements(path)
     if own.start is None:
         raise ConfigError(
-            f"{path} holds requirements and names no workflow to start from",
-            hint="Add start: FILE, or name a workflow.",
+            f"{path} contains requirements but names no workflow to start from",
+            hint="Add `start: FILE` to it, or give a workflow file.",
         )
     return Opened(path, read_workflow(path.parent / own.start), given or own)
 
 
 def is_requirements(path: Path) -> bool:
-    """Whether a YAML or JSON file holds requirements: they have activities, and no workflow format has."""
+    """Whether a YAML or JSON file contains requirements: only they have `activities`, no workflow format does."""
     if path.suffix.lower() not in (".yaml", ".yml", ".json"):
         return False
     try:
@@ -87,7 +87,7 @@ def is_requirements(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was found; `unread` says why the rules could not be checked, where the workflow has no block form."""
+    """The results; `unread` says why the rules could not be checked if the workflow has no block form."""
 
     opened: Opened
     verdicts: Mapping[str, Soundness]
@@ -100,7 +100,7 @@ class Inspection:
         return all(verdict.sound for verdict in self.verdicts.values()) and not self.conflicts and not self.broken
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """All results, ready for JSON."""
         document = self.opened.document
         return {
             "ok": self.fine,
@@ -114,7 +114,7 @@ class Inspection:
 
 
 def inspect_workflow(opened: Opened) -> Inspection:
-    """Check a workflow, and the rules it should keep where requirements came with it."""
+    """Check a workflow, and its rules if it has requirements."""
     asked = opened.requirements
     broken, unread = _rules(opened)
     conflicts = contradictions(asked) if asked else []
@@ -122,7 +122,7 @@ def inspect_workflow(opened: Opened) -> Inspection:
 
 
 def _rules(opened: Opened) -> tuple[list[Violation], str]:
-    """The rules that are broken; or why they cannot be told, if the workflow has no block form."""
+    """The broken rules; or why they cannot be checked, if the workflow has no block form."""
     try:
         design = lift(opened.document)
     except DesignError as error:

@@ -1,10 +1,11 @@
-"""Requirements from an event log: what activities take, how cases branch, who does what, and how cases arrive.
+"""Requirements estimated from an event log: durations, branches, precedence, pools and arrivals.
 
     estimate = requirements_from_log("claims.xes.gz")
     estimate.requirements, estimate.notes
 
-Durations are fitted by their mean and spread, the kind by likelihood. An activity precedes another if it came first in
-at least `support` of the cases that have both. What a log cannot tell is said in `notes`: habits look like rules.
+Durations keep their mean and standard deviation; the kind of distribution is chosen by likelihood. An activity precedes
+another if it came first in at least `support` of the cases that have both. `notes` list what a log cannot tell, such as
+whether an observed order is a rule or just a habit.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from groupwise.workflows.requirements import (
 )
 
 SUPPORT = 0.95
-FEWEST_CASES = 5
-SAME_WORK = 0.8
-MOST_FITTED = 5_000
-ALWAYS = 0.995
+FEWEST_CASES = 5  # fewer observations say nothing about a pair or a distribution
+SAME_WORK = 0.8  # cosine similarity from which two resources belong to one team
+MOST_FITTED = 5_000  # durations sampled to choose a distribution
+ALWAYS = 0.995  # share of cases from which an activity counts as part of every case
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedWork:
-    """An activity carried out once in a case; `start` is None where the log does not tell."""
+    """One execution of an activity; `start` is None if the log does not say."""
 
     case: str
     activity: str
@@ -51,7 +52,7 @@ class LoggedWork:
 
 @dataclass(frozen=True, slots=True)
 class LogEstimate:
-    """Requirements, how much they rest on, and what the log could not tell."""
+    """Requirements, the number of cases and events behind them, and what the log could not tell."""
 
     requirements: Requirements
     cases: int
@@ -102,10 +103,10 @@ def estimate(events: Sequence[LogEvent], name: str = "log", support: float = SUP
 
 
 def _paired(events: Sequence[LogEvent]) -> list[LoggedWork]:
-    """Starts put together with the completions that follow them, of the same activity in the same case."""
+    """Pair each start with the next completion of the same activity in the same case."""
     waiting: dict[tuple[str, str], list[float]] = defaultdict(list)
     found = []
-    order = {"start": 0, "complete": 1}
+    order = {"start": 0, "complete": 1}  # at the same time, a start comes before its completion
     for event in sorted(events, key=lambda event: (event.time, order.get(event.lifecycle, 1))):
         key = (event.case, event.activity)
         if event.lifecycle == "start":
@@ -115,21 +116,21 @@ def _paired(events: Sequence[LogEvent]) -> list[LoggedWork]:
             found.append(LoggedWork(event.case, event.activity, start, event.time, event.resource, event.role))
     if not found:
         raise ConfigError(
-            "the log has no completed activity: every lifecycle is something else",
-            hint="The lifecycle of an event that ends an activity is 'complete'.",
+            "the log has no completed activity",
+            hint="An event that ends an activity has the lifecycle 'complete'.",
         )
     return found
 
 
 def _with_starts(work: list[LoggedWork], notes: list[str]) -> list[LoggedWork]:
-    """Where a log has completions only: work begins when the case was free for it, and whoever does it was.
+    """Estimate missing starts: work starts once the previous activity of its case and of its resource has ended.
 
-    Chapela-Campa and Dumas, "Enhancing business process simulation models with extraneous activity delays" (2023),
-    estimate starts in this way. The first activity of a case gets none.
+    As in Chapela-Campa and Dumas, "Enhancing business process simulation models with extraneous activity delays"
+    (2023). The first activity of a case gets no start.
     """
     if all(one.start is not None for one in work):
         return work
-    notes.append("where a start is missing, work was taken to begin when its case and its resource were free")
+    notes.append("missing start times were estimated: work starts once its case and its resource are free")
     case_free: dict[str, float] = {}
     resource_free: dict[str, float] = {}
     found = []
@@ -145,32 +146,33 @@ def _with_starts(work: list[LoggedWork], notes: list[str]) -> list[LoggedWork]:
 
 def _duration(activity: str, times: list[float], notes: list[str]) -> Duration:
     if any(time < 0 for time in times):
-        notes.append(f"{activity!r} sometimes ends before it begins; such times were left out")
+        notes.append(f"{activity!r} sometimes ends before it starts; those times were ignored")
         times = [time for time in times if time >= 0]
     if not times:
-        notes.append(f"how long {activity!r} takes cannot be told, and was taken as 0")
+        notes.append(f"the log does not say how long {activity!r} takes; 0 was assumed")
         return Duration(kind="fixed", mean=0.0)
     return fit(times)
 
 
 def fit(times: Sequence[float]) -> Duration:
-    """The duration with the mean and spread of these times, of the kind that makes them likeliest."""
+    """The duration with the mean and standard deviation of these times, and the most likely kind of distribution."""
     mean = statistics.fmean(times)
     std = statistics.pstdev(times)
     if std <= 1e-3 * mean or len(times) < FEWEST_CASES:
         return Duration(kind="fixed", mean=mean) if std <= 1e-3 * mean else Duration(mean=mean)
     some = times[:: max(1, len(times) // MOST_FITTED)]
     fits = _likelihoods(some, mean, std)
+    # The others have one parameter more, which costs one unit of log-likelihood (Akaike's criterion).
     kind = max(fits, key=lambda kind: fits[kind] - (0 if kind == "exponential" else 1))
     if kind == "exponential":
         return Duration(mean=mean)
     if kind == "uniform":
-        std = min(std, mean / math.sqrt(3))
+        std = min(std, mean / math.sqrt(3))  # a larger one would include negative times
     return Duration.model_validate({"kind": kind, "mean": mean, "std": std})
 
 
 def _likelihoods(times: Sequence[float], mean: float, std: float) -> dict[str, float]:
-    """The log-likelihood of each kind with this mean and spread (a uniform one: over the range there is)."""
+    """The log-likelihood of each kind with this mean and standard deviation (uniform: over the observed range)."""
     count, variance = len(times), std * std
     low, high = min(times), max(times)
     squares = sum((time - mean) ** 2 for time in times)
@@ -194,7 +196,7 @@ def _likelihoods(times: Sequence[float], mean: float, std: float) -> dict[str, f
 def _branches(
     shares: Mapping[str, float], cases: Mapping[str, Sequence[LoggedWork]]
 ) -> tuple[list[RequiredBranch], list[tuple[str, str]]]:
-    """Activities that not every case has; those that never meet, though chance would have it, are one choice."""
+    """Activities that not every case has; those that never occur together, against expectation, are one choice."""
     sometimes = sorted((a for a in shares if shares[a] < ALWAYS), key=lambda a: (-shares[a], a))
     together = Counter(
         pair for case in cases.values() for pair in combinations(sorted({w.activity for w in case} & set(sometimes)), 2)
@@ -220,7 +222,7 @@ def _branches(
 
 
 def _precedence(cases: Mapping[str, Sequence[LoggedWork]], support: float) -> list[tuple[str, str]]:
-    """Pairs in which the first is done before the second begins, nearly always; none that follows from others."""
+    """Pairs in which the first nearly always ends before the second starts, without pairs that follow from others."""
     first, both = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for case in cases.values():
         ends: dict[str, float] = {}
@@ -242,13 +244,14 @@ def _precedence(cases: Mapping[str, Sequence[LoggedWork]], support: float) -> li
     names = sorted({name for pair in strong for name in pair})
     number = {name: place for place, name in enumerate(names)}
     edges = {(number[a], number[b]): share for (a, b), share in strong.items()}
+    # With a support below 1, pairs can contradict each other: drop the weakest of every cycle.
     while ring := find_ring(len(names), frozenset(edges)):
         del edges[min(pairwise(ring), key=lambda edge: edges[edge])]
     return sorted((names[a], names[b]) for a, b in reduced(len(names), frozenset(edges)))
 
 
 def _pools(work: Sequence[LoggedWork], notes: list[str]) -> tuple[dict[str, Pool], dict[str, tuple[str, ...]]]:
-    """Who there is, and which of them do an activity: by role, or resources that do the same things."""
+    """The pools, and which of them do each activity: roles, or teams of resources that do similar work."""
     if not any(one.resource or one.role for one in work):
         notes.append("the log names no resources, so there are no pools")
         return {}, {}
@@ -262,12 +265,12 @@ def _pools(work: Sequence[LoggedWork], notes: list[str]) -> tuple[dict[str, Pool
             doing[one.activity][pool] += 1
     sizes = {pool: len(found - {""}) or _peak(work, pool) for pool, found in members.items()}
     eligible = {activity: tuple(pool for pool, _ in counts.most_common()) for activity, counts in doing.items()}
-    notes.append("working hours and wages are not in a log: pools are always at work, and unpaid")
+    notes.append("a log has no working hours or wages: pools are assumed to be always at work, and free of charge")
     return {pool: Pool(least=1, most=size) for pool, size in sorted(sizes.items())}, eligible
 
 
 def _teams(work: Sequence[LoggedWork]) -> dict[str, str]:
-    """Resources whose work is alike (Song and van der Aalst 2008, joint activities), by the name of their first."""
+    """Teams of resources with similar work (Song and van der Aalst 2008, joint activities), named after the busiest."""
     profile: dict[str, Counter[str]] = defaultdict(Counter)
     for one in work:
         if one.resource:
@@ -288,7 +291,7 @@ def _alike(one: Counter[str], other: Counter[str]) -> float:
 
 
 def _peak(work: Sequence[LoggedWork], pool: str) -> int:
-    """How many of a role were at work at once, at most."""
+    """The largest number of a role that worked at the same time."""
     spans = [(one.start, one.end) for one in work if one.role == pool and one.start is not None]
     moments = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans])
     now, most = 0, 1
@@ -301,7 +304,7 @@ def _peak(work: Sequence[LoggedWork], pool: str) -> int:
 def _arrivals(cases: Mapping[str, Sequence[LoggedWork]], notes: list[str]) -> float | None:
     begins = sorted(min(one.end if one.start is None else one.start for one in case) for case in cases.values())
     if len(begins) < 2 or begins[-1] <= begins[0]:
-        notes.append("all cases begin at once, so no rate of arrivals can be told")
+        notes.append("all cases start at once, so there is no arrival rate")
         return None
     return (len(begins) - 1) / (begins[-1] - begins[0])
 
@@ -314,6 +317,6 @@ def _repeated(cases: Mapping[str, Sequence[LoggedWork]]) -> list[str]:
         if count > 1
     )
     return [
-        f"{activity!r} is done again in {count / len(cases):.1%} of the cases, which a loop of a design can say"
+        f"{activity!r} is repeated in {count / len(cases):.1%} of the cases; a design can express this as a loop"
         for activity, count in sorted(often.items())
     ]

@@ -318,7 +318,7 @@ def test_what_another_format_has_no_place_for_is_told(tmp_path: Path) -> None:
     document = read(CLAIM.encode())
     assert write_workflow(document, tmp_path / "claim.bpmn") == ()
     (told,) = write_workflow(document, tmp_path / "claim.yawl")
-    assert told.startswith("left out, for YAWL 4.0 has no place for it: boundaryEvent (2), ")
+    assert told.startswith("left out, because YAWL 4.0 has no place for it: boundaryEvent (2), ")
     assert "userTask (1)" in told
     again = read_workflow(tmp_path / "claim.yawl")
     assert {node.label for node in again.root.tasks} == {node.label for node in document.root.tasks}

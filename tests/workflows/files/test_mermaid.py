@@ -50,7 +50,7 @@ def test_names_marks_and_chances_are_there_and_nothing_breaks_out() -> None:
     parsed(document)
     text = write(document).decode()
     assert '-->|"25%"|' in text
-    assert "3 further tries, limit 1 min" in text
+    assert "up to 3 retries, limit 1 min" in text
     assert "1 of 2–3 at once" in text
     assert "javascript:alert(1)" not in text.replace("#34;", '"').split('("')[0]
     assert "<b>" not in text

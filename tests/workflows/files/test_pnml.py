@@ -63,7 +63,7 @@ def test_a_net_has_the_blocks_of_its_design() -> None:
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        (Cancellable(Activity("a"), 0.5), "'break_off_1' clears others away"),
+        (Cancellable(Activity("a"), 0.5), "'break_off_1' cancels others"),
         (Instances(Activity("a"), 2, 2, 2), "'a' has several instances"),
         (Instances(Sequence((Activity("a"), Activity("b"))), 2, 2, 2), "'instances_1' calls"),
     ],
@@ -76,7 +76,7 @@ def test_what_a_net_cannot_say_is_refused_by_name(block: Cancellable | Instances
 def test_an_or_join_is_refused_by_name() -> None:
     nodes = (Node("s", kind="start"), Node("a", split="or"), Node("b", "wait", join="or"), Node("e", kind="end"))
     flows = (Flow("s", "a"), Flow("a", "b"), Flow("s", "b"), Flow("b", "e"))
-    with pytest.raises(CannotExpress, match="'wait' joins by or"):
+    with pytest.raises(CannotExpress, match="'wait' is an or-join"):
         write(Document("d", (Graph("g", nodes, flows),)))
 
 
@@ -96,11 +96,11 @@ def test_a_net_is_read() -> None:
         ("pnml", "xml", "line 1: the root element is <xml>"),
         ('<place id="o"/>', '<place id="i"/>', "line 4: the id 'i' of a place is missing or used twice"),
         ('target="o"', 'target="x"', "line 6: the arc 'b' names 'x', which does not exist"),
-        ('source="i" target="t"', 'source="i" target="o"', "line 5: the arc 'a' does not lead between"),
+        ('source="i" target="t"', 'source="i" target="o"', "line 5: the arc 'a' does not connect"),
         ('target="t"/>', 'target="t"><inscription><text>2</text></inscription></arc>', "line 5: the arc 'a' moves 2"),
-        ('target="t"/>', 'target="t"><type value="inhibitor"/></arc>', "line 5: the arc 'a' is of type 'inhibitor'"),
-        ("<text>1</text>", "<text>3</text>", "line 2: the place 'i' begins with 3 tokens"),
-        ('<place id="o"/>', '<place id="o"/><place id="q"/>', "line 1: a workflow net has one place to begin"),
+        ('target="t"/>', 'target="t"><type value="inhibitor"/></arc>', "line 5: the arc 'a' has the type 'inhibitor'"),
+        ("<text>1</text>", "<text>3</text>", "line 2: the place 'i' starts with 3 tokens"),
+        ('<place id="o"/>', '<place id="o"/><place id="q"/>', "line 1: a workflow net has one start place"),
         ('<place id="o"/>', '<referencePlace id="o" ref="i"/>', "line 4: <referencePlace> 'o'"),
     ],
 )

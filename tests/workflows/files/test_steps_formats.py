@@ -99,13 +99,13 @@ def test_exports_are_valid_and_come_back(format_: str, seed: int) -> None:
 @pytest.mark.parametrize(
     ("root", "said"),
     [
-        (Choice((Activity("a"), Activity("b")), (0.5, 0.5)), "has no choices, and 'xor_split_1' is one .*'a', 'b'"),
-        (Loop(Activity("again"), 0.5), "has no loops, and 'again' can come again"),
+        (Choice((Activity("a"), Activity("b")), (0.5, 0.5)), "has no choices, but 'xor_split_1' is one .*'a', 'b'"),
+        (Loop(Activity("again"), 0.5), "has no loops, but 'again' can be repeated"),
         (Cancellable(Activity("a"), 0.5), "(cannot cancel|has no choices)"),
-        (Instances(Activity("many"), 2, 3, 1), "has no instances, and 'many' has 2 to 3"),
-        (Activity("late", Handling(delay=5)), "no word for a delay of 5 s, which 'late' has"),
-        (Activity("soon", Handling(due=9)), "no word for a due time of 9 s, which 'soon' has"),
-        (Activity("x", Handling(scheduling="due")), "no word for scheduling by due, which 'x' has"),
+        (Instances(Activity("many"), 2, 3, 1), "has no multiple instances, but 'many' has 2 to 3"),
+        (Activity("late", Handling(delay=5)), "cannot express a delay of 5 s for 'late'"),
+        (Activity("soon", Handling(due=9)), "cannot express a due time of 9 s for 'soon'"),
+        (Activity("x", Handling(scheduling="due")), "cannot express scheduling by due for 'x'"),
     ],
 )
 def test_what_a_format_has_no_words_for_is_refused_by_name(format_: str, root: Block, said: str) -> None:
@@ -120,11 +120,11 @@ def test_each_format_refuses_what_only_it_cannot_say() -> None:
             module.write(document_of(Design("d", Activity(name, handling))))
         return error.value.message
 
-    assert "has no word for 2 further tries, which 'x' has" in refused(actions, Handling(retry=Retry(2)))
-    assert "growth in whole numbers only" in refused(argo, Handling(retry=Retry(2, 1, 1.5)))
-    assert "a time limit in whole numbers only" in refused(argo, Handling(timeout=0.5))
+    assert "cannot express 2 retries for 'x'" in refused(actions, Handling(retry=Retry(2)))
+    assert "needs a whole number for growth" in refused(argo, Handling(retry=Retry(2, 1, 1.5)))
+    assert "needs a whole number for a time limit" in refused(argo, Handling(timeout=0.5))
     assert "the pool 'a b'" in refused(argo, Handling(pool="a b"))
-    assert "doubles its pauses or keeps them" in refused(airflow, Handling(retry=Retry(2, 1, 3.0)))
+    assert "can double pauses or repeat them" in refused(airflow, Handling(retry=Retry(2, 1, 3.0)))
     assert "would evaluate the '${{' in" in refused(actions, Handling(), "${{ secrets.KEY }}")
     assert "would evaluate the '{{' in" in refused(argo, Handling(), "{{workflow.name}}")
 
@@ -279,10 +279,10 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("jobs: &a [*a]", "a value contains itself (at line 1"),
         ("[" * 50_000, "nested too deeply: more than 200 levels (at line 1"),
         ("jobs:\n  a: {}\n  a: {}", "'a' is given twice (at line 3"),
-        ("x: 1", "no workflow of GitHub Actions: it has no jobs"),
+        ("x: 1", "not a GitHub Actions workflow: it has no jobs"),
         ("jobs:\n  a: 3", "line 2: job 'a' must be a mapping, not 3"),
         ("jobs:\n  a: {}\n  b:\n    needs: [a, c]", "line 4: job 'b' needs 'c', which does not exist"),
-        ("jobs:\n  a: {needs: b}\n  b: {needs: a}", "steps need each other in a ring: "),
+        ("jobs:\n  a: {needs: b}\n  b: {needs: a}", "steps need each other in a cycle: "),
         ("jobs:\n  a:\n    needs: {b: c}", "line 3: the needs of job 'a' must be names of jobs"),
         ("jobs:\n  a:\n    timeout-minutes: -1", "line 3: timeout-minutes of job 'a' must be above 0, not -1"),
         ("jobs:\n  a:\n    timeout-minutes: [1]", "line 3: timeout-minutes of job 'a' must be above 0"),
@@ -302,11 +302,11 @@ def test_bad_files_are_refused_with_line_and_reason(content: str, said: str) -> 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("kind: Workflow", "kind: Pod"), "line 3: no workflow of Argo: its kind is 'Pod'"),
-        (("entrypoint: main", "entrypoint: mian"), "line 6: the entrypoint 'mian' is no template"),
+        (("kind: Workflow", "kind: Pod"), "line 3: not an Argo workflow: its kind is 'Pod'"),
+        (("entrypoint: main", "entrypoint: mian"), "line 6: the entrypoint 'mian' is not a template"),
         (("dependencies: [A]", "dependencies: [Z]"), "'B' needs 'Z', which does not exist"),
-        (("dependencies: [A]", "dependencies: [C]"), "steps need each other in a ring: 'B' → 'C' → 'B'"),
-        (("dependencies: [A]", 'when: "x"'), "line 13: task 'B' has when, which a workflow of steps cannot hold"),
+        (("dependencies: [A]", "dependencies: [C]"), "steps need each other in a cycle: 'B' → 'C' → 'B'"),
+        (("dependencies: [A]", 'when: "x"'), "line 13: task 'B' has when, which is not supported"),
         (("&& B", "|| B"), "line 14: depends 'A.Succeeded || B' is more than names joined by &&"),
         (("limit: 3", "limit: many"), "line 16: limit must be a number, not 'many'"),
         (("duration: 1m", "duration: soon"), "a duration must be like 30s, 5m or 1h, not 'soon'"),

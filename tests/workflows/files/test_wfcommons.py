@@ -134,7 +134,7 @@ def with_task(number: int, **changes: Any) -> bytes:
             b'{"name": "x",\n  oops}',
             "not valid JSON: Expecting property name enclosed in double quotes (at line 2, column 3)",
         ),
-        (content(schemaVersion="0.9"), "schemaVersion: '0.9' is not read"),
+        (content(schemaVersion="0.9"), "schemaVersion: '0.9' is not supported"),
         (content(workflow=[]), "workflow: "),
         (with_task(1, parents=["t9"]), "tasks.1.parents: 't2' names 't9', which does not exist"),
         (with_task(1, parents=[]), "tasks.0.children: 't1' names 't2', which does not name it back"),
@@ -142,7 +142,7 @@ def with_task(number: int, **changes: Any) -> bytes:
             with_task(0, parents=["t2"], children=["t2"]),
             "tasks.0.parents: 't1' names 't2', which does not name it back",
         ),
-        (with_task(1, id="t1"), "the id 't1' is there twice"),
+        (with_task(1, id="t1"), "the id 't1' is used twice"),
         (with_task(1, id=7), "workflow.specification.tasks.1.id: "),
         (content(workflow=SMALL["workflow"] | {"execution": {"tasks": []}}), "the task 't1' is missing"),
     ],
@@ -156,7 +156,7 @@ def test_bad_instances_are_refused_with_their_place(broken: bytes, said: str) ->
 def test_a_ring_of_parents_is_refused() -> None:
     value = json.loads(with_task(0, parents=["t2"]))
     value["workflow"]["specification"]["tasks"][1]["children"] = ["t1"]
-    with pytest.raises(ConfigError, match="steps need each other in a ring"):
+    with pytest.raises(ConfigError, match="steps need each other in a cycle"):
         read(json.dumps(value).encode())
 
 
@@ -169,9 +169,9 @@ def test_a_large_instance_is_read_in_a_moment() -> None:
 @pytest.mark.parametrize(
     ("activity", "handling", "said"),
     [
-        ({"duration": {"mean": 1}}, {}, "'a' takes a time that is exponential"),
-        ({"duration": {"kind": "fixed", "mean": 1}, "failure": 0.1}, {}, "no word for failure, which 'a' has"),
-        ({"duration": {"kind": "fixed", "mean": 1}}, {"retry": Retry(1)}, "no word for 1 further tries, which 'a' has"),
+        ({"duration": {"mean": 1}}, {}, "'a' has a duration of kind exponential"),
+        ({"duration": {"kind": "fixed", "mean": 1}, "failure": 0.1}, {}, "cannot express the failure of 'a'"),
+        ({"duration": {"kind": "fixed", "mean": 1}}, {"retry": Retry(1)}, "cannot express 1 retry for 'a'"),
     ],
 )
 def test_what_the_format_has_no_words_for_is_refused(activity: Any, handling: Any, said: str) -> None:

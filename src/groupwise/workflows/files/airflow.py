@@ -1,6 +1,6 @@
 """Airflow: a Python file with one DAG; written only.
 
-Texts go through `ascii`, so that whatever a task is called stays inside its quotes.
+Texts are written with `ascii`, so that no name of a task can break out of its quotes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from groupwise.workflows.files.formats import CannotExpress, Format
 from groupwise.workflows.files.steps import WorkflowStep, refuse_handling, safe_names, steps_of
 
 TITLE = "Airflow"
-HEAD = '''"""Written by Groupwise. What each task does is for you to fill in."""
+HEAD = '''"""Written by Groupwise. Fill in what each task does."""
 
 from datetime import datetime, timedelta
 
@@ -68,7 +68,7 @@ def _task(step: WorkflowStep, name: str) -> Iterator[str]:
         yield f"    retry_delay=timedelta(seconds={retry.pause!r}),"
         if retry.growth not in (1.0, 2.0) and retry.pause:
             raise CannotExpress(
-                f"{TITLE} doubles its pauses or keeps them, and those of {step.label!r} grow {retry.growth:g} times"
+                f"{TITLE} can double pauses or repeat them, but those of {step.label!r} grow {retry.growth:g} times"
             )
         yield f"    retry_exponential_backoff={retry.growth == 2.0 and retry.pause > 0},"
     if handling.timeout is not None:

@@ -1,4 +1,4 @@
-"""What we know of a workflow and other people's formats have no word for, as plain values that fit in any of them."""
+"""What other formats have no place for (handling, requirements, servers), as plain values kept in annotations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groupwise.readers import ReadLimits, load_json
 from groupwise.workflows.blocks import PLAIN, Handling, Retry
 from groupwise.workflows.requirements import Requirements, parse_requirements
 
-# As large as the XML file that it stands in.
+# As large as the XML file that contains it.
 LIMITS = ReadLimits(size=16 << 20, values=2_000_000)
 _NUMBERS = {"priority": int, "retries": int, "pause": float, "growth": float} | dict.fromkeys(
     ("timeout", "delay", "due"), float
@@ -22,7 +22,7 @@ _DURATION = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d
 
 
 def handling_values(handling: Handling) -> dict[str, Any]:
-    """What differs from plain handling, by name."""
+    """The fields that differ from plain handling, by name."""
     retry, plain = handling.retry, PLAIN.retry
     pairs = {name: (getattr(handling, name), getattr(PLAIN, name)) for name in ("pool", "priority", "scheduling")}
     pairs |= {"retries": (retry.most, plain.most), "pause": (retry.pause, plain.pause)}
@@ -32,20 +32,20 @@ def handling_values(handling: Handling) -> dict[str, Any]:
 
 
 def handling_of(values: Mapping[str, Any]) -> Handling:
-    """The handling with those values, which may be texts; `ConfigError` where they make no sense."""
+    """The handling with those values, which may be numbers written as text."""
     unknown = sorted(set(values) - {*_NUMBERS, "pool", "scheduling"})
     if unknown:
-        raise ConfigError(f"{unknown[0]!r} is nothing that handling has")
+        raise ConfigError(f"handling has no field {unknown[0]!r}")
     try:
         known = {name: _NUMBERS[name](value) if name in _NUMBERS else value for name, value in values.items()}
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"handling has a value that is no number: {error}") from error
+        raise ConfigError(f"handling has a value that is not a number: {error}") from error
     retry = Retry(known.pop("retries", 0), known.pop("pause", 0.0), known.pop("growth", PLAIN.retry.growth))
     return Handling(retry=retry, **known)
 
 
 def document_values(requirements: Requirements | None, servers: tuple[tuple[str, int], ...]) -> dict[str, Any]:
-    """Requirements and servers as plain values, where there are any."""
+    """Requirements and servers as plain values, if there are any."""
     values: dict[str, Any] = {}
     if requirements is not None:
         values["requirements"] = requirements.model_dump(mode="json", exclude_defaults=True)
@@ -55,17 +55,17 @@ def document_values(requirements: Requirements | None, servers: tuple[tuple[str,
 
 
 def document_parts(values: Mapping[str, Any]) -> tuple[Requirements | None, tuple[tuple[str, int], ...]]:
-    """The requirements and servers that `document_values` made values of."""
+    """The requirements and servers in such values."""
     try:
         servers = tuple((str(pool), int(count)) for pool, count in values.get("servers", ()))
     except (TypeError, ValueError) as error:
-        raise ConfigError("the servers of the pools are not pairs of name and number") from error
+        raise ConfigError("servers must be pairs of a pool's name and a number") from error
     known = values.get("requirements")
     return None if known is None else parse_requirements(known), servers
 
 
 def to_text(values: Mapping[str, Any]) -> str:
-    """As JSON without the characters that XML would take for its own."""
+    """JSON, with the characters that are special in XML escaped."""
     text = json.dumps(values, sort_keys=True)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -74,24 +74,24 @@ def from_text(text: str) -> dict[str, Any]:
     try:
         values = load_json(text, LIMITS)
     except ConfigError as error:
-        raise ConfigError(f"what Groupwise noted in this file is {error.message}") from error
+        raise ConfigError(f"Groupwise's annotation in this file is broken: {error.message}") from error
     if not isinstance(values, dict):
-        raise ConfigError("what Groupwise noted in this file is no JSON object")
+        raise ConfigError("Groupwise's annotation in this file must be a JSON object")
     return values
 
 
 def checked(values: dict[str, Any]) -> dict[str, Any]:
-    """The values, if they are of the kinds that a net's are."""
+    """The annotations of a YAWL net, after checking their types."""
     tables: dict[str, type | tuple[type, ...]] = {"ids": str, "handling": dict, "probabilities": (int, float)}
     for name, kind in tables.items():
         table = values.get(name, {})
         if not isinstance(table, dict) or not all(isinstance(value, kind) for value in table.values()):
-            raise ConfigError(f"what Groupwise noted in this file as {name!r} makes no sense")
+            raise ConfigError(f"Groupwise's annotation {name!r} in this file is broken")
     return values
 
 
 def seconds_of(duration: str) -> float | None:
-    """The seconds of an ISO 8601 duration; None where it has years or months, whose length differs, or is none."""
+    """The seconds of an ISO 8601 duration; None if it is not one, or has years or months, whose length varies."""
     found = _DURATION.fullmatch(duration.strip())
     if found is None or not any(found.groups()):
         return None
@@ -100,5 +100,5 @@ def seconds_of(duration: str) -> float | None:
 
 
 def duration_of(seconds: float) -> str:
-    """The ISO 8601 duration of so many seconds."""
+    """An ISO 8601 duration of that many seconds."""
     return f"PT{Decimal(repr(seconds)):f}S".replace(".0S", "S")

@@ -1,7 +1,7 @@
-"""Argo Workflows: one `dag` of tasks, each with a template of its own, with retries, back-off and time limits.
+"""Argo Workflows: one `dag` of tasks with retries, back-off and time limits; each task has its own template.
 
-Reading keeps names, dependencies, retries, time limits and pools (a node selector); a condition or a loop over items
-is refused, and `notes` name everything else.
+Reading keeps names, dependencies, retries, time limits and pools (as node selectors). A condition or a loop over items
+is refused; `notes` list everything else.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def write(document: Document) -> bytes:
         "metadata": {"generateName": f"{title}-", "annotations": {NAME: _text(document.name)}},
         "spec": {"entrypoint": "main", "templates": [{"name": "main", "dag": {"tasks": tasks}}, *templates]},
     }
-    comments = ("Durations, pools and demand stand in the requirements.",) if document.requirements else ()
+    comments = ("Durations, pools and demand are in the requirements.",) if document.requirements else ()
     return dump_yaml(whole, comments)
 
 
 def _text(text: str) -> str:
     if "{{" in text:
-        raise CannotExpress(f"{TITLE} would evaluate the '{{{{' in {text!r}", hint="Give it another name.")
+        raise CannotExpress(f"{TITLE} would evaluate the '{{{{' in {text!r}", hint="Choose another name.")
     return text
 
 
@@ -77,7 +77,7 @@ def _template(step: WorkflowStep, name: str) -> dict[str, Any]:
     if handling.pool is not None:
         if not LABEL.fullmatch(handling.pool):
             raise CannotExpress(
-                f"{TITLE} selects nodes by labels, and the pool {handling.pool!r} of {step.label!r} is none"
+                f"{TITLE} selects nodes by label, and the pool {handling.pool!r} of {step.label!r} is not a valid one"
             )
         template["nodeSelector"] = {POOL: handling.pool}
     return template
@@ -89,13 +89,13 @@ def _retries(step: WorkflowStep) -> dict[str, Any]:
     if retry.pause or retry.growth != Retry().growth:
         strategy["backoff"] = {"duration": f"{retry.pause:.15g}s", "factor": f"{_whole(retry.growth, step, 'growth')}"}
         if float(f"{retry.pause:.15g}") != retry.pause or "e" in f"{retry.pause:.15g}":
-            raise CannotExpress(f"{TITLE} cannot write the pause {retry.pause} s of {step.label!r} exactly")
+            raise CannotExpress(f"{TITLE} cannot express the pause of {retry.pause} s of {step.label!r} exactly")
     return strategy
 
 
 def _whole(number: float, step: WorkflowStep, what: str) -> int:
     if number != int(number):
-        raise CannotExpress(f"{TITLE} has {what} in whole numbers only, and that of {step.label!r} is {number}")
+        raise CannotExpress(f"{TITLE} needs a whole number for {what}, but that of {step.label!r} is {number}")
     return int(number)
 
 
@@ -103,16 +103,16 @@ def read(content: bytes) -> Document:
     file = open_yaml(content, aliases=True)
     whole = file.value if isinstance(file.value, dict) else {}
     if whole.get("kind") not in ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate"):
-        file.refuse(f"no workflow of Argo: its kind is {whole.get('kind')!r}", "kind")
+        file.refuse(f"not an Argo workflow: its kind is {whole.get('kind')!r}", "kind")
     spec = _mapping(file, whole.get("spec"), "spec")
     templates = _templates(file, spec)
     main = spec.get("entrypoint")
     if not isinstance(main, str) or main not in templates:
-        file.refuse(f"the entrypoint {main!r} is no template", "spec", "entrypoint")
+        file.refuse(f"the entrypoint {main!r} is not a template", "spec", "entrypoint")
     number, template = templates[main]
     at = ("spec", "templates", number)
     if "dag" not in template:
-        file.refuse(f"the entrypoint {main!r} has no dag, the only kind that is read", *at)
+        file.refuse(f"the entrypoint {main!r} has no dag, the only kind of template supported", *at)
     tasks = _mapping(file, template["dag"], *at, "dag").get("tasks")
     if not isinstance(tasks, list) or not tasks:
         file.refuse(f"the dag of {main!r} has no tasks", *at, "dag")
@@ -161,7 +161,7 @@ def _step(
         file.refuse("a task has no name", *at)
     for key in CONDITIONS:
         if key in body:
-            file.refuse(f"task {name!r} has {key}, which a workflow of steps cannot hold", *at, key)
+            file.refuse(f"task {name!r} has {key}, which is not supported", *at, key)
     notes += [
         f"task {name}: {key} is not kept" for key in body if key not in ("name", "template", "dependencies", "depends")
     ]
@@ -170,7 +170,7 @@ def _step(
     number, template = templates[body["template"]]
     there = ("spec", "templates", number)
     if "dag" in template or "steps" in template:
-        file.refuse(f"task {name!r} is a workflow of its own, and only one dag is read", *at)
+        file.refuse(f"task {name!r} is a dag itself; only one dag is supported", *at)
     notes += [f"template {template['name']}: {key} is not kept" for key in template if key not in TEMPLATE]
     if template.get("container") not in (None, CONTAINER):
         notes.append(f"template {template['name']}: what its container does is not kept")

@@ -1,7 +1,7 @@
-"""The formats workflows are kept in: which one a file has, and one way in and one way out.
+"""The table of formats, how a file's format is recognised, and the one way to read and to write workflows.
 
-A format is a module of this package with a `FORMAT`. Reading takes bytes and yields a `Document`; writing takes a
-document and yields bytes, or raises `CannotExpress`, which names the element that the format has no words for.
+A format is a module (or package) here with a `FORMAT`. Reading turns bytes into a `Document`; writing turns a document
+into bytes, or raises `CannotExpress`, which names the element that the format has no way to express.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from groupwise.workflows.document import Document, document_of
 
 # WfCommons instances are the largest files by far: tens of MiB, and millions of values.
 LIMITS = ReadLimits(size=64 << 20, depth=900, values=20_000_000)
-# Extras that only say how a file is drawn or written.
+# Extras that only say how a file is drawn or written; losing them loses nothing of the workflow.
 DRAWN = ("container", "vertex", "flow", "net", "layout", "decomposesTo", "definitions", "process", "sequenceFlow")
 UNSEEN = ("http://www.omg.org/spec/BPMN/20100524/DI", "urn:groupwise:workflow")
-# One module each. A suffix that several share (.xml, .json, .yaml) is decided by content.
+# Modules of this package. Where several formats share a suffix (.xml, .json, .yaml), the content decides.
 MODULES: tuple[str, ...] = (
     "yawl",
     "bpmn",
@@ -38,22 +38,22 @@ MODULES: tuple[str, ...] = (
 
 
 class CannotExpress(DesignError):
-    """The design has something that the format cannot say."""
+    """The workflow has something that the format cannot express."""
 
     code = "cannot_express"
 
 
 class BadFile(ConfigError):
-    """A workflow file that cannot be read; the message has the line where there is one."""
+    """A workflow file that cannot be read; the message names the line if there is one."""
 
     code = "workflow_file"
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`suffixes` are its own; `fits` tells from the first bytes of a file whether it is of this format.
+    """A file format. `fits` decides from the first bytes of a file whether it has this format.
 
-    `namespaces` are those of the extras it writes.
+    `namespaces` are those of the extras that it writes back.
     """
 
     name: str
@@ -66,18 +66,19 @@ class Format:
 
 
 def formats() -> dict[str, Format]:
-    """Every format by its name."""
+    """Every format, by name."""
     found = [import_module(f"groupwise.workflows.files.{module}").FORMAT for module in MODULES]
     return {format_.name: format_ for format_ in (*found, SVG, PNG)}
 
 
 def find_format(path: Path, *, name: str | None = None, head: bytes = b"") -> Format:
-    """The format called `name`, or else the one that suffix and content point to."""
+    """The format called `name`, or the one that suffix and content point to."""
     known = formats()
     if name is not None:
         if name not in known:
-            raise ConfigError(f"{name!r} is no format; there are {', '.join(known)}")
+            raise ConfigError(f"unknown format {name!r}; known: {', '.join(known)}")
         return known[name]
+    # The longest matching suffix wins: x.argo.yaml is Argo, although GitHub Actions has .yaml as well.
     fits = {
         one.name: max(map(len, filter(path.name.lower().endswith, one.suffixes)), default=0) for one in known.values()
     }
@@ -85,7 +86,9 @@ def find_format(path: Path, *, name: str | None = None, head: bytes = b"") -> Fo
     if len(fitting) > 1 or not fitting:
         fitting = [one for one in (fitting or known.values()) if head and one.fits(head)] or fitting
     if not fitting:
-        raise ConfigError(f"{path}: no format has the suffix {path.suffix!r}", hint=f"There are {', '.join(known)}.")
+        raise ConfigError(
+            f"{path}: no format has the suffix {path.suffix!r}", hint=f"Known formats: {', '.join(known)}."
+        )
     return fitting[0]
 
 
@@ -98,7 +101,7 @@ def read_workflow(path: str | Path, format: str | None = None) -> Document:
         raise BadFile(f"{path}: {error.message}", hint=error.hint) from error
     found = find_format(path, name=format, head=content[:4096])
     if found.read is None:
-        raise BadFile(f"{path}: {found.title} is written and not read")
+        raise BadFile(f"{path}: {found.title} files can be written but not read")
     try:
         return found.read(content)
     except ConfigError as error:
@@ -106,11 +109,11 @@ def read_workflow(path: str | Path, format: str | None = None) -> Document:
 
 
 def write_workflow(workflow: Document | Design, path: str | Path, format: str | None = None) -> tuple[str, ...]:
-    """Write the workflow to a file in the format of its suffix, or in `format`; what of its extras was left out."""
+    """Write the workflow in the format of the suffix, or in `format`; return notes on what had to be left out."""
     path = Path(path)
     found = find_format(path, name=format)
     if found.write is None:
-        raise CannotExpress(f"{path}: {found.title} is read and not written")
+        raise CannotExpress(f"{path}: {found.title} files can be read but not written")
     document = workflow if isinstance(workflow, Document) else document_of(workflow)
     content = found.write(document)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +125,7 @@ def write_workflow(workflow: Document | Design, path: str | Path, format: str | 
 
 
 def left_out(document: Document, format_: Format) -> tuple[str, ...]:
-    """What a document keeps from its file and another format has no place for; drawings are made anew."""
+    """A note on what a document keeps from its file and this format has no place for, except drawings."""
     extras = [*document.extras]
     for graph in document.graphs:
         extras += graph.extras
@@ -131,7 +134,7 @@ def left_out(document: Document, format_: Format) -> tuple[str, ...]:
     known = (*format_.namespaces, *UNSEEN)
     counts = Counter(e.name for e in extras if e.namespace not in known and e.name not in DRAWN)
     said = [f"{name} ({number})" for name, number in counts.most_common()]
-    return (f"left out, for {format_.title} has no place for it: {', '.join(said)}",) if said else ()
+    return (f"left out, because {format_.title} has no place for it: {', '.join(said)}",) if said else ()
 
 
 def _write_svg(document: Document) -> bytes:

@@ -1,7 +1,7 @@
-"""GitHub Actions: jobs that need each other. Choices, loops and retries it has no words for.
+"""GitHub Actions: jobs that need each other, without choices, loops and retries.
 
-A job carries the name of its task, its pool as the runner's label and its time limit; what it does is for people to
-write. Reading keeps names, needs, runners and time limits; `notes` name everything else.
+A job has the name of its task, its pool as the runner's label, and its time limit; people fill in what it does. Reading
+keeps names, needs, runners and time limits; `notes` list everything else.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def write(document: Document) -> bytes:
         refuse_handling(step, TITLE, only=("timeout", "pool"))
         for text in (step.label, step.handling.pool or "", step.documentation, document.name):
             if "${{" in text:
-                raise CannotExpress(f"{TITLE} would evaluate the '${{{{' in {text!r}", hint="Give it another name.")
+                raise CannotExpress(f"{TITLE} would evaluate the '${{{{' in {text!r}", hint="Choose another name.")
         jobs[names[step.id]] = _job(step, [names[need] for need in step.needs])
     whole = {"name": document.name, "on": {"workflow_dispatch": None}, "jobs": jobs}
-    comments = ("Durations, pools and demand stand in the requirements.",) if document.requirements else ()
+    comments = ("Durations, pools and demand are in the requirements.",) if document.requirements else ()
     return dump_yaml(whole, comments)
 
 
@@ -42,7 +42,7 @@ def _job(step: WorkflowStep, needs: list[str]) -> dict[str, Any]:
         minutes = step.handling.timeout / 60
         if minutes * 60 != step.handling.timeout:
             raise CannotExpress(
-                f"{TITLE} counts minutes, and {step.handling.timeout} s of {step.label!r} are none exactly"
+                f"{TITLE} counts minutes, and cannot express {step.handling.timeout} s of {step.label!r} exactly"
             )
         job["timeout-minutes"] = int(minutes) if minutes == int(minutes) else minutes
     job["steps"] = _what_it_does(step.label, step.documentation)
@@ -50,7 +50,7 @@ def _job(step: WorkflowStep, needs: list[str]) -> dict[str, Any]:
 
 
 def _what_it_does(label: str, documentation: str) -> list[dict[str, Any]]:
-    """A step that says what the job is for, in the place of one that does it."""
+    """A placeholder step that prints what the job is for."""
     about = {"ABOUT": documentation} if documentation else {}
     return [{"run": 'echo "$TASK"', "env": {"TASK": label, **about}}]
 
@@ -59,7 +59,7 @@ def read(content: bytes) -> Document:
     file = open_yaml(content, aliases=True)
     jobs = file.value.get("jobs") if isinstance(file.value, dict) else None
     if not isinstance(jobs, dict) or not jobs:
-        file.refuse("no workflow of GitHub Actions: it has no jobs", "jobs")
+        file.refuse("not a GitHub Actions workflow: it has no jobs", "jobs")
     name = file.value.get("name") or "workflow"
     steps, notes = [], []
     for job, body in jobs.items():
@@ -113,7 +113,7 @@ def _handling(file: YamlDocument, job: str, body: dict[str, Any], notes: list[st
     limit, runner = body.get("timeout-minutes"), body.get("runs-on", USUAL)
     timeout = None
     if isinstance(limit, str):
-        notes.append(f"job {job}: timeout-minutes {limit!r} is worked out when it runs, and not kept")
+        notes.append(f"job {job}: timeout-minutes {limit!r} is computed at run time, and not kept")
     elif limit is not None:
         if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit < 1e9:
             file.refuse(

@@ -1,5 +1,10 @@
 """Groupwise's own JSON, which can express everything: a document, or a design in its blocks. `schema()` is published.
 
+Frozen dataclasses become plain values and back by their type hints; fields with their default are left out. Where a
+field may be one of several classes, the key "is" names the class in lower case. Pydantic reads everything else here,
+but in strict mode it has no union whose tag is not also a field of the class, so reading, writing and the schema of
+dataclasses are done by hand. A value that does not fit is refused with its place: `document.graphs.0.nodes.3.join`.
+
 python -m groupwise.workflows.files.json_file > docs/reference/workflow.schema.json
 """
 
@@ -24,7 +29,7 @@ TAG = "is"
 
 
 def plain(value: Any, *, tagged: bool = False) -> Any:
-    """The value as dicts, lists, texts and numbers; `tagged` says of which class it is."""
+    """The value as dicts, lists, texts and numbers; `tagged` adds the name of its class."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_defaults=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -39,7 +44,7 @@ def plain(value: Any, *, tagged: bool = False) -> Any:
 
 
 def parsed(kind: Any, value: Any, place: str = "") -> Any:
-    """The value that `plain` made plain, of the type `kind`."""
+    """The value of type `kind` that `plain` wrote."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (UnionType, Union):
         return _one_of(arguments, value, place)
@@ -91,7 +96,7 @@ def _instance(kind: Any, value: Any, place: str) -> Any:
     fields = _fields(kind)
     for name in value:
         if name not in fields:
-            raise ConfigError(f"{_at(place, name)}: unknown; there are {', '.join(fields)}", field=_at(place, name))
+            raise ConfigError(f"{_at(place, name)}: unknown field; known: {', '.join(fields)}", field=_at(place, name))
     for name, (_, field) in fields.items():
         if name not in value and _default(field) is dataclasses.MISSING:
             raise ConfigError(f"{_at(place, name)}: missing", field=_at(place, name))
@@ -121,7 +126,7 @@ def _at(place: str, name: str | int) -> str:
 
 
 def _is_union(kind: Any) -> bool:
-    """Whether it takes a word to say of which class a value (or each of several) is."""
+    """Whether a value of this type (or each of several) needs the name of its class."""
     if get_origin(kind) is tuple:
         return _is_union(get_args(kind)[0])
     return get_origin(kind) in (UnionType, Union) and len(set(get_args(kind)) - {NoneType}) > 1
@@ -129,7 +134,7 @@ def _is_union(kind: Any) -> bool:
 
 @cache
 def _fields(kind: Any) -> Mapping[str, tuple[Any, dataclasses.Field[Any]]]:
-    """The fields that equality looks at, with their types."""
+    """The fields that count in comparisons, with their types; the others can be computed or forgotten."""
     hints = get_type_hints(kind)
     return {
         field.name: (hints[field.name], field) for field in dataclasses.fields(kind) if field.init and field.compare
@@ -141,7 +146,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
-    """The JSON Schema of a type, with its classes as definitions."""
+    """The JSON Schema of a type, with classes as definitions."""
     definitions: dict[str, Any] = {}
     return {**_schema(kind, definitions), "$defs": definitions}
 
@@ -180,7 +185,7 @@ def _nullable(kinds: tuple[Any, ...], definitions: dict[str, Any]) -> dict[str, 
 
 
 def _tagged(kinds: tuple[Any, ...], definitions: dict[str, Any]) -> dict[str, Any]:
-    """One of several classes by its name: a validator looks only at the one that is named."""
+    """One of several classes, chosen by name: a validator then looks only at that one."""
     cases = []
     for kind in kinds:
         own, tag = f"{_definition_name(kind)} by name", {TAG: {"const": kind.__name__.lower()}}
@@ -217,14 +222,14 @@ def read(content: bytes) -> Document:
 def read_design(content: bytes) -> Design:
     found = _read(content)
     if isinstance(found, Document):
-        raise BadFile("it holds a document and no design", hint="lifting.lift makes a design of a graph.")
+        raise BadFile("the file contains a document, not a design", hint="Use block_form.lift to get its design.")
     return found
 
 
 def _read(content: bytes) -> Document | Design:
     value = load_json(content, LIMITS)
     if not isinstance(value, dict) or "groupwise" not in value:
-        _refuse("no workflow of Groupwise: the key 'groupwise' is missing")
+        _refuse("not a Groupwise workflow: the key 'groupwise' is missing")
     kind, version = value.get("groupwise"), value.get("version")
     if not isinstance(kind, str) or kind not in KINDS:
         _refuse(f"groupwise: {kind!r} must be one of {', '.join(KINDS)}")
@@ -232,11 +237,11 @@ def _read(content: bytes) -> Document | Design:
         _refuse(f"version: {version!r} must be {VERSION}")
     unknown = set(value) - {"groupwise", "version", kind}
     if unknown:
-        _refuse(f"{min(unknown)}: unknown; there are groupwise, version and {kind}")
+        _refuse(f"{min(unknown)}: unknown field; known: groupwise, version, {kind}")
     try:
         found: Document | Design = parsed(KINDS[kind], value.get(kind), kind)
     except RecursionError as error:
-        raise BadFile("no JSON that can be read: it is nested too deeply") from error
+        raise BadFile("nested too deeply") from error
     except ConfigError as error:
         raise BadFile(error.message, hint=error.hint) from error
     return found
@@ -252,11 +257,11 @@ def write(workflow: Document | Design) -> bytes:
     try:
         return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
     except ValueError as error:
-        raise CannotExpress(f"JSON has no word for a number of {workflow.name!r} that is infinite or none") from error
+        raise CannotExpress(f"{workflow.name!r} has a number that is not finite, which JSON cannot express") from error
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of our files."""
+    """The JSON Schema of these files."""
     schemas = {name: schema_of(kind) for name, kind in KINDS.items()}
     definitions: dict[str, Any] = {}
     for one in schemas.values():

@@ -14,7 +14,7 @@ from groupwise.workflows.pictures.shapes import INK, STYLES
 RULES = {"and": "+", "xor": "×", "or": "○"}
 MARKS = {
     "instances": "{} at once",
-    "retry": "{} further tries",
+    "retry": "up to {} retries",
     "timeout": "limit {}",
     "delay": "{} later",
     "due": "due {}",
@@ -23,7 +23,7 @@ MARKS = {
 
 
 def write(document: Document) -> bytes:
-    """A flowchart from left to right; every further graph is a subgraph."""
+    """A flowchart from left to right; several graphs become subgraphs."""
     graphs = [without_detours(graph) for graph in document.graphs]
     lines = ["flowchart LR"]
     for number, graph in enumerate(graphs):
@@ -35,7 +35,7 @@ def write(document: Document) -> bytes:
 
 
 def _classes(document: Document, graphs: list[Graph]) -> Iterator[str]:
-    """The colours of pools, and dashes around what is cleared away."""
+    """The colours of pools, and dashes around what can be cancelled."""
     pools = pool_styles(document)
     members: dict[str, list[str]] = {}
     for number, graph in enumerate(graphs):
@@ -86,7 +86,7 @@ def _quoted(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Everything that Mermaid, Markdown or HTML would take for its own, as character codes."""
+    """Text in which every character that is special in Mermaid, Markdown or HTML is a character code."""
     plain = " ".join(text.split())
     return "".join(c if c.isalnum() or c in " .,:;!?()+-–=×○%/…" else f"#{ord(c)};" for c in plain) or " "
 

@@ -1,6 +1,6 @@
-"""PNML: the control flow of a workflow as a place/transition net, and such nets as graphs of conditions and tasks.
+"""PNML: place/transition nets, read as graphs of conditions and tasks.
 
-A net knows neither probabilities, people nor time: what is written is who may follow whom, and nothing else.
+A net has no probabilities, people or time, so only the control flow is written.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
 from groupwise.workflows.files.xml_tree import parse, place, serialise, xml_names
 from groupwise.workflows.graph import ONCE, Flow, Graph, Node
 from groupwise.workflows.pictures.drawing_layout import Point, layout
-from groupwise.workflows.soundness.net import Net, NetTransition, graph_net
+from groupwise.workflows.soundness.net import Net, graph_net
 from groupwise.xml_reader import Element
 
 PNML = "http://www.pnml.org/version-2009/grammar/pnml"
@@ -20,10 +20,10 @@ _OTHER_ARCS = ("inhibitor", "reset", "read", "test")
 
 
 def write(document: Document) -> bytes:
-    """The net of a document's one graph."""
+    """The net of the document's first graph."""
     graph = document.root
     _refuse(document)
-    shown = graph if _is_net(graph) else as_graph(document.name, _fused(graph_net(graph).net))
+    shown = graph if _is_net(graph) else as_graph(document.name, graph_net(graph).net)
     drawn = {name: box.middle for name, box in layout(shown).boxes.items()}
     ids = xml_names([node.id for node in shown.nodes])
     nodes = [_node(node, ids[node.id], drawn[node.id]) for node in shown.nodes]
@@ -41,17 +41,17 @@ def _refuse(document: Document) -> None:
     for node in graph.nodes:
         said = f"{graph.name}: {node.label!r}"
         if node.calls:
-            raise CannotExpress(f"{said} calls {node.calls!r}, and a place/transition net has no calls")
+            raise CannotExpress(f"{said} calls {node.calls!r}, but a place/transition net has no calls")
         if node.cancels:
-            raise CannotExpress(f"{said} clears others away, and a place/transition net cannot")
+            raise CannotExpress(f"{said} cancels others, which a place/transition net cannot express")
         if node.copies != ONCE:
-            raise CannotExpress(f"{said} has several instances, and a place/transition net cannot count them")
+            raise CannotExpress(f"{said} has several instances, which a place/transition net cannot express")
         if node.kind == "task" and node.join == "or" and len(graph.into(node.id)) > 1:
-            raise CannotExpress(f"{said} joins by or, and a place/transition net cannot wait for what may still come")
+            raise CannotExpress(f"{said} is an or-join, which a place/transition net cannot express")
 
 
 def _is_net(graph: Graph) -> bool:
-    """Whether flows lead between places and transitions already."""
+    """Whether every flow already leads from a place to a transition or back."""
     kinds = {node.id: node.kind == "task" for node in graph.nodes}
     plain = all(node.join == node.split == "and" for node in graph.tasks)
     return plain and all(kinds[flow.source] != kinds[flow.target] for flow in graph.flows)
@@ -78,37 +78,8 @@ def _node(node: Node, name: str, at: Point) -> Element:
     return _el("place", *_called(node), graphics, *marked, id=name)
 
 
-def _fused(net: Net) -> Net:
-    """The beginning and the end of a task as one transition, where one of the two is always the same."""
-    transitions = list(net.transitions)
-    gone = 0
-    for number in range(2, len(net.places)):
-        busy = 1 << number
-        begins = [t for t in transitions if t.puts == busy]
-        ends = [t for t in transitions if t.takes == busy]
-        others = [t for t in transitions if (t.puts | t.takes) & busy and t not in begins and t not in ends]
-        of_one_task = all(b.name == f"{e.name} begins" and not b.label for b in begins for e in ends)
-        if not begins or not ends or others or not of_one_task or (len(begins) > 1 and len(ends) > 1):
-            continue
-        fused = [NetTransition(e.name, e.label, b.takes, e.puts) for b in begins for e in ends]
-        at = transitions.index(begins[0])
-        kept = [t for t in transitions if t not in begins and t not in ends]
-        transitions = [*kept[:at], *fused, *kept[at:]]
-        gone |= busy
-    kept_places = [number for number in range(len(net.places)) if not gone >> number & 1]
-    return _renumbered(net, kept_places, transitions)
-
-
-def _renumbered(net: Net, kept: list[int], transitions: list[NetTransition]) -> Net:
-    def moved(mask: int) -> int:
-        return sum(1 << new for new, old in enumerate(kept) if mask >> old & 1)
-
-    steps = tuple(NetTransition(t.name, t.label, moved(t.takes), moved(t.puts)) for t in transitions)
-    return Net(tuple(net.places[number] for number in kept), steps)
-
-
 def as_graph(name: str, net: Net) -> Graph:
-    """A net as a graph: places are conditions, and transitions tasks that join and split by and."""
+    """A net as a graph: places become conditions, transitions become tasks that join and split by and."""
     places = [f"p{number}" for number in range(len(net.places))]
     ends = {net.source: "start", net.sink: "end"}
     nodes = [Node(f"p{n}", net.places[n], kind=ends.get(n, "condition")) for n in range(len(net.places))]  # type: ignore[arg-type]
@@ -128,10 +99,10 @@ def read(content: bytes) -> Document:
     """The document of a net: a graph of conditions and tasks."""
     root = parse(content)
     if root.name != "pnml":
-        raise BadFile(f"{place(root)}the root element is <{root.name}>, and a PNML file has <pnml>")
+        raise BadFile(f"{place(root)}the root element is <{root.name}>, but a PNML file has <pnml>")
     nets = root.all("net")
     if len(nets) != 1:
-        raise BadFile(f"{place(root)}a file has one net, and this has {len(nets)}")
+        raise BadFile(f"{place(root)}a file must have one net, not {len(nets)}")
     return _Reading(nets[0]).document()
 
 
@@ -158,14 +129,14 @@ class _Reading:
             elif part.name == "page":
                 self._collect(part)
             elif part.name in ("referencePlace", "referenceTransition"):
-                raise BadFile(f"{place(part)}<{part.name}> {name!r}: nets with references are not read")
+                raise BadFile(f"{place(part)}<{part.name}> {name!r}: references are not supported")
             elif part.name not in ("name", "graphics", "toolspecific", "finalmarkings"):
                 self.notes.append(f"{place(part)}<{part.name}> is left out")
 
     def document(self) -> Document:
         flows = tuple(self._flow(arc) for arc in self.arcs)
         targets, sources = {flow.target for flow in flows}, {flow.source for flow in flows}
-        start = self._only([name for name in self.places if name not in targets], "begin")
+        start = self._only([name for name in self.places if name not in targets], "start")
         end = self._only([name for name in self.places if name not in sources], "end")
         self._check_marking(start)
         nodes = []
@@ -181,7 +152,7 @@ class _Reading:
     def _only(self, names: list[str], what: str) -> str:
         if len(names) != 1:
             found = ", ".join(names[:5]) or "none"
-            raise BadFile(f"{place(self.net)}a workflow net has one place to {what}, and this has {found}")
+            raise BadFile(f"{place(self.net)}a workflow net has one {what} place, but this net has: {found}")
         return names[0]
 
     def _check_marking(self, start: str) -> None:
@@ -189,7 +160,9 @@ class _Reading:
             marking = part.find("initialMarking")
             tokens = "0" if marking is None else marking.says("text") or "0"
             if tokens.rpartition(",")[2] != ("1" if name == start else "0") and marking is not None:
-                raise BadFile(f"{place(part)}the place {name!r} begins with {tokens} tokens, and only {start!r} with 1")
+                raise BadFile(
+                    f"{place(part)}the place {name!r} starts with {tokens} tokens; only {start!r} may have one"
+                )
 
     def _flow(self, arc: Element) -> Flow:
         source, target = arc.get("source"), arc.get("target")
@@ -198,15 +171,17 @@ class _Reading:
             if end not in known:
                 raise BadFile(f"{place(arc)}the arc {arc.get('id')!r} names {end!r}, which does not exist")
         if (source in self.places) == (target in self.places):
-            raise BadFile(f"{place(arc)}the arc {arc.get('id')!r} does not lead between a place and a transition")
+            raise BadFile(f"{place(arc)}the arc {arc.get('id')!r} does not connect a place with a transition")
         weight = arc.find("inscription")
         number = "1" if weight is None else weight.says("text") or "1"
         if number.rpartition(",")[2] != "1":
-            raise BadFile(f"{place(arc)}the arc {arc.get('id')!r} moves {number} tokens, and a workflow moves one")
+            raise BadFile(f"{place(arc)}the arc {arc.get('id')!r} moves {number} tokens; only 1 is supported")
         kinds = [child.get("value") or child.says("text") for child in arc.all("type")] + [arc.get("type")]
         other = next((kind for kind in kinds if kind.lower() in _OTHER_ARCS), "")
         if other:
-            raise BadFile(f"{place(arc)}the arc {arc.get('id')!r} is of type {other!r}: only plain arcs are read")
+            raise BadFile(
+                f"{place(arc)}the arc {arc.get('id')!r} has the type {other!r}; only plain arcs are supported"
+            )
         return Flow(source, target)
 
 

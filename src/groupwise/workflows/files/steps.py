@@ -1,6 +1,7 @@
-"""Workflows as steps that need each other, for formats that have nothing else: no choice, no way back, no cancelling.
+"""Workflows as steps that depend on each other, for formats without choices, loops and cancellation.
 
-`steps_of` takes a document apart and refuses what such a format has no words for; `graph_of` puts steps together.
+`steps_of` turns a document into steps and refuses whatever such a format cannot express; `graph_of` turns steps into a
+graph. `dump_yaml` and `safe_names` help those formats to write.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from groupwise.workflows.graph import ONCE, Flow, Graph, Node
 
 @dataclass(frozen=True, slots=True)
 class WorkflowStep:
-    """A task that begins when all that it `needs` are done."""
+    """A task that starts when all the steps it `needs` are done."""
 
     id: str
     name: str = ""
@@ -34,21 +35,22 @@ class WorkflowStep:
 
 
 def steps_of(document: Document, title: str) -> list[WorkflowStep]:
-    """The steps of a document in the order of its tasks; `CannotExpress` names what is more than that."""
+    """The steps of a document in the order of its tasks; `CannotExpress` names whatever is not a plain step."""
     if len(document.graphs) > 1:
-        raise CannotExpress(f"{title} has one graph, and {document.graphs[1].name!r} is a second")
+        raise CannotExpress(f"{title} has only one graph, but this workflow also has {document.graphs[1].name!r}")
     graph = document.root
     before = {node.id: [flow.source for flow in graph.into(node.id)] for node in graph.nodes}
     order = _in_order(before)
     if order.ring:
         round_ = [graph.by_id[name] for name in order.ring]
         names = [node.label for node in round_ if node.kind == "task" and not node.silent] or [round_[0].label]
-        raise CannotExpress(f"{title} has no loops, and {', '.join(map(repr, names[:4]))} can come again")
+        raise CannotExpress(f"{title} has no loops, but {', '.join(map(repr, names[:4]))} can be repeated")
     for node in graph.nodes:
         _only_a_step(graph, node, title)
     work = {node.id for node in graph.nodes if node.kind == "task" and not node.silent}
     if not work:
-        raise CannotExpress(f"{title} needs at least one task, and {graph.name!r} has none")
+        raise CannotExpress(f"{title} needs at least one task, but {graph.name!r} has none")
+    # What a gateway needs is passed on to the tasks after it.
     needed: dict[str, tuple[str, ...]] = {}
     for name in order.names:
         found = [inner for source in before[name] for inner in ((source,) if source in work else needed[source])]
@@ -65,24 +67,26 @@ def _only_a_step(graph: Graph, node: Node, title: str) -> None:
     splits, joins = node.split if node.kind == "task" else "xor", node.join if node.kind == "task" else "xor"
     if len(out) > 1 and splits != "and":
         ways = ", ".join(repr(graph.by_id[flow.target].label) for flow in out)
-        raise CannotExpress(f"{title} has no choices, and {node.label!r} is one ({splits} between {ways})")
+        raise CannotExpress(f"{title} has no choices, but {node.label!r} is one ({splits} between {ways})")
     if len(into) > 1 and joins != "and":
-        raise CannotExpress(f"{title} has no choices, and {node.label!r} is where one ends ({joins} join)")
+        raise CannotExpress(f"{title} has no choices, but {node.label!r} ends one ({joins} join)")
     if node.cancels:
-        raise CannotExpress(f"{title} cannot cancel what is under way, and {node.label!r} does")
+        raise CannotExpress(f"{title} has no cancellation, but {node.label!r} cancels others")
     if node.copies != ONCE:
         copies = node.copies
-        raise CannotExpress(f"{title} has no instances, and {node.label!r} has {copies.least} to {copies.most}")
+        raise CannotExpress(
+            f"{title} has no multiple instances, but {node.label!r} has {copies.least} to {copies.most}"
+        )
     if node.calls:
-        raise CannotExpress(f"{title} has one graph, and {node.label!r} calls {node.calls!r}")
+        raise CannotExpress(f"{title} has only one graph, but {node.label!r} calls {node.calls!r}")
     for flow in out:
         if flow.condition:
-            raise CannotExpress(f"{title} has no conditions, and the flow {flow.id} has {flow.condition!r}")
+            raise CannotExpress(f"{title} has no conditions, but the flow {flow.id} has {flow.condition!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """Names each after all that come before it; or a ring of some that come before themselves."""
+    """Names in topological order; or a cycle, if there is one."""
 
     names: list[str]
     ring: list[str]
@@ -110,15 +114,15 @@ def _in_order(before: dict[str, list[str]]) -> _Order:
 
 
 def in_order_of_need(steps: Sequence[WorkflowStep]) -> list[str]:
-    """The ids of steps, each after all that it needs."""
+    """The ids of the steps, each after those it needs."""
     return _in_order({step.id: list(step.needs) for step in steps}).names
 
 
 def refuse_handling(step: WorkflowStep, title: str, *, only: Iterable[str] = ()) -> None:
-    """Refuse what a step asks of its handling beyond the fields that the format has (`only`)."""
+    """Refuse handling that the format cannot express; `only` lists the fields it can."""
     handling, known = step.handling, set(only)
     asked = {
-        "retry": (handling.retry != PLAIN.retry, f"{handling.retry.most} further tries"),
+        "retry": (handling.retry != PLAIN.retry, f"{handling.retry.most} {'retry' if handling.retry.most == 1 else 'retries'}"),
         "timeout": (handling.timeout is not None, f"a time limit of {handling.timeout} s"),
         "delay": (handling.delay != 0, f"a delay of {handling.delay} s"),
         "due": (handling.due is not None, f"a due time of {handling.due} s"),
@@ -128,11 +132,11 @@ def refuse_handling(step: WorkflowStep, title: str, *, only: Iterable[str] = ())
     }
     for field, (there, words) in asked.items():
         if there and field not in known:
-            raise CannotExpress(f"{title} has no word for {words}, which {step.label!r} has")
+            raise CannotExpress(f"{title} cannot express {words} for {step.label!r}")
 
 
 def graph_of(name: str, steps: Sequence[WorkflowStep], documentation: str = "") -> Graph:
-    """The graph of steps: all that need nothing begin at once, and it is over when all are."""
+    """The graph of steps: those that need nothing start at once, and the case ends when all are done."""
     ids = [step.id for step in steps]
     known = set(ids)
     for step in steps:
@@ -144,7 +148,7 @@ def graph_of(name: str, steps: Sequence[WorkflowStep], documentation: str = "") 
             raise BadFile(f"{step.id!r} needs {twice!r} twice")
     ring = _in_order({step.id: list(step.needs) for step in steps}).ring
     if ring:
-        raise BadFile(f"steps need each other in a ring: {' → '.join(map(repr, [*ring, ring[0]]))}")
+        raise BadFile(f"steps need each other in a cycle: {' → '.join(map(repr, [*ring, ring[0]]))}")
     followed = {need for step in steps for need in step.needs}
     first = [step.id for step in steps if not step.needs]
     last = [step.id for step in steps if step.id not in followed]
@@ -172,22 +176,22 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def dump_yaml(value: Any, comments: tuple[str, ...] = ()) -> bytes:
-    """YAML as people write it, in the order given; comments on top, a line each."""
+    """YAML in the order given, with comments on top, one line each."""
     top = "".join(f"# {' '.join(line.split())}\n" for line in comments)
     return (top + yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)).encode()
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes everything out: no aliases for what happens to be equal."""
+    """Writes equal values out instead of using aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def safe_names(labels: dict[str, str], allowed: str, first: str, *, longest: int = 60) -> dict[str, str]:
-    """For each key a name made of `allowed` characters (a regular expression class) that no other has.
+    """For each key, a unique name made of `allowed` characters (a regular expression class).
 
-    `first` goes before a name that would begin with anything but a letter.
+    `first` is put before a name that does not start with a letter.
     """
     names: dict[str, str] = {}
     taken: set[str] = set()

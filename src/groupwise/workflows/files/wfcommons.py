@@ -1,8 +1,8 @@
-"""WfCommons' WfFormat 1.5: scientific workflows as they were run, with runtimes, files and machines.
+"""WfCommons' WfFormat 1.5: recorded runs of scientific workflows, with runtimes, files and machines.
 
-Each task becomes an activity that takes its runtime, reads and writes its files (whose sizes are the requirements'
-`data`), and may be done by any machine; a machine is a pool with a server for each core. A document holds no dates,
-authors and energy; `notes` say so.
+Each task becomes an activity with its runtime as duration; it reads and writes its files (their sizes are the
+requirements' `data`) and may run on any machine. A machine is a pool with one server per core. Dates, authors and
+energy have no place in a document; `notes` say so.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNKNOWN = "unknown"
 
 
 class _Part(BaseModel):
-    """Strict about types; what is not kept stays in `model_extra`, and a note says so."""
+    """Strict about types. Fields that are not kept stay in `model_extra`, and a note lists them."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -135,16 +135,16 @@ def _instance(value: Any) -> _Instance:
         more = f" (and {len(others)} more)" if others else ""
         raise BadFile(f"{'.'.join(map(str, first['loc']))}: {first['msg']}{more}") from error
     if instance.schemaVersion not in ("1.4", VERSION):
-        raise BadFile(f"schemaVersion: {instance.schemaVersion!r} is not read, only {VERSION} is")
+        raise BadFile(f"schemaVersion: {instance.schemaVersion!r} is not supported, only {VERSION} is")
     return instance
 
 
 def _consistent(tasks: list[_Task]) -> None:
-    """Ids are unique, and parents and children say the same."""
+    """Check that ids are unique and that parents and children agree."""
     place = {task.id: number for number, task in enumerate(tasks)}
     if len(place) < len(tasks):
         twice = Counter(task.id for task in tasks).most_common(1)[0][0]
-        raise BadFile(f"workflow.specification.tasks: the id {twice!r} is there twice")
+        raise BadFile(f"workflow.specification.tasks: the id {twice!r} is used twice")
     parents = {task.id: set(task.parents) for task in tasks}
     children = {task.id: set(task.children) for task in tasks}
     for at, task, other in _mentions(tasks):
@@ -156,7 +156,7 @@ def _consistent(tasks: list[_Task]) -> None:
 
 
 def _mentions(tasks: list[_Task]) -> Iterator[tuple[str, str, str]]:
-    """Where a task names another, which task, and which other."""
+    """The place, the task and the other, wherever a task names another."""
     for number, task in enumerate(tasks):
         for field, others in (("parents", task.parents), ("children", task.children)):
             for other in others:
@@ -170,7 +170,7 @@ def _runs(tasks: list[_Task], execution: _Execution | None) -> dict[str, _Run]:
     known = {task.id for task in tasks}
     for number, run in enumerate(execution.tasks):
         if run.id not in known:
-            raise BadFile(f"workflow.execution.tasks.{number}: {run.id!r} is no task of the specification")
+            raise BadFile(f"workflow.execution.tasks.{number}: {run.id!r} is not a task of the specification")
     for task in tasks:
         if task.id not in runs:
             raise BadFile(f"workflow.execution.tasks: the task {task.id!r} is missing")
@@ -209,7 +209,7 @@ def _requirements(
 
 
 def _notes(instance: _Instance) -> list[str]:
-    """Each kind of thing that is not kept, once."""
+    """Notes on everything that is not kept, one per kind."""
     execution = instance.workflow.execution
     notes = [f"{key} is not kept" for key in instance.model_extra or {}]
     notes += [f"workflow.{key} is not kept" for key in instance.workflow.model_extra or {}]
@@ -229,7 +229,7 @@ def _notes(instance: _Instance) -> list[str]:
 
 
 def write(document: Document) -> bytes:
-    """The tasks with what the requirements know of them; without requirements, the specification alone."""
+    """The tasks with what the requirements say about them; without requirements, only the specification."""
     steps = steps_of(document, TITLE)
     names = safe_names({step.id: step.id for step in steps}, "A-Za-z0-9_.#-", "task", longest=200)
     known = document.requirements.activities if document.requirements else {}
@@ -268,21 +268,19 @@ def _expressible(step: WorkflowStep, activity: RequiredActivity | None, document
     if document.requirements is None:
         return
     if activity is None:
-        raise CannotExpress(
-            f"{TITLE} needs a runtime for every task, and {step.label!r} is no activity of the requirements"
-        )
+        raise CannotExpress(f"{TITLE} needs a runtime for every task, but {step.label!r} is not in the requirements")
     if activity.duration.kind != "fixed":
         raise CannotExpress(
-            f"{TITLE} keeps one runtime per task, and {step.label!r} takes a time that is {activity.duration.kind}",
-            hint="Give the activity a duration of kind fixed.",
+            f"{TITLE} has one runtime per task, but {step.label!r} has a duration of kind {activity.duration.kind}",
+            hint="Use a duration of kind fixed.",
         )
     for field in ("cost", "failure", "knock_out"):
         if getattr(activity, field):
-            raise CannotExpress(f"{TITLE} has no word for {field}, which {step.label!r} has")
+            raise CannotExpress(f"{TITLE} cannot express the {field} of {step.label!r}")
 
 
 def _sizes(document: Document) -> dict[str, float]:
-    """Every file that is read or written, with its size; 0 where none is known."""
+    """Every file that is read or written, with its size in bytes; 0 if unknown."""
     if document.requirements is None:
         return {}
     named = [n for a in document.requirements.activities.values() for n in (*a.reads, *a.writes)]
@@ -318,7 +316,7 @@ def _execution(document: Document, steps: list[WorkflowStep], names: dict[str, s
         tasks.append(task)
     servers = {name: pool.most for name, pool in requirements.pools.items()} | dict(document.servers)
     execution: dict[str, Any] = {
-        "makespanInSeconds": _longest_path(requirements, steps),  # what it takes with as many machines as it can use
+        "makespanInSeconds": _longest_path(requirements, steps),  # with unlimited machines
         "executedAt": UNKNOWN,
         "tasks": tasks,
     }
