@@ -1,4 +1,4 @@
-"""One SQLite file: opened, checked, and written in whole transactions from any thread."""
+"""One SQLite file: opened, checked and upgraded, and written in transactions from any thread."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ PATIENCE = 5.0  # seconds to wait while another process writes
 
 
 class Database:
-    """A file of one kind in SQLite's write-ahead log; ":memory:" lives as long as the object.
+    """A database of one kind, in SQLite's write-ahead mode; ":memory:" lives as long as the object.
 
-    What a transaction wrote is there once it has ended, even if the process is killed right after or, unless `lazy`,
-    the power fails; of one that has not ended, nothing is. Several processes may share a file on one machine.
+    What a transaction wrote survives if the process is killed right after it and, unless `lazy`, a power failure; an
+    unfinished transaction leaves nothing. Several processes on one machine may share a file.
 
     Args:
-      path: the file, made if it is not there.
-      kind: what it holds, for people.
-      mark: the number that tells such a file from SQLite files of others.
-      steps: how to make it: the SQL that leads from every version of its tables to the next.
-      lazy: do not wait for the disk at the end of a transaction, only at `sync`. A power failure may then cost the
-        transactions since, in order from the last; the file stays sound.
+      path: the file, created if it does not exist.
+      kind: what it contains, for messages.
+      mark: the application id that distinguishes such files from other SQLite files.
+      steps: the SQL that upgrades each version of the tables to the next, from nothing.
+      lazy: wait for the disk only in `sync`, not after every transaction. A power failure can then undo the latest
+        transactions, but never damages the file.
     """
 
     def __init__(self, path: str | Path, kind: str, mark: int, steps: tuple[str, ...], *, lazy: bool = False) -> None:
         self.path, self.kind, self.lazy = str(path), kind, lazy
         self._lock = threading.RLock()
-        with self._told():
+        with self._translated():
             self._link = sqlite3.connect(self.path, PATIENCE, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(mark, steps)
@@ -41,8 +41,8 @@ class Database:
 
     @contextmanager
     def transaction(self, *, write: bool = True) -> Iterator[sqlite3.Connection]:
-        """All that is done inside happens, or none of it if an exception leaves the block."""
-        with self._lock, self._told():
+        """Everything inside happens, or nothing if an exception leaves the block."""
+        with self._lock, self._translated():
             self._link.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
                 yield self._link
@@ -53,56 +53,54 @@ class Database:
                 raise
 
     def sync(self) -> None:
-        """Wait until the disk has what all transactions wrote."""
-        with self._lock, self._told():
+        """Wait until everything written is on disk."""
+        with self._lock, self._translated():
             self._link.execute("PRAGMA synchronous = FULL")
             try:
-                with self.transaction() as link:  # a page is written, and with it all before it are synced
+                with self.transaction() as link:  # writing one page syncs all pages before it
                     link.execute(f"PRAGMA user_version = {self._number('user_version')}")
             finally:
-                self._set_pace()
+                self._set_durability()
 
     def close(self) -> None:
         with self._lock:
             self._link.close()
 
     def _prepare(self, mark: int, steps: tuple[str, ...]) -> None:
-        with self._lock, self._told():
+        with self._lock, self._translated():
             self._link.row_factory = sqlite3.Row
             self._link.execute("PRAGMA foreign_keys = ON")
-            self._set_pace()
+            self._set_durability()
             found, version = (self._number(name) for name in ("application_id", "user_version"))
             empty = not self._number("schema_version")
         if not empty and found != mark:
-            raise ConfigError(
-                f"{self.path} is a database of something else, not {self.kind}", hint="Name another file."
-            )
+            raise ConfigError(f"{self.path} is an SQLite file, but not one of {self.kind}", hint="Choose another file.")
         if version > len(steps):
             raise ConfigError(
-                f"{self.path} holds {self.kind} in version {version}, and this version of Groupwise reads up to "
+                f"{self.path} contains {self.kind} in version {version}, but this Groupwise reads versions up to "
                 f"{len(steps)}",
-                hint="Use a newer Groupwise, or name another file.",
+                hint="Use a newer Groupwise, or choose another file.",
             )
         if version == len(steps):
             return
-        with self._lock, self._told():
+        with self._lock, self._translated():
             self._link.execute("PRAGMA journal_mode = WAL")
         with self.transaction() as link:
-            for step in steps[self._number("user_version") :]:  # another process may have been faster
+            for step in steps[self._number("user_version") :]:  # read again: another process may have upgraded it
                 for statement in step.split(";"):
                     link.execute(statement)
             link.execute(f"PRAGMA application_id = {mark}")
             link.execute(f"PRAGMA user_version = {len(steps)}")
 
-    def _set_pace(self) -> None:
+    def _set_durability(self) -> None:
         self._link.execute(f"PRAGMA synchronous = {'NORMAL' if self.lazy else 'FULL'}")
 
     def _number(self, pragma: str) -> int:
         return int(self._link.execute(f"PRAGMA {pragma}").fetchone()[0])
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """What SQLite refuses, in words."""
+    def _translated(self) -> Iterator[None]:
+        """Turn SQLite's errors into ours."""
         try:
             yield
         except sqlite3.IntegrityError:
@@ -111,6 +109,8 @@ class Database:
             raise StorageError(f"{self.path} is closed: {error}") from error
         except sqlite3.DatabaseError as error:
             if "not a database" in str(error) or "malformed" in str(error):
-                raise ConfigError(f"{self.path} is no sound SQLite file: {error}", hint="Name another file.") from error
-            hint = "Is the disk full, the folder there and writable, or another process writing for long?"
+                raise ConfigError(
+                    f"{self.path} is not a valid SQLite file: {error}", hint="Choose another file."
+                ) from error
+            hint = "The disk may be full, the folder missing or read-only, or another process may block the file."
             raise StorageError(f"{self.path} cannot be used: {error}", hint=hint) from error

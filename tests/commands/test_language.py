@@ -146,7 +146,7 @@ MISTAKES = [
     (["chat", "tiny", "--max-new-tokens", "0"], 2, "agent.max_new_tokens = 0 must be >= 1"),
     (["chat", "tiny", "--strategy", "sale"], 2, "there is no strategy 'sale'; known are customer_service"),
     (["chat", "tiny", "--conversation", "a"], 2, "--conversation a names one of a store"),
-    (["chat", "tiny", "--store", "{settings}"], 2, "is no sound SQLite file"),
+    (["chat", "tiny", "--store", "{settings}"], 2, "is not a valid SQLite file"),
     (["chat", "./nowhere"], 2, "there is no model folder './nowhere'"),
     (["chat", "latest"], 1, "no run 'latest'"),
     (["chat", "cartpole-2"], 1, "Did you mean 'cartpole-1'?"),

@@ -1,4 +1,4 @@
-"""Tells the author of a vector environment which of its promises are broken."""
+"""Tells the author of a vector environment which rules of the contract it breaks."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from groupwise.types import Array, Failure, VectorEnvironment
 
 Rule: TypeAlias = "Callable[[_Run, _Run], tuple[str, str] | None]"
 
-# Two copies that must start alike, and one that need not.
+# Two copies that must start the same, and one that need not.
 SEEDS = (1, 1, 2)
-# An environment with a higher limit is not played to its end.
+# Longer environments are not played to their end.
 MOST_STEPS = 2000
 
 
 def check_environment(env: VectorEnvironment) -> list[Failure]:
     """Play a few copies twice and report what breaks the contract of `VectorEnvironment`.
 
-    An empty list is a pass. A wrong shape or an exception ends the check: it is then the last finding.
+    An empty list means that it passed. A wrong shape or an exception ends the check and is the only finding.
     """
     try:
         check_sizes(env)
@@ -33,14 +33,14 @@ def check_environment(env: VectorEnvironment) -> list[Failure]:
         return [Failure("environment", "contract", error.message, error.hint)]
     except Exception as error:
         message = f"{type(env).__name__} raised {type(error).__name__}: {error}"
-        return [Failure("environment", "raised", message, "Call reset and step by hand to see the traceback.")]
+        return [Failure("environment", "raised", message, "Call reset and step yourself to see the traceback.")]
     found = [(code, rule(first, second)) for code, rule in RULES.items()]
     return [Failure("environment", code, *finding) for code, finding in found if finding is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What three copies answered to random actions; `obs` [T + 1, N, D] begins with the reset's."""
+    """What three copies returned for random actions; `obs` [T + 1, N, D] starts with those of `reset`."""
 
     obs: Array
     rewards: Array
@@ -50,7 +50,7 @@ class _Run:
     max_steps: int
 
     def over(self) -> Array:
-        """Which copies had ended before a step [T, N]."""
+        """Which copies had ended before each step [T, N]."""
         ended = np.logical_or.accumulate(self.terminated | self.truncated)
         return np.concatenate([np.zeros_like(ended[:1]), ended[:-1]])
 
@@ -60,7 +60,7 @@ def _play(env: VectorEnvironment) -> _Run:
     start = check_observations(env, env.reset(SEEDS), len(SEEDS))
     given = [(start, np.zeros(len(SEEDS)), np.zeros(len(SEEDS), np.bool_), np.zeros(len(SEEDS), np.bool_))]
     kept = [tuple(array.copy() for array in given[0])]
-    # Two steps more than it may last, to see what copies do that have ended.
+    # Two steps more than the limit, to see what copies do after they have ended.
     for _ in range(min(env.max_steps + 2, MOST_STEPS)):
         actions = random_actions(env, rng, len(SEEDS))
         given.append(check_step(env, env.step(actions), len(SEEDS)))
@@ -77,8 +77,8 @@ def _new_arrays(run: _Run, _: _Run) -> tuple[str, str] | None:
     if not run.reused:
         return None
     return (
-        f"A later call changed the arrays of an earlier one: {', '.join(run.reused)}.",
-        "Return new arrays from every call, or copies of the buffers kept inside.",
+        f"A later call changed arrays that an earlier one returned: {', '.join(run.reused)}.",
+        "Return new arrays from every call, or copies of internal buffers.",
     )
 
 
@@ -96,7 +96,7 @@ def _equal_seeds(run: _Run, _: _Run) -> tuple[str, str] | None:
         return None
     return (
         f"Two copies reset with seed {SEEDS[0]} start differently: {one.tolist()} and {other.tolist()}.",
-        "A group is compared because it starts in one state: draw each copy's start from its own seed alone.",
+        "A group must start in the same state: derive each copy's start from its own seed alone.",
     )
 
 
@@ -105,7 +105,7 @@ def _reproducible(run: _Run, again: _Run) -> tuple[str, str] | None:
         if not _same(getattr(run, name), getattr(again, name)):
             return (
                 f"The same seeds and actions gave a different `{name}` the second time.",
-                "Take all chance from generators made of the seeds in `reset`, and reset everything there.",
+                "Derive all randomness from the seeds given to `reset`, and reset everything there.",
             )
     return None
 
@@ -117,8 +117,8 @@ def _stays_put(run: _Run, _: _Run) -> tuple[str, str] | None:
     step, copy = np.argwhere(moved)[0]
     seen = f"from {run.obs[step, copy].tolist()} to {run.obs[step + 1, copy].tolist()}"
     return (
-        f"Copy {copy} had ended, and moved at step {step} {seen}.",
-        "A copy that has ended stays where it is until the next reset: no autoreset.",
+        f"Copy {copy} had ended, but moved at step {step} {seen}.",
+        "A copy that has ended must stay where it is until the next reset: no autoreset.",
     )
 
 
@@ -128,7 +128,7 @@ def _earns_nothing_more(run: _Run, _: _Run) -> tuple[str, str] | None:
         return None
     step, copy = np.argwhere(paid)[0]
     return (
-        f"Copy {copy} had ended, and earned {run.rewards[step, copy]} at step {step}.",
+        f"Copy {copy} had ended, but earned {run.rewards[step, copy]} at step {step}.",
         "Return reward 0 for a copy that has ended.",
     )
 
@@ -139,8 +139,8 @@ def _ends(run: _Run, _: _Run) -> tuple[str, str] | None:
     if ended.all() or len(run.rewards) < limit:
         return None
     return (
-        f"Copy {np.argmin(ended)} has neither terminated nor been truncated after max_steps = {limit}.",
-        "Set `truncated` when `max_steps` is reached; a rollout cuts the episode there in any case.",
+        f"Copy {np.argmin(ended)} was neither terminated nor truncated after max_steps = {limit}.",
+        "Set `truncated` when `max_steps` is reached; a rollout ends the episode there in any case.",
     )
 
 

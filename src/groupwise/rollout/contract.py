@@ -1,7 +1,7 @@
-"""What an environment and an actor promise a rollout, checked where their arrays arrive.
+"""The contract of environments and policies with a rollout, checked as their arrays arrive.
 
-The checks of every step read attributes only; whether numbers are finite is the recording's business, because
-there it is a matter of one copy and not of the environment.
+The checks of every step look at attributes only. Whether numbers are finite is checked by the recording, where it
+concerns one copy and not the environment.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ SIZES = ("observation_size", "action_count", "max_steps")
 
 
 def check_sizes(env: VectorEnvironment) -> None:
-    """The three numbers that describe an environment are whole and positive."""
+    """Check that the three sizes of an environment are positive integers."""
     for name in SIZES:
         size = getattr(env, name, None)
         if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 1:
-            raise broken(env, f"{name} must be a positive whole number", size, f"Set `self.{name}`.")
+            raise broken(env, f"{name} must be a positive integer", size, f"Set `self.{name}`.")
 
 
 def action_space_of(env: VectorEnvironment) -> ActionSpace:
-    """What its actions are; without a word about it, one of `action_count`."""
+    """The environment's action space; by default `Discrete(action_count)`."""
     space: ActionSpace = getattr(env, "action_space", None) or Discrete(env.action_count)
     if isinstance(space, Discrete):
         numbers = space.count
     else:
         numbers = sum(space.counts) if isinstance(space, MultiDiscrete) else len(space.low)
     if numbers != env.action_count:
-        raise broken(env, f"action_count must be {numbers}, as {space} needs", env.action_count, "Set it so.")
+        raise broken(env, f"action_count must be {numbers} for {space}", env.action_count, "Set `self.action_count`.")
     return space
 
 
 def action_mask_of(env: VectorEnvironment, count: int) -> Array | None:
-    """Which actions [N, action_count] are allowed now; None where the environment forbids none."""
+    """Which actions [N, action_count] are allowed now; None if the environment forbids none."""
     ask = getattr(env, "action_mask", None)
     mask: Array | None = None if ask is None else ask()
     if mask is None:
@@ -57,7 +57,7 @@ def action_mask_of(env: VectorEnvironment, count: int) -> Array | None:
 
 
 def random_actions(env: VectorEnvironment, rng: np.random.Generator, count: int) -> Array:
-    """Any allowed actions, each copy's drawn evenly (from a box without limits, normally)."""
+    """Random allowed actions, uniform for each copy; normal in unbounded dimensions of a box."""
     space = action_space_of(env)
     if isinstance(space, Box):
         low, high = np.array(space.low), np.array(space.high)
@@ -74,7 +74,7 @@ def random_actions(env: VectorEnvironment, rng: np.random.Generator, count: int)
 
 
 def ask(env: VectorEnvironment, method: str, *arguments: Any) -> Any:
-    """What `env.method(...)` answers; what it raises becomes an error that says whose it is."""
+    """Call `env.method(...)`; an exception becomes a `ContractError` that names the environment."""
     try:
         return getattr(env, method)(*arguments)
     except GroupwiseError:
@@ -82,7 +82,7 @@ def ask(env: VectorEnvironment, method: str, *arguments: Any) -> Any:
     except Exception as error:
         raise ContractError(
             f"{name_of(env)}.{method} raised {type(error).__name__}: {error}",
-            hint="`groupwise doctor SETTINGS` plays it and names what it breaks; --debug shows where it was raised.",
+            hint="`groupwise doctor SETTINGS` checks the environment; --debug shows the traceback.",
         ) from error
 
 
@@ -91,7 +91,7 @@ def check_observations(env: VectorEnvironment, obs: Any, count: int) -> Array:
         return obs
     rule = f"observations must be a float array of shape ({count}, {env.observation_size})"
     raise broken(
-        env, rule, obs, "Return one row per copy, as np.float32, in line with `observation_size`."
+        env, rule, obs, "Return one row of `observation_size` numbers per copy, as np.float32."
     )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def check_step(env: VectorEnvironment, answer: Any, count: int) -> Step:
     if not isinstance(answer, tuple) or len(answer) != 4:
         raise broken(
             env, "step must return (obs, rewards, terminated, truncated)", answer,
-            "Gymnasium's fifth value, `info`, has no place here.",
+            "Leave out Gymnasium's fifth value, `info`.",
         )  # fmt: skip
     obs, rewards, terminated, truncated = answer
     check_observations(env, obs, count)
@@ -118,7 +118,7 @@ def _check_flags(env: VectorEnvironment, name: str, flags: Any, count: int) -> N
 
 
 def check_choice(actor: object, choice: Any, count: int, space: ActionSpace) -> tuple[Array, Array]:
-    """An actor's answer: actions as the space wants them, [N] or [N, ...], and their log-probabilities [N]."""
+    """What a policy returned: actions of the space, [N] or [N, ...], and their log-probabilities [N]."""
     actions, logp = choice
     shape, kind = (count, *space.shape), "f" if isinstance(space, Box) else "iu"
     if getattr(actions, "shape", None) != shape or actions.dtype.kind not in kind:
@@ -131,12 +131,12 @@ def check_choice(actor: object, choice: Any, count: int, space: ActionSpace) -> 
 
 
 def broken(owner: object, rule: str, value: object, remedy: str) -> ContractError:
-    """The error that names whose promise it was, the rule, the value and the remedy."""
+    """The error that names who broke which rule, the value, and the remedy."""
     return ContractError(f"{name_of(owner)}: {rule}, not {described(value)}", hint=remedy)
 
 
 def name_of(owner: object) -> str:
-    """How a person knows it: by its own name, or by its class's."""
+    """Its `name`, or else the name of its class."""
     return str(getattr(owner, "name", "")) or type(owner).__name__
 
 

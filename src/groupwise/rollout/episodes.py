@@ -1,6 +1,6 @@
-"""Whole episodes from a vector environment: every task attempted by a group that starts in one state.
+"""Complete episodes from a vector environment: every task is attempted by a group that starts in the same state.
 
-All copies step together until the last has ended.
+All copies step together until the last one has ended.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from groupwise.types import Array, Failure, Group, Task, VectorEnvironment
 
 
 class Actor(Protocol):
-    """Samples an action [N, ...] and its log-probability [N] for each of `obs` [N, D], from uniforms [N, ...].
+    """Samples actions [N, ...] and their log-probabilities [N] for `obs` [N, D], from uniform random numbers [N, ...].
 
-    Where the environment forbids actions, it is also given the `mask` of those allowed, as one argument more.
+    If the environment forbids actions, the `mask` of allowed ones is passed as a third argument.
     """
 
     def act(self, obs: Array, uniforms: Array) -> tuple[Array, Array]: ...
 
 
 class Greedy(Protocol):
-    """Takes the action it thinks best for each of `obs` [N, D]; the `mask` as for an `Actor`."""
+    """Chooses the best action for each row of `obs` [N, D]; the `mask` is passed as for an `Actor`."""
 
     def greedy(self, obs: Array) -> Array: ...
 
@@ -44,16 +44,15 @@ def collect_groups(
 ) -> list[Group]:
     """One group per task: `group_size` episodes from the state that the task's seed resets to.
 
-    `rng` supplies all chance outside the environment, one uniform per copy and step: an equal generator gives
+    `rng` is the only source of chance outside the environment, with one draw per copy and step: equal generators give
     equal groups. Group I is named `prefix/gI`, its member J `prefix/gI/mJ`.
 
-    When the environment raises, every copy still running ends as `End.ENV_ERROR`; when one copy's observation
-    or reward is not finite, that copy does; they keep the steps before. A broken contract is a
-    `ContractError`.
+    If the environment raises, every copy that is still running ends as `End.ENV_ERROR`; if one copy's observation or
+    reward is not finite, only that copy does. Both keep the steps before. A broken contract raises `ContractError`.
     """
     check_sizes(env)
     if group_size < 1:
-        raise ContractError(f"group_size must be at least 1, not {group_size}.", hint="8 is a good start.")
+        raise ContractError(f"group_size is {group_size}, but must be at least 1", hint="Start with 8.")
     groups = [f"{prefix}/g{number}" for number in range(len(tasks))]
     names = [
         (f"{group}/m{member}", task.id, group)
@@ -78,7 +77,7 @@ def collect_groups(
 def evaluate_greedy(
     env: VectorEnvironment, policy: Greedy, seeds: Sequence[int]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Returns and lengths of one greedy episode per seed; a return is NaN where the environment failed."""
+    """Returns and lengths of one greedy episode per seed; a return is NaN if the environment failed."""
     check_sizes(env)
 
     space = action_space_of(env)
@@ -103,12 +102,12 @@ def _play(env: VectorEnvironment, choose: Callable[..., tuple[Array, Array]], se
 
 
 def _ask(method: Callable[[Any], Any], argument: object) -> Any:
-    """The environment's answer, or the failure it ended in: the one place where it may fail."""
+    """What the environment returns, or a failure if it raises: the one place where it may fail."""
     try:
         return method(argument)
     except ContractError:
         raise
     except Exception as error:
         name = f"{name_of(getattr(method, '__self__', method))}.{getattr(method, '__name__', 'step')}"
-        hint = "Its check is `groupwise.rollout.checker.check_environment(env)`."
+        hint = "Check it with `groupwise.rollout.checker.check_environment(env)`."
         return Failure("environment", "raised", f"{name} raised {type(error).__name__}: {error}", hint)

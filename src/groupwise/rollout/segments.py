@@ -1,4 +1,4 @@
-"""Copies of an environment that can start anew one by one, whatever the environment itself can do."""
+"""Segments of fixed length, for PPO, from copies of an environment that restart one by one as they end."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ import torch
 
 from groupwise.errors import ContractError
 from groupwise.rollout import contract
-from groupwise.rollout.contract import action_mask_of, action_space_of, name_of
 from groupwise.types import Array, End, RestartingEnvironment, Task, VectorEnvironment
 
 
 def restarting(make: Callable[[], VectorEnvironment]) -> RestartingEnvironment:
-    """The environment itself where it has `restart`; otherwise an object of its own for every copy."""
+    """The environment itself if it has `restart`; otherwise a separate environment for every copy."""
     environment = make()
     return environment if hasattr(environment, "restart") else SeparateEnvironments(make, environment)  # type: ignore[return-value]
 
 
 class SeparateEnvironments:
-    """One environment per copy: slower than one for all, and right for any that keeps its promises."""
+    """One environment per copy: slower than one for all, but it works for any that keeps the contract."""
 
     def __init__(self, make: Callable[[], VectorEnvironment], first: VectorEnvironment | None = None) -> None:
         self._make = make
         self._members = [first or make()]
-        self.name = name_of(self._members[0])
+        self.name = contract.name_of(self._members[0])
         self.observation_size = self._members[0].observation_size
         self.action_count = self._members[0].action_count
         self.max_steps = self._members[0].max_steps
-        self.action_space = action_space_of(self._members[0])
+        self.action_space = contract.action_space_of(self._members[0])
 
     def reset(self, seeds: Sequence[int]) -> Array:
         self._members += [self._make() for _ in range(len(seeds) - len(self._members))]
@@ -52,7 +51,7 @@ class SeparateEnvironments:
         return self._obs.copy(), rewards, terminated, truncated
 
     def action_mask(self) -> Array | None:
-        masks = [action_mask_of(env, 1) for env in self._members[: len(self._obs)]]
+        masks = [contract.action_mask_of(env, 1) for env in self._members[: len(self._obs)]]
         given = [mask for mask in masks if mask is not None]
         return np.concatenate(given) if len(given) == len(masks) else None
 
@@ -61,14 +60,14 @@ MakeTask = Callable[[int, int], Task]
 
 
 class Player(Protocol):
-    """Samples actions and their log-probabilities [N] from uniforms, of those that the mask allows."""
+    """Samples actions that the mask allows, and their log-probabilities [N], from uniform random numbers."""
 
     def act(self, obs: Array, uniforms: Array, mask: Array | None = None) -> tuple[Array, Array]: ...
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One that ended: its task, what it earned in how many steps, and how it ended."""
+    """An episode that ended: its task, its return, its length in steps, and how it ended."""
 
     task_id: str
     total: float
@@ -78,10 +77,11 @@ class Episode:
 
 @dataclass(frozen=True)
 class RolloutSegment:
-    """T steps of N copies in tables [T, N]. `obs` has a row more: what each copy sees next.
+    """T steps of N copies, as arrays [T, N]. `obs` [T + 1, N, D] has one more row: what each copy sees next.
 
-    `allowed` [T, N, actions] is there where the environment forbids some. `cut_obs` [K, D] is what the episodes that a
-    limit cut off would have seen next, in the order in which `truncated` (and not terminated) is true, step by step.
+    `allowed` [T, N, actions] is None unless the environment forbids actions. `cut_obs` [K, D] is what truncated
+    episodes would have seen next, in the order in which `truncated` is true, step by step: their values are
+    bootstrapped from it.
     """
 
     obs: Array
@@ -96,12 +96,12 @@ class RolloutSegment:
 
 
 class EnvironmentCopies:
-    """N copies of an environment, played on from segment to segment, each started anew as soon as it ends.
+    """N copies of an environment that play on from segment to segment, each restarted as soon as it ends.
 
     `make_task(number, copy)` is the task of the number-th episode, played by that copy.
 
-    To resume, nothing is asked of the environment but what it promises anyway, that equal seeds and actions give equal
-    runs: kept are the tasks under way and all actions since the oldest of them began, and they are played again.
+    Environments cannot be saved, but equal seeds and actions give equal episodes. So the state consists of the tasks
+    under way and all actions since the oldest of them began, and resuming replays them.
     """
 
     def __init__(self, environment: RestartingEnvironment, count: int, make_task: MakeTask, seed: int) -> None:
@@ -113,17 +113,17 @@ class EnvironmentCopies:
         self.episodes = 0
         self.rng = np.random.default_rng([seed, 1])
         self.under_way: list[Task] = []
-        self.began = np.zeros(count, np.int64)
+        self.began = np.zeros(count, np.int64)  # index in `tape` of each copy's first action
         self.totals = np.zeros(count)
         self.tape: list[Array] = []
         self.obs: Array = np.empty(0)
 
     def play(self, policy: Player, steps: int) -> RolloutSegment:
-        """The next `steps` steps of every copy, by `policy` as it is now."""
+        """Play the next `steps` steps of every copy with the policy."""
         if not self.under_way:
             self.under_way = [self._next_task(copy) for copy in range(self.count)]
             self.obs = self._reset()
-        self._forget_what_ended()
+        self._forget_finished()
         seen, played, masks, cut, episodes = [self.obs], [], [], [], []
         for _ in range(steps):
             mask = contract.action_mask_of(self.environment, self.count)
@@ -148,8 +148,8 @@ class EnvironmentCopies:
             np.stack(seen), actions, logp, rewards, terminated, truncated, allowed, cut_obs, tuple(episodes)
         )  # fmt: skip
 
-    def _forget_what_ended(self) -> None:
-        oldest = int(self.began.min())
+    def _forget_finished(self) -> None:
+        oldest = int(self.began.min())  # actions before it belong to episodes that have ended
         del self.tape[:oldest]
         self.began -= oldest
 
@@ -170,13 +170,13 @@ class EnvironmentCopies:
         return obs.astype(np.float32, copy=False), rewards, terminated, truncated
 
     def _insist_on_finite(self, obs: Array, rewards: Array) -> None:
-        """A copy whose numbers cannot be used would spoil the segments of all: groups leave it out, copies cannot."""
+        """Raise: unlike a group, a segment cannot leave one copy out."""
         sound = np.isfinite(obs).all(axis=1) & np.isfinite(rewards)
         if not sound.all():
             copy = int(np.argmin(sound))
             shown = ", ".join(f"{number:.3g}" for number in obs[copy][:6]) + ", …" * (obs.shape[1] > 6)
             raise ContractError(
-                f"{contract.name_of(self.environment)} gave the observation [{shown}] and the "
+                f"{contract.name_of(self.environment)} returned the observation [{shown}] and the "
                 f"reward {rewards[copy]:g}; both must be finite",
                 hint="Look for a division by 0 or an overflow in the environment.",
             )
@@ -187,7 +187,7 @@ class EnvironmentCopies:
         return Episode(self.under_way[copy].id, float(self.totals[copy]), length, end)
 
     def _start_next(self, copies: Array) -> Array:
-        """A new task for each of these copies; the observations of all."""
+        """Start a new task in each of these copies; the observations of all copies."""
         for copy in copies.tolist():
             self.under_way[copy] = self._next_task(copy)
         self.began[copies] = len(self.tape)
@@ -203,7 +203,7 @@ class EnvironmentCopies:
         return self._seen(obs)
 
     def state_dict(self) -> dict[str, Any]:
-        self._forget_what_ended()
+        self._forget_finished()
         return {
             "rng": self.rng.bit_generator.state,
             "episodes": self.episodes,
@@ -214,16 +214,16 @@ class EnvironmentCopies:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if len(state["under_way"]) not in (0, self.count):
-            raise ValueError(f"{len(state['under_way'])} copies were under way; rollout.num_envs is {self.count} now")
+            raise ValueError(f"{len(state['under_way'])} copies were saved, but rollout.num_envs is now {self.count}")
         self.rng.bit_generator.state = state["rng"]
         self.episodes = state["episodes"]
         self.under_way = [Task(*task) for task in state["under_way"]]
         self.began = np.array(state["began"], np.int64)
         self.tape = [] if state["tape"] is None else list(state["tape"].numpy())
         if self.under_way:
-            self._play_again()
+            self._replay()
 
-    def _play_again(self) -> None:
+    def _replay(self) -> None:
         self.totals = np.zeros(self.count)
         self.obs = self._reset()
         for clock in range(len(self.tape) + 1):

@@ -1,4 +1,4 @@
-"""The recording of a rollout: [T, N] arrays, written a row per step and cut into episodes at the end."""
+"""The recording of a rollout: [T, N] arrays, written one row per step and cut into episodes at the end."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from groupwise.types import Array, Box, End, Failure, Trajectory, VectorEnvironm
 
 Names: TypeAlias = tuple[str, str, str]
 
-FIRST_ROWS = 512
+FIRST_ROWS = 512  # the arrays double when they are full
 
 
 class Tape:
     """What N copies saw, did and earned, and how each of them ended.
 
-    A copy that has ended may go on answering; nothing it says counts. `obs` has one row more than the other
-    tables: what is seen after the last step.
+    Copies that have ended are still stepped with the others, but nothing they return counts. `obs` has one more row
+    than the other arrays: what is seen after the last step.
     """
 
     def __init__(self, env: VectorEnvironment, count: int) -> None:
@@ -41,7 +41,7 @@ class Tape:
         self.running = count > 0
 
     def start(self, obs: Any) -> None:
-        """Take what the environment said to `reset`."""
+        """Record what `reset` returned."""
         if isinstance(obs, Failure):
             self._fail(obs)
             return
@@ -49,7 +49,7 @@ class Tape:
         self._drop_not_finite(self.obs[0], np.zeros(self.count))
 
     def record(self, actions: Array, logp: Array, answer: Any, mask: Array | None = None) -> None:
-        """Take what was chosen, of what was allowed, and what the environment said to it."""
+        """Record the actions chosen, and what the environment returned for them."""
         if isinstance(answer, Failure):
             self._fail(answer)
             return
@@ -74,18 +74,18 @@ class Tape:
             self._stop(self.live.copy())
 
     def played(self) -> NDArray[np.bool_]:
-        """Which steps [N, T] lie before the end of their episode."""
+        """Which steps [N, T] come before the end of their episode."""
         mask: NDArray[np.bool_] = np.arange(self.steps) < self.lengths[:, np.newaxis]
         return mask
 
     def returns(self) -> NDArray[np.float64]:
-        """The sum of every episode's rewards [N], NaN where the environment failed."""
+        """The sum of each episode's rewards [N], NaN if the environment failed."""
         totals: NDArray[np.float64] = np.where(self.played(), self.rewards[: self.steps].T, 0.0).sum(axis=1)
         totals[list(self.failures)] = np.nan
         return totals
 
     def cut(self, names: Sequence[Names], version: int) -> list[Trajectory]:
-        """One episode per copy, under its names (id, task id, group id)."""
+        """One episode per copy, with its names (id, task id, group id)."""
         mask = self.played()
         tables = (self.obs, self.actions, self.logp, self.rewards)
         obs, actions, logp, rewards = (table[: self.steps].swapaxes(0, 1)[mask] for table in tables)
@@ -108,7 +108,7 @@ class Tape:
     def check_logp(self, actor: object) -> None:
         logp = self.logp[: self.steps].T[self.played()]
         if not _finite(logp):
-            remedy = "Its weights may have diverged: lower the learning rate, or clip the gradient harder."
+            remedy = "The weights may have diverged: lower the learning rate or max_grad_norm."
             worst = float(logp[~np.isfinite(logp)][0])
             raise broken(actor, "the log-probability of a sampled action must be finite", worst, remedy)
 
@@ -129,7 +129,7 @@ class Tape:
         self._stop(self.live.copy())
 
     def _drop_not_finite(self, obs: Array, rewards: Array) -> None:
-        """End the copies whose latest numbers cannot be used, before the step that brought them."""
+        """End the copies whose latest numbers are not finite, before the step that brought them."""
         if _finite(obs) and _finite(rewards):
             return
         lost = ~(np.isfinite(obs).all(axis=1) & np.isfinite(rewards))
@@ -156,5 +156,5 @@ def _longer(table: Array, rows: int) -> Array:
 
 
 def _finite(values: Array) -> bool:
-    # Counting is a third of the price of `all()`.
+    # Counting takes a third of the time of `all()`.
     return bool(np.count_nonzero(np.isfinite(values)) == values.size)

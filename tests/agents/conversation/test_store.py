@@ -109,12 +109,12 @@ def test_an_id_that_is_taken_is_refused_and_the_first_stays(store: ConversationS
 def test_a_file_of_another_kind_is_not_touched(tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("not a database, but long enough to be looked at " * 40)
-    with pytest.raises(ConfigError, match="is no sound SQLite file"):
+    with pytest.raises(ConfigError, match="is not a valid SQLite file"):
         ConversationStore(text)
     other = sqlite3.connect(tmp_path / "other.db")
     other.execute("CREATE TABLE things (x)")
     other.close()
-    with pytest.raises(ConfigError, match="is a database of something else, not conversations"):
+    with pytest.raises(ConfigError, match="is an SQLite file, but not one of conversations"):
         ConversationStore(tmp_path / "other.db")
     with pytest.raises(StorageError, match="cannot be used: unable to open"):
         ConversationStore(tmp_path / "nowhere" / "talks.db")
@@ -125,7 +125,7 @@ def test_a_file_of_a_newer_version_is_refused(store: ConversationStore, tmp_path
     link = sqlite3.connect(tmp_path / "talks.db")
     link.execute("PRAGMA user_version = 7")
     link.close()
-    with pytest.raises(ConfigError, match="in version 7, and this version of Groupwise reads up to 1"):
+    with pytest.raises(ConfigError, match="in version 7, but this Groupwise reads versions up to 1"):
         ConversationStore(tmp_path / "talks.db")
 
 
