@@ -45,7 +45,7 @@ def test_each_combination_gives_the_numbers_worked_out_by_hand(method, expected)
 def test_an_objective_near_zero_drags_the_geometric_mean_down_but_not_out_of_sight():
     assert objectives.geometric_mean([[0.0, 0.81], [0.0, 0.49]], [1, 1]).tolist() == pytest.approx([0.09, 0.07])
     assert objectives.geometric_mean([[0.0, 0.9]], [0, 2]).tolist() == pytest.approx([0.9])
-    with pytest.raises(ValueError, match="at least 0, and one is -0.5"):
+    with pytest.raises(ValueError, match="at least 0; the lowest is -0.5"):
         objectives.geometric_mean([[-0.5, 0.9]], [1, 1])
 
 

@@ -20,7 +20,7 @@ def test_fault_11_a_reference_score_does_not_depend_on_the_batch_it_is_in() -> N
 
 def test_a_reference_score_stays_within_its_scale_in_either_direction() -> None:
     assert reference_score(torch.tensor([-5.0, 0.5, 9.0]), worst=0.0, best=1.0).tolist() == [0.0, 0.5, 1.0]
-    with pytest.raises(ValueError, match="two different points"):
+    with pytest.raises(ValueError, match="they must differ"):
         reference_score(DURATIONS, worst=1.0, best=1.0)
 
 
