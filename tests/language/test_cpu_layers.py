@@ -13,15 +13,15 @@ from groupwise.language.cpu_layers import CpuLayers, SharedAttention, find_cpu_l
 from groupwise.language.policy import LanguagePolicy
 
 from .engine.conftest import FAMILIES, make_model
-from .test_sharing import groups, values_and_gradients
+from .test_batch_layout import groups, values_and_gradients
 
 KNOWN = ("llama", "llama-scaled-rope", "qwen2", "qwen3")
 
 
 def compare_with_modules(policy: LanguagePolicy, inputs: dict[str, torch.Tensor]) -> None:
-    assert policy._trunk is not None
+    assert policy._cpu_layers is not None
     ours = values_and_gradients(policy, inputs)
-    policy._trunk = None
+    policy._cpu_layers = None
     for one, other in zip(ours, values_and_gradients(policy, inputs), strict=True):
         assert (one - other).abs().max() <= 2e-4 * other.abs().max() + 1e-6
 

@@ -229,7 +229,7 @@ def test_a_tokenizer_without_pad_token_pads_with_its_end_token(
     folder = str(saved(tokenizer=bare))
     with caplog.at_level(logging.WARNING):
         language = load_model(folder)
-    assert "has no pad token: '<|end|>' pads instead" in caplog.text
+    assert "has no pad token; using '<|end|>' instead" in caplog.text
     assert language.tokenizer.pad_token_id == language.model.config.pad_token_id == TOKENIZER.eos_token_id
     bare.eos_token = None
     with pytest.raises(ConfigError, match="neither a pad nor an end token"):
@@ -253,7 +253,7 @@ def test_without_the_extra_the_command_that_installs_it_is_named() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_not_used_silently() -> None:
-    with pytest.raises(ConfigError, match="torch sees no GPU"):
+    with pytest.raises(ConfigError, match="torch finds no GPU"):
         load_model("tiny", device="cuda")
 
 

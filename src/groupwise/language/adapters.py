@@ -1,6 +1,6 @@
 """LoRA through PEFT: a few trainable matrices beside frozen weights, and how to merge or save them.
 
-Without its adapter the model is the one it started from, so the reference of a KL term costs no second copy.
+Without its adapter, a model is the one it started from, so the reference of a KL term needs no second copy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ALL_LINEAR = "all-linear"
 class Lora:
     """Settings of an adapter. It has no dropout: a policy's log-probabilities must not be random.
 
-    rank: of the added matrices. alpha: their weight is alpha / rank. targets: names of the layers that get one;
+    rank: of the added matrices. alpha: their product is scaled by alpha / rank. targets: names of the layers to adapt;
     None for every linear layer but the output head, whatever the family calls them.
     """
 
@@ -33,7 +33,7 @@ class Lora:
 
 
 def add_adapter(model: Any, lora: Lora, seed: int) -> Any:
-    """The model in a fresh adapter, whose weights depend on `seed` alone; it starts by changing nothing."""
+    """The model in a fresh adapter, whose weights depend on `seed` alone. At first it does not change the output."""
     peft = import_extra("peft")
     config = peft.LoraConfig(
         task_type="CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0,
@@ -54,7 +54,7 @@ def add_adapter(model: Any, lora: Lora, seed: int) -> Any:
 
 
 def load_adapter(model: Any, folder: Path) -> Any:
-    """The model in the adapter saved in `folder`, ready to be trained on."""
+    """The model in the adapter saved in `folder`, ready for more training."""
     return import_extra("peft").PeftModel.from_pretrained(model, str(folder), is_trainable=True)
 
 
@@ -63,7 +63,7 @@ def has_adapter(model: Any) -> bool:
 
 
 def lora_of(model: Any) -> Lora | None:
-    """The settings of the adapter that the model is in, as far as rank and alpha go; None for a plain one."""
+    """Rank and alpha of the model's adapter; None for a plain model."""
     if not has_adapter(model):
         return None
     config = model.peft_config[model.active_adapter]
@@ -71,19 +71,20 @@ def lora_of(model: Any) -> Lora | None:
 
 
 def without_adapter(model: Any) -> Any:
-    """The model below the adapter as modules of its own over the same tensors: nothing is copied or switched.
+    """The model below the adapter, as separate modules over the same tensors: nothing is copied or switched.
 
-    Switching the adapter off instead would switch it off for everybody, an engine in another thread included.
+    Switching the adapter off instead would switch it off for everyone, including an engine in another thread.
     """
+    # A memo of a tensor to itself makes deepcopy share it.
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     return copy.deepcopy(model, shared).unload().eval()
 
 
 @torch.no_grad()
 def merged_state(model: Any) -> dict[str, Tensor]:
-    """The weights with the adapter added in, under the plain model's names, on the CPU.
+    """The weights with the adapter merged, under the plain model's names, on the CPU.
 
-    The model is left as it is: merging in place and back again would not restore the last bits.
+    The model itself is not touched: merging in place and undoing it would not restore the last bits.
     """
     inner = model.get_base_model()
     layers = {name: m for name, m in inner.named_modules() if hasattr(m, "get_delta_weight") and m.active_adapters}
@@ -105,5 +106,5 @@ def _delta(module: Any) -> Tensor:
 
 
 def _transposed(model: nn.Module) -> bool:
-    """GPT-2 keeps its matrices transposed, in a layer of its own."""
+    """Whether the model stores its matrices transposed, as GPT-2 does in its own `Conv1D` layer."""
     return any(type(module).__name__ == "Conv1D" for module in model.modules())

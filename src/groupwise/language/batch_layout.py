@@ -28,10 +28,10 @@ INPUTS = ("input_ids", "attention_mask", "action_mask")
 
 @dataclass(frozen=True, slots=True)
 class BatchLayout:
-    """Closed-up rows and the actions in them: action n is `tokens[n]`, chosen after `ids[rows[n], before[n]]`.
+    """Rows without gaps and the actions in them: action n is `tokens[n]`, chosen after `ids[rows[n], before[n]]`.
 
-    ids: [B, W] as far as the last action needs; before, tokens, rows: [N]; columns: [N], where each action stood
-    in the original rows, whose shape is `shape`.
+    ids: [B, W], W being as wide as the last action needs; rows, before, tokens: [N]; columns: [N], where each action
+    stood in the original rows, whose shape is `shape`.
     """
 
     ids: Tensor
@@ -42,12 +42,12 @@ class BatchLayout:
     shape: tuple[int, int]
 
     def spread(self, values: Tensor) -> Tensor:
-        """One number per action [N], put where the actions stand: [B, T], 0 elsewhere."""
+        """One number per action [N] → [B, T], at the actions' original places and 0 elsewhere."""
         return values.new_zeros(self.shape).index_put((self.rows, self.columns), values)
 
 
 def lay_out(inputs: Tensors) -> BatchLayout:
-    """Close up the rows of `input_ids` and find the tokens of `action_mask`, all [B, T]."""
+    """Close the gaps in the rows of `input_ids` and find the tokens of `action_mask`, all [B, T]."""
     missing = [name for name in INPUTS if name not in inputs]
     if missing:
         raise ContractError(f"a language policy needs the inputs {', '.join(INPUTS)}; {missing[0]} is missing")
@@ -55,10 +55,11 @@ def lay_out(inputs: Tensors) -> BatchLayout:
     order, closed = _close_up(ids, attention)
     rows, columns = action.gather(1, order).nonzero(as_tuple=True)
     if bool((action & ~attention).any()):
-        raise ContractError("action_mask marks padding: every action must also be in attention_mask")
+        raise ContractError("action_mask marks padding; every action must also be in attention_mask")
     if len(columns) and int(columns.min()) == 0:
         row = int(rows[columns.argmin()])
-        raise ContractError(f"row {row} begins with an action: nothing precedes it that could have predicted it")
+        raise ContractError(f"row {row} begins with an action; at least one token must come before it to predict it")
+    # The last action itself is only predicted, never read: columns.max() tokens are enough.
     width = int(columns.max()) if len(columns) else 1
     return BatchLayout(
         closed[:, :width], rows, columns - 1, closed[rows, columns], order[rows, columns], (ids.shape[0], ids.shape[1])
@@ -66,7 +67,7 @@ def lay_out(inputs: Tensors) -> BatchLayout:
 
 
 def close_up(ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows with their tokens in front, cut to the longest, and the column each place came from: both [B, W]."""
+    """Rows with their tokens in front, cut to the longest, and the column each token came from: both [B, W]."""
     attention = attention_mask.bool()
     order, closed = _close_up(ids, attention)
     width = max(1, int(attention.sum(1).max()))
@@ -74,20 +75,22 @@ def close_up(ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _close_up(ids: Tensor, attention: Tensor) -> tuple[Tensor, Tensor]:
+    # A stable sort of "is padding" moves the tokens to the front and keeps their order.
     order = torch.argsort((~attention).to(torch.uint8), dim=1, stable=True)
-    closed = ids.masked_fill(~attention, 0).gather(1, order)  # padding may hold any number; 0 is a token of any model
+    # Padding may be any number, even outside the vocabulary; every model has a token 0.
+    closed = ids.masked_fill(~attention, 0).gather(1, order)
     return order, closed
 
 
-LEAST_SAVED = 0.15  # of all tokens: below this, masked attention costs more than sharing saves
-LEAST_TOKENS_ON_GPU = 8192  # saved: a second pass of small kernels must be worth its launches
+LEAST_SAVED = 0.15  # share of all tokens: below this, masked attention costs more than sharing saves
+LEAST_TOKENS_ON_GPU = 8192  # to be saved: below this, launching a second pass of small kernels costs more
 NEEDED = ("past_key_values", "position_ids", "attention_mask", "use_cache")
 
 
 @dataclass(frozen=True, slots=True)
 class SharedPrompts:
     """Rows cut in two. Each distinct prompt stands once in `prompts` [G, P], padded in front; row b of `rests` [B, R]
-    goes on after prompt `group[b]`, whose length is `start[b]`."""
+    continues prompt `group[b]`, whose length is `start[b]`."""
 
     prompts: Tensor
     rests: Tensor
@@ -96,7 +99,7 @@ class SharedPrompts:
 
     @property
     def tokens(self) -> int:
-        """How many go through the model."""
+        """How many tokens go through the model."""
         return self.prompts.numel() + self.rests.numel()
 
     def place(self) -> Tensor:
@@ -109,6 +112,7 @@ class SharedPrompts:
         """The hidden states of the rests, [B, R, H]."""
         place, device = self.place(), self.start.device
         there = place >= 0
+        # Prompts of equal length need no mask, and kernels are faster without one.
         ragged = not bool(there.all())
         cache = decoder(
             input_ids=self.prompts,
@@ -116,6 +120,7 @@ class SharedPrompts:
             position_ids=place.clamp(min=0),
             use_cache=True,
         ).past_key_values
+        # Each row gets its prompt's keys and values: reorder_cache selects rows, and a row may be selected often.
         cache.reorder_cache(self.group)
         seen = torch.cat((there[self.group], torch.ones_like(self.rests, dtype=torch.bool)), 1)
         states: Tensor = decoder(
@@ -129,20 +134,22 @@ class SharedPrompts:
 
 
 def share_prompts(layout: BatchLayout, most: float | None = None) -> SharedPrompts | None:
-    """The rows of a layout with common prompts, or beginnings, taken together; None where more than `most` are left.
+    """The rows of a layout with common prompts, or beginnings, read once; None if that leaves more than `most` tokens.
 
-    All before a row's first action is its prompt, but for the last token: what follows it is wanted. Unless given,
-    `most` is where sharing begins to pay.
+    A row's prompt is everything before its first action except the last token, whose prediction is wanted. By default
+    `most` is the number of tokens at which sharing begins to pay.
     """
     rows, width = layout.ids.shape
     most = worthwhile(layout) if most is None else most
+    # start: the column of the token before each row's first action; last: before its last one.
     start = layout.before.new_full((rows,), width).scatter_reduce(0, layout.rows, layout.before, "amin")
-    start = start.masked_fill(start == width, 0)  # a row without actions needs nothing
+    start = start.masked_fill(start == width, 0)  # a row without actions is all prompt, and nothing of it is wanted
     last = start.scatter_reduce(0, layout.rows, layout.before, "amax")
     longest, rest = int(start.max()), int((last - start).max()) + 1
     beginning = share_beginning(layout, int(start.min()), most)
     if longest == 0 or longest + rows * rest > most:
         return beginning
+    # Prompts padded in front with −1, which no token equals, so that unique() finds equal prompts of equal length.
     place = torch.arange(longest, device=start.device) - (longest - start)[:, None]
     table = layout.ids.gather(1, place.clamp(min=0)).masked_fill(place < 0, -1)
     prompts, group = torch.unique(table, dim=0, return_inverse=True)
@@ -153,8 +160,9 @@ def share_prompts(layout: BatchLayout, most: float | None = None) -> SharedPromp
 
 
 def share_beginning(layout: BatchLayout, longest: int, most: float) -> SharedPrompts | None:
-    """Rows whose prompts differ may still begin alike, with a list of tools, say: that beginning taken together."""
+    """Rows whose prompts differ may still begin alike, say with a list of tools: that beginning read once."""
     same = (layout.ids[:, :longest] == layout.ids[:1, :longest]).all(0)
+    # The cumulative product is 1 up to the first column that differs.
     common = int(same.long().cumprod(0).sum())
     rests = layout.ids[:, common:]
     if common == 0 or common + rests.numel() > most:
@@ -166,21 +174,21 @@ def share_beginning(layout: BatchLayout, longest: int, most: float) -> SharedPro
 
 
 def worthwhile(layout: BatchLayout) -> float:
-    """How many of a layout's tokens may be left for sharing to pay."""
+    """The largest number of tokens left at which sharing pays."""
     tokens = layout.ids.numel()
     saved = LEAST_SAVED * tokens
     return tokens - (saved if layout.ids.device.type == "cpu" else max(saved, LEAST_TOKENS_ON_GPU))
 
 
 def can_share(decoder: Any) -> bool:
-    """Whether this model's own modules can read prompts first."""
+    """Whether the model's own modules can read prompts first."""
     known = all(name in inspect.signature(decoder.forward).parameters for name in NEEDED)
     return known and reads_rightly(decoder, lambda shared: shared.hidden(decoder))
 
 
 @torch.no_grad()
 def reads_rightly(decoder: Any, read: Callable[[SharedPrompts], Tensor]) -> bool:
-    """Whether a way to read prompts first gives the model's own hidden states: tried on two prompts of three rows."""
+    """Whether `read`, which reads prompts first, gives the model's own hidden states: tried on three rows."""
     device = next(decoder.parameters()).device
     ids = torch.arange(15, device=device).view(3, 5) % 7
     ids[2, :4] = ids[1, :4]
@@ -197,7 +205,7 @@ def reads_rightly(decoder: Any, read: Callable[[SharedPrompts], Tensor]) -> bool
     wanted = decoder(input_ids=ids, use_cache=False).last_hidden_state[layout.rows, layout.before]
     try:
         found = read(shared)[layout.rows, layout.before - shared.start[layout.rows]]
-    except (AttributeError, TypeError, ValueError, RuntimeError):  # a cache of another kind
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # another kind of cache
         return False
     tolerance = 1e-3 if wanted.dtype in (torch.float32, torch.float64) else 5e-2
     return bool((found - wanted).abs().max() <= tolerance * wanted.abs().max())

@@ -31,29 +31,34 @@ SHORT = 4  # rows up to this many times a head's dimension attend by plain produ
 
 
 class SharedAttention:
-    """Who attends to whom: prompts to themselves, the rest of a row to its prompt and itself."""
+    """Who attends to whom: prompts to themselves, the rest of a row to its prompt and itself.
+
+    All tokens of prompts [G, P] and rests [B, R] are one axis, G·P of prompts first, then B·R of rests.
+    """
 
     def __init__(self, rows: SharedPrompts, head_dim: int, dtype: torch.dtype) -> None:
         self.shapes = rows.prompts.shape, rows.rests.shape
         self.sizes = [rows.prompts.numel(), rows.rests.numel()]
         self.head_dim = head_dim
+        # [B, G], 1 where the row continues the prompt.
         self.members = F.one_hot(rows.group, len(rows.prompts)).to(dtype)
         place, following = rows.place(), torch.arange(rows.rests.shape[1], device=rows.rests.device)
         behind = rows.start[:, None] + following
         self.positions = torch.cat((place.clamp(min=0).reshape(-1), behind.reshape(-1)))
         there, own = place >= 0, following <= following[:, None]
-        if bool(there.all()):  # one mask for all
+        if bool(there.all()):  # without padding, one mask serves all rows
             there, group = there[:1], rows.group[:1] * 0
         else:
             group = rows.group
         column = torch.arange(place.shape[1], device=place.device)
-        among = (column <= column[:, None]) & (there[:, None] | (column == column[:, None]))  # padding sees itself
+        # Padding attends to itself: a query without any key would give NaN.
+        among = (column <= column[:, None]) & (there[:, None] | (column == column[:, None]))
         across = there[group][:, None].expand(-1, len(own), -1)
         self.bias_of_prompts = _bias(among, dtype)
         self.bias = _bias(torch.cat((across, own.expand(len(across), -1, -1)), 2), dtype)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The attention of all tokens, or of the rests' alone if q has no others; scores are plain products.
+        """The attention of all tokens, or of the rests only if q has no others. Scores are not scaled: q comes scaled.
 
         From [tokens, heads, head_dim] to [tokens, heads · head_dim]; several heads of q may share one of k and v.
         """
@@ -67,7 +72,10 @@ class SharedAttention:
         return torch.cat([part.transpose(1, 2).reshape(-1, q.shape[1] * self.head_dim) for part in parts])
 
     def parts(self, q: Tensor, k: Tensor, v: Tensor) -> Iterator[tuple[tuple[Tensor, Tensor, Tensor], Tensor]]:
-        """Queries, keys and values [rows, heads, length, head_dim] that meet, and their bias: prompts, then rests."""
+        """Queries, keys and values [rows, heads, length, head_dim] that attend together, and their bias.
+
+        First the prompts, then the rests with their prompts' keys and values in front of their own.
+        """
         (kp, kr), (vp, vr) = self.cut(k), self.cut(v)
         *qp, qr = self.cut(q)
         if qp:
@@ -75,28 +83,28 @@ class SharedAttention:
         yield (qr, torch.cat((self._hand_out(kp), kr), 2), torch.cat((self._hand_out(vp), vr), 2)), self.bias
 
     def cut(self, t: Tensor) -> list[Tensor]:
-        """Prompts, if there, and rests apart, [rows, heads, length, head_dim] each."""
+        """Prompts (if `t` has them) and rests separately, [rows, heads, length, head_dim] each; views, not copies."""
         first = 0 if len(t) > self.sizes[1] else 1
         parts = zip(t.split(self.sizes[first:]), self.shapes[first:], strict=True)
         return [part.view(*shape, -1, self.head_dim).transpose(1, 2) for part, shape in parts]
 
     def _hand_out(self, of_prompts: Tensor) -> Tensor:
-        """To every row what is its prompt's. As a product, because a CPU is slow at the gradient of an index."""
+        """[G, …] → [B, …]: each row gets its prompt's. A matrix product, because the gradient of indexing is slow."""
         return (self.members @ of_prompts.flatten(1)).view(-1, *of_prompts.shape[1:])
 
     def collect(self, of_rows: Tensor) -> Tensor:
-        """For every prompt the sum over its rows."""
+        """[B, …] → [G, …]: the sum over the rows of each prompt, the gradient of `_hand_out`."""
         return (self.members.t() @ of_rows.flatten(1)).view(-1, *of_rows.shape[1:])
 
 
 def _bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where a query may look and -inf elsewhere, [rows, 1, queries, keys]."""
+    """0 where a query sees a key and −inf elsewhere, [rows, 1, queries, keys]."""
     zeros = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
     return zeros.masked_fill_(~seen, float("-inf")).unsqueeze(1)
 
 
 class _ShortAttention(torch.autograd.Function):
-    """softmax(q kᵀ + bias) v of prompts and rests, with the probabilities kept."""
+    """softmax(q kᵀ + bias) v of prompts and rests; the probabilities are kept for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mixing: SharedAttention) -> Tensor:
@@ -113,12 +121,14 @@ class _ShortAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         mixing: SharedAttention = ctx.mixing
+        # Four tensors were saved for each part: queries, keys, values, probabilities; prompts only if q had them.
         *of_prompts, of_rests = [ctx.saved_tensors[i : i + 4] for i in range(0, len(ctx.saved_tensors), 4)]
         heads = of_rests[1].shape[1]
         dq = gradient.new_empty(len(gradient), gradient.shape[1] // mixing.head_dim, mixing.head_dim)
         dk, dv = (gradient.new_empty(sum(mixing.sizes), heads, mixing.head_dim) for _ in range(2))
         *g_prompts, g_rests = mixing.cut(gradient.view(dq.shape))
         *dq_prompts, dq_rests = mixing.cut(dq)
+        # Keys and values of a prompt get a gradient from every row behind it, and from the prompt's own queries.
         length = mixing.shapes[0][1]
         dq_rests[...], *both = _attend_backward(g_rests, *of_rests)
         for whole, found in zip((dk, dv), both, strict=True):
@@ -134,6 +144,7 @@ class _ShortAttention(torch.autograd.Function):
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
     """softmax(q kᵀ + bias) v of [rows, heads, length, head_dim], and what its gradient needs."""
+    # Heads of q that share one head of k stand in its length: [rows, kv_heads, heads / kv_heads · length, head_dim].
     rows, heads, length, size = q.shape
     grouped = q.reshape(rows, k.shape[1], -1, size)
     scores = product(grouped, k.mT)
@@ -152,15 +163,15 @@ def _attend_backward(
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
-    """left @ right. On one thread NumPy's BLAS is up to twice as fast for stacks of small matrices, and a few percent
-    for large ones, unless both are long and thin, as for the gradient of a weight."""
+    """left @ right. On one thread, NumPy's BLAS is up to twice as fast for stacks of small matrices and a few percent
+    faster for large ones, unless both are long and thin, as in the gradient of a weight."""
     if torch.get_num_threads() > 1:
         return left @ right
     return torch.from_numpy(np.matmul(left.detach().numpy(), right.detach().numpy()))
 
 
 def find_cpu_layers(model: nn.Module, decoder: nn.Module) -> CpuLayers | None:
-    """The layers of a model in full precision on a CPU, where all in them is known here."""
+    """The layers of a model in full precision on a CPU; None if anything in them is not known here."""
     a, like = describe(model), next(model.parameters())
     if a is None or a.rotary is None or like.device.type != "cpu" or like.dtype not in (torch.float32, torch.float64):
         return None
@@ -188,10 +199,12 @@ class CpuLayers:
         assert a.rotary is not None
         x: Tensor = a.embedding(torch.cat((rows.prompts.reshape(-1), rows.rests.reshape(-1))))
         mixing = SharedAttention(rows, a.head_dim, x.dtype)
+        # The model's own rotary module repeats each angle in both halves of a head: one half is enough.
         cos, sin = (table[0, :, None, : a.head_dim // 2] for table in a.rotary(x, mixing.positions[None]))
         angles = torch.complex(cos.contiguous(), sin.contiguous())
         for layer in a.layers:
             assert layer.mlp_norm is not None
+            # Of the last layer only the rests' outputs are wanted; prompts still give keys and values.
             wanted = x if layer is not a.layers[-1] else x[rows.prompts.numel() :]
             q, k, v = _qkv(x, wanted, layer, a.head_dim)
             mixed = mixing(_turn(q, angles[-len(q) :] * layer.scaling), _turn(k, angles), v)
@@ -203,7 +216,8 @@ class CpuLayers:
 
 
 def _qkv(x: Tensor, wanted: Tensor, layer: DecoderLayer, head_dim: int) -> Sequence[Tensor]:
-    """Queries of what is wanted, keys and values of all, [tokens, heads, head_dim] each; the first two in pairs."""
+    """Queries of `wanted`, keys and values of `x`, [tokens, heads, head_dim] each; queries and keys in pairs."""
+    # Plain matrices are reordered before the product, which costs less than reordering its result.
     norm, modules = layer.attention_norm, list[Any](layer.qkv)
     plain = layer.q_norm is None and all(map(_is_matrix, modules))
     parts = [*(_paired(m.weight, head_dim) for m in modules[:2]), modules[2].weight] if plain else modules
@@ -220,19 +234,19 @@ def _qkv(x: Tensor, wanted: Tensor, layer: DecoderLayer, head_dim: int) -> Seque
 
 
 def _paired(x: Tensor, head_dim: int) -> Tensor:
-    """Rows [..., heads · head_dim, n] such that the two halves of a head alternate."""
+    """[..., heads · head_dim, n] with the two halves of each head interleaved: (0, d/2), (1, d/2 + 1), and so on."""
     halves: Tensor = x.unflatten(-2, (-1, 2, head_dim // 2))
     return halves.transpose(-3, -2).reshape(x.shape)
 
 
 def _turn(x: Tensor, angles: Tensor) -> Tensor:
-    """Rotary embedding of [tokens, heads, head_dim] in pairs."""
+    """Rotary embedding of [tokens, heads, head_dim] whose pairs are neighbours."""
     turned: Tensor = _Turn.apply(x, angles)  # type: ignore[no-untyped-call]
     return turned
 
 
 def _project(x: Tensor, norm: Any, modules: Sequence[Any]) -> Sequence[Tensor]:
-    """What linear modules, or matrices, make of the normalised x."""
+    """The outputs of linear modules, or matrices, for the normalised x."""
     matrices = [m if isinstance(m, Tensor) else m.weight for m in modules if isinstance(m, Tensor) or _is_matrix(m)]
     if len(matrices) == len(modules):
         made: Sequence[Tensor] = _NormedProducts.apply(  # type: ignore[no-untyped-call]
@@ -256,7 +270,7 @@ def _is_matrix(module: nn.Module) -> bool:
 
 
 class _NormedProducts(torch.autograd.Function):
-    """x̂ (W · w)ᵀ for several matrices W, with x̂ = x / rms(x) and the norm's weight w.
+    """x̂ (W · w)ᵀ for several matrices W, with x̂ = x / rms(x) and w the norm's weight.
 
     With g the gradient of the products, ∂x = (∂x̂ − x̂ mean(∂x̂ · x̂)) / rms(x), ∂W = (gᵀ x̂) · w and ∂w = Σ (gᵀ x̂) · W.
     """
@@ -264,6 +278,7 @@ class _NormedProducts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, *matrices: Tensor) -> tuple[Tensor, ...]:
         width = x.shape[-1]
+        # rms(x) = √(|x|² / width + eps) = hypot(|x|, √(width · eps)) / √width
         size: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         size = torch.hypot(size, size.new_tensor((width * eps) ** 0.5)).mul_(width**-0.5)
         normalised = x / size
@@ -304,7 +319,7 @@ class _AddedProduct(torch.autograd.Function):
 
 
 class _Turn(torch.autograd.Function):
-    """Each pair of neighbours as a complex number, times that of its place."""
+    """Each pair of neighbours as a complex number, times e^(i·angle) of its position; the gradient turns back."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, angles: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
     load_model(name) → LanguageModel(model, tokenizer, name) → LanguagePolicy → save_model
 
-Everything that can be wrong with a name, a folder or a pair of model and tokenizer is refused here, in one sentence.
+Whatever is wrong with a name, a folder, or a pair of model and tokenizer is refused here, in one sentence.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Quantization = Literal["8bit", "4bit"]
 
 @dataclass(frozen=True, slots=True)
 class LanguageModel:
-    """A causal language model (in a PEFT adapter if it has one), its tokenizer, and the name both were found by."""
+    """A causal language model (in a PEFT adapter if it has one), its tokenizer, and the name they were loaded by."""
 
     model: Any
     tokenizer: Any
@@ -52,10 +52,10 @@ def load_model(
     """A model ready to act and to learn, in evaluation mode.
 
     Args:
-      name: "tiny" (or "tiny@7" for seed 7), a folder, or a hub name. A folder with an adapter loads the model
-        below it too. A `ModelLocation` has been looked up already.
-      dtype: of the weights. Full training in bfloat16 weights loses small updates: there keep float32 and let
-        autocast compute in bfloat16; a frozen model under an adapter may be bfloat16.
+      name: "tiny" (or "tiny@7" for seed 7), a folder, a hub name, or a `ModelLocation` that was looked up already.
+        For a folder with an adapter, the base model is loaded too.
+      dtype: of the weights. Training all weights in bfloat16 loses small updates: keep float32 there and let
+        autocast compute in bfloat16. A frozen model under an adapter may be bfloat16.
       device: where it runs.
       lora: settings of a fresh adapter; None trains all weights.
       quantization: "8bit", "4bit", or the arguments of `BitsAndBytesConfig`; needs `lora`.
@@ -83,8 +83,8 @@ def prepare(
     gradient_checkpointing: bool = False,
     seed: int = 0,
 ) -> LanguageModel:
-    """The model with what training asked for: an adapter (unless it has one), its device (None: where it is), and
-    activations that are recomputed. In evaluation mode.
+    """The model as training wants it: in an adapter (unless it has one), on its device (None: unchanged), and with
+    activations recomputed. In evaluation mode.
     """
     model = language.model
     if lora is not None and not has_adapter(model):
@@ -97,7 +97,7 @@ def prepare(
 
 
 def merged(language: LanguageModel) -> LanguageModel:
-    """The plain model, with its adapter (if it has one) added into the weights for good."""
+    """The plain model, with its adapter (if it has one) merged into the weights for good."""
     if not has_adapter(language.model):
         return language
     return replace(language, model=language.model.merge_and_unload())
@@ -107,10 +107,10 @@ def save_model(language: LanguageModel, folder: str | Path, *, merged: bool = Tr
     """Write model and tokenizer to `folder`.
 
     Args:
-      language: what `load_model` gave, trained since.
-      folder: made if it is not there.
-      merged: whole weights that `AutoModelForCausalLM.from_pretrained` loads, an adapter added in; False writes
-        the adapter alone.
+      language: from `load_model`, perhaps trained since.
+      folder: created if it does not exist.
+      merged: write complete weights, with any adapter merged, for `AutoModelForCausalLM.from_pretrained`; False
+        writes the adapter only.
     """
     folder, model = Path(folder), language.model
     if not merged and not has_adapter(model):
@@ -130,7 +130,7 @@ def save_model(language: LanguageModel, folder: str | Path, *, merged: bool = Tr
 def _load(place: ModelLocation, dtype: torch.dtype, quantized: Any, device: torch.device) -> LanguageModel:
     if place.tiny_seed is not None:
         if quantized is not None:
-            raise ConfigError("the tiny model is too small to quantise", hint="Leave quantization out.")
+            raise ConfigError("the tiny model cannot be quantised", hint="Leave quantization out.")
         model, tokenizer = tiny_model(place.tiny_seed)
         model.name_or_path = model.config.name_or_path = place.name
         return LanguageModel(model.to(dtype), tokenizer, place.name)
@@ -151,7 +151,7 @@ def _tokenizer(transformers: Any, place: ModelLocation) -> Any:
 
 
 def _is_generic(place: ModelLocation) -> bool:
-    """Whether a folder's tokenizer is all in tokenizer.json; AutoTokenizer may put its family's own rules on top."""
+    """Whether a folder's tokenizer is complete in tokenizer.json; AutoTokenizer may add rules of the model family."""
     folder = Path(place.source)
     settings = folder / "tokenizer_config.json"
     if not (folder / "tokenizer.json").is_file() or not settings.is_file():
@@ -169,10 +169,10 @@ def _model(transformers: Any, place: ModelLocation, dtype: torch.dtype, quantize
     except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
         raise ConfigError(f"the model '{place.name}' cannot be read: {_first_line(error)}") from error
     missing = sorted(report["missing_keys"])
-    if missing:  # Transformers would go on with random numbers
+    if missing:  # Transformers would continue with random numbers
         raise ConfigError(
-            f"the weights of '{place.name}' are incomplete: {len(missing)} are missing, {missing[0]} among them",
-            hint="Save the model again, or look whether its config.json belongs to other weights.",
+            f"the weights of '{place.name}' are incomplete: {len(missing)} are missing, for example {missing[0]}",
+            hint="Save the model again, or check whether its config.json belongs to other weights.",
         )
     return model
 
@@ -182,10 +182,10 @@ def _check_vocabulary(name: str, model: Any, tokenizer: Any) -> None:
     if known > rows:
         raise ConfigError(
             f"tokenizer and model of '{name}' do not belong together: {known} tokens, but {rows} rows of embeddings",
-            hint="Give the folder the tokenizer the model was trained with, or call model.resize_token_embeddings.",
+            hint="Save the model's own tokenizer in the folder, or call model.resize_token_embeddings.",
         )
     if rows > 1.1 * known + 128:  # a few unused rows are usual padding
-        logger.warning("model '%s' has %d tokens, its tokenizer knows %d: the others have no text", name, rows, known)
+        logger.warning("model '%s' has %d tokens, but its tokenizer only knows %d of them", name, rows, known)
 
 
 def _ensure_pad(name: str, model: Any, tokenizer: Any) -> None:
@@ -196,7 +196,7 @@ def _ensure_pad(name: str, model: Any, tokenizer: Any) -> None:
                 hint="Set tokenizer.eos_token and save it again.",
             )
         tokenizer.pad_token = tokenizer.eos_token
-        logger.warning("the tokenizer of '%s' has no pad token: %r pads instead", name, tokenizer.eos_token)
+        logger.warning("the tokenizer of '%s' has no pad token; using %r instead", name, tokenizer.eos_token)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
 
@@ -205,7 +205,7 @@ def _quantization(wanted: Quantization | Mapping[str, Any] | None, lora: Lora | 
     if wanted is None:
         return None
     if lora is None:
-        raise ConfigError("quantised weights cannot be trained", hint="Train an adapter on them: give lora too.")
+        raise ConfigError("quantised weights cannot be trained", hint="Train an adapter on top of them: set lora too.")
     if find_spec("bitsandbytes") is None:
         raise MissingExtra(f"loading in {wanted!r} needs bitsandbytes", hint="pip install bitsandbytes accelerate")
     kinds: dict[str, dict[str, Any]] = {
@@ -238,7 +238,7 @@ def _device(wanted: str | torch.device) -> torch.device:
     device = torch.device(wanted)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            "device 'cuda' was asked for, but torch sees no GPU", hint="Use device='cpu'.", field="device"
+            "device 'cuda' is not available: torch finds no GPU", hint="Use device='cpu'.", field="device"
         )
     return device
 

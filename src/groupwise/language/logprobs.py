@@ -22,12 +22,13 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
+# A CPU's chunk should stay in its caches; a GPU's must be large enough to fill it.
 CHUNK_BYTES = {"cpu": 32 << 20, "cuda": 512 << 20}
 
 
 @dataclass(frozen=True, slots=True)
 class LogitRule:
-    """What a model does to `W h + b` before it calls the result logits, and the temperature of sampling."""
+    """What turns `W h + b` into the model's logits, and the temperature of sampling."""
 
     temperature: float = 1.0
     scale: float = 1.0
@@ -43,19 +44,19 @@ def token_logprobs(
     rule: LogitRule | None = None,
     chunk_bytes: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The log-probability [N] of `tokens` and the entropy [N] of the distributions they were drawn from.
+    """The log-probability [N] of `tokens` and the entropy [N] of the distributions they were sampled from.
 
     Args:
       hidden: [N, H], the last hidden state before each token.
-      weight: [V, H], the output embedding. Gradients reach it (once more where it is tied), `bias` and `hidden`.
+      weight: [V, H], the output embedding. Gradients reach it (a second time if it is tied), `bias` and `hidden`.
       tokens: [N].
       bias: [V] or None.
       rule: scale, soft cap and temperature; None for plain logits.
-      chunk_bytes: how large the logits of a chunk may be. The backward pass holds two such chunks.
+      chunk_bytes: the most that the logits of a chunk may take. The backward pass needs two such chunks.
 
     Returns:
       Both in float32 (float64 for float64 hidden states). Matrix products run in the autocast type if there is
-      one, else in that of `weight`; everything after them in float32.
+      one, else in the type of `weight`; everything after them runs in float32.
     """
     chunk = _chunk(weight.shape[0], hidden.device.type, chunk_bytes)
     pair: tuple[Tensor, Tensor] = _ChunkedLogProbs.apply(  # type: ignore[no-untyped-call]
@@ -67,7 +68,7 @@ def token_logprobs(
 def logprobs_of_logits(
     logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, chunk_bytes: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The same from logits [N, V] that a model insists on making itself; float32 copies exist by the chunk only."""
+    """The same from logits [N, V] that only the model can compute; float32 copies exist for one chunk at a time."""
     chunk = _chunk(logits.shape[1], logits.device.type, chunk_bytes)
     parts = zip(logits.split(chunk), tokens.split(chunk), strict=True)
     pairs = [checkpoint(_plain, z, y, temperature, use_reentrant=False) for z, y in parts]
@@ -76,7 +77,7 @@ def logprobs_of_logits(
 
 
 def logits_of(hidden: Tensor, weight: Tensor, bias: Tensor | None = None, rule: LogitRule | None = None) -> Tensor:
-    """The logits [N, V] themselves, at temperature 1: for a few tokens only."""
+    """The logits [N, V] themselves, at temperature 1: for a few tokens."""
     rule = rule or LogitRule()
     plain = LogitRule(1.0, rule.scale, rule.softcap)
     return _logits(hidden.to(_product_type(weight)), weight, bias, plain, _product_type(weight))
@@ -88,7 +89,7 @@ def _plain(logits: Tensor, tokens: Tensor, temperature: float) -> tuple[Tensor, 
 
 
 class _ChunkedLogProbs(torch.autograd.Function):
-    """Saves one number per token, log Σ exp z, and the entropy; the logits of a chunk are made anew for its gradient.
+    """Saves two numbers per token, log Σ exp z and the entropy; the backward pass recomputes the logits of each chunk.
 
     ∂logp/∂z = onehot(y) − p and ∂entropy/∂z = −p (log p + entropy).
     """
@@ -104,6 +105,7 @@ class _ChunkedLogProbs(torch.autograd.Function):
         chunk: int,
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
+        # Rows: logp, entropy, log Σ exp z.
         total = _full(hidden[:0]).new_empty(3, hidden.shape[0])
         with torch.autocast(hidden.device.type, enabled=False):
             cast = weight.to(dtype)
@@ -147,6 +149,7 @@ class _ChunkedLogProbs(torch.autograd.Function):
 
 def _measure(z: Tensor, tokens: Tensor, out: Tensor) -> None:
     """Write log-probabilities, entropies and log Σ exp z to `out` [3, n]; `z` [n, V] is overwritten."""
+    # With the maximum subtracted, every exponential is at most 1 and their sum at least 1.
     top = z.amax(-1, keepdim=True)
     z -= top
     chosen = z.gather(1, tokens[:, None]).squeeze(1)
@@ -164,7 +167,9 @@ def _logit_gradient(
     factor = rule.scale / rule.temperature
     slope = None
     if rule.softcap is not None:
+        # z = cap · tanh(u) / temperature, so the derivative of tanh, 1 − tanh², comes from z itself.
         slope = 1 - (z * (rule.temperature / rule.softcap)).square_()
+    # dz = −p (g_logp + g_entropy (log p + entropy)), plus g_logp at the sampled token.
     z -= normaliser[:, None]
     dz = z.exp().neg_()
     dz *= z.add_(entropy[:, None]).mul_(g_entropy[:, None]).add_(g_logp[:, None])
@@ -175,7 +180,7 @@ def _logit_gradient(
 
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, rule: LogitRule, dtype: torch.dtype) -> Tensor:
-    """The logits of a chunk, in float32 at least, divided by the temperature."""
+    """The logits of a chunk, at least in float32, divided by the temperature."""
     z = _product(hidden.to(dtype), weight)
     if bias is not None:
         z += bias
@@ -195,7 +200,7 @@ def _product(hidden: Tensor, weight: Tensor) -> Tensor:
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left @ right, with `total` in float32 at least."""
+    """total += left @ right, with `total` at least in float32."""
     if left.dtype == total.dtype:
         total.addmm_(left, right)
     elif left.is_cuda:
@@ -228,7 +233,7 @@ SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap")
 
 @dataclass(frozen=True, slots=True)
 class LinearHead:
-    """A head that is a matrix, perhaps with a bias, a scale or a soft cap: the usual one."""
+    """The usual head: a matrix, perhaps with a bias, a scale or a soft cap."""
 
     decoder: Any
     linear: nn.Linear
@@ -245,12 +250,12 @@ class LinearHead:
 
 
 def base_model(model: Any) -> Any:
-    """The Hugging Face model itself, below an adapter if there is one; the adapter's layers stay in it."""
+    """The Hugging Face model itself, without the adapter's wrapper; the adapter's layers stay in it."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def find_head(model: Any, temperature: float = 1.0) -> LinearHead | None:
-    """The model's head as a matrix; None, with a notice, where it is something else."""
+    """The model's head as a matrix; None, with a warning, if it is something else."""
     inner = base_model(model)
     linear = inner.get_output_embeddings()
     if type(linear) is nn.Linear:
@@ -258,7 +263,7 @@ def find_head(model: Any, temperature: float = 1.0) -> LinearHead | None:
         if _agrees(inner, head):
             return replace(head, rule=replace(head.rule, temperature=temperature))
     logger.warning(
-        "the output head of %s is not a plain linear layer: its full logits are computed, which takes more memory",
+        "the output head of %s is not a plain linear layer; computing its full logits takes more memory",
         type(inner).__name__,
     )
     return None
@@ -267,7 +272,7 @@ def find_head(model: Any, temperature: float = 1.0) -> LinearHead | None:
 def full_logprobs(
     model: Any, ids: Tensor, places: tuple[Tensor, Tensor], tokens: Tensor, temperature: float, chunk_bytes: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """For any other head: log-probabilities, entropies [N] and hidden states [N, H] from the model's own logits."""
+    """For any other head: log-probabilities and entropies [N] and hidden states [N, H], from the model's own logits."""
     seen = model(input_ids=ids, use_cache=False, output_hidden_states=True)
     logp, entropy = logprobs_of_logits(seen.logits[places], tokens, temperature=temperature, chunk_bytes=chunk_bytes)
     return logp, entropy, seen.hidden_states[-1][places]

@@ -23,7 +23,7 @@ def import_extra(module: str, install: str = "pip install 'groupwise[language]'"
     except ImportError as error:
         package = module.partition(".")[0]
         raise MissingExtra(
-            f"language models need {package}, which cannot be imported: {error}", hint=install
+            f"language models need the package {package}, which cannot be imported: {error}", hint=install
         ) from error
 
 
@@ -33,9 +33,9 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "s
 
 @dataclass(frozen=True, slots=True)
 class ModelLocation:
-    """A model that can be loaded: from `source` (a folder or a hub name), or made from `tiny_seed`.
+    """Where to load a model from: `source` (a folder or a hub name), or `tiny_seed` to make one.
 
-    `adapter` is the folder of an adapter that belongs on top.
+    `adapter` is the folder of an adapter to put on top.
     """
 
     name: str
@@ -45,7 +45,7 @@ class ModelLocation:
 
 
 def find_model(name: str, seed: int = 0) -> ModelLocation:
-    """Where the model called `name` is; `seed` is the tiny model's unless its name says so."""
+    """Where the model called `name` is; `seed` is the tiny model's, unless its name has one (`tiny@7`)."""
     kind, _, number = name.partition("@")
     if kind == "tiny" and (number.isdecimal() or not number):
         seed = int(number) if number else seed
@@ -54,13 +54,13 @@ def find_model(name: str, seed: int = 0) -> ModelLocation:
     if folder.is_dir():
         return _folder(name, folder)
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or not name.strip():
-        raise ConfigError(f"there is no model folder '{name}'", hint=_advice(name))
+        raise ConfigError(f"model folder '{name}' does not exist", hint=_advice(name))
     _look_on_hub(name)
     return ModelLocation(name, source=name)
 
 
 def is_model(folder: Path) -> bool:
-    """Whether there is a model or an adapter in `folder`, by the file of its settings."""
+    """Whether `folder` has the settings file of a model or an adapter."""
     return any((folder / file).is_file() for file in ("config.json", ADAPTER))
 
 
@@ -68,20 +68,20 @@ def _folder(name: str, folder: Path) -> ModelLocation:
     if (folder / ADAPTER).is_file() and not (folder / "config.json").is_file():
         base = json.loads((folder / ADAPTER).read_text()).get("base_model_name_or_path") or ""
         if not base:
-            raise ConfigError(f"the adapter in '{name}' does not say which model it belongs to")
+            raise ConfigError(f"the adapter in '{name}' does not name its base model (base_model_name_or_path)")
         return replace(find_model(base), name=name, adapter=folder)
     if not (folder / "config.json").is_file():
-        raise ConfigError(f"folder '{name}' holds no model: it has no config.json", hint=_advice(name))
+        raise ConfigError(f"folder '{name}' is not a model: it has no config.json", hint=_advice(name))
     if not any((folder / file).is_file() for file in TOKENIZERS):
         raise ConfigError(
-            f"folder '{name}' holds a model but no tokenizer",
+            f"folder '{name}' has a model but no tokenizer",
             hint=f"Save the tokenizer there too: tokenizer.save_pretrained('{name}').",
         )
     return ModelLocation(name, source=str(folder))
 
 
 def _look_on_hub(name: str) -> None:
-    """Pass if the hub's model is in the local cache or the hub answers for it."""
+    """Return if the model is in the local cache of the hub, or on the hub itself."""
     transformers, hub = import_extra("transformers"), import_extra("huggingface_hub")
     try:
         transformers.AutoConfig.from_pretrained(name, local_files_only=True)
@@ -90,14 +90,14 @@ def _look_on_hub(name: str) -> None:
         pass
     if hub.constants.HF_HUB_OFFLINE or not _answers(hub.constants.ENDPOINT):
         raise ConfigError(
-            f"model '{name}' is not on this machine and the Hugging Face hub is out of reach", hint=_advice(name)
+            f"model '{name}' is not on this machine, and the Hugging Face hub cannot be reached", hint=_advice(name)
         )
     try:
         transformers.AutoConfig.from_pretrained(name)
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0]
         raise ConfigError(
-            f"model '{name}' cannot be had from the Hugging Face hub: {first}", hint=_advice(name)
+            f"model '{name}' cannot be loaded from the Hugging Face hub: {first}", hint=_advice(name)
         ) from error
 
 
@@ -116,11 +116,11 @@ def _advice(name: str) -> str:
     near = difflib.get_close_matches(Path(name).name, dict.fromkeys(p.name for p in _nearby(name)), n=3, cutoff=0.4)
     found = {path.name: str(path) for path in _nearby(name)}
     meant = f"Did you mean {' or '.join(repr(found[n]) for n in near)}? " if near else ""
-    return f"{meant}Give the folder of a downloaded model, or model_name='tiny', which needs no download."
+    return f"{meant}Name the folder of a downloaded model, or use model_name='tiny', which needs no download."
 
 
 def _nearby(name: str) -> Iterator[Path]:
-    """Model folders where the name points to, and here."""
+    """Model folders beside the named folder, inside it, and in the current folder."""
     for parent in dict.fromkeys((Path(name).expanduser().parent, Path(name).expanduser(), Path("."))):
         if parent.is_dir():
             yield from (p for p in sorted(parent.iterdir()) if is_model(p))
@@ -130,16 +130,16 @@ REST = (
     "config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "chat_template.jinja", "merges.txt", *TOKENIZERS,
 )  # fmt: skip
-PIECE, PIECES = 2**16, 256
+PIECE, PIECES = 2**16, 256  # bytes read at a time, and how many times: at most 16 MiB of a file
 
 Fingerprint = dict[str, dict[str, str]]
 
 
 def fingerprint(place: ModelLocation) -> Fingerprint:
-    """What stands for the model's weights, and what for everything else of it, the tokenizer say; by file.
+    """Digests, by file, of the model's weights and of the rest of it (its tokenizer, for example).
 
-    Of a model of the hub only its commit is known before it is loaded. Of a large file count its size and 256 pieces
-    all over it, so that many gigabytes take no time; its date does not, so that a copy is as good as the original.
+    For a model on the hub only its commit is known before it is loaded. For a large file, the digest covers its size
+    and 256 pieces spread over it, so that many gigabytes take no time. Dates do not count: a copy is the same model.
     """
     if place.tiny_seed is not None:
         return {"weights": {"seed": str(place.tiny_seed)}, "rest": {}}

@@ -1,10 +1,10 @@
 """A Hugging Face causal language model as a `Policy`.
 
-Column t of everything it returns belongs to the token at t, which the model predicted having seen the tokens
-before it; outside the action mask all is 0. Departures from how such models are usually trained:
+Column t of everything it returns belongs to the token at t, which the model predicted from the tokens before it;
+outside the action mask everything is 0. Departures from how such models are usually trained:
 - dropout is switched off for good: with it, no ratio to the recorded log-probabilities would be 1;
 - the temperature is that of sampling, so that the policy that learns is the one that acted;
-- the value head learns on the hidden states as they are: its gradient stops there.
+- the value head learns from the hidden states, but its gradient does not reach the model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from groupwise.types import Evaluation, Tensors
 class ValueHead(nn.Module):
     """Linear → ReLU → Dropout → Linear: hidden states [B, T, H] to values [B, T].
 
-    The last layer starts small, so that a fresh head says about 0 everywhere and distorts no advantage.
+    The last layer starts small, so that a fresh head predicts about 0 everywhere and distorts no advantage.
     """
 
     def __init__(self, hidden_size: int, dropout: float = 0.1) -> None:
@@ -52,10 +52,10 @@ class LanguagePolicy:
       model: a causal language model, or one in a PEFT adapter; see `loading.load_model`.
       temperature: of sampling; logits are divided by it.
       critic: put a value head on the hidden states.
-      reference: keep what the KL term needs. With an adapter that is nothing: the model without it is the
-        reference. Otherwise it is a frozen copy of the model as it is now, or the one given.
+      reference: keep a reference for the KL term. With an adapter that costs nothing: the model without it is the
+        reference. Otherwise it is a frozen copy of the present model, or the policy given.
       seed: of the value head's weights.
-      chunk_bytes: how large the logits of a chunk of tokens may be; None for the device's usual.
+      chunk_bytes: the most that the logits of a chunk of tokens may take; None for the device's default.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class LanguagePolicy:
         chunk_bytes: int | None = None,
     ) -> None:
         if not temperature > 0:
-            raise ConfigError(f"the temperature of a policy that learns must be above 0, not {temperature}")
+            raise ConfigError(f"a policy can only learn at a temperature above 0, not {temperature}")
         self.version = 0
         self.model = model
         self.temperature = temperature
@@ -80,13 +80,13 @@ class LanguagePolicy:
         self.value_head = _value_head(model, seed) if critic else None
         self._head = find_head(model, temperature)
         self._shares_prompts = self._head is not None and can_share(self._head.decoder)
-        self._trunk = None if self._head is None else find_cpu_layers(model, self._head.decoder)
+        self._cpu_layers = None if self._head is None else find_cpu_layers(model, self._head.decoder)
         self.reference = reference if isinstance(reference, LanguagePolicy) else None
         if reference is True and not self.has_adapter:
             self.reference = _frozen_copy(model, temperature, chunk_bytes)
 
     def evaluate(self, inputs: Tensors) -> Evaluation:
-        """What the model thinks of the tokens of `action_mask`: everything [B, T].
+        """Log-probability, entropy and value of the tokens of `action_mask`, all [B, T].
 
         Args:
           inputs: `input_ids`, `attention_mask` (1 where there is text) and `action_mask` (true where the policy
@@ -107,34 +107,36 @@ class LanguagePolicy:
             )
         if self.reference is None:
             raise ContractError(
-                "this policy keeps no reference model", hint="Make it with LanguagePolicy(..., reference=True)."
+                "this policy has no reference model", hint="Create it with LanguagePolicy(..., reference=True)."
             )
         return self.reference.evaluate(inputs).logp
 
     @torch.no_grad()
     def values(self, inputs: Tensors) -> Tensor:
-        """The worth of every prefix, [B, T]: column t has seen the tokens up to and including t; 0 on padding."""
+        """The value of every prefix, [B, T]: column t has seen the tokens up to and including t; 0 on padding."""
         if self.value_head is None:
-            raise ContractError("this policy has no value head", hint="Make it with LanguagePolicy(..., critic=True).")
+            raise ContractError(
+                "this policy has no value head", hint="Create it with LanguagePolicy(..., critic=True)."
+            )
         attention = inputs["attention_mask"].bool()
         ids, columns = close_up(inputs["input_ids"], attention)
         values: Tensor = self.value_head(self._hidden(ids))
         return values.new_zeros(attention.shape).scatter(1, columns, values).masked_fill(~attention, 0)
 
     def actor_parameters(self) -> list[nn.Parameter]:
-        """What training changes in the model: the adapter's weights if there is one, else all."""
+        """The weights that training changes: the adapter's if there is one, else all."""
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def critic_parameters(self) -> list[nn.Parameter]:
         return [] if self.value_head is None else list(self.value_head.parameters())
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The weights training can change, tied ones once; with an adapter the model below it is left out."""
+        """The weights training can change, tied ones once; with an adapter, only the adapter's."""
         return {name: tensor.detach() for name, tensor in self._state().items()}
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take over weights of `state_dict`, in place."""
+        """Copy weights from `state_dict`, in place."""
         own = self._state()
         _check_state(own, state)
         for name, tensor in own.items():
@@ -146,18 +148,19 @@ class LanguagePolicy:
             return full_logprobs(self.model, layout.ids, places, layout.tokens, self.temperature, self.chunk_bytes)
         shared = share_prompts(layout) if self._shares_prompts and not self._recomputing_layers() else None
         if shared is not None:
+            # Columns of the rests, which begin where each row's prompt ends.
             places = (layout.rows, layout.before - shared.start[layout.rows])
         hidden = self._head.hidden(layout.ids) if shared is None else self._read_shared(shared, self._head.decoder)
         hidden = hidden[places]
         return *self._head.logprobs(hidden, layout.tokens, self.chunk_bytes), hidden
 
     def _read_shared(self, shared: SharedPrompts, decoder: Any) -> Tensor:
-        if self._trunk is None or torch.is_autocast_enabled("cpu"):
+        if self._cpu_layers is None or torch.is_autocast_enabled("cpu"):
             return shared.hidden(decoder)
-        return self._trunk.hidden(shared)
+        return self._cpu_layers.hidden(shared)
 
     def _recomputing_layers(self) -> list[nn.Module]:
-        """Layers that make activations anew in the backward pass; these take no keys and values from elsewhere."""
+        """Layers that recompute activations in the backward pass; these cannot take keys and values of a prompt."""
         if not torch.is_grad_enabled():
             return []
         return [m for m in self.model.modules() if getattr(m, "gradient_checkpointing", False)]
@@ -174,12 +177,13 @@ class LanguagePolicy:
             named = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
         if self.value_head is not None:
             named.update({f"value_head.{name}": t for name, t in self.value_head.state_dict(keep_vars=True).items()})
+        # Tied weights appear under several names; the first name keeps them.
         first = {id(tensor): name for name, tensor in reversed(named.items())}
         return {name: tensor for name, tensor in named.items() if first[id(tensor)] == name}
 
     @contextmanager
     def _checkpointing(self) -> Iterator[None]:
-        """Let layers that should recompute their activations do so: they only do in training mode."""
+        """Put layers that should recompute their activations into training mode: only there do they."""
         layers = self._recomputing_layers()
         for layer in layers:
             layer.training = True
@@ -194,6 +198,7 @@ def _switch_off_dropout(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
+        # Many attention modules keep their dropout as a plain number.
         for name, value in vars(module).items():
             if "drop" in name and isinstance(value, float):
                 setattr(module, name, 0.0)
@@ -214,9 +219,9 @@ def _frozen_copy(model: Any, temperature: float, chunk_bytes: int | None) -> Lan
 def _check_state(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
     for name in sorted(own.keys() ^ state.keys()):
         where = "lacks" if name in own else "has an unknown weight"
-        raise ContractError(f"this state is of another model or adapter: it {where} {name}")
+        raise ContractError(f"this state belongs to another model or adapter: it {where} {name}")
     for name, tensor in own.items():
         if tensor.shape != state[name].shape:
             raise ContractError(
-                f"this state is of another model: {name} is {list(state[name].shape)}, not {list(tensor.shape)}"
+                f"this state belongs to another model: {name} is {list(state[name].shape)}, not {list(tensor.shape)}"
             )

@@ -25,8 +25,8 @@ ROLES = tuple(f"<|{role}|>" for role in ("system", "user", "assistant", "tool"))
 SPECIALS = (PAD, UNKNOWN, BEGIN, END, *ROLES)
 CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
 
-# The generation marks tell which tokens are the assistant's own (apply_chat_template's assistant mask). Tools are
-# listed by name and arguments in a system turn of their own; a call is a line `@name {"argument": value}`.
+# The generation marks show which tokens the assistant wrote (apply_chat_template's assistant mask). Tools are listed
+# by name and arguments in a separate system turn; a call is a line `@name {"argument": value}`.
 CHAT_TEMPLATE = (
     "{%- if tools -%}"
     "{{- '<|system|>' -}}"
@@ -55,18 +55,18 @@ CHAT_TEMPLATE = (
 
 
 def character_tokenizer(max_length: int = 2048) -> Any:
-    """A `PreTrainedTokenizerFast` of 104 tokens; it pads behind and adds no special tokens by itself."""
+    """A `PreTrainedTokenizerFast` of 104 tokens; it pads on the right and adds no special tokens."""
     tokenizer = _tokenizer(CHARACTERS, r"[\s\S]", max_length, drops_spaces=False)
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
 
 def piece_tokenizer(pieces: Iterable[str], max_length: int = 2048) -> Any:
-    """A tokenizer with one token for each of `pieces`, longest first, and one per character for the rest.
+    """A tokenizer with one token for each of `pieces`, longest first, and one per character for everything else.
 
-    A piece that begins or ends with a letter or a digit only matches where a word does. Spaces between pieces are
-    dropped, those inside a piece are kept: text that is made of pieces alone decodes to what it was. It has no chat
-    template: what is read and written is plain text.
+    A piece that begins or ends with a letter or digit only matches at a word boundary. Spaces between pieces are
+    dropped, spaces inside a piece are kept: text made only of pieces decodes to itself. It has no chat template: its
+    models read and write plain text.
     """
     known = list(dict.fromkeys(pieces))
     longest = sorted((piece for piece in known if len(piece) > 1), key=len, reverse=True)
@@ -100,7 +100,7 @@ LAYERS, WIDTH, HEADS, CONTEXT = 4, 128, 4, 2048
 def tiny_model(
     seed: int = 0, *, layers: int = LAYERS, width: int = WIDTH, kv_heads: int = HEADS, tokenizer: Any = None
 ) -> tuple[Any, Any]:
-    """A fresh model (in evaluation mode, float32, on the CPU) and its tokenizer: by characters unless given."""
+    """A fresh model (in evaluation mode, float32, on the CPU) and its tokenizer: by characters, or the one given."""
     transformers = import_extra("transformers")
     tokenizer = tokenizer or character_tokenizer(CONTEXT)
     config = transformers.LlamaConfig(
@@ -109,6 +109,7 @@ def tiny_model(
         tie_word_embeddings=True, pad_token_id=tokenizer.pad_token_id, bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )  # fmt: skip
+    # Transformers initialises from the global generator, which must not move; _initialise then overwrites all of it.
     with torch.random.fork_rng(devices=[]):
         model = transformers.LlamaForCausalLM(config)
     _initialise(model, layers, torch.Generator().manual_seed(seed))
@@ -117,9 +118,9 @@ def tiny_model(
 
 @torch.no_grad()
 def _initialise(model: Any, layers: int, generator: torch.Generator) -> None:
-    """Normal weights of variance 1/width; what writes to the residual stream is smaller the deeper the model.
+    """Normal weights of variance 1/width; matrices that write to the residual stream shrink with the model's depth.
 
-    The embeddings too: at a fifth of that the model needs up to four times as many steps before it learns to add.
+    The embeddings too: at a fifth of that, the model needs up to four times as many steps before it learns to add.
     """
     for name, parameter in model.named_parameters():
         if parameter.dim() < 2:

@@ -1,4 +1,4 @@
-"""Tokens one by one as a reader sees them."""
+"""The text of single tokens, as a reader sees them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WORD = "▁"  # how SentencePiece writes the space before a word, which decoding
 
 
 def token_texts(tokenizer: Any, ids: Iterable[int]) -> tuple[str, ...]:
-    """The text of each token by itself. Half a letter is shown as �, a special token by its name."""
+    """The text of each token on its own. Part of a character is shown as �, a special token by its name."""
     known = _known(tokenizer)
     return tuple(known[token] if token in known else _learn(tokenizer, known, token) for token in map(int, ids))
 
@@ -30,7 +30,7 @@ def _learn(tokenizer: Any, known: dict[int, str], token: int) -> str:
 
 
 def is_special(tokenizer: Any, token: int) -> bool:
-    """Whether a token has no text of its own."""
+    """Whether a token has no text."""
     known = _special(tokenizer)
     if token not in known:
         known[token] = not tokenizer.decode([token], skip_special_tokens=True)
