@@ -1,7 +1,7 @@
 """Hold the package to its own rules: `python tools/style.py` prints the figures and what breaks a rule.
 
-The rules: no import cycle, import lines at most 6%, comment-only lines at least 2%, no folder with more than 25 files, no
-public class name in two files, and a docstring that serves as a map in the `__init__` of every package.
+The rules: no import cycle, import lines at most 6%, comment-only lines at least 2%, no folder with more than 25 files,
+no public class name in two files, and a docstring that serves as a map in the `__init__` of every package.
 """
 
 from __future__ import annotations

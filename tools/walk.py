@@ -1,8 +1,8 @@
 """Count the files that one command walks through: `python tools/walk.py train examples/column_addition.toml`.
 
-A file counts when one of its functions is called (importing it does not count), and packages are listed in the order in
+A file counts when one of its functions is called (importing it does not count). Packages are listed in the order in
 which their files are first visited: a change of package is a hop for whoever reads along. `train` is followed up to its
-first event on disk; `service` starts the service, sends `POST /api/train` and counts the files of `groupwise.service` only;
+first event on disk; `service` starts the service, sends `POST /api/train` and counts files of `groupwise.service` only;
 any other command is followed to its end.
 """
 
