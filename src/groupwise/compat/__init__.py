@@ -1,1 +1,11 @@
-"""MAP TO BE WRITTEN."""
+"""Names and signatures of the documents Groupwise grew from: thin faces over the products, for code written to them.
+
+    trainer                `GRPOTrainer`, `MultiTurnGRPOTrainer` and `train` for agents
+    trl_bridge             the same training handed to TRL's trainer
+    trajectory_dataset     `TrajectoryDataset`, with its prompt template
+    control                `GRPO(...).update(rollouts)` for Gymnasium
+    comparison             `GRPOvsPPOAnalyzer`
+    jax_advantages         group advantages in JAX
+
+docs/migration.md maps every name of the documents to these and to the rest of the package.
+"""

@@ -1,1 +1,19 @@
-"""MAP TO BE WRITTEN."""
+"""Conversations: what a model is shown, what it says, and which of the tokens are its own.
+
+Training walks down this list; open `frame` first:
+
+    frame              messages → tokens in the model's chat format, and sampled tokens → text
+    call_formats       tool calls in a model's text, for each family of models
+    prompts            a problem with one answer as prompt tokens
+    rollouts           groups of conversations with an environment, as trajectories
+    custom_rollout     the same with your own agent code, through an OpenAI-like client
+
+Chatting with a model uses these; open `multiturn_agent` first:
+
+    multiturn_agent    many conversations at once over one engine
+    turn               one message, the answer to it and the tools called in between
+    compression        an overlong conversation in fewer tokens
+    dialogues          a database of dialogues to show as examples
+    store              conversations in an SQLite file
+    chat               one conversation from synchronous code, as the command uses it
+"""
