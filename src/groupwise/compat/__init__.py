@@ -2,7 +2,7 @@
 
     trainer                `GRPOTrainer`, `MultiTurnGRPOTrainer` and `train` for agents
     trl_bridge             the same training handed to TRL's trainer
-    trajectory_dataset     `TrajectoryDataset`, with its prompt template
+    language               `TrajectoryDataset`, with its prompt template
     control                `GRPO(...).update(rollouts)` for Gymnasium
     comparison             `GRPOvsPPOAnalyzer`
     jax_advantages         group advantages in JAX

@@ -160,7 +160,7 @@ def test_a_giant_among_the_turns_does_not_push_out_the_others() -> None:
 
 
 def test_a_budget_too_small_for_anything_is_an_error_with_both_numbers() -> None:
-    with pytest.raises(ContextFull, match=r"at least \d+ tokens however it is shortened, and there is room for 20"):
+    with pytest.raises(ContextFull, match=r"at least \d+ tokens even when shortened, but there is room for 20"):
         squeeze(LONG, 20)
 
 

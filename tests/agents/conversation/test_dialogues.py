@@ -76,7 +76,7 @@ def test_with_vectors_it_goes_by_meaning(tmp_path: Path) -> None:
     assert [dialogue.id for dialogue in found] == [added, numbers[2], numbers[0]]
     assert found[0].score == pytest.approx(1.0)
     assert found[1].score == pytest.approx(3 / math.sqrt(10))
-    with pytest.raises(ConfigError, match="have 26 numbers, and those of `embed` 2"):
+    with pytest.raises(ConfigError, match="have 26 numbers, but those of `embed` 2"):
         DialogueDatabase(tmp_path / "talks.db", embed=lambda texts: np.ones((len(texts), 2))).search("x")
     with pytest.raises(ContractError, match=r"gave an array of shape \(3,\) for 1 texts"):
         DialogueDatabase(embed=lambda texts: np.ones(3)).add(talk("x"))
@@ -99,7 +99,7 @@ def test_a_file_of_lines_is_imported_whole_or_not_at_all(tmp_path: Path) -> None
     for wrong, said in (
         ("{", "line 4: JSONDecodeError"),
         ('{"text": "x"}', "line 4: KeyError: 'messages'"),
-        ("[]", "line 4: a dialogue is a list of at least 1 message"),
+        ("[]", "line 4: a dialogue is a list of at least one message"),
         ('[{"role": "boss", "content": "x"}]', "line 4: a message of the dialogue is {'role': 'boss'"),
         ('[{"role": "user", "content": 3}]', "line 4: a message"),
     ):

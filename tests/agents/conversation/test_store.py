@@ -48,7 +48,7 @@ def test_a_conversation_comes_back_as_it_was_from_another_process(store: Convers
 def test_of_two_writers_the_first_wins_and_the_other_is_told(store: ConversationStore) -> None:
     begun = store.create(ConversationContext("a", "ann"))
     store.save(said(begun, {"role": "user", "content": "mine"}))
-    with pytest.raises(ConversationBusy, match="goes on from version 1, and it is at 2"):
+    with pytest.raises(ConversationBusy, match="continues version 1, but the stored one is 2"):
         store.save(said(begun, {"role": "user", "content": "theirs"}))
     assert [m["content"] for m in store.load("a").messages] == ["mine"]
 

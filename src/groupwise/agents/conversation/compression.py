@@ -1,7 +1,7 @@
-"""A conversation under a budget of tokens: what matters most word for word, the rest in short.
+"""Fits a conversation into a token budget: the most important parts verbatim, the rest as a summary.
 
-Kept are the system turn, the first and the newest turns. What lies between becomes one summary in its place, written by
-a given summariser or made of the sentences that say most. A tool's result always stays with its call.
+The system turn, the first and the newest turns are kept. Everything between becomes one summary, written by a
+summariser or made of the most informative sentences. A tool's result always stays with its call.
 """
 
 from __future__ import annotations
@@ -20,36 +20,37 @@ from groupwise.types import Message
 logger = logging.getLogger(__name__)
 
 Count: TypeAlias = Callable[[Sequence[Message]], int]
-"""How many tokens a model reads for some messages."""
+"""Messages → how many tokens the model reads for them."""
 Summarise: TypeAlias = Callable[[Sequence[Message], int], Awaitable[str]]
-"""A text of at most so many tokens about some messages."""
+"""Messages and a number of tokens → a summary of at most that length."""
 Block: TypeAlias = tuple[Message, ...]
-"""A message and the results of the tools it called: they stay or go together."""
+"""A message and the results of the tools it called; they stay or go together."""
 
 SUMMARY = "summary"
-ASKING = ("system", "user")  # the roles that a turn begins with
-LETTERS_PER_TOKEN = 16  # no text needs fewer tokens than this, near enough; it spares counting what cannot fit
+ASKING = ("system", "user")  # the roles that begin a turn
+LETTERS_PER_TOKEN = 16  # an upper bound in practice; longer texts need not be counted to know they do not fit
 LONGEST_SENTENCE = 300
 WORD, SENTENCE = re.compile(r"\w+"), re.compile(r"(?<=[.!?])\s+|\n+")
+# How much a sentence counts in the extractive summary, by who said it.
 WEIGHT = {"user": 1.2, "assistant": 1.0, "system": 1.5, "tool": 0.7}
 
 
 class ContextFull(ContractError):
-    """The conversation does not fit, however it is shortened."""
+    """The conversation does not fit even when shortened as far as possible."""
 
     code = "context_full"
 
 
 @dataclass(frozen=True, slots=True)
 class CompressionPlan:
-    """Which blocks stay as they are, and which are told in short."""
+    """Which blocks are kept verbatim, and which are summarised."""
 
     head: tuple[Block, ...]
     kept: tuple[Block, ...]
     left: tuple[Block, ...]
 
     def messages(self, about: str = "") -> tuple[Message, ...]:
-        """The conversation, with a summary where something was left out."""
+        """Return the conversation, with a summary in place of what was left out."""
         blocks = [*self.head, *([(self._summary(about),)] if self.left else []), *self.kept]
         return tuple(message for block in blocks for message in block)
 
@@ -63,18 +64,19 @@ async def compress(
     messages: Sequence[Message], budget: int, count: Count, *, summarise: Summarise | None = None, first: int = 1,
     recent: int = 4,
 ) -> tuple[Message, ...]:  # fmt: skip
-    """The conversation in at most `budget` tokens; one that fits comes back as it is, so twice changes nothing.
+    """Return the conversation in at most `budget` tokens. One that fits is returned unchanged, so this is idempotent.
 
     Args:
-      messages: the whole of it, as chat APIs write it.
+      messages: all of them, in the form of chat APIs.
       budget: tokens, as `count` counts them.
       count: how many tokens some messages have.
-      summarise: writes the summary; without one, sentences are picked. One that fails is reported and replaced.
-      first, recent: turns kept word for word at either end, fewer where they do not fit. A turn is a user's message,
-        with what the system says before it, and all up to the next.
+      summarise: writes the summary; without it, sentences are extracted. If it fails, that is logged and sentences are
+        extracted instead.
+      first, recent: turns kept verbatim at either end, fewer if they do not fit. A turn is a user's message, the system
+        messages before it, and everything up to the next one.
 
-    A single turn too long for the budget is shortened, with a mark that says by how much; `ContextFull` if even that
-    does not help.
+    A single turn that exceeds the budget is cut, with a mark that says by how much; if even that does not help,
+    `ContextFull` is raised.
     """
     if count(messages) <= budget:
         return tuple(messages)
@@ -87,8 +89,7 @@ async def compress(
 
 
 def _without_giants(messages: Sequence[Message], most: int, count: Count) -> list[Message]:
-    """The messages, those of more than `most` tokens cut, so that one cannot push out all others; the newest question
-    stays whole, if it can."""
+    """Cut messages of more than `most` tokens, so that one cannot push out all others, except the newest question."""
     newest = max((n for n, message in enumerate(messages) if message["role"] == "user"), default=-1)
     return [message if n == newest else _not_a_giant(message, most, count) for n, message in enumerate(messages)]
 
@@ -101,7 +102,7 @@ def _not_a_giant(message: Message, most: int, count: Count) -> Message:
 
 
 def blocks_of(messages: Sequence[Message]) -> list[Block]:
-    """The messages, each with the results of tools behind it."""
+    """Group every message with the tool results that follow it."""
     blocks: list[list[Message]] = []
     for message in messages:
         if message["role"] == "tool" and blocks:
@@ -112,9 +113,9 @@ def blocks_of(messages: Sequence[Message]) -> list[Block]:
 
 
 def _plans(messages: Sequence[Message], first: int, recent: int) -> Iterator[CompressionPlan]:
-    """Ways to shorten the conversation, from the mildest on: fewer recent turns, no first, less of the last.
+    """Yield ways to shorten the conversation, mildest first: fewer recent turns, no first turn, less of the last.
 
-    The strictest keeps no more than the newest question.
+    The last and strictest keeps only the newest question.
     """
     before = tuple(block for block in blocks_of(messages) if block[0].get("name") == SUMMARY)
     blocks = [block for block in blocks_of(messages) if block not in before]
@@ -140,7 +141,7 @@ def _plans(messages: Sequence[Message], first: int, recent: int) -> Iterator[Com
 
 
 def _turns(blocks: Sequence[Block]) -> list[list[Block]]:
-    """A turn begins with what a user says, or what the system says before that, once somebody else has spoken."""
+    """Split blocks into turns. A turn begins with a user or system message that follows somebody else's."""
     turns: list[list[Block]] = []
     before = ""
     for block in blocks:
@@ -153,7 +154,7 @@ def _turns(blocks: Sequence[Block]) -> list[list[Block]]:
 
 
 def _roomy(plans: Sequence[CompressionPlan], budget: int, count: Count) -> CompressionPlan | None:
-    """The mildest plan that leaves an eighth of the budget to a summary, else the mildest that fits at all."""
+    """Return the mildest plan that leaves an eighth of the budget for a summary, else the mildest that fits."""
     fitting = None
     for plan in plans:
         size = count(plan.messages())
@@ -165,7 +166,7 @@ def _roomy(plans: Sequence[CompressionPlan], budget: int, count: Count) -> Compr
 
 
 async def _about(plan: CompressionPlan, budget: int, count: Count, summarise: Summarise | None) -> str:
-    """What the plan leaves out, in the room there is."""
+    """Summarise what the plan leaves out, in the remaining room."""
     left = [message for block in plan.left for message in block]
     room = budget - count(plan.messages())
     if not left or room <= 0:
@@ -173,8 +174,8 @@ async def _about(plan: CompressionPlan, budget: int, count: Count, summarise: Su
     if summarise is not None:
         try:
             written = (await summarise(left, room)).strip()
-        except Exception as error:  # whatever a summariser does, the conversation goes on
-            logger.warning("the summariser failed (%s: %s); sentences are picked instead", type(error).__name__, error)
+        except Exception as error:  # a failing summariser must not end the conversation
+            logger.warning("the summariser failed (%s: %s); using extracted sentences", type(error).__name__, error)
         else:
             return _fitting(plan, written, budget, count)
     ranked = _ranked(left)
@@ -196,12 +197,15 @@ class Sentence:
 
 
 def extract(messages: Sequence[Message], most: int) -> str:
-    """The `most` sentences that say most, in their order, each line with who said it."""
+    """Return the `most` most informative sentences in their order, one per line with its speaker."""
     return _in_order(_ranked(messages)[:most])
 
 
 def _ranked(messages: Sequence[Message]) -> list[Sentence]:
-    """Sentences by what they say that others do not: their words' mean inverse frequency, more at a message's start."""
+    """Rank sentences by the rarity of their words: Σ ln(1 + N / n(word)) / √(1 + words), of N sentences.
+
+    The first sentence of a message counts 1.3 times.
+    """
     said = [
         ((number, place), str(message["role"]), sentence)
         for number, message in enumerate(messages)
@@ -213,6 +217,7 @@ def _ranked(messages: Sequence[Message]) -> list[Sentence]:
     ranked = []
     for (place, role, sentence), some in zip(said, words, strict=True):
         weight = WEIGHT.get(role, 1.0) * (1.3 if place[1] == 0 else 1.0)
+        # Sorted, so that the sum does not depend on the hash order of a set.
         score = weight * sum(sorted(rarity[word] for word in some)) / math.sqrt(1 + len(some))
         ranked.append(Sentence(place, sentence if role == "system" else f"{role}: {sentence}", score))
     return sorted(ranked, key=lambda s: (-s.score, s.place))
@@ -228,7 +233,7 @@ def _in_order(sentences: Sequence[Sentence]) -> str:
 
 
 def _shortened(plans: Sequence[CompressionPlan], budget: int, count: Count) -> tuple[Message, ...]:
-    """The strictest plans, their long messages cut to one length: others first, the system turn only if it must be."""
+    """Cut the long messages of the strictest plans to one length; the system turn only if nothing else helps."""
     for system in (False, True):
         for plan in plans:
             cut = _cut_to_fit(plan.messages(), system, budget, count)
@@ -236,8 +241,8 @@ def _shortened(plans: Sequence[CompressionPlan], budget: int, count: Count) -> t
                 return cut
     least = count(tuple(_cut(message, 0, True) for message in plans[-1].messages()))
     raise ContextFull(
-        f"the conversation has at least {least} tokens however it is shortened, and there is room for {budget}",
-        hint="Take a model with a longer context, a shorter system prompt or fewer tools.",
+        f"the conversation needs at least {least} tokens even when shortened, but there is room for {budget}",
+        hint="Use a model with a longer context, a shorter system prompt or fewer tools.",
     )
 
 
@@ -256,21 +261,21 @@ def _length(message: Message) -> int:
 
 
 def _cut(message: Message, limit: int, system: bool) -> Message:
-    """The message with its text cut; a call of a tool is whole or not there."""
+    """Cut the text of a message; a message with tool calls stays as it is."""
     if message.get("tool_calls") or (message["role"] == "system" and not system) or _length(message) <= limit:
         return message
     return {**message, "content": shorten(str(message["content"]), limit)}
 
 
 def shorten(text: str, limit: int) -> str:
-    """The beginning and the end of a text, with a mark between that says how much is missing.
+    """Keep the beginning and the end of a text, with a mark between that says how much is missing.
 
-    The mark itself is always whole, so that a limit below its 36 letters or so leaves the mark alone.
+    The mark itself is never cut, so a limit below its length (about 36 characters) leaves only the mark.
     """
     if len(text) <= limit:
         return text
     room = max(0, limit - len(f" [... {len(text)} characters left out ...] "))
-    end = room // 3
+    end = room // 3  # two thirds for the beginning, one third for the end
     mark = f"[... {len(text) - room} characters left out ...]"
     if not room:
         return min(mark, text, key=len)
@@ -278,9 +283,9 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _largest(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The largest number from `low` to `high` that holds; `low` does, and what is smaller than one that does, does too.
+    """Binary search for the largest number in `low` … `high` for which `holds` is true; it is for `low`.
 
-    Where that is only nearly so (a tokenizer may need fewer tokens for a longer text), it is still one that holds.
+    A tokenizer may need fewer tokens for a longer text, so `holds` is only nearly monotonic. The result still holds.
     """
     if high <= low or holds(high):
         return max(low, high)

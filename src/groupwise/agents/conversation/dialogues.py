@@ -1,11 +1,12 @@
-"""A database of dialogues, to find those near to what is being said: examples for an agent.
+"""A database of dialogues, searched for those nearest to a question: examples for an agent.
 
-By words, with BM25 (Robertson and Zaragoza 2009, with Lucene's inverse document frequency, which is never negative):
+Search by words uses BM25 (Robertson and Zaragoza 2009, with Lucene's inverse document frequency, never negative):
 
     score(query, d) = Σ_t idf(t) · f(t, d) · (k₁ + 1) / (f(t, d) + k₁ · (1 − b + b · |d| / mean |d|))
     idf(t) = ln(1 + (N − n(t) + ½) / (n(t) + ½)),    k₁ = 1.2, b = 0.75
 
-over the distinct words t of the query, f(t, d) of which are in dialogue d. Or by meaning, with vectors of one's own.
+over the distinct words t of the query; f(t, d) counts word t in dialogue d. Search by meaning uses an embedding
+function of yours.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Embed: TypeAlias = Callable[[Sequence[str]], Any]
 
 K1, B = 1.2, 0.75
 WORD = re.compile(r"\w+")
-MARK = 0x47574431
+MARK = 0x47574431  # "GWD1", SQLite's application id of such a file
 STEPS = (
     """
     CREATE TABLE dialogues (
@@ -51,7 +52,7 @@ STEPS = (
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """A dialogue that was found, and how near it is: the higher the score, the nearer."""
+    """A search result; a higher score means a nearer dialogue."""
 
     id: int
     messages: tuple[Message, ...]
@@ -62,26 +63,26 @@ class DialogueDatabase:
     """Dialogues in the SQLite file at `path`; ":memory:" keeps them as long as the object lives.
 
     Args:
-      path: the file, made if it is not there.
-      embed: texts → vectors [N, D]. With it, `search` goes by the angle between vectors; without, by words.
+      path: the file, created if it does not exist.
+      embed: texts → vectors [N, D]. With it, `search` uses cosine similarity; without it, BM25.
     """
 
     def __init__(self, path: str | Path = ":memory:", *, embed: Embed | None = None) -> None:
         self.database, self.embed = Database(path, "dialogues", MARK, STEPS), embed
 
     def add(self, messages: Sequence[Message]) -> int:
-        """Keep a dialogue; its number."""
+        """Store a dialogue and return its number."""
         return self.add_all([messages])[0]
 
     def add_all(self, dialogues: Iterable[Sequence[Message]]) -> list[int]:
-        """Keep dialogues, all of them or, if one is unsound, none."""
+        """Store dialogues: all of them, or none if one is invalid."""
         checked = [_checked(messages) for messages in dialogues]
         vectors = self._vectors([_text(messages) for messages in checked])
         with self.database.transaction() as link:
             return [_insert(link, messages, vector) for messages, vector in zip(checked, vectors, strict=True)]
 
     def import_jsonl(self, path: str | Path) -> int:
-        """Keep every dialogue of a file of JSON lines, or none if one is unsound; how many there were.
+        """Store every dialogue of a JSON-lines file, or none if one is invalid; return how many there are.
 
         A line is a list of messages, an object with `messages`, or one with `prompt` and `response`.
         """
@@ -90,7 +91,7 @@ class DialogueDatabase:
         return len(self.add_all(found))
 
     def delete(self, number: int) -> bool:
-        """Forget a dialogue; False if there is none of that number."""
+        """Delete a dialogue; return False if there is none with that number."""
         with self.database.transaction() as link:
             return link.execute("DELETE FROM dialogues WHERE id = ?", (number,)).rowcount > 0
 
@@ -99,7 +100,7 @@ class DialogueDatabase:
             return int(link.execute("SELECT count(*) FROM dialogues").fetchone()[0])
 
     def search(self, query: str, count: int = 3) -> list[Dialogue]:
-        """The nearest dialogues, nearest first. By words, only such as share one with the query."""
+        """Return the nearest dialogues, nearest first. BM25 only finds those that share a word with the query."""
         scores = self._by_words(query) if self.embed is None else self._by_meaning(query)
         best = sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:count]
         with self.database.transaction(write=False) as link:
@@ -134,14 +135,14 @@ class DialogueDatabase:
         sizes = {len(row[1]) for row in rows}
         if sizes != {len(wanted.tobytes())}:
             raise ConfigError(
-                f"vectors in {self.database.path} have {max(sizes) // 4} numbers, and those of `embed` {len(wanted)}",
-                hint="Use the function they were made with, or import the dialogues into a new file.",
+                f"vectors in {self.database.path} have {max(sizes) // 4} numbers, but those of `embed` {len(wanted)}",
+                hint="Use the function that made them, or import the dialogues into a new file.",
             )
         matrix = np.stack([np.frombuffer(row[1], "<f4") for row in rows])
         return dict(zip((row[0] for row in rows), (matrix @ wanted).tolist(), strict=True))
 
     def _fill_in(self) -> None:
-        """Vectors for dialogues that were kept without."""
+        """Compute vectors for dialogues that were stored without one."""
         with self.database.transaction(write=False) as link:
             rows = link.execute("SELECT id, messages FROM dialogues WHERE vector IS NULL").fetchall()
         vectors = self._vectors([_text(json.loads(row[1])) for row in rows])
@@ -151,31 +152,34 @@ class DialogueDatabase:
                 link.execute("UPDATE dialogues SET vector = ? WHERE id = ?", (vector.tobytes(), row[0]))
 
     def _vectors(self, texts: Sequence[str]) -> Sequence[NDArray[np.float32] | None]:
-        """One vector of length 1 for every text; None each without `embed`."""
+        """Return a unit vector for every text, or None for each if there is no `embed`."""
         if self.embed is None or not texts:
             return [None] * len(texts)
         made = np.asarray(self.embed(texts), "<f4")
         if made.ndim != 2 or len(made) != len(texts) or not np.isfinite(made).all():
             raise ContractError(
-                f"`embed` gave an array of shape {made.shape} for {len(texts)} texts",
-                hint="It must give one vector of finite numbers for every text.",
+                f"`embed` returned an array of shape {made.shape} for {len(texts)} texts",
+                hint="It must return one vector of finite numbers per text.",
             )
         return list(made / np.maximum(np.linalg.norm(made, axis=1, keepdims=True), 1e-12))
 
 
 def bm25(times: int, length: int, holders: int, total: int, mean: float) -> float:
-    """What one word of a query adds: it is `times` in a dialogue of `length` words; `holders` of `total` have it."""
+    """Return what one query word adds to the score of a dialogue.
+
+    It occurs `times` in this dialogue of `length` words, and in `holders` of `total` dialogues of `mean` length.
+    """
     rarity = math.log(1 + (total - holders + 0.5) / (holders + 0.5))
     return rarity * times * (K1 + 1) / (times + K1 * (1 - B + B * length / mean))
 
 
 def sentence_embedder(model_name: str = "sentence-transformers/all-MiniLM-L6-v2") -> Embed:
-    """Vectors by a model of sentence-transformers, if that is installed."""
+    """Return an embedding function that uses a sentence-transformers model."""
     try:
         model = import_module("sentence_transformers").SentenceTransformer(model_name)
     except ImportError:
         raise MissingExtra(
-            "vectors of sentences need sentence-transformers", hint="pip install sentence-transformers"
+            "sentence embeddings need sentence-transformers", hint="pip install sentence-transformers"
         ) from None
     return lambda texts: model.encode(list(texts))
 
@@ -195,13 +199,13 @@ def _insert(link: sqlite3.Connection, messages: Sequence[Message], vector: NDArr
 
 def _checked(messages: Sequence[Message]) -> Sequence[Message]:
     if not isinstance(messages, list | tuple) or not messages:
-        raise ContractError(f"a dialogue is a list of at least 1 message, not {messages!r:.60}")
+        raise ContractError(f"a dialogue is a list of at least one message, not {messages!r:.60}")
     for message in messages:
         sound = isinstance(message, dict) and message.get("role") in ROLES and isinstance(message.get("content"), str)
         if not sound:
             raise ContractError(
                 f"a message of the dialogue is {message!r:.60}",
-                hint=f"It needs a role ({', '.join(ROLES)}) and content that is text.",
+                hint=f"It needs a role ({', '.join(ROLES)}) and text as content.",
             )
     return messages
 
@@ -226,5 +230,5 @@ def _words(text: str) -> list[str]:
 
 
 def _text(messages: Sequence[Message]) -> str:
-    """What is searched: all that was said, but not what the system or a tool wrote."""
+    """Return the text to search: what user and assistant said, not the system or tools."""
     return "\n".join(m["content"] for m in messages if m["role"] in ("user", "assistant"))

@@ -1,7 +1,7 @@
-"""Conversations that outlive the process: one SQLite file, every turn in two whole steps.
+"""Stores conversations in one SQLite file, every turn in two transactions.
 
-What a user says is written before it is answered, the answer once it is made. Whoever kills the process in between
-finds the question there, and nothing of half an answer.
+A user's message is written before it is answered, and the answer when it is complete. If the process is killed in
+between, the question is there and no partial answer is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from groupwise.errors import ContractError
 from groupwise.sqlite import Database
 from groupwise.types import Message
 
-MARK = 0x47574331
+MARK = 0x47574331  # "GWC1", SQLite's application id of such a file
 STEPS = (
     """
     CREATE TABLE conversations (
@@ -47,19 +47,19 @@ class ConversationExists(ContractError):
 
 
 class ConversationBusy(ContractError):
-    """Somebody else wrote to the conversation meanwhile; theirs stays, and nothing of this is written."""
+    """Somebody else wrote to the conversation in the meantime; their change stays, and this one is not written."""
 
     code = "conversation_busy"
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationContext:
-    """A conversation as it stands: a value, new after every turn.
+    """A conversation at one moment; every turn makes a new value.
 
-    `messages` is all that was said, by anyone. `ids` are the tokens the model has read and sampled, as they were: those
-    of the first `heard` messages, or of what compression made of them. `ended` says whether the last answer ended with
-    its own token, `frame` which chat format the tokens are in, `draws` how often the model has spoken: answer n is
-    sampled with `seed + n`. `state` is the strategy's (`agents.strategies`).
+    `messages` are all messages of all sides. `ids` are the exact tokens the model has read and sampled: those of the
+    first `heard` messages, or of their compressed form. `ended` says whether the last answer ended with an end-of-turn
+    token, `frame` identifies the chat format of the tokens, and `draws` counts the model's answers: answer n is sampled
+    with `seed + n`. `state` belongs to the strategy (`agents/strategies`).
     """
 
     conversation_id: str
@@ -84,22 +84,22 @@ class ConversationContext:
 
     @property
     def unanswered(self) -> tuple[Message, ...]:
-        """What was said since the model last spoke."""
+        """The messages since the model last spoke."""
         return self.messages[self.heard :]
 
 
 class ConversationStore:
     """Conversations in the SQLite file at `path`; ":memory:" keeps them as long as the object lives.
 
-    Every write says which version it goes on from. Of two writers on one version the first wins; the other is told
-    (`ConversationBusy`), and nothing of it is written.
+    Every write names the version it continues. Of two writers on one version the first wins; the other gets
+    `ConversationBusy`, and nothing of its change is written.
     """
 
     def __init__(self, path: str | Path = ":memory:") -> None:
         self.database = Database(path, "conversations", MARK, STEPS)
 
     def create(self, context: ConversationContext) -> ConversationContext:
-        """Write a new conversation down; it is at version 1 then."""
+        """Store a new conversation as version 1."""
         now = time.time()
         new = replace(context, version=1, created=now, updated=now)
         try:
@@ -113,12 +113,12 @@ class ConversationStore:
                 _append(link, new, 0)
         except sqlite3.IntegrityError:
             raise ConversationExists(
-                f"there is a conversation {new.conversation_id!r} already", hint="Go on with it, or take another id."
+                f"conversation {new.conversation_id!r} already exists", hint="Continue it, or choose another id."
             ) from None
         return new
 
     def load(self, conversation_id: str) -> ConversationContext:
-        """The conversation as it was last written."""
+        """Return the conversation as it was last stored."""
         with self.database.transaction(write=False) as link:
             found = link.execute("SELECT * FROM conversations WHERE id = ?", (conversation_id,)).fetchone()
             bodies = link.execute(
@@ -127,7 +127,7 @@ class ConversationStore:
         if found is None:
             raise ConversationNotFound(
                 f"there is no conversation {conversation_id!r}",
-                hint="start_conversation begins one; its context has the id.",
+                hint="start_conversation creates one and returns its id.",
             )
         row = dict(found)
         row["conversation_id"] = row.pop("id")
@@ -137,7 +137,7 @@ class ConversationStore:
         return ConversationContext(**row, messages=tuple(json.loads(body["body"]) for body in bodies))
 
     def save(self, context: ConversationContext) -> ConversationContext:
-        """Write down what is new since `context.version`; it is at the next one then."""
+        """Store what is new since `context.version`, as the next version."""
         now = time.time()
         new = replace(context, version=context.version + 1, updated=now)
         row = {**_changing(new), "version": new.version, "updated": now}
@@ -155,12 +155,12 @@ class ConversationStore:
         return new
 
     def delete(self, conversation_id: str) -> bool:
-        """Forget a conversation; False if there is none of that name."""
+        """Delete a conversation; return False if it does not exist."""
         with self.database.transaction() as link:
             return link.execute("DELETE FROM conversations WHERE id = ?", (conversation_id,)).rowcount > 0
 
     def of_user(self, user_id: str) -> list[str]:
-        """The ids of a user's conversations, the newest first."""
+        """Return the ids of a user's conversations, newest first."""
         with self.database.transaction(write=False) as link:
             rows = link.execute(
                 "SELECT id FROM conversations WHERE user_id = ? ORDER BY updated DESC, rowid DESC", (user_id,)
@@ -171,11 +171,11 @@ class ConversationStore:
         self.database.close()
 
     def _conflict(self, context: ConversationContext) -> ContractError:
-        now = self.load(context.conversation_id)  # if it is gone, this says so
+        now = self.load(context.conversation_id)  # raises ConversationNotFound if it was deleted
         return ConversationBusy(
-            f"conversation {context.conversation_id!r} was changed by somebody else meanwhile: this goes on from "
-            f"version {context.version}, and it is at {now.version}",
-            hint="Nothing of theirs is lost and nothing of this was written; load it and say it again.",
+            f"conversation {context.conversation_id!r} was changed in the meantime: this change continues version "
+            f"{context.version}, but the stored one is {now.version}",
+            hint="Their change was kept and this one was not stored; load the conversation again and repeat it.",
         )
 
 
@@ -188,7 +188,7 @@ def _changing(context: ConversationContext) -> dict[str, Any]:
 
 
 def _append(link: sqlite3.Connection, context: ConversationContext, known: int) -> None:
-    """Messages are only ever added."""
+    """Insert the new messages; stored ones never change."""
     new = enumerate(context.messages[known:], start=known)
     rows = [(context.conversation_id, number, json.dumps(dict(message))) for number, message in new]
     link.executemany("INSERT INTO messages (conversation, number, body) VALUES (?, ?, ?)", rows)
