@@ -154,7 +154,7 @@ def test_a_broken_off_body_frees_its_server() -> None:
     broken = found.cycle != 100
     assert broken.mean() == pytest.approx(0.5, abs=0.03)
     assert found.cycle[broken].mean() == pytest.approx(50 + 10, rel=0.05)
-    assert {t.outcome for t in found.trace} == {"done", "broken off"}
+    assert {t.outcome for t in found.trace} == {"done", "cancelled"}
 
 
 def test_enough_instances_end_the_others() -> None:

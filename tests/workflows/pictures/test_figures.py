@@ -49,7 +49,7 @@ def test_an_empty_trace_is_refused() -> None:
     for figure in (gantt, queues, lambda tries: utilisation(tries, {}), lambda tries: journeys(DOCUMENT, tries)):
         with pytest.raises(ConfigError, match="the trace is empty"):
             figure(())
-    with pytest.raises(ConfigError, match="names no pool"):
+    with pytest.raises(ConfigError, match="needs a pool"):
         queues([Try(0, "pay", 0, 0, 1)])
     with pytest.raises(ConfigError, match="of another workflow: 'swim'"):
         journeys(DOCUMENT, [Try(0, "swim", 0, 0, 1)])
@@ -115,7 +115,7 @@ def test_the_gif_moves() -> None:
         gif.seek(number)
         frames.append(gif.convert("RGB").tobytes())
     assert frames[0] != frames[1]
-    with pytest.raises(ConfigError, match="a GIF may have 600"):
+    with pytest.raises(ConfigError, match="a GIF may have at most 600"):
         animation_gif(DOCUMENT, TRACE, seconds=100, rate=30)
     with pytest.raises(ConfigError, match="more than 0"):
         animation_svg(DOCUMENT, TRACE, seconds=0)

@@ -29,9 +29,9 @@ def words(picture: str) -> list[str]:
 
 def test_a_picture_says_what_it_shows() -> None:
     drawn = words(svg(CLAIM))
-    for said in ("register", "20%", "80%", "clerk (2)", "1 h", "further tries", "one of the ways", "all of the ways"):
+    for said in ("register", "20%", "80%", "clerk (2)", "1 h", "retries", "exactly one branch", "all branches"):
         assert said in drawn, said
-    assert "one or more of the ways" not in drawn
+    assert "one or more branches" not in drawn
 
 
 def test_what_people_wrote_stays_text() -> None:
@@ -72,7 +72,7 @@ def test_a_png_is_as_large_as_it_says(tmp_path) -> None:  # type: ignore[no-unty
 def test_what_is_cancelled_is_surrounded_and_nothing_else() -> None:
     body = Sequence((Activity("pick"), Instances(Activity("pack"), 2, 5, 2)))
     picture = svg(Design("d", Cancellable(body, 0.2, Activity("refund"))))
-    assert "cleared away together" in words(picture)
+    assert "cancelled together" in words(picture)
     assert "2–5" in words(picture)
     assert 'class="region"' in picture
 

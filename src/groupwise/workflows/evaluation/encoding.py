@@ -203,9 +203,7 @@ class Catalogue:
         for pool, count in staff:
             if pool not in self.pool_numbers:
                 known = ", ".join(self.pool_names) or "none"
-                raise DesignError(
-                    f"the design staffs {pool!r}, not a pool of {self.name!r} (those are {known})"
-                )
+                raise DesignError(f"the design staffs {pool!r}, not a pool of {self.name!r} (those are {known})")
             number = self.pool_numbers[pool]
             least, most = int(self.least[number]), int(self.most[number])
             if not least <= count <= most:

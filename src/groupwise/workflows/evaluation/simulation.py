@@ -40,7 +40,7 @@ LARGEST = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTry:
-    """One try of an activity. `server` is −1 if none is needed; `outcome` is "done", "failed" or "broken off".
+    """One try of an activity. `server` is −1 if none is needed; `outcome` is "done", "failed" or "cancelled".
 
     `ready` is when it could have started; the time until `start` is its wait.
     """
@@ -253,7 +253,7 @@ def _simulated(memory: Memory, first: int, last: int, made: Floats) -> Simulated
 def _tries(memory: Memory) -> tuple[SimulatedTry, ...]:
     catalogue = memory.encoded.catalogue
     names, pools = list(catalogue.activities), catalogue.pool_names
-    words = {1: "done", 0: "failed", -1: "broken off"}
+    words = {1: "done", 0: "failed", -1: "cancelled"}
     count = int(memory.m[fields.TRACED])
     stop = memory.trace + count * fields.TRACE_FIELDS
     whole = memory.m[memory.trace : stop].reshape(count, fields.TRACE_FIELDS).tolist()

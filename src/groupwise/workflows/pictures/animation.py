@@ -1,4 +1,8 @@
-"""Animations of a simulation (cases as tokens that move over their workflow), and all figures written to a folder."""
+"""Animations of a simulation (cases as tokens that move over their workflow), and all figures written to a folder.
+
+`animation_svg` runs in any browser; `animation_gif` shows the same everywhere else. A token travels along the flows to
+a task, waits below it, and is worked on above it. Moments are shares of the whole animation, from 0 to 1.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +27,17 @@ from groupwise.workflows.pictures.shapes import QUIET, Scene, Words
 from groupwise.workflows.pictures.svg import svg, svg_of
 
 TRAVEL = 0.03
-"""How much of the whole a token takes to come from one task to the next."""
-MOST = 400
-STEP = 13.0
-CLOSE = 1e-9
+"""The share of the animation that a token takes from one task to the next."""
+MOST = 400  # tries shown by default: more tokens would slow a browser down
+STEP = 13.0  # pixels between tokens at one task
+CLOSE = 1e-9  # times this close count as equal
 
 Stop = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """Where a token is: moments from 0 to 1 with places, straight lines in between. It is gone before and after."""
+    """Where a token is: (moment, x, y) with straight lines in between. It is hidden before and after."""
 
     case: int
     stops: tuple[Stop, ...]
@@ -49,15 +53,15 @@ class Journey:
 
 
 def journeys(document: Document, tries: Sequence[TracedTry], *, most: int = MOST) -> tuple[list[Journey], float]:
-    """The tokens of the first `most` tries, and how many seconds they cover."""
+    """The tokens of the first `most` tries, and how many seconds of the simulation they cover."""
     shown = sorted(tries, key=lambda one: (one.ready, one.start, one.end))[:most]
     if not shown:
-        raise ConfigError("the trace is empty: nothing moves", hint="Simulate with a trace of at least one try.")
+        raise ConfigError("the trace is empty", hint="Simulate with a trace of at least one try.")
     begin = shown[0].ready
     span = max(max(one.end for one in shown) - begin, CLOSE)
     found = [journey for placed in arranged(document) for journey in _Stage(placed, begin, span).journeys(shown)]
     if not found:
-        raise ConfigError(f"the trace is of another workflow: {shown[0].activity!r} is no task of {document.name!r}")
+        raise ConfigError(f"the trace is of another workflow: {shown[0].activity!r} is not a task of {document.name!r}")
     last = max(journey.stops[-1][0] for journey in found)
     return [_scaled(journey, last) for journey in found], span
 
@@ -68,7 +72,7 @@ def _scaled(journey: Journey, last: float) -> Journey:
 
 @dataclass(slots=True)
 class _Visit:
-    """A try on the drawing: where its token is worked on, and when it leaves."""
+    """A try on the drawing: where its token is worked on, when it leaves, and the tasks it has led to."""
 
     what: TracedTry
     node: str
@@ -78,7 +82,7 @@ class _Visit:
 
 
 class _Stage:
-    """One graph on the sheet and the tries of its tasks."""
+    """One graph on the page, with the tries of its tasks."""
 
     def __init__(self, placed: PlacedGraph, begin: float, span: float) -> None:
         self.placed, self.begin, self.span = placed, begin, span
@@ -103,7 +107,7 @@ class _Stage:
         return TRAVEL + (time - self.begin) / self.span
 
     def _come(self, visits: list[_Visit], one: TracedTry) -> Iterator[Journey]:
-        """The token of a try, and those that it had to wait for."""
+        """The token of a try, and tokens of other branches that arrived earlier at the join before it."""
         node = self.tasks[one.activity]
         origins = sorted(self._origins(visits, one, node), key=lambda visit: visit.leaves)
         origin = origins[-1] if origins else None
@@ -124,7 +128,7 @@ class _Stage:
         visits.append(_Visit(one, node, spot, stops[-1][0]))
 
     def _origins(self, visits: list[_Visit], one: TracedTry, node: str) -> list[_Visit]:
-        """The last try of everything that leads here and has not led here before."""
+        """The last finished try of each task that leads to this node and has not led to it before."""
         latest: dict[str, _Visit] = {}
         for visit in visits:
             again = visit.node == node and visit.what.outcome == "failed"
@@ -142,7 +146,7 @@ class _Stage:
         return [origin.spot, *self._points(origin.node, node)], origin.leaves
 
     def _points(self, source: str, target: str, *, before_join: bool = False) -> list[Point]:
-        """Along the flows from one node to another; only up to the first join, where it is to wait there."""
+        """The points along the flows from one node to another; with `before_join` only up to the first and-join."""
         points: list[Point] = []
         for flow in self.ways[source].get(target, ()):
             points += [(x, y + self.placed.top) for x, y in self.placed.layout.routes[flow]]
@@ -157,7 +161,7 @@ class _Stage:
         return Journey(visit.what.case, (*stops, (max(until, stops[-1][0]), *stops[-1][1:])))
 
     def _go(self, visit: _Visit) -> Iterator[Journey]:
-        """To the end, where nothing came after it."""
+        """A token's way to the end, if nothing came after this try."""
         end = self.graph.end.id
         if not visit.follows and visit.what.outcome == "done" and end in self.ways[visit.node]:
             box = self.placed.layout.boxes[end]
@@ -170,7 +174,7 @@ class _Stage:
         return box.x, box.middle[1] + self.placed.top
 
     def _spot(self, taken: dict[str, list[float]], node: str, start: float, end: float, *, low: bool) -> Point:
-        """The first free place on the upper or lower edge of a task; where there is none, the last is shared."""
+        """The first free place on the upper or lower edge of a task; if there is none, the last one is shared."""
         box, until = self.placed.layout.boxes[node], taken.setdefault(node, [])
         places = max(1, int((box.width - 8) // STEP))
         free = next((number for number, time in enumerate(until) if time <= start + CLOSE), len(until))
@@ -186,7 +190,7 @@ def _works(node: Node) -> bool:
 
 
 def _ways(graph: Graph, source: str) -> dict[str, tuple[str, ...]]:
-    """The tasks (and the end) that come next, each with the flows that lead there through gateways and conditions."""
+    """The tasks (and the end) that come next, each with the flows that lead there through gateways."""
     found: dict[str, tuple[str, ...]] = {}
     queue: list[tuple[str, tuple[str, ...]]] = [(source, ())]
     seen: set[str] = set()
@@ -202,7 +206,7 @@ def _ways(graph: Graph, source: str) -> dict[str, tuple[str, ...]]:
 
 
 def _walk(points: Sequence[Point], start: float, end: float) -> list[Stop]:
-    """Along the points at an even pace."""
+    """Walk along the points at constant speed."""
     lengths = [hypot(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(points)]
     whole, gone = sum(lengths) or 1.0, 0.0
     stops = [(start, *points[0])]
@@ -222,7 +226,7 @@ WHITE = "#ffffff"
 
 
 def animation_svg(document: Document, tries: Sequence[TracedTry], *, seconds: float = 30.0, most: int = MOST) -> str:
-    """A self-contained SVG that shows the first `most` tries in so many seconds, again and again."""
+    """A self-contained SVG that plays the first `most` tries in this many seconds, over and over."""
     found, drawn = _prepared(document, tries, seconds, most)
     duration = f'dur="{seconds:g}s" repeatCount="indefinite"'
     width, y = drawn.width - 2 * MARGIN, drawn.height - 12
@@ -236,10 +240,12 @@ def animation_svg(document: Document, tries: Sequence[TracedTry], *, seconds: fl
 
 def _prepared(document: Document, tries: Sequence[TracedTry], seconds: float, most: int) -> tuple[list[Journey], Scene]:
     if not 0 < seconds <= 3600:
-        raise ConfigError(f"an animation of {seconds} s is none; it may take more than 0 and at most 3600 s")
+        raise ConfigError(f"an animation cannot last {seconds} s; choose more than 0 and at most 3600 s")
     found, span = journeys(document, tries, most=most)
     drawn = scene(document)
-    words = f"{in_words(span)} in {seconds:g} s; waiting below a task, worked on above it; a colour for each case"
+    words = (
+        f"{in_words(span)} in {seconds:g} s; cases wait below a task, are worked on above it; one colour per case"
+    )
     foot = Words(MARGIN, drawn.height + 10, words, "label")
     return found, replace(drawn, height=drawn.height + FOOT, shapes=(*drawn.shapes, foot))
 
@@ -269,13 +275,13 @@ def _token(journey: Journey, duration: str) -> str:
 def animation_gif(
     document: Document, tries: Sequence[TracedTry], *, seconds: float = 20.0, rate: int = 10, most: int = MOST
 ) -> bytes:
-    """The same as a GIF of `rate` pictures a second."""
+    """The same as a GIF with `rate` frames per second."""
     found, drawn = _prepared(document, tries, seconds, most)
     count = max(2, round(seconds * rate))
     if count > MOST_FRAMES:
         raise ConfigError(
-            f"{seconds:g} s of {rate} pictures each are {count}, and a GIF may have {MOST_FRAMES}",
-            hint="Take fewer seconds or a lower rate.",
+            f"{seconds:g} s at {rate} frames per second make {count} frames; a GIF may have at most {MOST_FRAMES}",
+            hint="Choose fewer seconds or a lower rate.",
         )
     scale = min(1.0, WIDEST_GIF / drawn.width, sqrt(LARGEST_GIF / (drawn.width * drawn.height)))
     paper = _with_palette(Image.open(io.BytesIO(png_of(drawn, scale=scale))).convert("RGB"))
@@ -288,7 +294,7 @@ def animation_gif(
 
 
 def _with_palette(paper: Image.Image) -> Image.Image:
-    """The paper in a palette that ends with the colours of tokens and bar."""
+    """The background in a palette that ends with the colours of the tokens and the progress bar."""
     reduced = paper.quantize(PAPER_COLOURS, dither=Image.Dither.NONE)
     palette = (reduced.getpalette() or [])[: 3 * PAPER_COLOURS]
     palette += [0] * (3 * PAPER_COLOURS - len(palette))
@@ -299,7 +305,7 @@ def _with_palette(paper: Image.Image) -> Image.Image:
 
 
 def _frame(paper: Image.Image, found: Sequence[Journey], moment: float, scale: float) -> Image.Image:
-    """One picture; colours are places in its palette."""
+    """One frame; colours are indices of its palette."""
     frame = paper.copy()
     draw = ImageDraw.Draw(frame)
     radius, white = RADIUS * scale, PAPER_COLOURS + len(COLOURS)
@@ -320,9 +326,9 @@ SHOWN = 300
 def write_figures(
     document: Document, tries: Sequence[TracedTry], servers: Mapping[str, int], folder: str | Path
 ) -> list[Path]:
-    """The workflow, a Gantt chart, queues, utilisation, and tokens that move as SVG and GIF; the files written.
+    """Write the workflow, a Gantt chart, queues, utilisation, and animations as SVG and GIF; returns the files.
 
-    The Gantt chart and the tokens show the first 300 tries.
+    The Gantt chart and the animations show the first 300 tries.
     """
     folder = Path(folder)
     pictures: dict[str, str | bytes] = {"workflow.svg": svg(document), "gantt.svg": svg_of(gantt(tries[:SHOWN]))}

@@ -1,7 +1,7 @@
-"""Columns of a layered drawing: ways back turned round, each node as far left as it can stand, few crossings.
+"""Columns of a layered drawing (after Sugiyama): back edges reversed, each node as far left as possible, few crossings.
 
-Nodes are numbered; numbers beyond them are bends: the places where a flow passes a column that it does not stop in.
-A flow that goes back leaves its node and enters its target from above, through a bend of their own columns (a hook).
+Vertices are numbers: nodes first, then bends, the places where a flow crosses a column without stopping in it. A flow
+that goes back leaves its node and enters its target from above, each through a bend in that node's own column (a hook).
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 Edge = tuple[int, int]
-SWEEPS = 16
+SWEEPS = 16  # most passes over all columns to reduce crossings
 
 
 @dataclass(slots=True)
 class DrawingColumns:
-    """`order` has each column from top to bottom; `paths` the vertices each flow passes; `owner` the node of a hook."""
+    """`column` of each vertex; `order` of each column from top to bottom; `paths`, the vertices each flow passes.
+
+    `owner` maps a hook to its node. `right` and `left` are the neighbours of a vertex in the next and the previous
+    column, whichever way the flow points. `backward` are nodes that lie only on ways back.
+    """
 
     column: list[int]
     order: list[list[int]] = field(default_factory=list)
@@ -32,7 +36,7 @@ class DrawingColumns:
 
 
 def in_columns(count: int, edges: Sequence[Edge], start: int, end: int) -> DrawingColumns:
-    """The nodes 0 … count - 1 and the flows between them in ordered columns."""
+    """Put the nodes 0 … count − 1 and the flows between them into ordered columns."""
     turned, backward = _turned(count, edges, start, end)
     columns = DrawingColumns(_longest_paths(count, edges, turned, end), backward=backward)
     _lay_paths(columns, edges, turned)
@@ -42,7 +46,7 @@ def in_columns(count: int, edges: Sequence[Edge], start: int, end: int) -> Drawi
 
 
 def _turned(count: int, edges: Sequence[Edge], start: int, end: int) -> tuple[list[bool], set[int]]:
-    """Which flows to turn round so that nothing goes in a ring, and the nodes that lie on the way back."""
+    """Which flows to reverse so that no cycle is left, and the nodes that lie on ways back."""
     turned = [a == b for a, b in edges]
     for number in _closing(count, edges, turned, start):
         turned[number] = True
@@ -50,6 +54,7 @@ def _turned(count: int, edges: Sequence[Edge], start: int, end: int) -> tuple[li
     for number, (a, b) in enumerate(edges):
         if b in backward and a != b:
             turned[number] = True
+    # Reversing whole ways back may have closed new cycles: undo what closes them.
     for number in _closing(count, edges, turned, start):
         turned[number] = not turned[number]
     ahead = {end for number, edge in enumerate(edges) if not turned[number] for end in edge}
@@ -57,13 +62,13 @@ def _turned(count: int, edges: Sequence[Edge], start: int, end: int) -> tuple[li
 
 
 def _closing(count: int, edges: Sequence[Edge], turned: Sequence[bool], start: int) -> list[int]:
-    """The flows that close a ring when everything is walked through depth first from the start."""
+    """The flows that close a cycle in a depth-first search from the start."""
     ways: list[list[tuple[int, int]]] = [[] for _ in range(count)]
     for number, (a, b) in enumerate(edges):
         if a != b:
             source, target = (b, a) if turned[number] else (a, b)
             ways[source].append((target, number))
-    state, found = [0] * count, []
+    state, found = [0] * count, []  # 0 not seen, 1 on the current path, 2 done
     for root in [start, *range(count)]:
         stack = [(root, 0)] if state[root] == 0 else []
         while stack:
@@ -82,7 +87,7 @@ def _closing(count: int, edges: Sequence[Edge], turned: Sequence[bool], start: i
 
 
 def _on_the_way_back(count: int, edges: Sequence[Edge], turned: Sequence[bool], end: int) -> set[int]:
-    """Nodes from which one only gets to the end by going back first."""
+    """Nodes from which the end can only be reached by going back first."""
     forward = [edge for number, edge in enumerate(edges) if not turned[number]]
     ending = _reaching(count, forward, {end})
     returning = {a for number, (a, b) in enumerate(edges) if turned[number] and b in ending}
@@ -90,6 +95,7 @@ def _on_the_way_back(count: int, edges: Sequence[Edge], turned: Sequence[bool], 
 
 
 def _reaching(count: int, edges: Sequence[Edge], goals: set[int]) -> set[int]:
+    """Nodes from which one of the goals can be reached, the goals included."""
     before: list[list[int]] = [[] for _ in range(count)]
     for a, b in edges:
         before[b].append(a)
@@ -103,7 +109,7 @@ def _reaching(count: int, edges: Sequence[Edge], goals: set[int]) -> set[int]:
 
 
 def _longest_paths(count: int, edges: Sequence[Edge], turned: Sequence[bool], end: int) -> list[int]:
-    """Columns by longest path; a node with more flows out than in moves right as far as they let it."""
+    """Columns by longest path from the left; a node with more flows out than in then moves right as far as it can."""
     after: list[list[int]] = [[] for _ in range(count)]
     before: list[list[int]] = [[] for _ in range(count)]
     for number, (a, b) in enumerate(edges):
@@ -129,7 +135,7 @@ def _longest_paths(count: int, edges: Sequence[Edge], turned: Sequence[bool], en
 
 
 def _lay_paths(columns: DrawingColumns, edges: Sequence[Edge], turned: Sequence[bool]) -> None:
-    """The bends of every flow, hooks included, and the links between neighbouring columns."""
+    """Add the bends of every flow, hooks included, and the links between neighbouring columns."""
     column, owner, backward = columns.column, columns.owner, columns.backward
 
     def bend(place: int, of: int | None = None) -> int:
@@ -159,7 +165,7 @@ def _lay_paths(columns: DrawingColumns, edges: Sequence[Edge], turned: Sequence[
 
 
 def _first_order(columns: DrawingColumns, start: int) -> None:
-    """Depth first from the start: branches come in the order of their flows, and ways back above them."""
+    """A first order, depth first from the start: branches in the order of their flows, ways back above them."""
     hooks: dict[int, list[int]] = {}
     for hook, node in columns.owner.items():
         hooks.setdefault(node, []).append(hook)
@@ -172,7 +178,7 @@ def _first_order(columns: DrawingColumns, start: int) -> None:
             here = columns.owner.get(here, here)
             if here in seen:
                 continue
-            unit = [*hooks.get(here, []), here]
+            unit = [*hooks.get(here, []), here]  # a node and the hooks above it stay together
             seen.update(unit)
             order[columns.column[here]] += unit
             stack += [target for vertex in reversed(unit) for target in reversed(columns.right[vertex])]
@@ -180,7 +186,7 @@ def _first_order(columns: DrawingColumns, start: int) -> None:
 
 
 def _fewer_crossings(columns: DrawingColumns) -> None:
-    """Sweeps to and fro, each vertex to the middle of its neighbours; the best order seen is kept."""
+    """Sweep right and left, moving each vertex to the mean of its neighbours; keep the order with fewest crossings."""
     best, least = [list(column) for column in columns.order], _crossings(columns)
     for sweep in range(SWEEPS):
         if least == 0:
@@ -200,6 +206,7 @@ def _fewer_crossings(columns: DrawingColumns) -> None:
 def _sorted_column(
     columns: DrawingColumns, column: list[int], neighbour: list[int], near: list[list[int]]
 ) -> list[int]:
+    """A column sorted by the mean position of each unit's neighbours (the barycentre heuristic)."""
     place = {vertex: number for number, vertex in enumerate(neighbour)}
     hooks: dict[int, list[int]] = {}
     for vertex in column:
@@ -221,6 +228,7 @@ def _sorted_column(
 
 
 def _crossings(columns: DrawingColumns) -> int:
+    """The number of crossings between all neighbouring columns, counted as inversions."""
     total = 0
     for left, right in pairwise(columns.order):
         place = {vertex: number for number, vertex in enumerate(right)}

@@ -1,4 +1,7 @@
-"""Where the nodes of a workflow stand and how its flows run, left to right; long drawings are broken into rows."""
+"""Where the nodes of a workflow stand and how its flows run, left to right; long drawings are broken into rows.
+
+Coordinates are pixels from the upper left corner, rounded to hundredths, so that a layout is the same on every machine.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ from groupwise.workflows.pictures.placement import SAME, Extent, gaps, heights
 
 Point = tuple[float, float]
 MARGIN = 24.0
-TRACK = 12.0
+TRACK = 12.0  # between neighbouring tracks
 BEFORE_TRACKS, AFTER_TRACKS = 16.0, 22.0
-NAME_LINE = 14.0
+NAME_LINE = 14.0  # height of a line of a name below a node
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class NodeBox:
 
 @dataclass(frozen=True)
 class DrawingLayout:
-    """Boxes by node id, routes by flow id, and where the label of a flow begins: the left end of its base line."""
+    """Boxes by node id, routes by flow id, and for labels of flows the left end of their base line."""
 
     boxes: Mapping[str, NodeBox]
     routes: Mapping[str, tuple[Point, ...]]
@@ -54,7 +57,7 @@ class DrawingLayout:
 
 
 def layout(graph: Graph) -> DrawingLayout:
-    """The drawing of a graph, whatever it is: unsound and disconnected ones too."""
+    """The layout of any graph, including unsound and disconnected ones."""
     number = {node.id: place for place, node in enumerate(graph.nodes)}
     edges = [(number[flow.source], number[flow.target]) for flow in graph.flows]
     columns = in_columns(len(graph.nodes), edges, number[graph.start.id], number[graph.end.id])
@@ -80,7 +83,7 @@ def _from_the_top(graph: Graph, sizes: Sequence[tuple[float, float]], y: Sequenc
 
 
 def _main_path(graph: Graph, columns: DrawingColumns) -> list[Edge]:
-    """From the start the likeliest way on, or the one in the middle, as far as it leads."""
+    """From the start always the most likely flow (ties: the middle one), as far as it leads."""
     place = {vertex: spot for column in columns.order for spot, vertex in enumerate(column)}
     ways: dict[int, list[tuple[float, tuple[int, ...]]]] = {}
     for flow, path in zip(graph.flows, columns.paths, strict=True):
@@ -99,7 +102,7 @@ def _main_path(graph: Graph, columns: DrawingColumns) -> list[Edge]:
 
 
 class _Sheet:
-    """Everything that is known once heights are: columns get their widths, and flows their points."""
+    """The rest of the layout, once heights are known: widths of columns, and the points of flows."""
 
     def __init__(
         self, graph: Graph, columns: DrawingColumns, sizes: Sequence[tuple[float, float]], y: Sequence[float]
@@ -127,7 +130,7 @@ class _Sheet:
                 x += max(AFTER_TRACKS, after.get(place, 0.0) + 22)
 
     def _room(self, vertex: int) -> float:
-        """The width of a node or of the name below it, whichever is more."""
+        """The width of a node or of the name below it, whichever is larger."""
         return max([self.sizes[vertex][0], *(width_of(line, SMALL) for line in name_below(self.graph.nodes[vertex]))])
 
     def _label_room(self) -> tuple[dict[int, float], dict[int, float]]:
@@ -142,14 +145,14 @@ class _Sheet:
         return before, after
 
     def _first_link(self, path: tuple[int, ...]) -> Edge | None:
-        """The first gap that a flow passes, by the vertices to its left and its right."""
+        """The first gap that a flow crosses, as the vertices to its left and right."""
         for a, b in pairwise(path):
             if self.columns.column[a] != self.columns.column[b]:
                 return (a, b) if self.columns.column[a] < self.columns.column[b] else (b, a)
         return None
 
     def _joins(self, link: Edge) -> bool:
-        """Whether others arrive where it does, so that its label stands where it leaves."""
+        """Whether other flows join it at its target, so that its label must stand where it leaves."""
         return len(self.columns.left[link[1]]) > 1 and len(self.columns.right[link[0]]) == 1
 
     def _label(self, path: tuple[int, ...], route: Sequence[Point]) -> Point:
@@ -217,7 +220,7 @@ class _Sheet:
         return box.right if right else box.x
 
     def _hooked(self, a: int, b: int) -> list[Point]:
-        """Between a node and a hook above it: straight up or down."""
+        """Between a node and a hook above it: a vertical line."""
         hook, node = (a, b) if a in self.columns.owner else (b, a)
         if not self.columns.left[hook] and not self.columns.right[hook]:
             side = -0.25 if hook == a else 0.25
@@ -228,7 +231,7 @@ class _Sheet:
         return line if hook == a else line[::-1]
 
     def _hook_x(self, hook: int) -> float:
-        """Hooks of one node stand side by side, those nearest to it outermost, so that they do not cross."""
+        """Hooks of one node stand side by side, the lowest ones outermost, so that they do not cross."""
         node = self.columns.owner[hook]
         own = [vertex for vertex in self.columns.order[self.columns.column[node]] if self._twin(vertex, hook)]
         step = min(10.0, self.sizes[node][0] / (2 * len(own) + 2))
@@ -240,7 +243,7 @@ class _Sheet:
         return self.columns.owner.get(vertex) == self.columns.owner[hook]
 
     def _top(self, node: int, x: float) -> float:
-        """Where an upright line at x meets the upper side of a node's shape."""
+        """Where a vertical line at x meets the upper side of a node's shape: a circle, a diamond or a rectangle."""
         box, kind = self._box(node), self.graph.nodes[node]
         half = box.width / 2
         off = min(abs(x - box.middle[0]) / half, 1.0)
@@ -250,7 +253,7 @@ class _Sheet:
 
 
 def simplified(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Without points that repeat, or that lie on the way straight on."""
+    """The points without repetitions and without those in the middle of a straight line."""
     kept: list[Point] = []
     for point in points:
         if kept and point == kept[-1]:
@@ -261,6 +264,8 @@ def simplified(points: Sequence[Point]) -> tuple[Point, ...]:
     return tuple(kept)
 
 
+# A drawing wider than WIDEST is broken into rows, just before a node that a single flow leads to; the flow then goes
+# round by the right, between the rows, and on from the left.
 WIDEST = 1800.0
 BEFORE_A_NODE = 9.0
 INDENT = 20.0
@@ -270,7 +275,7 @@ BETWEEN = 26.0
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What lies between two breaks, how far it moves, and the level on which a flow comes back to its beginning."""
+    """What lies between two breaks, how far it moves, and the height at which a flow runs back to its beginning."""
 
     left: float
     right: float
@@ -282,7 +287,7 @@ class _Row:
 
 
 def in_rows(graph: Graph, place: DrawingLayout, widest: float = WIDEST) -> DrawingLayout:
-    """The same drawing in rows of about `widest`, where there are places to break it."""
+    """The same drawing in rows of about `widest`, if there are places to break it."""
     breaks = _breaks(graph, place, widest) if place.width > widest else []
     if not breaks:
         return place
@@ -295,7 +300,7 @@ def in_rows(graph: Graph, place: DrawingLayout, widest: float = WIDEST) -> Drawi
 
 
 def _breaks(graph: Graph, place: DrawingLayout, widest: float) -> list[float]:
-    """As many rows as it takes, of about one length, broken where one may."""
+    """Breaks that give as few rows as possible, of about the same length."""
     possible = _possible(graph, place)
     length = place.width / ceil(place.width / widest) * 1.08
     found: list[float] = []
@@ -311,7 +316,7 @@ def _breaks(graph: Graph, place: DrawingLayout, widest: float) -> list[float]:
 
 
 def _possible(graph: Graph, place: DrawingLayout) -> list[float]:
-    """Places just before a node that one flow passes, to the right, and nothing else."""
+    """Places just before a node where exactly one flow passes, to the right, and nothing else."""
     spans = sorted((x1, x2) for route in place.routes.values() for (x1, _), (x2, _) in pairwise(route) if x1 < x2)
     barred = [_span(graph, place, name) for name in place.boxes]
     barred += [(x2, x1) for route in place.routes.values() for (x1, _), (x2, _) in pairwise(route) if x2 < x1]
@@ -329,7 +334,7 @@ def _possible(graph: Graph, place: DrawingLayout) -> list[float]:
 
 
 class _Count:
-    """How many spans lie over a place."""
+    """Counts the spans that cover a place, by two binary searches."""
 
     def __init__(self, spans: list[tuple[float, float]]) -> None:
         self.starts, self.ends = sorted(span[0] for span in spans), sorted(span[1] for span in spans)
@@ -339,7 +344,7 @@ class _Count:
 
 
 def _span(graph: Graph, place: DrawingLayout, name: str) -> tuple[float, float]:
-    """From the left to the right of a node and the name below it."""
+    """The left and right end of a node or the name below it."""
     box = place.boxes[name]
     half = max([box.width, *(width_of(line, SMALL) for line in name_below(graph.by_id[name]))]) / 2
     return box.middle[0] - half, box.middle[0] + half

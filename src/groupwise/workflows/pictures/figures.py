@@ -1,7 +1,7 @@
-"""Figures of a simulation from its trace: who did what when, who waited, and how busy everybody was.
+"""Figures of a simulation from its trace: who did what when, how many waited, and how busy the servers were.
 
-Each is a `Scene`, to be written by `svg.svg_of` or `png.png_of`. A trace is any sequence of tries of activities; one
-that was cut off knows less and less towards its end, and `until` leaves that away.
+Each is a `Scene`, to be rendered by `svg.svg_of` or `png.png_of`. A trace is any sequence of tries of activities. One
+that was cut off is incomplete towards its end; `until` leaves that part out.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ NOBODY = "nobody needed"
 
 
 class TracedTry(Protocol):
-    """One try of an activity in a case: when it could begin, began and ended, and who did it.
+    """One try of an activity in a case: when it was ready, started and ended, and who did it.
 
-    `server` counts from 0 within the pool and is below 0 where nobody is needed; `outcome` is "done", "failed" or
-    "broken off".
+    `server` counts from 0 within the pool and is −1 if none is needed; `outcome` is "done", "failed" or "cancelled".
     """
 
     @property
@@ -63,7 +62,7 @@ class _Axis:
 
 
 def _ticks(span: float) -> list[float]:
-    """About eight times of which people speak: 1, 2, 5, 10 …, and whole minutes, hours and days."""
+    """About eight round times: multiples of 1, 2, 5, 10 … seconds, or of whole minutes, hours and days."""
     wanted = span / 8
     natural = [60.0, 300, 600, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800, 1209600]
     power = 10 ** floor(log10(wanted))
@@ -74,7 +73,7 @@ def _ticks(span: float) -> list[float]:
 
 def _window(tries: Sequence[TracedTry], until: float | None) -> tuple[list[TracedTry], float, float]:
     if not tries:
-        raise ConfigError("the trace is empty: nothing was done", hint="Simulate with a trace of at least one try.")
+        raise ConfigError("the trace is empty", hint="Simulate with a trace of at least one try.")
     begin = min(one.ready for one in tries)
     end = max(one.end for one in tries) if until is None else until
     return [one for one in tries if one.ready < end], begin, end
@@ -89,7 +88,7 @@ def _label_width(labels: Sequence[str]) -> float:
 
 
 def gantt(tries: Sequence[TracedTry], *, until: float | None = None, title: str = "Who did what, and when") -> Scene:
-    """A row for every server, and a bar for every try; those that failed or were broken off are dashed."""
+    """A row for every server and a bar for every try; those that failed or were cancelled are dashed."""
     shown, begin, end = _window(tries, until)
     rows = _rows(shown)
     labels = [shortened(label, 30) for label, _ in rows]
@@ -103,13 +102,13 @@ def gantt(tries: Sequence[TracedTry], *, until: float | None = None, title: str 
         y = top + ROW * number
         shapes.append(Words(axis.left - 8, y + 15, shortened(label, 30), "label", "end"))
         shapes += [shape for one in bars for shape in _bar(one, axis, y, styles[one.activity])]
-    lost = {"failed or broken off": "lost"} if any(one.outcome != "done" for one in shown) else {}
+    lost = {"failed or cancelled": "lost"} if any(one.outcome != "done" for one in shown) else {}
     legend, height = _names(styles | lost, bottom + 32)
     return Scene(title, WIDTH, bottom + 32 + height, (*shapes, *legend))
 
 
 def _rows(tries: Sequence[TracedTry]) -> list[tuple[str, list[TracedTry]]]:
-    """The servers of every pool; what needs nobody fills as few rows as it can."""
+    """One row per server of every pool; tries that need nobody share as few rows as possible."""
     rows: dict[tuple[str, int], list[TracedTry]] = {}
     for one in sorted(tries, key=lambda one: (one.start, one.end)):
         if one.pool is not None and one.server >= 0:
@@ -154,8 +153,8 @@ def _names(styles: Mapping[str, str], top: float) -> tuple[list[Shape], float]:
     return shapes, y - top + 24
 
 
-def queues(tries: Sequence[TracedTry], *, until: float | None = None, title: str = "How many wait") -> Scene:
-    """For every pool how many wait for it, over time."""
+def queues(tries: Sequence[TracedTry], *, until: float | None = None, title: str = "Queue lengths") -> Scene:
+    """The length of every pool's queue over time."""
     shown, begin, end = _window(tries, until)
     strips = []
     for pool in _pools(shown):
@@ -170,9 +169,9 @@ def utilisation(
     servers: Mapping[str, int],
     *,
     until: float | None = None,
-    title: str = "How many are busy",
+    title: str = "Busy servers",
 ) -> Scene:
-    """For every pool how many of its servers are busy, over time; the line above is how many there are."""
+    """How many servers of every pool are busy over time; the dashed line shows how many there are."""
     shown, begin, end = _window(tries, until)
     strips = []
     for pool in _pools(shown):
@@ -186,7 +185,7 @@ Steps = list[tuple[float, int]]
 
 
 def _steps(spans: Sequence[tuple[float, float]]) -> Steps:
-    """How many spans cover each moment: the times at which the number changes, and the number from then on."""
+    """How many spans cover each moment, as (time of a change, number from then on)."""
     changes: dict[float, int] = {}
     for start, stop in spans:
         changes[start] = changes.get(start, 0) + 1
@@ -206,9 +205,9 @@ def _mean(steps: Steps, begin: float, end: float) -> float:
 
 
 def _strips(strips: Sequence[tuple[str, str, Steps, int | None]], begin: float, end: float, title: str) -> Scene:
-    """One below the other on one axis of time, each with a height of its own."""
+    """Charts below each other on a common time axis, each with its own scale."""
     if not strips:
-        raise ConfigError("the trace names no pool: nobody waits and nobody is busy")
+        raise ConfigError("no try in the trace needs a pool, so there is nothing to show")
     left = _label_width([shortened(pool, 24) for pool, *_ in strips] + [note for _, note, *_ in strips]) + 24
     axis = _Axis(begin, end, left, WIDTH - MARGIN)
     top = MARGIN + 24

@@ -1,6 +1,6 @@
-"""How much room words need: widths of letters, wrapped labels, and how large each node is drawn.
+"""How much room text needs: widths of letters, wrapped labels, the size of each node, and what stands on it.
 
-Widths are those of a common sans-serif face, a little generous: a picture must not depend on the reader's fonts.
+Widths are those of a common sans-serif face, slightly generous: a picture must not depend on the reader's fonts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import Literal
 
 from groupwise.workflows.graph import Flow, Graph, Node
 
+# Pixels: sizes of letters, height of a line, widest label of a task, side of a gateway, diameter of a start or end,
+# and width of the strip in which a task shows its own join or split.
 FONT = 13.0
 SMALL = 11.0
 LINE = 17.0
@@ -19,16 +21,18 @@ GATE = 40.0
 ROUND = 30.0
 STRIP = 20.0
 CONDITION_LETTERS = 22
-UNBOUNDED = 1_000_000
+UNBOUNDED = 1_000_000  # a limit of this many instances or more is shown as "or more"
 
 _NARROW, _WIDE = frozenset("fijlrt.,:;'|!()[]{}-/\\ I"), frozenset("mwMW@%")
 
 
 def width_of(text: str, size: float = FONT) -> float:
+    """The width of a text in pixels."""
     return sum(map(_letter, text)) * size
 
 
 def _letter(letter: str) -> float:
+    """The width of a letter in multiples of the font size."""
     if letter in _NARROW:
         return 0.37
     if letter in _WIDE:
@@ -41,7 +45,7 @@ def _letter(letter: str) -> float:
 
 
 def wrapped(text: str, widest: float = WIDEST, most: int = MOST_LINES, size: float = FONT) -> tuple[str, ...]:
-    """The text in lines no wider than `widest`; what does not fit in `most` of them ends in an ellipsis."""
+    """The text in lines no wider than `widest`; if it needs more than `most` lines, the last ends in an ellipsis."""
     lines: list[str] = []
     for word in _pieces(" ".join(text.split()), widest, size):
         joined = f"{lines[-1]}{word}" if lines else word
@@ -59,7 +63,7 @@ def wrapped(text: str, widest: float = WIDEST, most: int = MOST_LINES, size: flo
 
 
 def _pieces(text: str, widest: float, size: float) -> list[str]:
-    """Words, those too long for a line cut up; underscores, hyphens and slashes are places to break too."""
+    """Words, with those too long for a line cut up; lines may also break after underscores, hyphens and slashes."""
     words, word = [], ""
     for letter in text:
         if width_of(word + letter, size) > widest:
@@ -78,7 +82,7 @@ def shortened(text: str, letters: int) -> str:
 
 
 def percent(share: float) -> str:
-    """62%, 2.5%, 0.1%: as many digits as are of use."""
+    """62%, 2.5%, 0.1%: as many digits as are useful."""
     value = 100 * share
     return (
         f"{value:.0f}%"
@@ -90,7 +94,7 @@ def percent(share: float) -> str:
 
 
 def flow_label(flow: Flow) -> str:
-    """What stands beside an arrow: its probability and its condition, as far as they are known."""
+    """The label of a flow: its probability and its condition, as far as they are known."""
     parts = [percent(flow.probability)] if flow.probability is not None else []
     if flow.condition:
         parts.append(shortened(flow.condition, CONDITION_LETTERS))
@@ -108,7 +112,7 @@ ICON = 11.0
 
 
 def marks_of(node: Node) -> tuple[tuple[Icon, str], ...]:
-    """The small print of a task: instances, tries, time limit, delay, due time, priority."""
+    """The icons of a task with their texts: instances, retries, timeout, delay, due time, priority."""
     copies, handling = node.copies, node.handling
     marks: list[tuple[Icon, str]] = []
     if copies.most > 1:
@@ -137,7 +141,7 @@ def mark_width(text: str) -> float:
 
 
 def seconds(time: float) -> str:
-    """A time in the unit that people would use: 90 s is 1.5 min, 86,400 s is 1 d."""
+    """A time in the unit people would use: 90 s is 1.5 min, 86,400 s is 1 d."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if time >= length:
             return f"{time / length:.3g} {unit}"
@@ -158,12 +162,12 @@ def size_of(graph: Graph, node: Node) -> tuple[float, float]:
 
 
 def strips_of(graph: Graph, node: Node) -> tuple[bool, bool]:
-    """Whether a task of work joins, and whether it splits, by itself, as tasks in YAWL do."""
+    """Whether a task itself joins, and whether it splits, without a gateway, as tasks in YAWL do."""
     if node.kind != "task" or node.silent:
         return False, False
     return len(graph.into(node.id)) > 1, len(graph.out_of(node.id)) > 1
 
 
 def name_below(node: Node) -> tuple[str, ...]:
-    """The lines under a shape that is too small to hold its name."""
+    """The lines of the name below a shape that is too small to contain it."""
     return () if node.kind == "task" and not node.silent else wrapped(node.name, 110, 3, SMALL)

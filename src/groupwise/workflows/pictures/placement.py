@@ -1,4 +1,9 @@
-"""Vertical positions of nodes, and the tracks on which flows change their height between two columns."""
+"""Heights of vertices, and the tracks on which flows change their height between two columns.
+
+Vertices that belong on one straight line form a row. The main path is one row; every other vertex is aligned with at
+most one neighbour on either side, after Brandes and Köpf. Rows never cross, so they can always be stacked; they then
+move towards their neighbours. Between two columns there are vertical tracks, one for each group of flows that bend.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +14,20 @@ from math import inf
 
 from groupwise.workflows.pictures.column_assignment import DrawingColumns, Edge
 
-PASSES = 12
+PASSES = 12  # times that all rows move towards their neighbours
 BETWEEN_NODES, BESIDE_A_BEND, ABOVE_A_NODE = 24.0, 22.0, 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How far a vertex reaches above and below its middle."""
+    """How far a vertex extends above and below its middle; 0 and 0 for a bend."""
 
     above: float
     below: float
 
 
 def heights(columns: DrawingColumns, extents: Sequence[Extent], main: Sequence[Edge]) -> list[float]:
-    """The middle of every vertex, from 0 down."""
+    """The y of the middle of every vertex, growing downwards from 0."""
     row = _rows(columns, set(main))
     limits = _limits(columns, extents, row)
     order = _top_down(set(row), limits)
@@ -31,6 +36,7 @@ def heights(columns: DrawingColumns, extents: Sequence[Extent], main: Sequence[E
     for (upper, lower), gap in limits.items():
         above[lower].append((upper, gap))
         below[upper].append((lower, gap))
+    # Stack the rows as tightly as allowed, then let each move to the weighted mean of its neighbours within its limits.
     y = dict.fromkeys(order, 0.0)
     for name in order:
         y[name] = max((y[other] + gap for other, gap in above[name]), default=0.0)
@@ -47,7 +53,7 @@ def heights(columns: DrawingColumns, extents: Sequence[Extent], main: Sequence[E
 
 
 def _rows(columns: DrawingColumns, main: set[Edge]) -> list[int]:
-    """The row of every vertex, by the number of its leftmost."""
+    """The row of every vertex, named after its leftmost vertex."""
     row = list(range(len(columns.column)))
     nodes = len(columns.column) - sum(len(path) - 2 for path in columns.paths)
     for left, right in pairwise(columns.order):
@@ -57,7 +63,7 @@ def _rows(columns: DrawingColumns, main: set[Edge]) -> list[int]:
 
 
 def _aligned(columns: DrawingColumns, left: list[int], right: list[int], main: set[Edge], nodes: int) -> list[Edge]:
-    """Links of one gap that become straight: the main path first, then long flows, then middle neighbours."""
+    """Links between two columns that become straight: the main path first, then long flows, then median neighbours."""
     here = {vertex: place for place, vertex in enumerate(left)}
     there = {vertex: place for place, vertex in enumerate(right)}
 
@@ -79,7 +85,7 @@ def _aligned(columns: DrawingColumns, left: list[int], right: list[int], main: s
 
 
 def _limits(columns: DrawingColumns, extents: Sequence[Extent], row: Sequence[int]) -> dict[Edge, float]:
-    """How far rows that meet in a column must be apart: (upper, lower) → least distance."""
+    """The least distance between rows that are neighbours in some column, by (upper, lower)."""
     limits: dict[Edge, float] = {}
     for column in columns.order:
         for upper, lower in pairwise(column):
@@ -97,7 +103,7 @@ def _apart(columns: DrawingColumns, extents: Sequence[Extent], upper: int, lower
 
 
 def _top_down(rows: set[int], limits: dict[Edge, float]) -> list[int]:
-    """Every row after all that lie above it."""
+    """Rows in topological order: each after all rows above it."""
     below: dict[int, list[int]] = {name: [] for name in rows}
     waits = dict.fromkeys(rows, 0)
     for upper, lower in limits:
@@ -131,13 +137,13 @@ def _pulls(
     return pulls
 
 
-SAME = 0.5
-NEAR = 7.0
+SAME = 0.5  # heights closer than this count as equal
+NEAR = 7.0  # vertical lines closer than this would look like one
 
 
 @dataclass(slots=True)
 class Track:
-    """An upright line: the heights at which flows come from the left and leave to the right."""
+    """A vertical line: the heights at which flows arrive from the left and leave to the right."""
 
     lefts: set[float] = field(default_factory=set)
     rights: set[float] = field(default_factory=set)
@@ -156,9 +162,9 @@ class Track:
 
 @dataclass(slots=True)
 class Gap:
-    """The space between two columns: the track of every link that is not straight, and how many there are.
+    """The space between two columns: the track of every link that is not straight.
 
-    A link with a detour leaves its track short of its goal, at another height, and gets there on the last track.
+    A link with a detour leaves its track at another height, short of its goal, and gets there on the last track.
     """
 
     tracks: dict[Edge, Track]
@@ -170,6 +176,7 @@ class Gap:
 
 
 def gaps(columns: DrawingColumns, y: Sequence[float]) -> list[Gap]:
+    """The gap to the right of every column but the last."""
     found: list[Gap] = []
     for column in columns.order[:-1]:
         links = [(a, b) for a in column for b in columns.right[a] if abs(y[a] - y[b]) > SAME]
@@ -179,7 +186,7 @@ def gaps(columns: DrawingColumns, y: Sequence[float]) -> list[Gap]:
 
 
 def _detours(tracks: dict[Edge, Track], y: Sequence[float]) -> dict[Edge, float]:
-    """Links that would run along another which leaves from the height they arrive at, further right."""
+    """Links that would overlap another one that leaves, further right, from the height at which they arrive."""
     found = {}
     for (a, b), track in tracks.items():
         beside = (other for other in tracks.values() if other is not track and other.place > track.place)
@@ -199,7 +206,7 @@ def _tracks(columns: DrawingColumns, links: Sequence[Edge], y: Sequence[float]) 
 
 
 def _company(columns: DrawingColumns, a: int, b: int) -> Hashable:
-    """What a link shares its track with: all out of its source, or into its target, or all that go from all to all."""
+    """The key of the track a link shares: all links of its source, of its target, or of a complete bipartite set."""
     targets, sources = columns.right[a], columns.left[b]
     if len(targets) == 1 or len(sources) == 1:
         return (a, -1) if len(targets) > 1 else (-1, b) if len(sources) > 1 else (a, b)
@@ -211,7 +218,7 @@ def _company(columns: DrawingColumns, a: int, b: int) -> Hashable:
 
 
 def _place(found: list[Track]) -> None:
-    """Order the tracks by what it costs to stand left of each other, then pack them."""
+    """Order the tracks so that pairs cost little (greedily, the cheapest to put first), then pack them."""
     count = len(found)
     behind: list[dict[int, int]] = [{} for _ in found]
     waits = [0] * count
@@ -235,7 +242,7 @@ def _place(found: list[Track]) -> None:
 
 
 def _cost(left: Track, right: Track) -> int:
-    """Crossings if `left` stands left of `right`, and a hundred for each pair that would run along each other."""
+    """Crossings if `left` stands left of `right`, plus 100 for each pair of flows that would overlap."""
     cost = sum(_inside(height, left) for height in right.lefts) + sum(_inside(height, right) for height in left.rights)
     cost += 100 * sum(abs(a - b) < NEAR for a in left.rights for b in right.lefts)
     return cost

@@ -23,11 +23,12 @@ ALIGN = {"start": "left", "middle": "center", "end": "right"}
 
 
 def png(workflow: Document | Design, *, scale: float = 2.0, dark: bool = False) -> bytes:
-    """The picture of a workflow; `scale` pixels for each of the SVG's, fewer where it would grow too large."""
+    """The picture of a workflow, `scale` times the size of the SVG, but at most LARGEST pixels in either direction."""
     return png_of(scene(workflow if isinstance(workflow, Document) else document_of(workflow)), scale=scale, dark=dark)
 
 
 def png_of(drawn: Scene, *, scale: float = 2.0, dark: bool = False) -> bytes:
+    """A scene as PNG."""
     scale = min(scale, LARGEST / drawn.width, LARGEST / drawn.height)
     figure = Figure(figsize=(drawn.width * scale / DOTS, drawn.height * scale / DOTS), dpi=DOTS)
     FigureCanvasAgg(figure)
@@ -45,7 +46,7 @@ def png_of(drawn: Scene, *, scale: float = 2.0, dark: bool = False) -> bytes:
 
 
 def _draw(axes: Axes, shape: Shape, order: int, side: int, unit: float) -> None:
-    """`unit` is a pixel of the scene in points, which matplotlib measures lines and letters in."""
+    """Draw one shape; `unit` is a pixel of the scene in points, in which matplotlib measures lines and letters."""
     style = STYLES[shape.style]
     if isinstance(shape, Words):
         axes.text(

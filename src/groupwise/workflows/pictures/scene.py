@@ -43,7 +43,7 @@ from groupwise.workflows.pictures.shapes import (
 
 
 def without_detours(graph: Graph) -> Graph:
-    """The graph without nodes that do nothing: silent, nameless, one way in and one way out."""
+    """The graph without nodes that do nothing: silent, unnamed, one flow in and one flow out."""
     flows = {flow.id: flow for flow in graph.flows}
     if len(flows) < len(graph.flows):
         return graph
@@ -65,7 +65,7 @@ def without_detours(graph: Graph) -> Graph:
 
 
 def _still(node: Node, gone: Mapping[str, str]) -> tuple[str, ...]:
-    """What a node clears away, by the names it has in the drawing."""
+    """What a node cancels, by the names used in the drawing; a dropped node is named by the flow that replaced it."""
     names = list(node.cancels)
     while any(name in gone for name in names):
         names = [gone.get(name, name) for name in names]
@@ -73,7 +73,7 @@ def _still(node: Node, gone: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def pool_styles(document: Document) -> dict[str, str]:
-    """A colour for each pool that does something."""
+    """A style for each pool that does something."""
     known = list(document.requirements.pools) if document.requirements else []
     known += [pool for pool, _ in document.servers]
     known += [node.handling.pool for graph in document.graphs for node in graph.nodes if node.handling.pool]
@@ -83,7 +83,7 @@ def pool_styles(document: Document) -> dict[str, str]:
 
 
 def pool_of(document: Document, node: Node) -> str:
-    """Who does it: the pool it names, or else the first that may."""
+    """The pool that does a node: the one it names, or else the first one allowed."""
     if node.handling.pool:
         return node.handling.pool
     activity = document.requirements.activities.get(node.label) if document.requirements else None
@@ -92,15 +92,15 @@ def pool_of(document: Document, node: Node) -> str:
 
 ROW = 24.0
 LEGEND: tuple[tuple[str, str], ...] = (
-    ("xor", "one of the ways"),
-    ("and", "all of the ways"),
-    ("or", "one or more of the ways"),
-    ("region", "cleared away together"),
-    ("instances", "several at once"),
-    ("retry", "further tries"),
-    ("timeout", "time limit of a try"),
-    ("delay", "begins later"),
-    ("due", "due"),
+    ("xor", "exactly one branch"),
+    ("and", "all branches"),
+    ("or", "one or more branches"),
+    ("region", "cancelled together"),
+    ("instances", "several instances"),
+    ("retry", "retries"),
+    ("timeout", "timeout per try"),
+    ("delay", "delayed start"),
+    ("due", "due time"),
     ("priority", "priority"),
 )
 
@@ -108,7 +108,7 @@ LEGEND: tuple[tuple[str, str], ...] = (
 def legend(
     document: Document, graphs: Sequence[Graph], pools: Mapping[str, str], width: float, top: float
 ) -> tuple[list[Shape], tuple[float, float]]:
-    """Pools and signs that occur, in rows; the shapes and the room they take."""
+    """A legend of the pools and symbols that occur, in rows; returns its shapes and its width and height."""
     servers = dict(document.servers)
     entries = [(style, pool + (f" ({servers[pool]})" if pool in servers else "")) for pool, style in pools.items()]
     used = {sign for graph in graphs for sign in _signs(graph)}
@@ -160,7 +160,7 @@ TIP = 8.0
 
 @dataclass(frozen=True, slots=True)
 class PlacedGraph:
-    """A graph as it is drawn, and how far down the sheet."""
+    """A graph as it is drawn, and how far down the page."""
 
     graph: Graph
     layout: DrawingLayout
@@ -168,7 +168,7 @@ class PlacedGraph:
 
 
 def arranged(document: Document) -> list[PlacedGraph]:
-    """The graphs of a document, one below the other, each with room for its name where there are several."""
+    """The graphs of a document, one below the other; if there are several, with room for a name above each."""
     placed: list[PlacedGraph] = []
     top = 0.0
     for graph in map(without_detours, document.graphs):
@@ -179,7 +179,7 @@ def arranged(document: Document) -> list[PlacedGraph]:
 
 
 def scene(document: Document) -> Scene:
-    """Every graph of a document, and what its colours and signs mean."""
+    """Every graph of a document, with a legend."""
     pools, placed = pool_styles(document), arranged(document)
     shapes: list[Shape] = []
     width = max(one.layout.width for one in placed)
@@ -195,7 +195,7 @@ def scene(document: Document) -> Scene:
 
 
 def graph_shapes(document: Document, graph: Graph, place: DrawingLayout, pools: Mapping[str, str]) -> Iterator[Shape]:
-    """Regions at the back, then flows, then nodes."""
+    """The shapes of a graph, from back to front: regions, flows, nodes."""
     for node in graph.nodes:
         if node.cancels:
             yield from _region(graph, place, node)
@@ -206,7 +206,7 @@ def graph_shapes(document: Document, graph: Graph, place: DrawingLayout, pools: 
 
 
 def _region(graph: Graph, place: DrawingLayout, node: Node) -> Iterator[Shape]:
-    """One line around all that a node clears away: boxes, and flows in between."""
+    """An outline around everything a node cancels: boxes, and the flows between them."""
     names = set(node.cancels)
     margin = min(5.0 + 3 * sum(bool(one.cancels) and one.id in names for one in graph.nodes), 8.0)
     inside = [_around(graph, place, one, margin) for one in graph.nodes if one.id in names]
@@ -215,7 +215,7 @@ def _region(graph: Graph, place: DrawingLayout, node: Node) -> Iterator[Shape]:
         if flow.id in names and (flow.source in names) + (flow.target in names) != 1:
             for (x1, y1), (x2, y2) in pairwise(place.routes[flow.id]):
                 inside.append((min(x1, x2) - 6, min(y1, y2) - 6, max(x1, x2) + 6, max(y1, y2) + 6))
-    hint = f"cleared away when {node.label} completes"
+    hint = f"cancelled when {node.label} completes"
     rings = region(inside, outside) if inside else []
     yield from (Line(ring, "region", closed=True, bend=8, hint=hint) for ring in rings)
 
@@ -291,7 +291,7 @@ def _task(graph: Graph, node: Node, box: NodeBox, style: str, hint: str) -> Iter
 
 
 def _hint(document: Document, node: Node) -> str:
-    """What one wants to know of a node when pointing at it, a line each."""
+    """The tooltip of a node, one fact per line."""
     handling, lines = node.handling, [node.label]
     pool = pool_of(document, node)
     lines += [f"done by {pool}"] if pool else []
@@ -300,10 +300,11 @@ def _hint(document: Document, node: Node) -> str:
         lines.append(f"takes {seconds(activity.duration.mean)} on average")
     if handling.retry.most:
         pause = f", the first after {seconds(handling.retry.pause)}" if handling.retry.pause else ""
-        lines.append(f"tried up to {handling.retry.most} times again{pause}")
-    lines += [f"a try may take {seconds(handling.timeout)}"] if handling.timeout is not None else []
-    lines += [f"begins {seconds(handling.delay)} late"] if handling.delay else []
-    lines += [f"due {seconds(handling.due)} after the case began"] if handling.due is not None else []
-    lines += [f"carried out by {node.calls}"] if node.calls else []
+        count = handling.retry.most
+        lines.append(f"up to {count} {'retry' if count == 1 else 'retries'}{pause}")
+    lines += [f"times out after {seconds(handling.timeout)}"] if handling.timeout is not None else []
+    lines += [f"starts after a delay of {seconds(handling.delay)}"] if handling.delay else []
+    lines += [f"due {seconds(handling.due)} after the case starts"] if handling.due is not None else []
+    lines += [f"runs {node.calls}"] if node.calls else []
     lines += [node.documentation] if node.documentation else []
     return "\n".join(lines)

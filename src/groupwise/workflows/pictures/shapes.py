@@ -1,4 +1,8 @@
-"""The vocabulary of drawings: styles, shapes, and the outline around several rectangles."""
+"""The vocabulary of all pictures: styles, shapes, and outlines around several rectangles.
+
+Coordinates are pixels from the upper left corner. A shape names its style (a key of `STYLES`), never a colour, so one
+drawing serves light and dark mode; its `hint` is the tooltip.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from groupwise.workflows.pictures.labels import ICON, Icon
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Colours as (by day, by night); an empty colour is none. `weight` and `size` are those of letters."""
+    """Colours as (light, dark). `width` and `dash` are those of lines, `size` and `bold` those of text."""
 
     fill: tuple[str, str] = ("none", "none")
     stroke: tuple[str, str] = ("none", "none")
@@ -50,7 +54,7 @@ WORTH = (
     ("#cfeac4", "#24442a"),
     ("#a9dfb4", "#1f5c37"),
 )
-"""From worth nothing to solved."""
+"""Fills for the value of a program in a search, from worthless to solved."""
 
 STYLES: dict[str, Style] = {
     "paper": Style(fill=PAPER),
@@ -84,13 +88,12 @@ STYLES: dict[str, Style] = {
 
 
 Rectangle = tuple[float, float, float, float]
-Corner = tuple[float, float]
 
 
-def region(inside: Sequence[Rectangle], outside: Sequence[Rectangle]) -> list[tuple[Corner, ...]]:
-    """A line around what is inside: one rectangle, with a notch for each of the others that would lie in it.
+def region(inside: Sequence[Rectangle], outside: Sequence[Rectangle]) -> list[tuple[Point, ...]]:
+    """A line around what is inside: one rectangle, with a notch for every rectangle outside that would lie in it.
 
-    Where a notch would cut into something inside, the line keeps close to what it surrounds instead.
+    If a notch would cut into something inside, the line follows the outlines of what it surrounds instead.
     """
     whole = (
         min(one[0] for one in inside),
@@ -128,8 +131,11 @@ def _ways_out(one: Rectangle, whole: Rectangle) -> list[Rectangle]:
     ]
 
 
-def outlines(rectangles: Sequence[Rectangle], without: Sequence[Rectangle] = ()) -> list[tuple[Corner, ...]]:
-    """Closed lines around the union of (left, top, right, bottom) rectangles, less others."""
+def outlines(rectangles: Sequence[Rectangle], without: Sequence[Rectangle] = ()) -> list[tuple[Point, ...]]:
+    """Closed lines around the union of (left, top, right, bottom) rectangles, minus others.
+
+    All coordinates that occur form a grid; the union is a set of its cells.
+    """
     both = [*rectangles, *without]
     xs = sorted({x for one in both for x in (one[0], one[2])})
     ys = sorted({y for one in both for y in (one[1], one[3])})
@@ -144,7 +150,7 @@ def outlines(rectangles: Sequence[Rectangle], without: Sequence[Rectangle] = ())
 
 
 def _rings(filled: set[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """The sides of the filled cells that face empty ones, joined end to end with the filled side on the right."""
+    """Closed paths along the sides of filled cells that face empty ones, with the filled side on the right."""
     sides: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for x, y in sorted(filled):
         for (dx, dy), start, stop in (
@@ -170,7 +176,7 @@ def _rings(filled: set[tuple[int, int]]) -> list[list[tuple[int, int]]]:
 def _next(
     sides: dict[tuple[int, int], list[tuple[int, int]]], before: tuple[int, int], here: tuple[int, int]
 ) -> tuple[int, int]:
-    """Where two cells meet at a corner only, the line turns right and keeps them apart."""
+    """The next corner. Where two cells meet only at a corner, turn right, which keeps them apart."""
     stops = sides[here]
     came = (here[0] - before[0], here[1] - before[1])
     right = (here[0] - came[1], here[1] + came[0])
@@ -206,7 +212,7 @@ class Disc:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Straight pieces; corners are rounded by `bend`."""
+    """Straight segments; corners are rounded by `bend` pixels."""
 
     points: tuple[Point, ...]
     style: str
@@ -236,7 +242,7 @@ class Scene:
 
 
 def glyph(rule: Rule, x: float, y: float, size: float) -> Iterator[Shape]:
-    """The sign of a gateway: + all of the ways, × one of them, ○ one or more."""
+    """The symbol of a gateway: + all branches, × exactly one, ○ one or more."""
     if rule == "or":
         yield Disc(x, y, size, "glyph")
         return
@@ -246,7 +252,7 @@ def glyph(rule: Rule, x: float, y: float, size: float) -> Iterator[Shape]:
 
 
 def icon_shapes(icon: Icon, x: float, y: float) -> Iterator[Shape]:
-    """A small sign around a middle."""
+    """A small icon, centred."""
     r = ICON / 2 - 0.5
     if icon == "instances":
         yield from (Line(((x + dx, y - r), (x + dx, y + r)), "icon") for dx in (-3.5, 0, 3.5))
@@ -268,6 +274,7 @@ def icon_shapes(icon: Icon, x: float, y: float) -> Iterator[Shape]:
 
 
 def moved(shape: Shape, down: float) -> Shape:
+    """The shape, `down` pixels lower."""
     if down == 0:
         return shape
     if isinstance(shape, Line):

@@ -1,4 +1,4 @@
-"""A workflow as SVG: sharp at any size, dark where the reader's screen is, with a hint on everything one points at."""
+"""A workflow as SVG: sharp at any size, following the reader's light or dark mode, with tooltips."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ FACE = "system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', 'DejaVu Sans', A
 
 
 def svg(workflow: Document | Design) -> str:
-    """The picture of a workflow, a file of its own."""
+    """The picture of a workflow, as a self-contained file."""
     return svg_of(scene(workflow if isinstance(workflow, Document) else document_of(workflow)))
 
 
 def svg_of(drawn: Scene, extra: Iterable[str] = (), css: str = "") -> str:
-    """A scene as SVG; `extra` are finished elements on top of it, `css` their style."""
+    """A scene as SVG; `extra` are finished elements drawn on top, `css` their style."""
     width, height = f"{drawn.width:g}", f"{drawn.height:g}"
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     used = {shape.style for shape in drawn.shapes} | {"paper"}
@@ -39,7 +39,7 @@ def svg_of(drawn: Scene, extra: Iterable[str] = (), css: str = "") -> str:
 
 
 def text(words: str) -> str:
-    """Escaped, and without the control characters that XML has no way to write."""
+    """The text escaped, with control characters that XML cannot contain replaced."""
     return escape("".join(letter if letter >= " " or letter in "\t\n" else "\ufffd" for letter in words))
 
 
@@ -80,7 +80,7 @@ def _element(shape: Shape) -> str:
 
 
 def path_data(line: Line) -> str:
-    """The line as SVG writes it, its corners rounded."""
+    """The `d` attribute of a line; rounded corners are quadratic curves."""
     if not line.bend:
         data = "M" + "L".join(f"{x:.2f} {y:.2f}" for x, y in line.points)
         return data + "Z" * line.closed
@@ -98,7 +98,7 @@ def path_data(line: Line) -> str:
 
 
 def towards(point: Point, other: Point, far: float) -> Point:
-    """From a corner towards the next, at most half the way."""
+    """The point `far` from a corner towards the next one, at most halfway."""
     whole = hypot(other[0] - point[0], other[1] - point[1])
     share = min(far / whole, 0.5) if whole else 0.0
     return point[0] + (other[0] - point[0]) * share, point[1] + (other[1] - point[1]) * share
