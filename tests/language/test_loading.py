@@ -168,17 +168,17 @@ def test_a_hub_name_out_of_reach_says_what_to_do(
     with pytest.raises(ConfigError) as caught:
         load_model("Qwen/Qwen3-0.6B")
     assert caught.value.message == (
-        "model 'Qwen/Qwen3-0.6B' is not on this machine and the Hugging Face hub is out of reach"
+        "model 'Qwen/Qwen3-0.6B' is not on this machine, and the Hugging Face hub cannot be reached"
     )
     assert caught.value.hint == (
-        "Did you mean 'Qwen3-0.6B-local'? Give the folder of a downloaded model, or model_name='tiny', which needs no "
+        "Did you mean 'Qwen3-0.6B-local'? Name the folder of a downloaded model, or use model_name='tiny', which needs no "
         "download."
     )
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "a/b/c", "~/nowhere", " "])
 def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(name: str) -> None:
-    with pytest.raises(ConfigError, match="there is no model folder '"):
+    with pytest.raises(ConfigError, match="^model folder '.*' does not exist"):
         load_model(name)
 
 
@@ -191,9 +191,9 @@ def test_a_misspelt_folder_is_guessed(saved: Callable[..., Path]) -> None:
 
 def test_folders_that_lack_something_say_what(saved: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="holds no model: it has no config.json"):
+    with pytest.raises(ConfigError, match="is not a model: it has no config.json"):
         load_model(str(tmp_path / "empty"))
-    with pytest.raises(ConfigError, match="holds a model but no tokenizer"):
+    with pytest.raises(ConfigError, match="has a model but no tokenizer"):
         load_model(str(saved(name="mute", tokenizer=None)))
     weightless = saved(name="weightless")
     (weightless / "model.safetensors").unlink()

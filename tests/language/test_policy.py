@@ -230,7 +230,7 @@ def test_the_reference_stays_where_it_was_while_the_policy_moves() -> None:
 
 
 def test_without_a_reference_there_is_none_to_ask() -> None:
-    with pytest.raises(ContractError, match="keeps no reference"):
+    with pytest.raises(ContractError, match="has no reference"):
         LanguagePolicy(make("qwen2")).reference_logp(padded(rows()))
 
 
