@@ -226,7 +226,7 @@ def test_a_guarded_body_is_a_sub_process_with_an_event_on_its_boundary() -> None
 
 def test_other_cancellations_are_refused_by_name() -> None:
     nodes = (Node("s", kind="start"), Node("a", "Stop all", cancels=("s",)), Node("e", kind="end"))
-    with pytest.raises(CannotExpress, match="'Stop all' clears others away"):
+    with pytest.raises(CannotExpress, match="'Stop all' cancels others"):
         write(Document("d", (Graph("g", nodes, (Flow("s", "a"), Flow("a", "e"))),)))
 
 
@@ -303,10 +303,10 @@ def test_what_is_read_otherwise_is_noted() -> None:
     )
     document = read(content)
     assert document.notes == (
-        "line 7: the complex gateway 'x' is read as an inclusive one",
+        "line 7: the complex gateway 'x' is treated as an inclusive gateway",
         "line 8: 'c' calls 'other', which is not in this file",
-        "line 8: <subProcess> 'sub' is kept, but no flow leads to it in the graph",
-        "the event 'b' does not interrupt 'c': it is read as an or-split",
+        "line 8: <subProcess> 'sub' is kept, but is not part of the graph",
+        "the event 'b' does not interrupt 'c'; it is treated as an or-split",
     )
     text = write(document).decode()
     assert 'triggeredByEvent="true"' in text
@@ -338,13 +338,13 @@ def test_processes_call_each_other() -> None:
         (
             "bpmn:definitions",
             "bpmn:model",
-            "line 2: the root element is <model>, and a BPMN 2.0 file has <definitions>",
+            "line 2: the root element is <model>, but a BPMN 2.0 file has <definitions>",
         ),
         ("20100524/MODEL", "20990101/MODEL", "line 2: the root element is <definitions>"),
         ('id="a"', 'id="s"', "line 9: the id 's' is used twice"),
         ('targetRef="a"', 'targetRef="nowhere"', "line 11: the flow 'f' names 'nowhere'"),
         ('<bpmn:task id="a"/>', "<bpmn:task/>", "line 9: a <task> has no id"),
-        ("bpmn:task", "bpmn:adHocSubProcess", "line 9: <adHocSubProcess> 'a' has no place"),
+        ("bpmn:task", "bpmn:adHocSubProcess", "line 9: <adHocSubProcess> 'a' is not supported"),
         (
             '<bpmn:process id="p">',
             '<bpmn:process id="p"><x',
@@ -361,7 +361,7 @@ def test_a_broken_file_says_where_and_why(old: str, new: str, message: str) -> N
 
 
 def test_a_file_without_a_process_is_refused() -> None:
-    with pytest.raises(BadFile, match="there is no process with anything in it"):
+    with pytest.raises(BadFile, match="there is no process with any content"):
         read(f"{HEAD}</bpmn:definitions>".encode())
 
 

@@ -122,7 +122,10 @@ def refuse_handling(step: WorkflowStep, title: str, *, only: Iterable[str] = ())
     """Refuse handling that the format cannot express; `only` lists the fields it can."""
     handling, known = step.handling, set(only)
     asked = {
-        "retry": (handling.retry != PLAIN.retry, f"{handling.retry.most} {'retry' if handling.retry.most == 1 else 'retries'}"),
+        "retry": (
+            handling.retry != PLAIN.retry,
+            f"{handling.retry.most} {'retry' if handling.retry.most == 1 else 'retries'}",
+        ),
         "timeout": (handling.timeout is not None, f"a time limit of {handling.timeout} s"),
         "delay": (handling.delay != 0, f"a delay of {handling.delay} s"),
         "due": (handling.due is not None, f"a due time of {handling.due} s"),

@@ -1,4 +1,4 @@
-"""Diagram interchange of BPMN: shapes and edges, as they were drawn or where they are put now."""
+"""BPMN diagram interchange: shapes and edges, as the file draws them or as we lay them out."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from groupwise.workflows.pictures.drawing_layout import NodeBox, Point
 from groupwise.xml_reader import COMMENT, Element
 
 OURS = "groupwise_diagram"
+# Sizes of gateways and events that BPMN editors use, and the space around the content of a sub-process.
 GATE, EVENT, PADDING = 50.0, 36.0, 30.0
 
 
 @dataclass(slots=True)
 class DiagramSheet:
-    """One diagram while it is drawn: boxes by element id, lines and their points by flow id."""
+    """One diagram while it is drawn.
+
+    `boxes` are by element id, `lines` (source, target) and `routes` (points) by flow id; `carried` are shapes and edges
+    kept from the file.
+    """
 
     plane: str
     taken: set[str]
@@ -28,7 +33,7 @@ class DiagramSheet:
     expanded: set[str] = field(default_factory=set)
 
     def around(self, names: Iterable[str]) -> NodeBox:
-        """The box around others, with room to spare."""
+        """The box around others, with padding."""
         inner = [self.boxes[name] for name in names if name in self.boxes] or [NodeBox(0, 0, 100, 80)]
         left, top = min(box.x for box in inner) - PADDING, min(box.y for box in inner) - PADDING
         right, bottom = max(box.right for box in inner) + PADDING, max(box.bottom for box in inner) + PADDING
@@ -65,7 +70,7 @@ class DiagramSheet:
 
 
 def _line(source: NodeBox, target: NodeBox) -> list[Point]:
-    """From the right of the one to the left of the other; backwards below both."""
+    """Points from the right of the source to the left of the target, or below both if it leads backwards."""
     (x, y), (to_x, to_y) = (source.right, source.middle[1]), (target.x, target.middle[1])
     if to_x >= x:
         middle = (x + to_x) / 2
@@ -87,11 +92,8 @@ def box_of(carried: Element | None) -> NodeBox | None:
     return NodeBox(x, y, width, height)
 
 
-# Reading
-
-
 def drawings(root: Element) -> dict[str, Element]:
-    """Every shape and edge by the element that it draws."""
+    """Every shape and edge, by the id of the element it draws."""
     planes = [plane for diagram in root.all("BPMNDiagram") for plane in diagram.all("BPMNPlane")]
     known = (f"{{{BPMNDI}}}BPMNShape", f"{{{BPMNDI}}}BPMNEdge")
     found = [part for plane in planes for part in plane.parts if part.tag in known and part.get("bpmnElement")]
@@ -110,13 +112,13 @@ def is_our_layout(root: Element) -> bool:
 
 
 def marked_as_ours(processes: Iterable[Element], diagrams: Sequence[Element]) -> list[Element]:
-    """The diagrams with the mark by which `is_our_layout` knows them."""
+    """The diagrams with the mark by which `is_our_layout` recognises them."""
     mark = _mark(processes, diagrams)
     return [one.with_attributes(documentation=mark) for one in diagrams]
 
 
 def _mark(processes: Iterable[Element], diagrams: Iterable[Element]) -> str:
-    """A fingerprint of tags and attributes; texts are left out, because tools change their spaces and line ends."""
+    """A fingerprint of tags and attributes, without texts, whose whitespace other tools change."""
     digest = sha256()
     for whole in (*processes, *(one.with_attributes(documentation=None) for one in diagrams)):
         for element in whole.walk():
@@ -126,7 +128,7 @@ def _mark(processes: Iterable[Element], diagrams: Iterable[Element]) -> str:
 
 
 def rest_of_diagrams(root: Element, left: dict[str, Element]) -> tuple[Element, ...]:
-    """What the diagrams draw besides nodes and flows: lanes, participants, data and notes."""
+    """What diagrams draw besides nodes and flows: lanes, participants, data and notes."""
     planes = {p.get("bpmnElement").rpartition(":")[2] for d in root.all("BPMNDiagram") for p in d.all("BPMNPlane")}
     rest = tuple(normal(part) for name, part in left.items() if name not in planes)
     styles = tuple(style for one in root.all("BPMNDiagram") for style in one.all("BPMNLabelStyle"))

@@ -1,4 +1,4 @@
-"""One node as an element of BPMN: its tag, its attributes, and what others and we noted in it."""
+"""A node as a BPMN element: its tag, attributes and annotations; and the lanes of a process."""
 
 from __future__ import annotations
 
@@ -6,20 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from groupwise.workflows.files.annotations import handling_values
-from groupwise.workflows.files.bpmn.vocabulary import (
-    BPMN,
-    GATEWAY_OF,
-    GATEWAYS,
-    LANES,
-    OWN,
-    el,
-    formal,
-    in_place,
-    own,
-    own_self,
-    variable_name,
-    written_copies,
-)
+from groupwise.workflows.files.bpmn import vocabulary as bpmn
 from groupwise.workflows.files.bpmn.wiring import Wiring
 from groupwise.workflows.files.xml_tree import free_name
 from groupwise.workflows.graph import ONCE, Graph, Node
@@ -27,8 +14,8 @@ from groupwise.xml_reader import Element, first
 
 
 def element_of(wiring: Wiring, node: Node, processes: Mapping[str, str], embedded: set[str]) -> Element:
-    """The element of a node; `processes` are the ids of what it may call, unless it is `embedded`."""
-    carried = own_self(node)
+    """The element of a node; `processes` has the ids of the graphs it may call, unless they are `embedded`."""
+    carried = bpmn.source_element(node)
     tag = _tag(wiring, node, carried, embedded)
     attributes = {"id": wiring.ids[node.id], **({"name": node.name} if node.name else {})}
     if tag == "boundaryEvent":
@@ -39,17 +26,18 @@ def element_of(wiring: Wiring, node: Node, processes: Mapping[str, str], embedde
     if default and wiring.exit[node.id] == wiring.ids[node.id] and not tag.startswith(("parallel", "eventBased")):
         attributes["default"] = default
     attributes |= dict(carried.attributes if carried is not None else ())
-    children = [el("documentation", text=node.documentation)] if node.documentation else []
+    children = [bpmn.el("documentation", text=node.documentation)] if node.documentation else []
     children += _noted(wiring, node, tag, carried)
     children += [e for e in (carried.children if carried is not None else ()) if e.name not in _WRITTEN_ANEW]
     if node.id in wiring.bodies:
-        condition = formal("condition", variable_name(f"{wiring.subs[node.id]}_broken_off"))
-        children.append(el("conditionalEventDefinition", condition))
-    children += written_copies(node)
-    children.sort(key=lambda e: in_place(e, tag))
-    return Element(f"{{{BPMN}}}{tag}", tuple(attributes.items()), "", tuple(children))
+        condition = bpmn.formal("condition", bpmn.variable_name(f"{wiring.subs[node.id]}_broken_off"))
+        children.append(bpmn.el("conditionalEventDefinition", condition))
+    children += bpmn.written_copies(node)
+    children.sort(key=lambda e: bpmn.in_place(e, tag))
+    return Element(f"{{{bpmn.BPMN}}}{tag}", tuple(attributes.items()), "", tuple(children))
 
 
+# Parts of the element it was read from that are made again from the node.
 _WRITTEN_ANEW = ("extensionElements", "multiInstanceLoopCharacteristics")
 
 
@@ -57,9 +45,9 @@ def gates_of(wiring: Wiring, node: Node) -> list[Element]:
     """The gateways that join and split for a node."""
     found = []
     for name, side, rule in wiring.gates[node.id]:
-        noted = el("extensionElements", own("part", {"of": wiring.ids[node.id], "side": side}))
+        noted = bpmn.el("extensionElements", bpmn.annotation("part", {"of": wiring.ids[node.id], "side": side}))
         default = wiring.default_flow(node.id) if side == "split" and rule != "and" else ""
-        found.append(el(GATEWAY_OF[rule], noted, id=name, **({"default": default} if default else {})))
+        found.append(bpmn.el(bpmn.GATEWAY_OF[rule], noted, id=name, **({"default": default} if default else {})))
     return found
 
 
@@ -71,16 +59,16 @@ def _tag(wiring: Wiring, node: Node, carried: Element | None, embedded: set[str]
     if wiring.is_gateway(node):
         rule = wiring.gate_rule(node)
         passing = wiring.into[node.id] < 2 and wiring.out[node.id] < 2
-        if carried is not None and carried.name in GATEWAYS and (passing or GATEWAYS[carried.name] == rule):
+        if carried is not None and carried.name in bpmn.GATEWAYS and (passing or bpmn.GATEWAYS[carried.name] == rule):
             return carried.name
-        return GATEWAY_OF[rule]
+        return bpmn.GATEWAY_OF[rule]
     if carried is not None:
         return carried.name
     return f"{node.kind}Event" if node.kind in ("start", "end") else "task"
 
 
 def _noted(wiring: Wiring, node: Node, tag: str, carried: Element | None) -> list[Element]:
-    """What BPMN has no word for, beside what others noted."""
+    """Annotations for what BPMN has no place for, after those of other tools."""
     old = carried.find("extensionElements") if carried is not None else None
     notes = list(old.children) if old is not None else []
     values: dict[str, str] = {} if wiring.ids[node.id] == node.id else {"id": node.id}
@@ -88,47 +76,47 @@ def _noted(wiring: Wiring, node: Node, tag: str, carried: Element | None) -> lis
         values["kind"] = "condition"
     if node.kind == "task" and not wiring.is_boundary(node.id):
         values |= wiring.unusual_rules(node)
-    in_a_lane = first(node.extras, "lane", OWN) is not None
+    in_a_lane = first(node.extras, "lane", bpmn.OWN) is not None
     if values or (node.kind == "task" and node.handling.pool is None and in_a_lane):
-        notes.append(own("node", values))
+        notes.append(bpmn.annotation("node", values))
     handling = handling_values(node.handling)
     if handling and not (node.silent and set(handling) == {"delay"}):
-        notes.append(own("handling", handling))
-    if node.copies != ONCE and not (carried is not None and written_copies(node)):
+        notes.append(bpmn.annotation("handling", handling))
+    if node.copies != ONCE and not (carried is not None and bpmn.written_copies(node)):
         copies = node.copies
-        notes.append(own("copies", {"least": copies.least, "most": copies.most, "enough": copies.enough}))
-    return [el("extensionElements", *notes)] if notes else []
+        notes.append(bpmn.annotation("copies", {"least": copies.least, "most": copies.most, "enough": copies.enough}))
+    return [bpmn.el("extensionElements", *notes)] if notes else []
 
 
 def lanes_of(wiring: Wiring, inner: Iterable[tuple[Graph, dict[str, str]]], embedded: bool) -> list[Element]:
-    """The lanes there were with their members, those of `inner` graphs too; without any, new ones for the pools.
+    """The lanes of the file with their members, including those of `inner` graphs; or else new lanes for the pools.
 
-    An embedded process stands in the lanes of what it is embedded in, unless it has its own.
+    An embedded process uses the lanes of the process around it, unless it has its own.
     """
-    carried = [e for e in wiring.graph.extras if e.name == "laneSet" and e.namespace == BPMN]
+    carried = [e for e in wiring.graph.extras if e.name == "laneSet" and e.namespace == bpmn.BPMN]
     members: dict[str, list[str]] = {}
     for graph, ids in ((wiring.graph, wiring.ids), *inner):
         for node in graph.nodes:
-            lane = first(node.extras, "lane", OWN)
+            lane = first(node.extras, "lane", bpmn.OWN)
             key = lane.text if lane is not None else node.handling.pool
-            if key and node.id not in wiring.places and first(node.extras, "added", OWN) is None:
+            if key and node.id not in wiring.places and first(node.extras, "added", bpmn.OWN) is None:
                 members.setdefault(key, []).append(ids[node.id])
     written = [_filled(lanes, members) for lanes in carried]
     if members and not carried and not embedded:
         new = [
-            el("lane", *_members(names), id=free_name(f"lane_{pool}", wiring.taken), name=pool)
+            bpmn.el("lane", *_members(names), id=free_name(f"lane_{pool}", wiring.taken), name=pool)
             for pool, names in members.items()
         ]
-        written.append(el("laneSet", *new, id=free_name(LANES, wiring.taken)))
+        written.append(bpmn.el("laneSet", *new, id=free_name(bpmn.LANES, wiring.taken)))
     return written
 
 
 def _members(names: Iterable[str]) -> list[Element]:
-    return [el("flowNodeRef", text=name) for name in names]
+    return [bpmn.el("flowNodeRef", text=name) for name in names]
 
 
 def _filled(lanes: Element, members: dict[str, list[str]]) -> Element:
-    """Lanes with the nodes that stand in them, by the lane's id or by its name."""
+    """Lanes filled with their nodes, which name a lane by its id or by its name."""
     if lanes.name != "lane":
         return replace(lanes, children=tuple(_filled(child, members) for child in lanes.children))
     found = [*members.pop(lanes.get("id"), []), *members.pop(lanes.get("name"), [])]

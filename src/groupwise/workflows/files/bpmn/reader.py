@@ -1,4 +1,8 @@
-"""Reads one process or sub-process of a BPMN file: every element becomes a node, a flow, or one of the extras."""
+"""Reads BPMN 2.0: every process and sub-process becomes a graph, every element a node, a flow or one of the extras.
+
+`read` parses the file, `_File` collects what the processes share, and a `Scope` reads one process into a `Sketch`,
+which brings it into the form that graphs have.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +12,25 @@ from dataclasses import replace
 from groupwise.errors import ConfigError
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.annotations import document_parts, from_text, handling_of, seconds_of
+from groupwise.workflows.files.bpmn import vocabulary as bpmn
 from groupwise.workflows.files.bpmn.diagram import drawings, is_our_layout, rest_of_diagrams
 from groupwise.workflows.files.bpmn.sketch import Region, Sketch
-from groupwise.workflows.files.bpmn.vocabulary import (
-    AMONG,
-    ARTIFACTS,
-    BEFORE,
-    BPMN,
-    BPMNDI,
-    CALLS,
-    EVENTS,
-    GATEWAYS,
-    LANES,
-    NODES,
-    OWN,
-    PREFIXES,
-    ROLES,
-    TASKS,
-    TYPE,
-    XSI,
-    copies_of,
-    el,
-    flow_id,
-    normal,
-    noted,
-    values_of,
-    without_own,
-    written_copies,
-)
 from groupwise.workflows.files.formats import BadFile
 from groupwise.workflows.files.xml_tree import parse, place
 from groupwise.workflows.graph import Flow, Graph, Node
 from groupwise.xml_reader import COMMENT, Element
 
-ORDER = (*BEFORE, "laneSet", *AMONG, "subProcess", *TASKS, "callActivity", "transaction", *ARTIFACTS, *ROLES)
+ORDER = (
+    *bpmn.BEFORE,
+    "laneSet",
+    *bpmn.AMONG,
+    "subProcess",
+    *bpmn.TASKS,
+    "callActivity",
+    "transaction",
+    *bpmn.ARTIFACTS,
+    *bpmn.ROLES,
+)
 _NOT_CARRIED = ("incoming", "outgoing", "standardLoopCharacteristics")
 
 
@@ -58,18 +47,18 @@ class Scope:
         self.belongs: list[tuple[Element, str]] = []
 
     def fill(self, element: Element) -> tuple[str, str]:
-        """Put the content of a process into the sketch; the first and the last node if it is a guarded body."""
+        """Add the content of a process to the sketch; for a guarded body, return its first and last node."""
         here: list[str] = []
         whole = element.name == "process"
         for part in element.parts:
-            if part.name in NODES:
+            if part.name in bpmn.NODES:
                 here.append(self._node(part))
             elif part.name == "laneSet":
-                self.extras += [] if part.get("id") == LANES else [normal(_bare_lanes(part))]
-            elif part.name in (*AMONG, *ARTIFACTS) or (whole and part.name in (*BEFORE, *ROLES)):
-                self.extras.append(normal(part))
+                self.extras += [] if part.get("id") == bpmn.LANES else [bpmn.normal(_bare_lanes(part))]
+            elif part.name in (*bpmn.AMONG, *bpmn.ARTIFACTS) or (whole and part.name in (*bpmn.BEFORE, *bpmn.ROLES)):
+                self.extras.append(bpmn.normal(part))
             elif part.name in ("adHocSubProcess", "choreographyTask", "subChoreography", "callChoreography"):
-                raise refuse(part, f"<{part.name}> {part.get('name') or part.get('id')!r} has no place in a workflow")
+                raise refuse(part, f"<{part.name}> {part.get('name') or part.get('id')!r} is not supported")
             elif whole and part.name not in ("sequenceFlow", "documentation", "extensionElements"):
                 self.file.notes.append(f"{place(part)}<{part.name}> is left out")
         for part in self.file.flows[element.get("id")]:
@@ -77,7 +66,7 @@ class Scope:
         return self._ends_of_body(element, here) if element is not self.element else ("", "")
 
     def check(self) -> None:
-        """Refuse events and guards that are attached to nothing."""
+        """Refuse events and guards whose owner does not exist."""
         for name, region in self.sketch.regions.items():
             for key in ("split", "complete", "abort"):
                 if region.names[key] not in self.sketch.nodes:
@@ -87,37 +76,35 @@ class Scope:
                 raise refuse(part, f"<{part.name}> {part.get('id')!r} belongs to {owner!r}, which does not exist")
 
     def _ends_of_body(self, element: Element, here: list[str]) -> tuple[str, str]:
-        """Take the start and the end of a guarded body away: it begins and ends with its own nodes."""
+        """Remove the start and the end event of a guarded body: it starts and ends with its own nodes."""
         sketch = self.sketch
         starts, ends = ([n for n in here if sketch.nodes[n].kind == kind] for kind in ("start", "end"))
         ways = [flow for flow in sketch.flows if flow.source in starts or flow.target in ends]
         if len(starts) != 1 or len(ends) != 1 or len(ways) != 2:
-            raise refuse(element, f"the guarded sub-process {element.get('id')!r} has no single way in and out")
+            raise refuse(element, f"the guarded sub-process {element.get('id')!r} must have one way in and one way out")
         (start,), (end,) = starts, ends
         first, last = sketch.out_of(start)[0].target, sketch.into(end)[0].source
         sketch.flows = [flow for flow in sketch.flows if flow.source != start and flow.target != end]
         del sketch.nodes[start], sketch.nodes[end]
         return first, last
 
-    # Nodes
-
     def _node(self, part: Element) -> str:
         name = part.get("id")
         if not name:
             raise refuse(part, f"a <{part.name}> has no id")
-        values = values_of(part, "node")
+        values = bpmn.annotated_values(part, "node")
         self.file.names[name] = values.get("id", name)
-        region = values_of(part, "region")
+        region = bpmn.annotated_values(part, "region")
         if region:
             return self._region(part, region)
         if part.get("triggeredByEvent") == "true" or part.get("isForCompensation") == "true":
-            self.extras.append(normal(part))
-            self.file.notes.append(f"{place(part)}<{part.name}> {name!r} is kept, but no flow leads to it in the graph")
+            self.extras.append(bpmn.normal(part))
+            self.file.notes.append(f"{place(part)}<{part.name}> {name!r} is kept, but is not part of the graph")
             return name
         node = Node(name, part.get("name"), documentation=part.says("documentation"))
-        if part.name in GATEWAYS:
+        if part.name in bpmn.GATEWAYS:
             node = self._gateway(node, part)
-        elif part.name in EVENTS:
+        elif part.name in bpmn.EVENTS:
             node = self._event(node, part)
         else:
             node = self._activity(node, part)
@@ -126,8 +113,8 @@ class Scope:
         rules = {side: values[side] for side in ("join", "split") if values.get(side) in ("and", "or", "xor")}
         if rules:
             self.sketch.rules[name] = rules
-        if noted(part, "part") is not None:
-            marks = values_of(part, "part")
+        if bpmn.find_annotation(part, "part") is not None:
+            marks = bpmn.annotated_values(part, "part")
             self.sketch.parts[name] = (marks.get("of", ""), marks.get("side", ""))
             self.belongs.append((part, marks.get("of", "")))
         return name
@@ -136,9 +123,9 @@ class Scope:
         try:
             chance = float(values["chance"]) if "chance" in values else None
         except ValueError:
-            raise refuse(part, f"the chance of {part.get('id')!r} is no number") from None
+            raise refuse(part, f"the chance of {part.get('id')!r} is not a number") from None
         if not {"split", "guard", "done", "complete", "abort"} <= set(values):
-            raise refuse(part, f"the sub-process {part.get('id')!r} does not say what guards it")
+            raise refuse(part, f"the sub-process {part.get('id')!r} has an incomplete region annotation")
         before = list(self.sketch.nodes)
         first, last = self.fill(part)
         inside = [name for name in self.sketch.nodes if name not in before]
@@ -149,10 +136,10 @@ class Scope:
         return part.get("id")
 
     def _gateway(self, node: Node, part: Element) -> Node:
-        self.sketch.gates[node.id] = GATEWAYS[part.name]
+        self.sketch.gates[node.id] = bpmn.GATEWAYS[part.name]
         if part.name == "complexGateway":
-            self.file.notes.append(f"{place(part)}the complex gateway {node.id!r} is read as an inclusive one")
-        deferred = part.name == "eventBasedGateway" or values_of(part, "node").get("kind") == "condition"
+            self.file.notes.append(f"{place(part)}the complex gateway {node.id!r} is treated as an inclusive gateway")
+        deferred = part.name == "eventBasedGateway" or bpmn.annotated_values(part, "node").get("kind") == "condition"
         return replace(node, kind="condition") if deferred else replace(node, silent=True)
 
     def _event(self, node: Node, part: Element) -> Node:
@@ -182,70 +169,70 @@ class Scope:
             self.sketch.repeats[node.id] = loop
         for loop in part.all("multiInstanceLoopCharacteristics"):
             if loop.get("isSequential") == "true":
-                self.file.notes.append(f"{place(loop)}the instances of {node.id!r} come one after the other")
-        values = values_of(part, "handling")
+                self.file.notes.append(
+                    f"{place(loop)}the sequential instances of {node.id!r} are treated as parallel ones"
+                )
+        values = bpmn.annotated_values(part, "handling")
         if (
             not values
-            and noted(part, "node") is None
+            and bpmn.find_annotation(part, "node") is None
             and node.id in self.file.lanes
             and part.name not in ("subProcess",)
         ):
             values = {"pool": self.file.lanes[node.id][1]}
         try:
-            return replace(node, calls=calls, handling=handling_of(values), copies=copies_of(part))
+            return replace(node, calls=calls, handling=handling_of(values), copies=bpmn.copies_of(part))
         except (ConfigError, KeyError, ValueError) as error:
-            said = error.message if isinstance(error, ConfigError) else f"{error} is no number"
+            said = error.message if isinstance(error, ConfigError) else f"{error} is not a number"
             raise refuse(part, f"{node.id!r}: {said}") from error
 
     def _self(self, node: Node, part: Element) -> tuple[Element, ...]:
-        """The element without what the node says; none where it says all."""
-        inner = NODES if part.name in ("subProcess", "transaction") else ()
-        skipped = (*_NOT_CARRIED, *inner, *((*AMONG, *ARTIFACTS, "sequenceFlow", "laneSet") if inner else ()))
-        bare = without_own(part)
+        """The element without what the node already says; nothing if that is everything."""
+        inner = bpmn.NODES if part.name in ("subProcess", "transaction") else ()
+        skipped = (*_NOT_CARRIED, *inner, *((*bpmn.AMONG, *bpmn.ARTIFACTS, "sequenceFlow", "laneSet") if inner else ()))
+        bare = bpmn.without_annotations(part)
         children = tuple(e for e in bare.children if e.name not in skipped and e.tag != COMMENT)
         if node.documentation and children and children[0].name == "documentation":
             children = children[1:]
         attributes = tuple(p for p in part.attributes if p[0] not in ("id", "name", "default", "attachedToRef"))
         if node.calls and part.name == "callActivity":
             attributes = tuple(pair for pair in attributes if pair[0] != "calledElement")
-        usual = written_copies(replace(node, extras=()))
+        usual = bpmn.written_copies(replace(node, extras=()))
         children = tuple(e for e in children if e not in usual)
         plain = not attributes and not children and part.name in _plain_names(node, self.sketch)
-        return () if plain else (Element(part.tag, attributes, "", tuple(map(normal, children))),)
+        return () if plain else (Element(part.tag, attributes, "", tuple(map(bpmn.normal, children))),)
 
     def _lane(self, node: Node) -> tuple[Element, ...]:
         if node.id not in self.file.lanes or node.handling.pool == self.file.lanes[node.id][1]:
             return ()
-        return (Element(f"{{{OWN}}}lane", text=self.file.lanes[node.id][0]),)
-
-    # Flows
+        return (Element(f"{{{bpmn.OWN}}}lane", text=self.file.lanes[node.id][0]),)
 
     def _flow(self, part: Element) -> None:
         ends = [part.get(side).rpartition(":")[2] for side in ("sourceRef", "targetRef")]
         for end in ends:
             if end not in self.sketch.nodes:
-                raise refuse(part, f"the flow {part.get('id')!r} names {end!r}, which is no element of its process")
+                raise refuse(part, f"the flow {part.get('id')!r} names {end!r}, which is not in its process")
         condition = part.find("conditionExpression")
-        values = values_of(part, "flow")
+        values = bpmn.annotated_values(part, "flow")
         try:
             share = float(values["probability"]) if "probability" in values else None
         except ValueError:
-            raise refuse(part, f"the probability of {part.get('id')!r} is {values['probability']!r}") from None
+            raise refuse(
+                part, f"the probability of {part.get('id')!r} is {values['probability']!r}, not a number"
+            ) from None
         default = self.file.defaults.get(ends[0]) == part.get("id")
         text = "" if condition is None else condition.text.strip()
         flow = Flow(ends[0], ends[1], share, text, default)
-        bare = without_own(part)
+        bare = bpmn.without_annotations(part)
         children = tuple(e for e in bare.parts if e.name != "conditionExpression")
-        spelled = () if condition is None or not text else tuple(p for p in condition.attributes if p[0] != TYPE)
-        carried = [el("conditionExpression", **dict(spelled))] if spelled else []
+        spelled = () if condition is None or not text else tuple(p for p in condition.attributes if p[0] != bpmn.TYPE)
+        carried = [bpmn.el("conditionExpression", **dict(spelled))] if spelled else []
         kept = tuple(p for p in part.attributes if p[0] not in ("sourceRef", "targetRef"))
-        kept = tuple(p for p in kept if p != ("id", flow_id(ends[0], ends[1])))
+        kept = tuple(p for p in kept if p != ("id", bpmn.flow_id(ends[0], ends[1])))
         if kept or children or carried:
-            flow = replace(flow, extras=(Element(part.tag, kept, "", tuple(map(normal, (*children, *carried)))),))
+            flow = replace(flow, extras=(Element(part.tag, kept, "", tuple(map(bpmn.normal, (*children, *carried)))),))
         flow = replace(flow, extras=(*flow.extras, *self.file.drawing(part)))
         self.sketch.flows.append(flow)
-
-    # The graph
 
     def graph(self, title: str) -> Graph:
         sketch, names = self.sketch, self.file.names
@@ -262,14 +249,16 @@ class Scope:
         )
         flows = tuple(replace(f, source=names[f.source], target=names[f.target]) for f in sketch.flows)
         attributes = tuple(p for p in self.element.attributes if p[0] not in ("id", "isExecutable"))
-        own = without_own(self.element)
-        kept = tuple(map(normal, own.all("extensionElements")))
+        own = bpmn.without_annotations(self.element)
+        kept = tuple(map(bpmn.normal, own.all("extensionElements")))
         extras = sorted(self.extras, key=lambda e: ORDER.index(e.name))
         whole = self.element.name == "process"
         if whole and (attributes or kept):
-            extras.append(Element(f"{{{BPMN}}}process", attributes, "", kept))
+            extras.append(Element(f"{{{bpmn.BPMN}}}process", attributes, "", kept))
         documentation = (
-            self.element.says("documentation") if whole else values_of(self.element, "graph").get("says", "")
+            self.element.says("documentation")
+            if whole
+            else bpmn.annotated_values(self.element, "graph").get("says", "")
         )
         try:
             return Graph(title, nodes, flows, documentation, tuple(extras))
@@ -278,7 +267,7 @@ class Scope:
 
 
 def _plain_names(node: Node, sketch: Sketch) -> tuple[str, ...]:
-    """The elements that the node would be written as anyway."""
+    """The element names under which the node would be written anyway."""
     if node.calls:
         return ("callActivity",)
     if node.kind in ("start", "end"):
@@ -289,7 +278,7 @@ def _plain_names(node: Node, sketch: Sketch) -> tuple[str, ...]:
 
 
 def _bare_lanes(lanes: Element) -> Element:
-    """Lanes without their members, which nodes know."""
+    """Lanes without their members: nodes know their lane."""
     children = tuple(_bare_lanes(e) for e in lanes.children if e.name != "flowNodeRef")
     return replace(lanes, children=children)
 
@@ -297,17 +286,16 @@ def _bare_lanes(lanes: Element) -> Element:
 def read(content: bytes) -> Document:
     """The document in a BPMN file."""
     root = parse(content)
-    if root.name != "definitions" or root.namespace != BPMN:
-        raise BadFile(f"{place(root)}the root element is <{root.name}>, and a BPMN 2.0 file has <definitions>")
+    if root.name != "definitions" or root.namespace != bpmn.BPMN:
+        raise BadFile(f"{place(root)}the root element is <{root.name}>, but a BPMN 2.0 file has <definitions>")
     return _File(root, {} if is_our_layout(root) else drawings(root)).document()
 
 
 class _File:
     """A file while it is read.
 
-    `names` has the id in the model for every id in the file, `titles` the graph of every process, `defaults` the flow
-    that an element prefers, `flows` those of every process and sub-process, and `lanes` the id and the name of the lane
-    that an element stands in.
+    `names` maps ids in the file to ids in the graph, `titles` process ids to graph names, `defaults` element ids to
+    their default flow, `flows` process ids to flows, and `lanes` element ids to the id and the name of their lane.
     """
 
     def __init__(self, root: Element, drawn: Mapping[str, Element]) -> None:
@@ -316,20 +304,22 @@ class _File:
         self.names: dict[str, str] = {}
         self.graphs: dict[str, Graph] = {}
         self.processes = {one.get("id"): one for one in root.all("process")}
-        self.defaults = {e.get("id"): e.get("default") for e in root.walk() if e.namespace == BPMN and e.get("default")}
+        self.defaults = {
+            e.get("id"): e.get("default") for e in root.walk() if e.namespace == bpmn.BPMN and e.get("default")
+        }
         self.flows = self._flows()
         self.lanes = {
             member.text.strip(): (lane.get("id"), lane.get("name") or lane.get("id"))
             for lane in root.walk()
-            if lane.name == "lane" and lane.namespace == BPMN
+            if lane.name == "lane" and lane.namespace == bpmn.BPMN
             for member in lane.all("flowNodeRef")
         }
         self._refuse_double_ids()
 
     def _flows(self) -> dict[str, list[Element]]:
-        """The flows of every process and sub-process: some tools write them elsewhere than the nodes they connect."""
-        holders = [e for e in self.root.walk() if e.namespace == BPMN and e.name in ("process", *CALLS)]
-        holder = {part.get("id"): one.get("id") for one in holders for part in one.parts if part.name in NODES}
+        """The flows by process; some tools write them outside the process of the nodes they connect."""
+        holders = [e for e in self.root.walk() if e.namespace == bpmn.BPMN and e.name in ("process", *bpmn.CALLS)]
+        holder = {part.get("id"): one.get("id") for one in holders for part in one.parts if part.name in bpmn.NODES}
         found: dict[str, list[Element]] = {one.get("id"): [] for one in holders}
         for one in holders:
             for flow in one.all("sequenceFlow"):
@@ -342,14 +332,14 @@ class _File:
         seen = set()
         for element in self.root.walk():
             name = element.get("id")
-            if name and element.namespace in (BPMN, BPMNDI) and name in seen:
+            if name and element.namespace in (bpmn.BPMN, bpmn.BPMNDI) and name in seen:
                 raise refuse(element, f"the id {name!r} is used twice")
             seen.add(name)
 
     def document(self) -> Document:
-        drawn = {name: one for name, one in self.processes.items() if any(p.name in NODES for p in one.parts)}
+        drawn = {name: one for name, one in self.processes.items() if any(p.name in bpmn.NODES for p in one.parts)}
         if not drawn:
-            raise refuse(self.root, "there is no process with anything in it")
+            raise refuse(self.root, "there is no process with any content")
         runs = [name for name, one in drawn.items() if one.get("isExecutable") == "true"]
         root = (runs or list(drawn))[0]
         self.titles = self._titles(drawn)
@@ -357,7 +347,7 @@ class _File:
             self._process(drawn[name])
         first = self.titles[root]
         graphs = (self.graphs[first], *(graph for name, graph in self.graphs.items() if name != first))
-        known = noted(drawn[root], "document")
+        known = bpmn.find_annotation(drawn[root], "document")
         values = {} if known is None else self._values(known)
         requirements, servers = document_parts(values)
         name = str(values.get("name") or self.root.get("name") or first)
@@ -365,13 +355,13 @@ class _File:
         return Document(name, graphs, requirements, servers, tuple(self.notes), extras)
 
     def drawing(self, part: Element) -> tuple[Element, ...]:
-        """How the diagram draws an element; nothing else will be drawn so."""
+        """The shape or edge of an element, taken out of `drawn` so that the rest is what only diagrams have."""
         found = self.drawn.pop(part.get("id"), None)
-        return () if found is None else (normal(found.with_attributes(bpmnElement=None)),)
+        return () if found is None else (bpmn.normal(found.with_attributes(bpmnElement=None)),)
 
     def _titles(self, drawn: dict[str, Element]) -> dict[str, str]:
-        """The name of a process is its id, unless Groupwise noted another."""
-        return {name: values_of(one, "graph").get("name", name) for name, one in drawn.items()}
+        """The name of a process is its id, unless an annotation gives another."""
+        return {name: bpmn.annotated_values(one, "graph").get("name", name) for name, one in drawn.items()}
 
     def _values(self, known: Element) -> dict[str, object]:
         try:
@@ -382,14 +372,14 @@ class _File:
     def _extras(self, drawn: dict[str, Element]) -> tuple[Element, ...]:
         kept = []
         for part in self.root.parts:
-            if part.namespace == BPMN and not (part.name == "process" and part.get("id") in drawn):
-                kept.append(normal(part))
-        usual = (("exporter", "Groupwise"), ("targetNamespace", OWN))
-        ours = ("id", "name", f"{{{XSI}}}schemaLocation")
+            if part.namespace == bpmn.BPMN and not (part.name == "process" and part.get("id") in drawn):
+                kept.append(bpmn.normal(part))
+        usual = (("exporter", "Groupwise"), ("targetNamespace", bpmn.OWN))
+        ours = ("id", "name", f"{{{bpmn.XSI}}}schemaLocation")
         attributes = tuple(p for p in self.root.attributes if p not in usual and p[0] not in ours)
-        prefixes = tuple(pair for pair in self.root.prefixes if pair[0] and pair not in PREFIXES)
+        prefixes = tuple(pair for pair in self.root.prefixes if pair[0] and pair not in bpmn.PREFIXES)
         if attributes or prefixes:
-            kept.append(Element(f"{{{BPMN}}}definitions", attributes, prefixes=prefixes))
+            kept.append(Element(f"{{{bpmn.BPMN}}}definitions", attributes, prefixes=prefixes))
         for part in self.root.children:
             if part.tag == COMMENT:
                 self.notes.append(f"{place(part)}a comment is left out")
@@ -405,8 +395,8 @@ class _File:
         self.graphs[title] = scope.graph(title)
 
     def sub_process(self, element: Element) -> str:
-        """Read a sub-process; the name of its graph."""
-        title = values_of(element, "graph").get("name", element.get("id"))
+        """Read a sub-process, and return the name of its graph."""
+        title = bpmn.annotated_values(element, "graph").get("name", element.get("id"))
         self.titles[element.get("id")] = title
         self._process(element)
         return title

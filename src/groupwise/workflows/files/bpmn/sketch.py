@@ -1,10 +1,10 @@
-"""A BPMN process while it is read: nodes and flows that are brought, step by step, to the form that graphs have."""
+"""A BPMN process while it is read: its nodes and flows are brought into the form of a graph, step by step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from groupwise.workflows.files.bpmn.vocabulary import OWN, BpmnRoute, has_event, own_self, routes
+from groupwise.workflows.files.bpmn.vocabulary import OWN, BpmnRoute, has_event, routes, source_element
 from groupwise.workflows.graph import Flow, Node, Rule
 from groupwise.xml_reader import Element
 
@@ -13,7 +13,7 @@ ADDED = Element(f"{{{OWN}}}added")
 
 @dataclass(slots=True)
 class Region:
-    """A sub-process that stands for a body and the guard that may break it off: see `bpmn_regions`."""
+    """A sub-process that stands for a body and the guard that may cancel it (`wiring.GuardedBody`)."""
 
     names: dict[str, str]
     chance: float | None
@@ -24,10 +24,11 @@ class Region:
 
 @dataclass(slots=True)
 class Sketch:
-    """Nodes and flows by the ids of the file.
+    """Nodes and flows by their ids in the file.
 
-    `gates` are gateways and the rule they follow, `parts` those written only for the join or split of a node, `rules`
-    noted joins and splits, `attached` boundary events and their owners, `repeats` activities with loop characteristics.
+    `gates` maps gateways to their rule; `parts` are gateways that exist only for the join or split of another node;
+    `rules` are annotated joins and splits; `attached` maps boundary events to their owners; `repeats` maps activities
+    to their loop characteristics.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class Sketch:
         return name
 
     def shaped(self) -> None:
-        """All steps, in their order."""
+        """Apply all steps. Their order matters: parts must be merged before regions open, and ends are joined last."""
         self._forget_our_conditions()
         self._set_rules()
         self._merge_parts()
@@ -67,14 +68,14 @@ class Sketch:
         self._one_end()
 
     def _by_source(self) -> dict[str, list[int]]:
-        """The places of the flows out of every node."""
+        """The indexes of the flows out of every node."""
         found: dict[str, list[int]] = {name: [] for name in self.nodes}
         for place, flow in enumerate(self.flows):
             found[flow.source].append(place)
         return found
 
     def _forget_our_conditions(self) -> None:
-        """Conditions that the writer would write anyway."""
+        """Drop the conditions that the writer would add anyway."""
         places = self._by_source()
         for gate, rule in self.gates.items():
             ways = [self.flows[place] for place in places[gate]]
@@ -84,7 +85,7 @@ class Sketch:
                     self.flows[place] = replace(self.flows[place], condition="", default=False)
 
     def _set_rules(self) -> None:
-        """A gateway follows its rule where several flows meet or part; an activity passes its token to all that may."""
+        """A gateway's rule applies where flows meet or split; conditions on its flows make an activity an or-split."""
         counts: dict[str, list[int]] = {name: [0, 0] for name in self.nodes}
         for flow in self.flows:
             counts[flow.source][1] += 1
@@ -100,7 +101,7 @@ class Sketch:
             self.change(name, **rules)
 
     def _merge_parts(self) -> None:
-        """Gateways that were only written for the join or split of a task go back into it."""
+        """Merge gateways that were written only for the join or split of a task back into it."""
         for name, (owner, side) in self.parts.items():
             rule = self.gates[name]
             kept = []
@@ -115,7 +116,7 @@ class Sketch:
                 self.change(owner, **{side: rule})
 
     def _open_regions(self) -> None:
-        """The sub-process of a guarded body becomes the body beside its guard again."""
+        """Turn the sub-process of a guarded body back into the body beside its guard."""
         for name, region in self.regions.items():
             split, guard, done, complete, abort = (
                 region.names[key] for key in ("split", "guard", "done", "complete", "abort")
@@ -142,12 +143,12 @@ class Sketch:
             self.change(abort, cancels=tuple(cleared), extras=())
 
     def _connect_links(self) -> None:
-        """What is thrown by a link is caught by the link of the same name."""
+        """Connect a throwing link event with the catching one of the same name."""
 
         def links(kind: str) -> dict[str, str]:
             found = {}
             for name, node in self.nodes.items():
-                event = own_self(node)
+                event = source_element(node)
                 if event is not None and event.name == kind and (link := event.find("linkEventDefinition")) is not None:
                     found[name] = link.get("name")
             return found
@@ -157,10 +158,10 @@ class Sketch:
             if link in caught:
                 self.flows.append(Flow(name, caught[link]))
             else:
-                self.notes.append(f"the link {link!r} is thrown by {name!r} and caught nowhere")
+                self.notes.append(f"the link {link!r} is thrown by {name!r} but never caught")
 
     def _attach_boundaries(self) -> None:
-        """An activity with an event on its boundary goes on normally, or else to the event."""
+        """An activity with a boundary event continues normally or, instead, with the event."""
         for event, owner in self.attached.items():
             ways = self.out_of(owner)
             normal = [flow for flow in ways if flow.target not in self.attached]
@@ -170,14 +171,14 @@ class Sketch:
                 self.flows = [replace(f, source=after) if f in normal else f for f in self.flows]
                 self.flows.append(Flow(owner, after))
             self.flows.append(Flow(owner, event))
-            interrupts = (own_self(self.nodes[event]) or ADDED).get("cancelActivity", "true") != "false"
+            interrupts = (source_element(self.nodes[event]) or ADDED).get("cancelActivity", "true") != "false"
             if not interrupts:
-                self.notes.append(f"the event {event!r} does not interrupt {owner!r}: it is read as an or-split")
+                self.notes.append(f"the event {event!r} does not interrupt {owner!r}; it is treated as an or-split")
             rule: Rule = "xor" if interrupts and self.nodes[owner].split != "or" else "or"
             self.change(owner, split=rule)
 
     def _add_repeats(self) -> None:
-        """Loop characteristics are an xor split with a way back."""
+        """Loop characteristics become an xor split with a flow back."""
         for name, loop in self.repeats.items():
             again = self.free(f"{name}_again")
             condition = loop.says("loopCondition")
@@ -216,11 +217,14 @@ class Sketch:
         self.flows += [Flow(start, name) for name in (*starts, *loose)]
 
     def _one_end(self) -> None:
-        """Several ends are joined: by or, for as long as tokens are about, where there may be more than one."""
+        """Join several ends into one: by an or-join, which waits for all tokens, if there may be more than one.
+
+        A terminate event ends the case at once, so it cancels everything else.
+        """
         sources = {flow.source for flow in self.flows}
         ends = [name for name, node in self.nodes.items() if node.kind == "end"]
         loose = [name for name, node in self.nodes.items() if name not in sources and node.kind != "end"]
-        final = [name for name in ends if has_event(own_self(self.nodes[name]), "terminate")]
+        final = [name for name in ends if has_event(source_element(self.nodes[name]), "terminate")]
         if len(ends) == 1 and not loose and not final:
             return
         tasks = [name for name, node in self.nodes.items() if node.kind == "task" and node.split != "xor"]

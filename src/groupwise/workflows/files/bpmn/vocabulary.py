@@ -1,4 +1,4 @@
-"""The vocabulary of BPMN 2.0, and the elements of our own that hold what it has no word for."""
+"""The vocabulary of BPMN 2.0, and the annotations that keep what BPMN has no place for."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ GATEWAYS: dict[str, Rule] = {
 GATEWAY_OF: dict[Rule, str] = {"xor": "exclusiveGateway", "and": "parallelGateway", "or": "inclusiveGateway"}
 EVENTS = ("startEvent", "endEvent", "intermediateThrowEvent", "intermediateCatchEvent", "boundaryEvent")
 NODES = (*TASKS, *CALLS, *GATEWAYS, *EVENTS)
-# What else a process may hold, in the order of the schema: before, among and after its nodes.
+# What else a process may contain, in the order of the schema: before, among and after its nodes.
 BEFORE = ("ioSpecification", "ioBinding", "auditing", "monitoring", "property")
 AMONG = ("dataObject", "dataObjectReference", "dataStoreReference")
 ARTIFACTS = ("association", "group", "textAnnotation")
 ROLES = ("resourceRole", "performer", "humanPerformer", "potentialOwner", "correlationSubscription", "supports")
-# The order of an activity's own parts; what comes after the last is what only some of them have.
+# The order of an activity's parts in the schema; parts that only some activities have come last.
 PARTS = (
     "documentation",
     "extensionElements",
@@ -65,18 +65,18 @@ PARTS = (
 
 
 def in_place(element: Element, whole: str) -> int:
-    """Where a part of an activity or event belongs; the parts of events keep the order they had."""
+    """The position of a part in an activity or event; the special parts of events keep their order."""
     known = PARTS[:7] if whole.endswith("Event") else PARTS
     return known.index(element.name) if element.name in known else len(known)
 
 
 def el(name: str, /, *children: Element, text: str = "", **attributes: str) -> Element:
-    """An element of BPMN's own namespace."""
+    """An element in BPMN's namespace."""
     return Element(f"{{{BPMN}}}{name}", tuple(attributes.items()), text, children)
 
 
-def own(name: str, values: Mapping[str, Any], text: str = "") -> Element:
-    """An element of ours; numbers keep every digit."""
+def annotation(name: str, values: Mapping[str, Any], text: str = "") -> Element:
+    """An element in our namespace; numbers keep every digit."""
     return Element(f"{{{OWN}}}{name}", tuple((key, _plain(value)) for key, value in values.items()), text)
 
 
@@ -84,19 +84,19 @@ def _plain(value: object) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def values_of(element: Element, name: str) -> dict[str, str]:
-    """The attributes of our element of that name, wherever the file says something about this one."""
-    found = noted(element, name)
+def annotated_values(element: Element, name: str) -> dict[str, str]:
+    """The attributes of the annotation of that name on an element; empty if there is none."""
+    found = find_annotation(element, name)
     return {} if found is None else dict(found.attributes)
 
 
-def noted(element: Element, name: str) -> Element | None:
+def find_annotation(element: Element, name: str) -> Element | None:
     extension = element.find("extensionElements")
     return None if extension is None else first(extension.children, name, OWN)
 
 
-def own_self(node: Node) -> Element | None:
-    """The BPMN element that a node was read from, without what the node says itself."""
+def source_element(node: Node) -> Element | None:
+    """The BPMN element that a node was read from, without what the node itself says."""
     return next((e for e in node.extras if e.namespace == BPMN and e.name in NODES), None)
 
 
@@ -104,13 +104,10 @@ def has_event(element: Element | None, kind: str) -> bool:
     return element is not None and element.find(f"{kind}EventDefinition") is not None
 
 
-# How many instances
-
-
 def copies_of(task: Element) -> TaskCopies:
-    """The copies of a multi-instance activity; a number that only data can tell counts as one to two."""
+    """The copies of a multi-instance activity. A number that depends on data counts as one to two."""
     several = task.find("multiInstanceLoopCharacteristics")
-    values = values_of(task, "copies")
+    values = annotated_values(task, "copies")
     if values:
         return TaskCopies(int(values["least"]), int(values["most"]), int(values["enough"]))
     if several is None:
@@ -124,8 +121,8 @@ def copies_of(task: Element) -> TaskCopies:
 
 
 def written_copies(node: Node) -> list[Element]:
-    """As it was read, as long as it means the copies that the node has."""
-    carried = own_self(node)
+    """The element as it was read, if it still means the same number of copies; otherwise a new one."""
+    carried = source_element(node)
     if carried is not None and copies_of(carried) == node.copies:
         return [e for e in carried.children if e.name == "multiInstanceLoopCharacteristics"]
     if node.copies == ONCE:
@@ -140,24 +137,21 @@ def formal(name: str, text: str) -> Element:
     return Element(f"{{{BPMN}}}{name}", ((TYPE, "bpmn:tFormalExpression"),), text)
 
 
-# Which way a case goes
-
-
 @dataclass(frozen=True, slots=True)
 class BpmnRoute:
-    """How one flow is chosen."""
+    """How a flow is chosen: by a condition, or by default."""
 
     condition: str = ""
     default: bool = False
 
 
 def variable_name(text: str) -> str:
-    """A name that expressions can use."""
+    """A name that is valid in expressions."""
     return re.sub(r"\W", "_", text, flags=re.ASCII)
 
 
 def routes(gateway: str, rule: Rule, targets: Sequence[str]) -> list[BpmnRoute]:
-    """Each flow asks whether the variable of the gateway names its target; the last is the default."""
+    """Conditions for a gateway without any: its variable names the target to go to; the last flow is the default."""
     if rule == "and" or len(targets) < 2:
         return [BpmnRoute() for _ in targets]
     name = variable_name(f"{gateway}_goes_to")
@@ -165,8 +159,8 @@ def routes(gateway: str, rule: Rule, targets: Sequence[str]) -> list[BpmnRoute]:
     return [*(BpmnRoute(question) for question in asked[:-1]), BpmnRoute(default=True)]
 
 
-def without_own(element: Element) -> Element:
-    """The element without what Groupwise noted in it."""
+def without_annotations(element: Element) -> Element:
+    """The element without our annotations."""
     kept = []
     for child in element.children:
         if child.name == "extensionElements" and child.namespace == BPMN:
@@ -179,12 +173,12 @@ def without_own(element: Element) -> Element:
 
 
 def flow_id(source: str, target: str) -> str:
-    """What a flow is called where its file does not name it."""
+    """The id of a flow that has none in its file."""
     return f"{source}_to_{target}"
 
 
 def normal(element: Element) -> Element:
-    """The element with types named by the prefix that we write; in diagrams they are known without being named."""
+    """The element with the prefix that we write in its types; diagrams need no types."""
     kept = [
         (name, value) for name, value in element.attributes if name != TYPE or element.namespace not in (BPMNDI, DI)
     ]

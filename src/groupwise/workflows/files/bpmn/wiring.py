@@ -1,10 +1,11 @@
-"""Bodies that a guard may break off: in BPMN they are sub-processes with an event on their boundary.
+"""How a graph is wired in BPMN: which flows exist there, and which joins and splits need gateways of their own.
 
-A graph says it with a watcher beside the body, as `unfolding` draws it:
+A body that a guard may cancel is a sub-process with a boundary event in BPMN. A graph has a guard beside the body, as
+`document` draws it:
 
     split → first … last → done ┐
           └→ guard ─────────────┴→ complete
-                └→ abort (clears first … last and done) → handler
+                └→ abort (cancels first … last and done) → handler
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from groupwise.workflows.files.bpmn.vocabulary import (
     BpmnRoute,
     flow_id,
     has_event,
-    own_self,
     routes,
+    source_element,
 )
 from groupwise.workflows.files.formats import CannotExpress
 from groupwise.workflows.files.xml_tree import free_name
@@ -30,7 +31,7 @@ from groupwise.xml_reader import first
 
 @dataclass(frozen=True, slots=True)
 class GuardedBody:
-    """The nodes of one such pattern; `inside` are those of the body."""
+    """The nodes of one such pattern; `inside` are the nodes of the body."""
 
     split: str
     guard: str
@@ -44,7 +45,7 @@ class GuardedBody:
 
     @property
     def hidden(self) -> frozenset[str]:
-        """What the sub-process stands for."""
+        """The nodes that the sub-process replaces."""
         return self.inside | {self.guard, self.done}
 
     @property
@@ -53,7 +54,7 @@ class GuardedBody:
 
 
 def guarded_bodies(graph: Graph) -> dict[str, GuardedBody]:
-    """Every guarded body by the node that breaks it off."""
+    """Every guarded body, by the node that cancels it."""
     maybe = [_guarded(graph, node) for node in graph.nodes if node.cancels]
     found = [body for body in maybe if body is not None]
     crossing = {one.abort for one in found for other in found if one is not other and not _apart(one, other)}
@@ -61,7 +62,7 @@ def guarded_bodies(graph: Graph) -> dict[str, GuardedBody]:
 
 
 def _apart(one: GuardedBody, other: GuardedBody) -> bool:
-    """Whether one lies wholly inside the other, or wholly outside."""
+    """Whether one lies entirely inside the other, or entirely outside."""
     return one.whole <= other.inside or other.whole <= one.inside or not one.hidden & other.hidden
 
 
@@ -92,7 +93,7 @@ def _is_gate(graph: Graph, name: str, side: str) -> bool:
 
 
 def _is_sealed(graph: Graph, body: GuardedBody, abort: Node) -> bool:
-    """Whether the body is entered and left at one place each, and cleared as a whole."""
+    """Whether the body has one way in and one way out, and is cancelled completely."""
     if body.first not in body.inside or body.last not in body.inside:
         return False
     inner = set()
@@ -114,9 +115,9 @@ def _is_sealed(graph: Graph, body: GuardedBody, abort: Node) -> bool:
 class Wiring:
     """The wiring of one graph.
 
-    `ids` has the id in the file for every node. A node is entered at `entry` and left at `exit`: itself, or the gateway
-    that joins or splits for it; `gates` are those gateways with their side and rule. `added` are the nodes that reading
-    a file added, and that are not written.
+    `ids` maps nodes to their ids in the file. Flows enter a node at `entry` and leave it at `exit`: the node itself, or
+    the gateway that joins or splits for it. `gates` are those gateways, with their side and rule. `added` are nodes
+    that the reader added and that are not written.
     """
 
     def __init__(self, graph: Graph, ids: dict[str, str], taken: set[str]) -> None:
@@ -139,20 +140,20 @@ class Wiring:
 
     def _refuse_other_cancels(self) -> None:
         for node in self.graph.nodes:
-            if node.cancels and node.id not in self.bodies and not has_event(own_self(node), "terminate"):
-                said = f"{self.graph.name}: {node.label!r} clears others away"
-                raise CannotExpress(f"{said}, and BPMN can only end a whole sub-process")
+            if node.cancels and node.id not in self.bodies and not has_event(source_element(node), "terminate"):
+                said = f"{self.graph.name}: {node.label!r} cancels others"
+                raise CannotExpress(f"{said}, but BPMN can only cancel a complete sub-process")
 
     def _is_written(self, flow: Flow) -> bool:
-        """Whether the flow is one in BPMN, too: neither a link, nor to a boundary, nor to or from an added node."""
+        """Whether the flow exists in BPMN: not a link, not to a boundary event, and not to or from an added node."""
         if flow.source in self.added or flow.target in self.added or self.is_boundary(flow.target):
             return False
-        ends = [own_self(self.graph.by_id[end]) for end in (flow.source, flow.target)]
+        ends = [source_element(self.graph.by_id[end]) for end in (flow.source, flow.target)]
         linked = all(has_event(end, "link") for end in ends)
         return not linked or first(flow.extras, "sequenceFlow", BPMN) is not None
 
     def _counts(self) -> tuple[dict[str, int], dict[str, int]]:
-        """How many flows lead into and out of each node in BPMN; those of a guarded body count as one."""
+        """The number of flows into and out of each node in BPMN; those to or from a guarded body count once."""
         into = {node.id: 0 for node in self.graph.nodes}
         out = {name: len(ways) for name, ways in self.ways.items()}
         for flow in self.flows:
@@ -172,7 +173,7 @@ class Wiring:
         if node.kind != "task":
             return False
         if self.is_gateway(node):
-            return self.out[node.id] > 1 and not (own_self(node) is not None and node.join == node.split)
+            return self.out[node.id] > 1 and not (source_element(node) is not None and node.join == node.split)
         return node.join != "xor"
 
     def _gate(self, node: Node, side: str, rule: Rule) -> str:
@@ -180,19 +181,17 @@ class Wiring:
         self.gates[node.id].append((name, side, rule))
         return name
 
-    # What others ask
-
     def is_boundary(self, name: str) -> bool:
-        """Whether the node is an event on the boundary of another."""
-        carried = own_self(self.graph.by_id[name])
+        """Whether the node is a boundary event."""
+        carried = source_element(self.graph.by_id[name])
         return name in self.bodies or (carried is not None and carried.name == "boundaryEvent")
 
     def is_gateway(self, node: Node) -> bool:
-        carried = own_self(node)
+        carried = source_element(node)
         return node.kind == "condition" or (node.silent and (carried is None or carried.name in GATEWAYS))
 
     def gate_rule(self, node: Node) -> Rule:
-        """The rule of the gateway that a silent node is."""
+        """The rule of the gateway that a silent node becomes."""
         if node.kind == "condition":
             return "xor"
         if self.out[node.id] > 1:
@@ -200,10 +199,10 @@ class Wiring:
         return node.join if self.into[node.id] > 1 else "xor"
 
     def routes(self, name: str) -> list[BpmnRoute]:
-        """The conditions there are; where none is, and the way is chosen, conditions on data."""
+        """The conditions of the flows; if there are none but a choice is made, conditions on a variable."""
         node, ways = self.graph.by_id[name], self.ways[name]
         given = [BpmnRoute(flow.condition, flow.default) for flow in ways]
-        carried = own_self(node)
+        carried = source_element(node)
         waits = carried is not None and carried.name == "eventBasedGateway"
         if len(ways) < 2 or waits or any(route != BpmnRoute() for route in given):
             return given
@@ -211,7 +210,7 @@ class Wiring:
         return routes(self.exit[name], rule, [self.entry[flow.target] for flow in ways])
 
     def default_flow(self, name: str) -> str:
-        """The id of the flow out of a node that is taken when no other is; empty if there is none."""
+        """The id of the default flow out of a node; empty if there is none."""
         ways = self.ways[name]
         found = [flow for flow, route in zip(ways, self.routes(name), strict=True) if route.default]
         return self.flow_id(found[0]) if found and len(ways) > 1 else ""
@@ -228,11 +227,11 @@ class Wiring:
             return self.subs[node.id]
         into = self.graph.into(node.id)
         if not into:
-            raise CannotExpress(f"{self.graph.name}: the boundary event {node.label!r} is attached to nothing")
+            raise CannotExpress(f"{self.graph.name}: the boundary event {node.label!r} has no owner")
         return self.ids[into[0].source]
 
     def unusual_rules(self, node: Node) -> dict[str, str]:
-        """The join and split of a node, where its element would be read otherwise."""
+        """The join and split of a node, as far as its element would be read differently."""
         join, split = "xor", "and"
         if self.is_gateway(node):
             rule = self.gate_rule(node)

@@ -1,4 +1,8 @@
-"""Writes the content of one process: nodes and flows, sub-processes for guarded bodies, and where it all stands."""
+"""Writes BPMN 2.0 with a diagram: made from the document, in the order of the schema, and ready to run.
+
+A gateway without conditions gets some: a variable named after it says where the case goes. `_File` writes the document,
+a `Process` one graph, with sub-processes for guarded bodies.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +12,9 @@ from dataclasses import replace
 
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.annotations import document_values, to_text
+from groupwise.workflows.files.bpmn import vocabulary as bpmn
 from groupwise.workflows.files.bpmn.diagram import EVENT, GATE, DiagramSheet, box_of, marked_as_ours
 from groupwise.workflows.files.bpmn.node_elements import element_of, gates_of, lanes_of
-from groupwise.workflows.files.bpmn.vocabulary import (
-    AMONG,
-    ARTIFACTS,
-    BEFORE,
-    BPMN,
-    BPMNDI,
-    CALLS,
-    OWN,
-    PREFIXES,
-    ROLES,
-    TASKS,
-    BpmnRoute,
-    el,
-    flow_id,
-    formal,
-    in_place,
-    own,
-    own_self,
-)
 from groupwise.workflows.files.bpmn.wiring import GuardedBody, Wiring
 from groupwise.workflows.files.xml_tree import free_name, serialise
 from groupwise.workflows.graph import Flow, Graph, Node
@@ -37,7 +23,7 @@ from groupwise.xml_reader import Element, first, named
 
 
 class Process:
-    """A graph while it is written; inside the box of the element `around`, where it is embedded there."""
+    """A graph while it is written; drawn inside the box of the element `around` if it is embedded there."""
 
     def __init__(self, file: _File, graph: Graph, sheet: DiagramSheet, around: str = "") -> None:
         self.file, self.graph, self.sheet = file, graph, sheet
@@ -50,9 +36,9 @@ class Process:
         """Everything in the process, in the order of the schema."""
         extras = self.graph.extras
         nodes, flows = self._level([node.id for node in self.graph.nodes if node.id not in self.wiring.added])
-        kept = [e for name in (*AMONG, *TASKS, *CALLS) for e in named(extras, name, BPMN)]
-        before = [e for name in BEFORE for e in named(extras, name, BPMN)]
-        after = [e for name in (*ARTIFACTS, *ROLES) for e in named(extras, name, BPMN)]
+        kept = [e for name in (*bpmn.AMONG, *bpmn.TASKS, *bpmn.CALLS) for e in named(extras, name, bpmn.BPMN)]
+        before = [e for name in bpmn.BEFORE for e in named(extras, name, bpmn.BPMN)]
+        after = [e for name in (*bpmn.ARTIFACTS, *bpmn.ROLES) for e in named(extras, name, bpmn.BPMN)]
         inner = [(graph, self.file.ids[graph.name]) for graph in self._embedded(self.graph)]
         lanes = lanes_of(self.wiring, inner, self.graph.name in self.file.embedded)
         return [*before, *lanes, *nodes, *kept, *flows, *after]
@@ -65,7 +51,7 @@ class Process:
                 yield from self._embedded(self.file.graphs[node.calls])
 
     def _level(self, names: Sequence[str]) -> tuple[list[Element], list[Element]]:
-        """The nodes and the flows among `names`, with sub-processes for the guarded bodies in them."""
+        """The nodes and flows among `names`, with sub-processes for the guarded bodies in them."""
         wiring = self.wiring
         bodies = wiring.bodies_among(names)
         inside = frozenset().union(*(body.hidden for body in bodies))
@@ -96,7 +82,7 @@ class Process:
         return replace(element, children=(*element.children, *inner))
 
     def _body(self, body: GuardedBody) -> Element:
-        """A guarded body: a sub-process with the event that breaks it off on its boundary."""
+        """A guarded body: a sub-process with the event that cancels it on its boundary."""
         wiring, sheet = self.wiring, self.sheet
         sub = wiring.subs[body.abort]
         start, end = (free_name(f"{sub}_{what}", self.file.taken) for what in ("start", "end"))
@@ -105,13 +91,11 @@ class Process:
         values = {key: self.ids[getattr(body, key)] for key in ("split", "guard", "done", "complete", "abort")}
         values |= {f"{key}_id": getattr(body, key) for key in ("guard", "done") if values[key] != getattr(body, key)}
         chance = {} if body.chance is None else {"chance": body.chance}
-        noted = el("extensionElements", own("region", {**values, **chance}))
-        ends = (el("startEvent", id=start), el("endEvent", id=end))
+        noted = bpmn.el("extensionElements", bpmn.annotation("region", {**values, **chance}))
+        ends = (bpmn.el("startEvent", id=start), bpmn.el("endEvent", id=end))
         links = (self._link(start, wiring.entry[body.first]), self._link(wiring.exit[body.last], end))
         sheet.expanded.add(sub)
-        return el("subProcess", noted, *ends, *nodes, *links, *flows, id=sub)
-
-    # Flows
+        return bpmn.el("subProcess", noted, *ends, *nodes, *links, *flows, id=sub)
 
     def _flows_among(self, here: set[str]) -> list[Element]:
         chosen = {
@@ -122,48 +106,46 @@ class Process:
         flows = [flow for flow in self.wiring.flows if flow.source in here and flow.target in here]
         return [self._flow(flow, chosen[id(flow)]) for flow in flows]
 
-    def _flow(self, flow: Flow, route: BpmnRoute) -> Element:
-        carried = first(flow.extras, "sequenceFlow", BPMN) or el("sequenceFlow")
+    def _flow(self, flow: Flow, route: bpmn.BpmnRoute) -> Element:
+        carried = first(flow.extras, "sequenceFlow", bpmn.BPMN) or bpmn.el("sequenceFlow")
         name = self.wiring.flow_id(flow)
         ends = self.wiring.exit[flow.source], self.wiring.entry[flow.target]
-        extension = first(carried.children, "extensionElements", BPMN)
+        extension = first(carried.children, "extensionElements", bpmn.BPMN)
         notes = [] if extension is None else list(extension.children)
         if flow.probability is not None:
-            notes.append(own("flow", {"probability": flow.probability}))
+            notes.append(bpmn.annotation("flow", {"probability": flow.probability}))
         children = [e for e in carried.children if e.name not in ("extensionElements", "conditionExpression")]
-        children += [el("extensionElements", *notes)] if notes else []
+        children += [bpmn.el("extensionElements", *notes)] if notes else []
         if route.condition:
-            expression = formal("conditionExpression", route.condition)
-            spelled = first(carried.children, "conditionExpression", BPMN) or el("conditionExpression")
+            expression = bpmn.formal("conditionExpression", route.condition)
+            spelled = first(carried.children, "conditionExpression", bpmn.BPMN) or bpmn.el("conditionExpression")
             children.append(replace(expression, attributes=(*expression.attributes, *spelled.attributes)))
-        children.sort(key=lambda e: in_place(e, "sequenceFlow"))
+        children.sort(key=lambda e: bpmn.in_place(e, "sequenceFlow"))
         self.sheet.lines[name] = ends
         if flow.id in self.routes and ends == (self.ids[flow.source], self.ids[flow.target]):
             self.sheet.routes[name] = self.routes[flow.id]
-        drawn = first(flow.extras, "BPMNEdge", BPMNDI)
+        drawn = first(flow.extras, "BPMNEdge", bpmn.BPMNDI)
         if drawn is not None:
             self.sheet.carried[name] = drawn
         attributes = {**dict(carried.attributes), "id": name, "sourceRef": ends[0], "targetRef": ends[1]}
         return Element(carried.tag, tuple(attributes.items()), "", tuple(children))
 
     def _link(self, source: str, target: str) -> Element:
-        name = flow_id(source, target)
+        name = bpmn.flow_id(source, target)
         self.sheet.lines[name] = (source, target)
-        return el("sequenceFlow", id=name, sourceRef=source, targetRef=target)
+        return bpmn.el("sequenceFlow", id=name, sourceRef=source, targetRef=target)
 
     def _gate_flows(self, node: Node) -> list[Element]:
-        """From the join to the node, and from the node to the split."""
+        """The flows from the join gateway to the node, and from the node to the split gateway."""
         name = self.ids[node.id]
         entry, exit_ = self.wiring.entry[node.id], self.wiring.exit[node.id]
         pairs = [(entry, name)] if entry != name else []
         pairs += [(name, exit_)] if exit_ != name else []
         return [self._link(*pair) for pair in pairs]
 
-    # Where things stand
-
     def _boxes(self, around: str) -> dict[str, NodeBox]:
-        """The box of every node: as its file draws it, or in a drawing of our own."""
-        shapes = {node.id: first(node.extras, "BPMNShape", BPMNDI) for node in self.graph.nodes}
+        """The box of every node: as its file draws it, or in our layout."""
+        shapes = {node.id: first(node.extras, "BPMNShape", bpmn.BPMNDI) for node in self.graph.nodes}
         drawn = {name: box for name, shape in shapes.items() if (box := box_of(shape)) is not None}
         if not drawn:
             return self._our_boxes(around)
@@ -172,8 +154,10 @@ class Process:
         return {node.id: drawn.get(node.id) or _box(middles[node.id], _size(node)) for node in self.graph.nodes}
 
     def _our_boxes(self, around: str) -> dict[str, NodeBox]:
-        """Drawn anew, with more room where sub-processes need it."""
+        """Our layout, with more space if there are sub-processes."""
         drawing = layout(self.graph)
+        # Sub-processes need room for their frame, start and end; stretched routes would not fit, so edges are direct
+        # then.
         wide, high = (1.8, 1.5) if self.wiring.bodies else (1.0, 1.0)
         right, down = self._corner(around)
         if self.wiring.bodies:
@@ -187,7 +171,7 @@ class Process:
         return found
 
     def _corner(self, around: str) -> Point:
-        """Graphs on one sheet stand one below the other; one inside a sub-process where that is drawn."""
+        """Where to start drawing: inside the sub-process `around`, or below the graphs already on this sheet."""
         if around in self.sheet.boxes:
             outer = self.sheet.boxes[around]
             return outer.x + 20, outer.y + 20
@@ -208,7 +192,7 @@ def _box(middle: Point, size: tuple[float, float]) -> NodeBox:
 
 
 def _size(node: Node) -> tuple[float, float]:
-    carried = own_self(node)
+    carried = bpmn.source_element(node)
     if node.kind in ("start", "end") or (carried is not None and carried.name.endswith("Event")):
         return EVENT, EVENT
     return (GATE, GATE) if node.kind == "condition" or node.silent else (100.0, 80.0)
@@ -220,7 +204,7 @@ def write(document: Document) -> bytes:
 
 
 class _File:
-    """A file while it is written. `ids` has the id in the file for every graph and every node of it."""
+    """A file while it is written. `ids` has the ids in the file, by graph and node."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -232,7 +216,7 @@ class _File:
             for node in graph.nodes
             if node.calls
             and callers[node.calls] == 1
-            and _is_embedded(own_self(node))
+            and _is_embedded(bpmn.source_element(node))
             and node.calls != document.root.name
         }
         self.graphs = {graph.name: graph for graph in document.graphs}
@@ -256,48 +240,54 @@ class _File:
     def root(self) -> Element:
         sheets: list[DiagramSheet] = []
         processes = []
-        shared = first(self.document.extras, "collaboration", BPMN)
+        shared = first(self.document.extras, "collaboration", bpmn.BPMN)
         for name, identity in self.processes.items():
             if shared is None or not sheets:
                 sheets.append(DiagramSheet(identity if shared is None else shared.get("id"), self.taken))
             processes.append(self._process(self.graphs[name], identity, sheets[-1]))
-        rest = first(self.document.extras, "BPMNDiagram", BPMNDI)
+        rest = first(self.document.extras, "BPMNDiagram", bpmn.BPMNDI)
         drawn = rest.parts[0].parts if rest is not None else ()
         diagrams = [sheet.element(number, drawn if number == 0 else ()) for number, sheet in enumerate(sheets)]
         if rest is not None:
             diagrams[0] = replace(diagrams[0], children=(*diagrams[0].children, *rest.parts[1:]))
         elif not any(sheet.carried for sheet in sheets):
             diagrams = marked_as_ours(processes, diagrams)
-        carried = [e for e in self.document.extras if e.namespace == BPMN and e.name not in ("definitions", "import")]
+        carried = [
+            e for e in self.document.extras if e.namespace == bpmn.BPMN and e.name not in ("definitions", "import")
+        ]
         before = [e for e in carried if e.name == "extension"]
         roots = [e for e in carried if e.name not in ("extension", "relationship")]
         after = [e for e in carried if e.name == "relationship"]
-        imports = [e for e in self.document.extras if e.namespace == BPMN and e.name == "import"]
+        imports = [e for e in self.document.extras if e.namespace == bpmn.BPMN and e.name == "import"]
         children = (*imports, *before, *roots, *processes, *diagrams, *after)
-        old = first(self.document.extras, "definitions", BPMN) or el("definitions")
-        attributes = {"id": free_name("definitions", self.taken), "name": self.document.name, "targetNamespace": OWN}
+        old = first(self.document.extras, "definitions", bpmn.BPMN) or bpmn.el("definitions")
+        attributes = {
+            "id": free_name("definitions", self.taken),
+            "name": self.document.name,
+            "targetNamespace": bpmn.OWN,
+        }
         attributes |= {"exporter": "Groupwise", **dict(old.attributes)}
-        used = {prefix for prefix, _ in PREFIXES}
-        prefixes = (*PREFIXES, *(pair for pair in old.prefixes if pair[0] not in used))
-        return Element(f"{{{BPMN}}}definitions", tuple(attributes.items()), "", children, prefixes=prefixes)
+        used = {prefix for prefix, _ in bpmn.PREFIXES}
+        prefixes = (*bpmn.PREFIXES, *(pair for pair in old.prefixes if pair[0] not in used))
+        return Element(f"{{{bpmn.BPMN}}}definitions", tuple(attributes.items()), "", children, prefixes=prefixes)
 
     def _process(self, graph: Graph, identity: str, sheet: DiagramSheet) -> Element:
-        old = first(graph.extras, "process", BPMN) or el("process")
+        old = first(graph.extras, "process", bpmn.BPMN) or bpmn.el("process")
         whole = graph is self.document.root
         notes = list(old.parts[0].parts) if old.parts else []
         if graph.name != identity:
-            notes.append(own("graph", {"name": graph.name}))
+            notes.append(bpmn.annotation("graph", {"name": graph.name}))
         known = document_values(self.document.requirements, self.document.servers) if whole else {}
         if known:
-            notes.append(own("document", {}, to_text(known)))
+            notes.append(bpmn.annotation("document", {}, to_text(known)))
         attributes = {"id": identity, "isExecutable": "true", **dict(old.attributes)}
         content = Process(self, graph, sheet).content()
-        said = [el("documentation", text=graph.documentation)] if graph.documentation else []
-        noted = [el("extensionElements", *notes)] if notes else []
-        return Element(f"{{{BPMN}}}process", tuple(attributes.items()), "", (*said, *noted, *content))
+        said = [bpmn.el("documentation", text=graph.documentation)] if graph.documentation else []
+        noted = [bpmn.el("extensionElements", *notes)] if notes else []
+        return Element(f"{{{bpmn.BPMN}}}process", tuple(attributes.items()), "", (*said, *noted, *content))
 
     def sub_process(self, name: str, sheet: DiagramSheet, at: str) -> list[Element]:
-        """The content of an embedded graph, drawn where its node stands."""
+        """The content of an embedded graph, drawn inside its node."""
         return Process(self, self.graphs[name], sheet, around=at).content()
 
 

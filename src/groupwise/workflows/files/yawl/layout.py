@@ -1,4 +1,4 @@
-"""The layout section of YAWL files: kept with the nodes and flows it draws, and made where there is none."""
+"""The layout section of YAWL files: kept with the nodes and flows it draws, and made for those without."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from groupwise.workflows.graph import Flow, Graph, Node
 from groupwise.workflows.pictures.drawing_layout import placed
 from groupwise.xml_reader import COMMENT, Element, first
 
+# Pixels, as the YAWL editor draws tasks and the decorators of their joins and splits.
 SIZE = 32.0
 DECORATOR = 11.0
 LABEL_WIDTH, LABEL_HEIGHT = 96.0, 18.0
@@ -20,7 +21,7 @@ LOCALE = ("en", "GB")
 
 
 def layout_of(document: Document, uri: str, nets: list[str], ids: list[dict[str, str]]) -> Element:
-    """The layout of all nets: as it was read, with new nodes and flows added and old ones gone."""
+    """The layout of all nets: as it was read, plus new nodes and flows, minus those that are gone."""
     frame = first(document.extras, "layout", YAWL)
     drawn = [_net(graph, net, names) for graph, net, names in zip(document.graphs, nets, ids, strict=True)]
     locale = frame.find("locale") if frame is not None else None
@@ -49,7 +50,7 @@ def _net(graph: Graph, net: str, ids: dict[str, str]) -> Element:
 
 
 def _drawn_at(node: Node) -> tuple[float, float] | None:
-    """The middle of the node in the file it comes from."""
+    """The middle of the node in the file that it comes from."""
     carried = first(node.extras, "container", YAWL) or first(node.extras, "vertex", YAWL)
     vertex = carried.find("vertex") if carried is not None and carried.name == "container" else carried
     attributes = vertex.find("attributes") if vertex is not None else None
@@ -64,7 +65,7 @@ def _drawn_at(node: Node) -> tuple[float, float] | None:
 
 
 def _number(text: str) -> float:
-    """A number as some country writes it: 1,247.5 or 1247,5."""
+    """A number in any country's notation: 1,247.5 or 1247,5."""
     whole, comma, rest = text.rpartition(",")
     return float(text.replace(",", "") if "." in rest or len(rest) == 3 else f"{whole}.{rest}" if comma else text)
 
@@ -88,7 +89,7 @@ def _vertex(graph: Graph, node: Node, name: str, middle: tuple[float, float]) ->
 
 
 def _matching(part: Element, node: Node) -> Element:
-    """A decorator shows the join or split that the task has now."""
+    """A decorator updated to the current join or split of the task."""
     if part.name != "decorator":
         return part
     side = part.get("type").partition("_")[2]
@@ -104,7 +105,7 @@ def _decorator(kind: str, position: str, x: float, y: float) -> Element:
 
 
 def _bounds(x: float, y: float, width: float, height: float) -> Element:
-    """Whole numbers: the editor reads others by the rules of the file's country."""
+    """Whole numbers, because the editor reads fractions in the notation of the file's country."""
     return el("bounds", x=f"{x:.0f}", y=f"{y:.0f}", w=f"{width:.0f}", h=f"{height:.0f}")
 
 
@@ -115,15 +116,12 @@ def _flow(flow: Flow, ids: dict[str, str]) -> Element:
     return el("flow", *parts, source=ids[flow.source], target=ids[flow.target])
 
 
-# Reading
-
-
 def attach_layout(
     document: Document, layout: Element, uri: str, nets: list[str], ids: list[dict[str, str]]
 ) -> tuple[Document, list[str]]:
-    """The document with what the layout says of each node and flow, and what it says of things that do not exist.
+    """The document with the layout of each node and flow, and notes on things in the layout that do not exist.
 
-    `nets` are the ids of the graphs in the file, and `ids` have the id in the model for every id of a node in the file.
+    `nets` are the ids of the nets in the file; `ids` map node ids in the file to those in the graph, net by net.
     """
     own = next((one for one in layout.all("specification") if one.get("id") == uri), None)
     if own is None:
@@ -145,7 +143,7 @@ def attach_layout(
 
 
 def _is_ours(document: Document, layout: Element, uri: str, nets: list[str], ids: list[dict[str, str]]) -> bool:
-    """Whether this is the layout that would be made anyway."""
+    """Whether this is the layout that we would make anyway."""
     locale = layout.find("locale")
     if locale is None or (locale.get("language"), locale.get("country")) != LOCALE:
         return False
@@ -163,7 +161,7 @@ def _attach(graph: Graph, drawn: Element, names: dict[str, str], notes: list[str
         elif part.name == "flow" and part.get("source") in names and part.get("target") in names:
             lines[names[part.get("source")], names[part.get("target")]] = replace(part, attributes=())
         elif part.name in ("vertex", "container", "flow"):
-            notes.append(f"{place(part)}the layout draws a {part.name} that the net {graph.name!r} does not have")
+            notes.append(f"{place(part)}the layout draws a {part.name} that is not in the net {graph.name!r}")
         elif part.tag != COMMENT:
             frame.append(part)
     flows = tuple(

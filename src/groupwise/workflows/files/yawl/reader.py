@@ -1,4 +1,8 @@
-"""YAWL files from before 4.0, brought to its form: names, versions, and how variables used to be written."""
+"""Reads YAWL specifications of every version: one graph per net, and in `extras` what graphs have no place for.
+
+Older files are first brought into the form of 4.0 (`upgraded`); then `_Specification` reads the file and `YawlNet` each
+of its nets.
+"""
 
 from __future__ import annotations
 
@@ -12,37 +16,8 @@ from groupwise.workflows.document import Document
 from groupwise.workflows.files.annotations import checked, document_parts, from_text, handling_of
 from groupwise.workflows.files.formats import BadFile
 from groupwise.workflows.files.xml_tree import inherit, parse, place, xml_name
+from groupwise.workflows.files.yawl import vocabulary as yawl
 from groupwise.workflows.files.yawl.layout import attach_layout
-from groupwise.workflows.files.yawl.vocabulary import (
-    BETA,
-    GATEWAY,
-    KNOWLEDGE,
-    NET,
-    NET_EXTRAS,
-    SEVERAL,
-    SPECIFICATION_EXTRAS,
-    TASK_EXTRAS,
-    TYPE,
-    XS,
-    XSI,
-    YAWL,
-    YawlRoute,
-    el,
-    empty_schema,
-    gateway,
-    gateway_id,
-    instance_input,
-    item_parameter,
-    items_variable,
-    numbers_of,
-    plain_meta_data,
-    pool_of,
-    routes,
-    timeout_of,
-    written_numbers,
-    written_resourcing,
-    written_timer,
-)
 from groupwise.workflows.graph import ONCE, Flow, Graph, Kind, Node, Rule
 from groupwise.workflows.requirements import Requirements
 from groupwise.xml_reader import COMMENT, Element
@@ -52,14 +27,14 @@ _VARIABLES = ("inputParam", "outputParam", "localVariable", "enablementParam")
 
 
 def upgraded(root: Element) -> tuple[Element, list[str]]:
-    """The file as 4.0 would have it, and what it says that 4.0 has no place for."""
-    if root.name != "specificationSet" or root.namespace not in (YAWL, BETA):
-        raise BadFile(f"{place(root)}the root element is <{root.name}>, and a YAWL file has <specificationSet>")
+    """The file in the form of 4.0, and notes on what 4.0 has no place for."""
+    if root.name != "specificationSet" or root.namespace not in (yawl.YAWL, yawl.BETA):
+        raise BadFile(f"{place(root)}the root element is <{root.name}>, but a YAWL file has <specificationSet>")
     version = root.get("version")
     if version and version not in VERSIONS:
         known = f"{', '.join(VERSIONS[:-1])} and {VERSIONS[-1]}"
-        raise BadFile(f"{place(root)}YAWL version {version!r} is unknown; {known} are read")
-    if root.namespace == YAWL and version in ("3.0", "4.0"):
+        raise BadFile(f"{place(root)}YAWL version {version!r} is unknown; supported are {known}")
+    if root.namespace == yawl.YAWL and version in ("3.0", "4.0"):
         return root, []
     old = _Upgrade(root)
     return old.element(root), old.notes
@@ -67,37 +42,39 @@ def upgraded(root: Element) -> tuple[Element, list[str]]:
 
 class _Upgrade:
     def __init__(self, root: Element) -> None:
-        self.beta = root.namespace == BETA
+        self.beta = root.namespace == yawl.BETA
         self.prefixes = dict(root.prefixes)
         self.notes: list[str] = []
         decompositions = [e for part in root.all("specification") for e in part.all("decomposition")]
-        self.gateways = {e.get("id") for e in decompositions if e.get(TYPE).endswith(GATEWAY)}
+        self.gateways = {e.get("id") for e in decompositions if e.get(yawl.TYPE).endswith(yawl.GATEWAY)}
 
     def element(self, element: Element) -> Element:
-        if element.tag == COMMENT or element.namespace not in (YAWL, BETA):
+        if element.tag == COMMENT or element.namespace not in (yawl.YAWL, yawl.BETA):
             return element
         if self.beta and element.name in _VARIABLES and element.get("name"):
             return self.variable(element)
         children = tuple(self.element(child) for child in element.children if not self.left_out(child, element))
         attributes = element.attributes
         if element.name == "rootNet":
-            attributes = (*attributes, ("isRootNet", "true"), (TYPE, NET))
+            attributes = (*attributes, ("isRootNet", "true"), (yawl.TYPE, yawl.NET))
         if element.name == "creationMode" and element.text.strip() == "restict":
-            return replace(element, text="restrict")  # the schema of 2.1 has this slip
+            return replace(element, text="restrict")  # a typo in the schema of 2.1
         if element.name in ("join", "split") and element.get("value"):
             attributes = tuple(pair for pair in attributes if pair[0] != "value")
             self.note(element, f"the value of a configured {element.name} ({element.get('value')})")
         if element.name in ("decomposition", "decomposesTo") and element.get("id") in self.gateways:
             attributes = self.renamed(element)
         name = "decomposition" if element.name == "rootNet" else element.name
-        return replace(element, tag=f"{{{YAWL}}}{name}", attributes=attributes, children=children)
+        return replace(element, tag=f"{{{yawl.YAWL}}}{name}", attributes=attributes, children=children)
 
     def renamed(self, element: Element) -> tuple[tuple[str, str], ...]:
-        """With an id that is a name, which it did not have to be."""
+        """The attributes with an id that is a valid name, which older versions did not require."""
         old = element.get("id")
         new = xml_name(old)
         if new != old and element.name == "decomposition":
-            self.notes.append(f"{place(element)}the decomposition {old!r} is called {new!r}, for YAWL 4.0 wants a name")
+            self.notes.append(
+                f"{place(element)}the decomposition {old!r} is now {new!r}, because YAWL 4.0 requires a valid name"
+            )
         return tuple((name, new if name == "id" else value) for name, value in element.attributes)
 
     def left_out(self, child: Element, parent: Element) -> bool:
@@ -107,26 +84,30 @@ class _Upgrade:
         return False
 
     def variable(self, element: Element) -> Element:
-        """`<inputParam name="a"><type>xs:string</type>` with its name, type and place as elements."""
+        """A variable such as `<inputParam name="a"><type>xs:string</type>`, with name, type and index as elements."""
         prefix, colon, kind = element.says("type").rpartition(":")
-        space = self.prefixes.get(prefix) or (XS if prefix in ("xs", "xsd") else "")
+        space = self.prefixes.get(prefix) or (yawl.XS if prefix in ("xs", "xsd") else "")
         if colon and not space:
             said = f"the type of {element.get('name')!r} has a prefix {prefix!r} that is not declared"
             self.notes.append(f"{place(element)}{said}; it is left out")
-        parts = [el("index", text="0"), el("name", text=element.get("name")), el("type", text=kind or "string")]
+        parts = [
+            yawl.el("index", text="0"),
+            yawl.el("name", text=element.get("name")),
+            yawl.el("type", text=kind or "string"),
+        ]
         if space:
-            parts.append(el("namespace", text=space))
+            parts.append(yawl.el("namespace", text=space))
         value = element.find("initialValue")
         if value is not None and value.text:
-            parts.append(el("initialValue", text=value.text))
+            parts.append(yawl.el("initialValue", text=value.text))
         elif element.find("mandatory") is not None and element.name != "localVariable":
-            parts.append(el("mandatory"))
+            parts.append(yawl.el("mandatory"))
         known = ("type", "initialValue", "mandatory")
         for child in element.children:
             if child.name not in known:
                 what = "a comment" if child.tag == COMMENT else f"<{child.name}>"
                 self.note(child, f"{what} in the variable {element.get('name')!r}")
-        return replace(el(element.name, *parts), line=element.line)
+        return replace(yawl.el(element.name, *parts), line=element.line)
 
     def note(self, element: Element, what: str) -> None:
         self.notes.append(f"{place(element)}{what} is left out: YAWL 4.0 has no place for it")
@@ -141,7 +122,7 @@ def refuse(element: Element, message: str) -> BadFile:
 
 
 def left_out(element: Element, known: tuple[str, ...], owner: str) -> list[str]:
-    """What to note of the children that are not `known`."""
+    """Notes on the children that are not `known`."""
     notes = []
     for part in element.children:
         if part.tag == COMMENT:
@@ -152,7 +133,7 @@ def left_out(element: Element, known: tuple[str, ...], owner: str) -> list[str]:
 
 
 class YawlNet:
-    """One net while it is read. `names` has the id in the model for every id in the file."""
+    """One net while it is read. `names` maps ids in the file to ids in the graph."""
 
     def __init__(self, own: Element, nets: Collection[str], notes: list[str]) -> None:
         self.own, self.nets, self.notes, self.id = own, nets, notes, own.get("id")
@@ -165,7 +146,9 @@ class YawlNet:
             self._add(part)
         for kind in ("inputCondition", "outputCondition"):
             if len(control.all(kind)) != 1:
-                raise refuse(control, f"the net {self.id!r} has {len(control.all(kind))} {kind}s, and needs one")
+                raise refuse(
+                    control, f"the net {self.id!r} has {len(control.all(kind))} {kind}s, but needs exactly one"
+                )
         self.known = self._knowledge()
         ids = self.known.get("ids", {})
         self.names = {name: str(ids.get(name, name)) for name in self.elements}
@@ -173,7 +156,7 @@ class YawlNet:
 
     def _add(self, part: Element) -> None:
         if part.name not in KINDS:
-            raise refuse(part, f"<{part.name}> is no element of a net")
+            raise refuse(part, f"<{part.name}> is not allowed in a net")
         name = part.get("id")
         if not name:
             raise refuse(part, f"a {part.name} of the net {self.id!r} has no id")
@@ -182,9 +165,9 @@ class YawlNet:
         self.elements[name] = part
 
     def _knowledge(self) -> dict[str, Any]:
-        """What Groupwise noted in a variable of its own."""
+        """The annotations that Groupwise keeps in a variable of the net."""
         for variable in self.own.all("localVariable"):
-            if variable.get(KNOWLEDGE):
+            if variable.get(yawl.KNOWLEDGE):
                 try:
                     return checked(from_text(variable.says("initialValue")))
                 except ConfigError as error:
@@ -192,18 +175,18 @@ class YawlNet:
         return {}
 
     def decompositions(self) -> list[tuple[str, Element, bool]]:
-        """Every task that names a decomposition, the element that does, and whether it has several instances."""
+        """Every task with a decomposition, the element that names it, and whether the task has several instances."""
         found = [(name, part, part.find("decomposesTo")) for name, part in self.elements.items()]
         return [(name, named, _several(part)) for name, part, named in found if named is not None]
 
     def called_for_each(self) -> set[str]:
-        """The decompositions that tasks of this net carry out once for every item."""
-        tasks = [part for part in self.control.parts if part.find("miDataInput") == instance_input(self.id)]
+        """The decompositions that tasks of this net run once per item."""
+        tasks = [part for part in self.control.parts if part.find("miDataInput") == yawl.instance_input(self.id)]
         return {named.get("id") for part in tasks if (named := part.find("decomposesTo")) is not None}
 
     def graph(self, spare: set[str], each: set[str]) -> Graph:
-        """The graph of the net; `spare` gateways are not kept, and nets of `each` are carried out for every item."""
-        usual: list[Element] = [item_parameter()] if self.id in each else []
+        """The graph of the net. `spare` gateways are not kept; nets in `each` run once per item."""
+        usual: list[Element] = [yawl.item_parameter()] if self.id in each else []
         flows: list[Flow] = []
         for name, part in self.elements.items():
             ways, variable = self._flows(name, part)
@@ -211,10 +194,14 @@ class YawlNet:
             usual += [] if variable is None else [variable]
         self.flows = {flow.id for flow in flows}
         nodes = tuple(self._node(name, part, spare) for name, part in self.elements.items())
-        if any(_several(part) and part.find("miDataInput") == instance_input(self.id) for part in self.control.parts):
-            usual.append(items_variable())
-        extras = [e for name in NET_EXTRAS for e in self.own.all(name) if e not in usual and not e.get(KNOWLEDGE)]
-        known = (*NET_EXTRAS, "documentation", "processControlElements")
+        if any(
+            _several(part) and part.find("miDataInput") == yawl.instance_input(self.id) for part in self.control.parts
+        ):
+            usual.append(yawl.items_variable())
+        extras = [
+            e for name in yawl.NET_EXTRAS for e in self.own.all(name) if e not in usual and not e.get(yawl.KNOWLEDGE)
+        ]
+        known = (*yawl.NET_EXTRAS, "documentation", "processControlElements")
         self.notes += left_out(self.own, known, f"net {self.id!r}")
         self.notes += left_out(self.control, tuple(KINDS), f"net {self.id!r}")
         name = str(self.known.get("name", self.id))
@@ -225,7 +212,7 @@ class YawlNet:
         node = Node(self.names[name], _text(part, "name"), KINDS[part.name])
         node = replace(node, documentation=_text(part, "documentation"))
         if part.name == "task":
-            known = (*known, "join", "split", "removesTokens", "removesTokensFromFlow", *TASK_EXTRAS)
+            known = (*known, "join", "split", "removesTokens", "removesTokensFromFlow", *yawl.TASK_EXTRAS)
             node = self._task(node, part, spare)
         elif (handling := self._handling(name, part)) != PLAIN:
             node = replace(node, handling=handling)
@@ -242,26 +229,26 @@ class YawlNet:
             silent=named is None,
             cancels=self._cancels(part),
             handling=self._handling(part.get("id"), part),
-            copies=numbers_of(part) if _several(part) else ONCE,
+            copies=yawl.numbers_of(part) if _several(part) else ONCE,
             calls=calls,
         )
         usual = self._usual(node, part)
         if named is not None and (calls or named.get("id") in spare):
             usual.append(named)
-        return replace(node, extras=tuple(e for kind in TASK_EXTRAS for e in part.all(kind) if e not in usual))
+        return replace(node, extras=tuple(e for kind in yawl.TASK_EXTRAS for e in part.all(kind) if e not in usual))
 
     def _usual(self, node: Node, part: Element) -> list[Element]:
-        """What of the task would be written anyway."""
-        found = [e for e in (written_timer(node), written_resourcing(node)) if e is not None]
+        """The parts of the task that would be written by default anyway."""
+        found = [e for e in (yawl.written_timer(node), yawl.written_resourcing(node)) if e is not None]
         if node.copies != ONCE:
-            numbers = written_numbers(node)
+            numbers = yawl.written_numbers(node)
             found += numbers if all(e in part.children for e in numbers) else []
-            found += [el("creationMode", code="static"), instance_input(self.id)]
+            found += [yawl.el("creationMode", code="static"), yawl.instance_input(self.id)]
         return found
 
     def _handling(self, name: str, part: Element) -> Handling:
         values = dict(self.known.get("handling", {}).get(name, {}))
-        values |= {"pool": pool_of(part.find("resourcing")), "timeout": timeout_of(part.find("timer"))}
+        values |= {"pool": yawl.pool_of(part.find("resourcing")), "timeout": yawl.timeout_of(part.find("timer"))}
         try:
             return handling_of({key: value for key, value in values.items() if value is not None})
         except ConfigError as error:
@@ -271,7 +258,9 @@ class YawlNet:
         found = part.find(side)
         code = "" if found is None else found.get("code").lower()
         if code not in _RULES:
-            raise refuse(part, f"the {side} of task {part.get('id')!r} is {code or 'missing'}, not and, or or xor")
+            raise refuse(
+                part, f"the {side} of task {part.get('id')!r} is {code or 'missing'}; it must be and, or, or xor"
+            )
         return _RULES[code]
 
     def _exists(self, element: Element | None, part: Element, what: str) -> str:
@@ -285,21 +274,21 @@ class YawlNet:
         found = [self.names[self._exists(one, part, "removes tokens from")] for one in part.all("removesTokens")]
         for one in part.all("removesTokensFromFlow"):
             sides = ("flowSource", "flowDestination")
-            ends = [self._exists(one.find(side), part, "clears the flow at") for side in sides]
+            ends = [self._exists(one.find(side), part, "removes tokens from the flow at") for side in sides]
             flow = f"{self.names[ends[0]]}→{self.names[ends[1]]}"
             if flow not in self.flows:
-                raise refuse(one, f"{part.get('id')!r} clears the flow {flow!r}, which does not exist")
+                raise refuse(one, f"{part.get('id')!r} removes tokens from the flow {flow!r}, which does not exist")
             found.append(flow)
         return tuple(found)
 
     def _flows(self, name: str, part: Element) -> tuple[list[Flow], Element | None]:
-        """The flows out of an element, and the variable that decides between them where it is ours."""
+        """The flows out of an element, and the variable that decides between them if we added it."""
         ways = part.all("flowsInto")
         if ways and part.name == "outputCondition":
-            raise refuse(ways[0], f"the output condition {name!r} flows on, and must not")
+            raise refuse(ways[0], f"a flow leaves the output condition {name!r}, which is not allowed")
         targets = [self._exists(way.find("nextElementRef"), part, "flows into") for way in ways]
         rule = self._rule(part, "split") if part.name == "task" else "and"
-        variable, usual = routes(self.id, name, rule, targets)
+        variable, usual = yawl.routes(self.id, name, rule, targets)
         ours = variable in self.own.children and usual == [_route(way) for way in ways]
         shares = self.known.get("probabilities", {})
         flows = []
@@ -314,7 +303,7 @@ class YawlNet:
 
 
 def _several(part: Element) -> bool:
-    return part.get(TYPE).rpartition(":")[2] == SEVERAL
+    return part.get(yawl.TYPE).rpartition(":")[2] == yawl.SEVERAL
 
 
 def _text(element: Element, name: str) -> str:
@@ -322,19 +311,19 @@ def _text(element: Element, name: str) -> str:
     return "" if found is None else found.text
 
 
-def _route(way: Element) -> YawlRoute:
+def _route(way: Element) -> yawl.YawlRoute:
     predicate = way.find("predicate")
     default = way.find("isDefaultFlow") is not None
     return (
-        YawlRoute(default=default)
+        yawl.YawlRoute(default=default)
         if predicate is None
-        else YawlRoute(predicate.text, predicate.get("ordering"), default)
+        else yawl.YawlRoute(predicate.text, predicate.get("ordering"), default)
     )
 
 
 def _with_route(flow: Flow, way: Element) -> Flow:
     route = _route(way)
-    ordering = (el("predicate", ordering=route.ordering),) if route.ordering else ()
+    ordering = (yawl.el("predicate", ordering=route.ordering),) if route.ordering else ()
     return replace(flow, condition=route.predicate, default=route.default, extras=ordering)
 
 
@@ -351,23 +340,25 @@ class _Specification:
         found = root.all("specification")
         if len(found) != 1:
             at = found[1] if found else root
-            raise refuse(at, f"a file has one specification, and this has {len(found)}")
+            raise refuse(at, f"a file must have one specification, not {len(found)}")
         self.root, self.own, self.notes = root, found[0], notes
         self.nets: dict[str, Element] = {}
         self.gateways: dict[str, Element] = {}
         for part in self.own.all("decomposition"):
             self._sort(part)
-        self.prefixes = {p: uri for e in (root, self.own) for p, uri in e.prefixes if uri not in (YAWL, BETA, XSI)}
+        self.prefixes = {
+            p: uri for e in (root, self.own) for p, uri in e.prefixes if uri not in (yawl.YAWL, yawl.BETA, yawl.XSI)
+        }
 
     def _sort(self, part: Element) -> None:
-        name, kind = part.get("id"), part.get(TYPE).rpartition(":")[2]
+        name, kind = part.get("id"), part.get(yawl.TYPE).rpartition(":")[2]
         if not name:
             raise refuse(part, "a decomposition has no id")
         if name in self.nets or name in self.gateways:
-            raise refuse(part, f"the decomposition {name!r} is there twice")
-        if kind not in (NET, GATEWAY):
-            raise refuse(part, f"the decomposition {name!r} is of type {kind!r}, and {NET} and {GATEWAY} are known")
-        (self.nets if kind == NET else self.gateways)[name] = part
+            raise refuse(part, f"the decomposition {name!r} is defined twice")
+        if kind not in (yawl.NET, yawl.GATEWAY):
+            raise refuse(part, f"the decomposition {name!r} is of type {kind!r}, not {yawl.NET} or {yawl.GATEWAY}")
+        (self.nets if kind == yawl.NET else self.gateways)[name] = part
 
     def document(self) -> Document:
         order = self._root_first()
@@ -380,7 +371,7 @@ class _Specification:
         names = {net.own.get("id"): str(net.known.get("name", net.own.get("id"))) for net in nets}
         graphs = [_renamed_calls(graph, names) for graph in graphs]
         extras = [*self._extras(), *(part for name, part in self.gateways.items() if name not in spare)]
-        self.notes += left_out(self.own, (*SPECIFICATION_EXTRAS, "decomposition"), "the specification")
+        self.notes += left_out(self.own, (*yawl.SPECIFICATION_EXTRAS, "decomposition"), "the specification")
         self.notes += left_out(self.root, ("specification", "layout"), "the file")
         name = str(known.get("document", self.own.get("uri") or self.own.says("name") or "specification"))
         document = Document(name, tuple(graphs), requirements, servers, extras=tuple(extras))
@@ -397,11 +388,11 @@ class _Specification:
             marked = list(self.nets)
         if len(marked) != 1:
             at = self.nets[marked[1]] if marked else self.own
-            raise refuse(at, f"a specification has one root net, and this has {len(marked)}")
+            raise refuse(at, f"a specification must have one root net, not {len(marked)}")
         return [*marked, *(name for name in self.nets if name not in marked)]
 
     def _spare_gateways(self, nets: list[YawlNet]) -> set[str]:
-        """The gateways that would be written anyway, because all they say is that people do the task."""
+        """The gateways that would be written by default anyway: they only say that the task is manual."""
         users: dict[str, list[tuple[str, bool]]] = {name: [] for name in self.gateways}
         for net in nets:
             for task, named, several in net.decompositions():
@@ -413,8 +404,8 @@ class _Specification:
             name
             for name, found in users.items()
             if found
-            and all(gateway_id(task, several) == name for task, several in found)
-            and self.gateways[name] == gateway(name, found[0][1])
+            and all(yawl.gateway_id(task, several) == name for task, several in found)
+            and self.gateways[name] == yawl.gateway(name, found[0][1])
         }
 
     def _known_parts(self, net: YawlNet) -> tuple[Requirements | None, tuple[tuple[str, int], ...]]:
@@ -424,8 +415,8 @@ class _Specification:
             raise refuse(net.own, error.message) from error
 
     def _extras(self) -> list[Element]:
-        usual = {"metaData": plain_meta_data(), "schema": empty_schema()}
-        found = [part for name in SPECIFICATION_EXTRAS for part in self.own.all(name)]
+        usual = {"metaData": yawl.plain_meta_data(), "schema": yawl.empty_schema()}
+        found = [part for name in yawl.SPECIFICATION_EXTRAS for part in self.own.all(name)]
         found = [inherit(part, self.prefixes) if part.name == "schema" else part for part in found]
         return [part for part in found if part != usual.get(part.name)]
 

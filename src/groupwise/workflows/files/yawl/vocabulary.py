@@ -1,6 +1,6 @@
-"""The vocabulary of YAWL 4.0: names, the order its schema demands, and the parts we write where a model says nothing.
+"""The vocabulary of YAWL 4.0: names, the order that its schema demands, and the parts that we write by default.
 
-The reader leaves out what the writer would write anyway, so that a model does not grow by being saved.
+The reader drops what the writer would write by default anyway, so that a document does not grow by being saved.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NET, GATEWAY = "NetFactsType", "WebServiceGatewayFactsType"
 SEVERAL = "MultipleInstanceExternalTaskFactsType"
 KNOWLEDGE = "groupwise"
 
-# What a task, a net and a specification have besides what a graph holds, in the order of the schema.
+# What a task, a net and a specification have besides what a graph has, in the order of the schema.
 TASK_EXTRAS = (
     "defaultConfiguration",
     "configuration",
@@ -45,20 +45,17 @@ SPECIFICATION_EXTRAS = ("name", "documentation", "metaData", "schema", "imported
 
 
 def el(name: str, /, *children: Element, text: str = "", **attributes: str) -> Element:
-    """An element of YAWL's namespace."""
+    """An element in YAWL's namespace."""
     return Element(f"{{{YAWL}}}{name}", tuple(attributes.items()), text, children)
 
 
 def is_several(node: Node) -> bool:
-    """Whether the task has multiple instances, if only one of them at most."""
+    """Whether YAWL treats the task as a multiple-instance task, even with only one instance."""
     return node.copies != ONCE or first(node.extras, "miDataInput", YAWL) is not None
 
 
-# How many instances
-
-
 def numbers_of(task: Element | Sequence[Element]) -> TaskCopies:
-    """The copies of a multiple-instance task; a query that only the engine can answer counts as one more than least."""
+    """The copies of a multiple-instance task. A maximum that is a query counts as 2, or the minimum if that is more."""
     parts = task.children if isinstance(task, Element) else task
 
     def number(name: str) -> int | None:
@@ -73,7 +70,7 @@ def numbers_of(task: Element | Sequence[Element]) -> TaskCopies:
 
 
 def written_numbers(node: Node) -> list[Element]:
-    """`minimum`, `maximum` and `threshold`: as they were read, as long as they mean what the node says."""
+    """`minimum`, `maximum` and `threshold`: as they were read, if they still mean the same copies."""
     carried = [e for e in node.extras if e.name in ("minimum", "maximum", "threshold")]
     if len(carried) == 3 and numbers_of(carried) == node.copies:
         return sorted(carried, key=lambda e: TASK_EXTRAS.index(e.name))
@@ -83,7 +80,7 @@ def written_numbers(node: Node) -> list[Element]:
 
 
 def instance_input(net: str) -> Element:
-    """Each instance gets one item of a variable of the net."""
+    """Data for the instances: each gets one item of a variable of the net."""
     return el(
         "miDataInput",
         el("expression", query=f"/{net}/items"),
@@ -97,7 +94,7 @@ def items_variable() -> Element:
 
 
 def item_parameter() -> Element:
-    """What a net or gateway gets that is carried out once for every item."""
+    """The parameter of a net or gateway that runs once per item."""
     return variable("inputParam", "item")
 
 
@@ -106,22 +103,19 @@ def variable(kind: str, name: str, value: str = "") -> Element:
     return el(kind, el("index", text="0"), *typed, *([el("initialValue", text=value)] if value else []))
 
 
-# Who carries a task out
-
-
 def gateway_id(task: str, several: bool) -> str:
     return f"{task}_{'each' if several else 'work'}"
 
 
 def gateway(name: str, several: bool) -> Element:
-    """The decomposition of a task that people do."""
+    """The decomposition of a manual task."""
     item = (item_parameter(),) if several else ()
     attributes = (("id", name), (TYPE, GATEWAY))
     return Element(f"{{{YAWL}}}decomposition", attributes, "", (*item, el("externalInteraction", text="manual")))
 
 
 def pool_of(resourcing: Element | None) -> str | None:
-    """The first role (or else participant) that a task is offered to."""
+    """The first role, or else participant, that a task is offered to."""
     offer = None if resourcing is None else resourcing.find("offer")
     shared = None if offer is None else offer.find("distributionSet")
     chosen = None if shared is None else shared.find("initialSet")
@@ -132,7 +126,7 @@ def pool_of(resourcing: Element | None) -> str | None:
 
 
 def written_resourcing(node: Node) -> Element | None:
-    """As it was read, as long as it means the pool the node has; otherwise offered to the pool as a role."""
+    """The resourcing as it was read, if it still means the node's pool; otherwise an offer to the pool as a role."""
     carried = first(node.extras, "resourcing", YAWL)
     pool = node.handling.pool
     if pool_of(carried) == pool:
@@ -143,15 +137,12 @@ def written_resourcing(node: Node) -> Element | None:
     return el("resourcing", offer, *(rest or (el("allocate", initiator="user"), el("start", initiator="user"))))
 
 
-# How long it may take
-
-
 def timeout_of(timer: Element | None) -> float | None:
     return None if timer is None else seconds_of(timer.says("duration"))
 
 
 def written_timer(node: Node) -> Element | None:
-    """As it was read, as long as it means the timeout the node has."""
+    """The timer as it was read, if it still means the node's timeout; otherwise a new one."""
     carried = first(node.extras, "timer", YAWL)
     timeout = node.handling.timeout
     if timeout_of(carried) == timeout:
@@ -162,12 +153,9 @@ def written_timer(node: Node) -> Element | None:
     return el("timer", el("trigger", text=trigger), el("duration", text=duration_of(timeout)))
 
 
-# Which way a case goes
-
-
 @dataclass(frozen=True, slots=True)
 class YawlRoute:
-    """How one flow is chosen: its predicate, the predicate's place, and whether it is taken when no other is."""
+    """How a flow is chosen: its predicate, the order in which that is evaluated, and whether it is the default."""
 
     predicate: str = ""
     ordering: str = ""
@@ -179,7 +167,7 @@ def route_variable(task: str) -> str:
 
 
 def routes(net: str, task: str, rule: Rule, targets: Sequence[str]) -> tuple[Element | None, list[YawlRoute]]:
-    """The variable of the net that names the next element, and how each flow asks for it; the last is the default."""
+    """A variable that names the next element, and a predicate on it for every flow; the last flow is the default."""
     if rule == "and" or len(targets) < 2:
         return None, [YawlRoute() for _ in targets]
     name = route_variable(task)
@@ -187,9 +175,6 @@ def routes(net: str, task: str, rule: Rule, targets: Sequence[str]) -> tuple[Ele
     asked = [f"{path} = '{t}'" if rule == "xor" else f"contains({path}, '{t}')" for t in targets]
     found = [YawlRoute(question, str(place)) for place, question in enumerate(asked[:-1])]
     return variable("localVariable", name, targets[-1]), [*found, YawlRoute(default=True)]
-
-
-# What every specification has
 
 
 def plain_meta_data() -> Element:

@@ -1,4 +1,4 @@
-"""Writes YAWL 4.0: always made from the model, in the order its schema demands, with a layout for the editor."""
+"""Writes YAWL 4.0: made from the document, in the order that its schema demands, with a layout for the editor."""
 
 from __future__ import annotations
 
@@ -9,31 +9,8 @@ from groupwise.workflows.document import Document
 from groupwise.workflows.files.annotations import document_values, handling_values, to_text
 from groupwise.workflows.files.formats import CannotExpress
 from groupwise.workflows.files.xml_tree import free_name, serialise, xml_name, xml_names
+from groupwise.workflows.files.yawl import vocabulary as yawl
 from groupwise.workflows.files.yawl.layout import layout_of
-from groupwise.workflows.files.yawl.vocabulary import (
-    KNOWLEDGE,
-    LOCATION,
-    NET,
-    SEVERAL,
-    TYPE,
-    XSI,
-    YAWL,
-    YawlRoute,
-    el,
-    empty_schema,
-    gateway,
-    gateway_id,
-    instance_input,
-    is_several,
-    item_parameter,
-    items_variable,
-    plain_meta_data,
-    routes,
-    variable,
-    written_numbers,
-    written_resourcing,
-    written_timer,
-)
 from groupwise.workflows.graph import Flow, Graph, Node
 from groupwise.xml_reader import Element, first, named
 
@@ -47,7 +24,7 @@ def write(document: Document) -> bytes:
 
 
 def _in_order(graph: Graph) -> Graph:
-    """The same with its nodes and flows in the order in which YAWL writes them, and will read them again."""
+    """The same graph with nodes and flows in YAWL's order, which is also the order in which they are read."""
     middle = [node for node in graph.nodes if node.kind in ("task", "condition")]
     nodes = (graph.start, *middle, graph.end)
     number = {node.id: place for place, node in enumerate(nodes)}
@@ -59,7 +36,7 @@ class _Specification:
 
     def __init__(self, document: Document) -> None:
         self.document = document
-        self.gateways = {e.get("id"): e for e in named(document.extras, "decomposition", YAWL)}
+        self.gateways = {e.get("id"): e for e in named(document.extras, "decomposition", yawl.YAWL)}
         taken = set(self.gateways)
         self.nets = xml_names([graph.name for graph in document.graphs], taken)
         self.taken = taken
@@ -67,7 +44,7 @@ class _Specification:
             node.calls
             for graph in document.graphs
             for node in graph.nodes
-            if node.calls and is_several(node) and first(node.extras, "miDataInput", YAWL) is None
+            if node.calls and yawl.is_several(node) and first(node.extras, "miDataInput", yawl.YAWL) is None
         }
         self.uri = xml_name(document.name)
 
@@ -75,28 +52,28 @@ class _Specification:
         nets = [_Net(self, graph) for graph in self.document.graphs]
         written = [net.decomposition() for net in nets]
         own = self.document.extras
-        parts = [e for name in ("name", "documentation") for e in named(own, name, YAWL)]
-        parts.append(first(own, "metaData", YAWL) or plain_meta_data())
-        parts.append(first(own, "schema") or empty_schema())
-        parts += [*written, *self.gateways.values(), *named(own, "importedNet", YAWL)]
+        parts = [e for name in ("name", "documentation") for e in named(own, name, yawl.YAWL)]
+        parts.append(first(own, "metaData", yawl.YAWL) or yawl.plain_meta_data())
+        parts.append(first(own, "schema") or yawl.empty_schema())
+        parts += [*written, *self.gateways.values(), *named(own, "importedNet", yawl.YAWL)]
         layout = layout_of(self.document, self.uri, list(self.nets.values()), [net.ids for net in nets])
-        root = el("specificationSet", el("specification", *parts, uri=self.uri), layout, version="4.0")
-        attributes = (*root.attributes, (LOCATION, f"{YAWL} {SCHEMA}"))
-        return replace(root, attributes=attributes, prefixes=(("", YAWL), ("xsi", XSI)))
+        root = yawl.el("specificationSet", yawl.el("specification", *parts, uri=self.uri), layout, version="4.0")
+        attributes = (*root.attributes, (yawl.LOCATION, f"{yawl.YAWL} {SCHEMA}"))
+        return replace(root, attributes=attributes, prefixes=(("", yawl.YAWL), ("xsi", yawl.XSI)))
 
     def gateway(self, task: str, node: Node) -> str:
-        """The name of the gateway that carries a task out, written if it is not there."""
-        carried = first(node.extras, "decomposesTo", YAWL)
-        several = is_several(node)
-        name = carried.get("id") if carried is not None else gateway_id(task, several)
+        """The name of the gateway of a task, which is added if it is missing."""
+        carried = first(node.extras, "decomposesTo", yawl.YAWL)
+        several = yawl.is_several(node)
+        name = carried.get("id") if carried is not None else yawl.gateway_id(task, several)
         if name in self.nets.values():
             name = free_name(name, self.taken)
-        self.gateways.setdefault(name, gateway(name, several))
+        self.gateways.setdefault(name, yawl.gateway(name, several))
         return name
 
 
 class _Net:
-    """One net while it is written. `ids` has the id in the file for every id in the model."""
+    """One net while it is written. `ids` maps ids in the graph to ids in the file."""
 
     def __init__(self, specification: _Specification, graph: Graph) -> None:
         self.specification, self.graph = specification, graph
@@ -111,37 +88,41 @@ class _Net:
     def decomposition(self) -> Element:
         graph = self.graph
         middle = [self._element(node) for node in graph.nodes if node.kind in ("task", "condition")]
-        control = el("processControlElements", self._element(graph.start), *middle, self._element(graph.end))
+        control = yawl.el("processControlElements", self._element(graph.start), *middle, self._element(graph.end))
         extras = graph.extras
-        parts = [*named(extras, "name", YAWL), *_documentation(graph.documentation)]
+        parts = [*named(extras, "name", yawl.YAWL), *_documentation(graph.documentation)]
         parts += self._parameters()
-        parts += [e for name in ("outputParam", "logPredicate") for e in named(extras, name, YAWL)]
+        parts += [e for name in ("outputParam", "logPredicate") for e in named(extras, name, yawl.YAWL)]
         parts += self._variables()
-        parts += [control, *named(extras, "externalDataGateway", YAWL)]
+        parts += [control, *named(extras, "externalDataGateway", yawl.YAWL)]
         root = (("isRootNet", "true"),) if graph is self.specification.document.root else ()
-        return Element(f"{{{YAWL}}}decomposition", (("id", self.id), *root, (TYPE, NET)), "", tuple(parts))
+        return Element(
+            f"{{{yawl.YAWL}}}decomposition", (("id", self.id), *root, (yawl.TYPE, yawl.NET)), "", tuple(parts)
+        )
 
     def _parameters(self) -> list[Element]:
-        """What the net gets; its item, where it is carried out once for every item."""
-        carried = list(named(self.graph.extras, "inputParam", YAWL))
-        names = {e.says("name") for e in (*carried, *named(self.graph.extras, "localVariable", YAWL))}
+        """The parameters of the net, with its item if it runs once per item."""
+        carried = list(named(self.graph.extras, "inputParam", yawl.YAWL))
+        names = {e.says("name") for e in (*carried, *named(self.graph.extras, "localVariable", yawl.YAWL))}
         wanted = self.graph.name in self.specification.each and "item" not in names
-        return [*carried, item_parameter()] if wanted else carried
+        return [*carried, yawl.item_parameter()] if wanted else carried
 
     def _variables(self) -> list[Element]:
-        carried = list(named(self.graph.extras, "localVariable", YAWL))
-        if any(is_several(node) and first(node.extras, "miDataInput", YAWL) is None for node in self.graph.nodes):
-            self.variables.append(items_variable())
+        carried = list(named(self.graph.extras, "localVariable", yawl.YAWL))
+        if any(
+            yawl.is_several(node) and first(node.extras, "miDataInput", yawl.YAWL) is None for node in self.graph.nodes
+        ):
+            self.variables.append(yawl.items_variable())
         known = self._knowledge()
         taken = {e.says("name") for e in (*carried, *self._parameters())}
         new = [one for one in self.variables if one.says("name") not in taken]
         if known:
-            noted = variable("localVariable", free_name(KNOWLEDGE, taken), to_text(known))
-            new.append(noted.with_attributes(**{KNOWLEDGE: "notes"}))
+            noted = yawl.variable("localVariable", free_name(yawl.KNOWLEDGE, taken), to_text(known))
+            new.append(noted.with_attributes(**{yawl.KNOWLEDGE: "notes"}))
         return carried + new
 
     def _knowledge(self) -> dict[str, Any]:
-        """What YAWL has no word for: probabilities, how tasks are handled, and names it does not accept."""
+        """What YAWL has no place for: probabilities, handling, and names that it does not accept."""
         known: dict[str, Any] = {"ids": {new: old for old, new in self.ids.items() if new != old}}
         if self.id != self.graph.name:
             known["name"] = self.graph.name
@@ -159,53 +140,53 @@ class _Net:
         return {name: value for name, value in known.items() if value}
 
     def _element(self, node: Node) -> Element:
-        said = [*([el("name", text=node.name)] if node.name else []), *_documentation(node.documentation)]
+        said = [*([yawl.el("name", text=node.name)] if node.name else []), *_documentation(node.documentation)]
         kind = {"start": "inputCondition", "end": "outputCondition", "condition": "condition", "task": "task"}[
             node.kind
         ]
         if node.kind == "end" and self.out[node.id]:
             raise CannotExpress(f"{self.graph.name}: a flow leaves the end {node.label!r}, which YAWL does not allow")
         if node.kind != "end" and not self.out[node.id]:
-            raise CannotExpress(f"{self.graph.name}: no flow leaves {node.label!r}, and YAWL wants at least one")
+            raise CannotExpress(f"{self.graph.name}: no flow leaves {node.label!r}, but YAWL requires one")
         ways = self._ways(node)
         rest = self._task_parts(node) if node.kind == "task" else []
-        several = ((TYPE, SEVERAL),) if node.kind == "task" and is_several(node) else ()
-        return Element(f"{{{YAWL}}}{kind}", (("id", self.ids[node.id]), *several), "", (*said, *ways, *rest))
+        several = ((yawl.TYPE, yawl.SEVERAL),) if node.kind == "task" and yawl.is_several(node) else ()
+        return Element(f"{{{yawl.YAWL}}}{kind}", (("id", self.ids[node.id]), *several), "", (*said, *ways, *rest))
 
     def _ways(self, node: Node) -> list[Element]:
         flows = self.out[node.id]
         targets = [self.ids[flow.target] for flow in flows]
-        chosen = [YawlRoute(f.condition, _ordering(f) if f.condition else "", f.default) for f in flows]
-        if node.kind == "task" and all(route == YawlRoute() for route in chosen):
-            decides, chosen = routes(self.id, self.ids[node.id], node.split, targets)
+        chosen = [yawl.YawlRoute(f.condition, _ordering(f) if f.condition else "", f.default) for f in flows]
+        if node.kind == "task" and all(route == yawl.YawlRoute() for route in chosen):
+            decides, chosen = yawl.routes(self.id, self.ids[node.id], node.split, targets)
             self.variables += [] if decides is None else [decides]
         ways = []
         for flow, target, route in zip(flows, targets, chosen, strict=True):
             ordering = {"ordering": route.ordering} if route.ordering else {}
-            asked = [el("predicate", text=route.predicate, **ordering)] if route.predicate else []
-            default = [el("isDefaultFlow")] if route.default else []
-            said = named(flow.extras, "documentation", YAWL)
-            ways.append(el("flowsInto", el("nextElementRef", id=target), *asked, *default, *said))
+            asked = [yawl.el("predicate", text=route.predicate, **ordering)] if route.predicate else []
+            default = [yawl.el("isDefaultFlow")] if route.default else []
+            said = named(flow.extras, "documentation", yawl.YAWL)
+            ways.append(yawl.el("flowsInto", yawl.el("nextElementRef", id=target), *asked, *default, *said))
         return ways
 
     def _task_parts(self, node: Node) -> list[Element]:
         def carried(*names: str) -> list[Element]:
-            return [e for name in names for e in named(node.extras, name, YAWL)]
+            return [e for name in names for e in named(node.extras, name, yawl.YAWL)]
 
-        parts = [el("join", code=node.join), el("split", code=node.split)]
+        parts = [yawl.el("join", code=node.join), yawl.el("split", code=node.split)]
         parts += carried("defaultConfiguration", "configuration")
         parts += self._cancelled(node)
         parts += carried("startingMappings", "completedMappings", "enablementMappings")
-        parts += [e for e in (written_timer(node), written_resourcing(node)) if e is not None]
+        parts += [e for e in (yawl.written_timer(node), yawl.written_resourcing(node)) if e is not None]
         parts += carried("customForm")
         if node.calls:
-            parts.append(el("decomposesTo", id=self.specification.nets[node.calls]))
+            parts.append(yawl.el("decomposesTo", id=self.specification.nets[node.calls]))
         elif not node.silent:
-            parts.append(el("decomposesTo", id=self.specification.gateway(self.ids[node.id], node)))
-        if is_several(node):
-            parts += written_numbers(node)
-            parts += carried("creationMode") or [el("creationMode", code="static")]
-            parts += carried("miDataInput") or [instance_input(self.id)]
+            parts.append(yawl.el("decomposesTo", id=self.specification.gateway(self.ids[node.id], node)))
+        if yawl.is_several(node):
+            parts += yawl.written_numbers(node)
+            parts += carried("creationMode") or [yawl.el("creationMode", code="static")]
+            parts += carried("miDataInput") or [yawl.instance_input(self.id)]
             parts += carried("miDataOutput")
         return parts
 
@@ -213,24 +194,26 @@ class _Net:
         tokens, flows = [], []
         for name in node.cancels:
             if name in self.ids:
-                tokens.append(el("removesTokens", id=self.ids[name]))
+                tokens.append(yawl.el("removesTokens", id=self.ids[name]))
             else:
                 flow = self.flows[name]
                 ends = {"flowSource": flow.source, "flowDestination": flow.target}
-                flows.append(el("removesTokensFromFlow", *(el(e, id=self.ids[end]) for e, end in ends.items())))
+                flows.append(
+                    yawl.el("removesTokensFromFlow", *(yawl.el(e, id=self.ids[end]) for e, end in ends.items()))
+                )
         return tokens + flows
 
 
 def _documentation(text: str) -> list[Element]:
-    return [el("documentation", text=text)] if text else []
+    return [yawl.el("documentation", text=text)] if text else []
 
 
 def _ordering(flow: Flow) -> str:
-    carried = first(flow.extras, "predicate", YAWL)
+    carried = first(flow.extras, "predicate", yawl.YAWL)
     return "" if carried is None else carried.get("ordering")
 
 
 def _unsaid(node: Node) -> dict[str, Any]:
-    """The handling that neither resourcing nor timer says."""
+    """The handling that neither resourcing nor timer expresses."""
     said = ("pool", "timeout") if node.kind == "task" else ()
     return {name: value for name, value in handling_values(node.handling).items() if name not in said}
