@@ -43,10 +43,9 @@ from groupwise.programs.language.evaluation import ProgramEvaluator
 from groupwise.programs.language.grammar import random_program
 from groupwise.programs.language.problem import CodeProblem, Split
 from groupwise.programs.learning.curriculum import held_out
-from groupwise.programs.learning.model import load_policy
+from groupwise.programs.learning.model import load_policy, whole_text
 from groupwise.programs.learning.prior import SEARCH, LanguagePrior, together
 from groupwise.programs.learning.product import build
-from groupwise.programs.learning.prompts import whole_text
 from groupwise.programs.learning.rollout import prompt_ids
 from groupwise.programs.problems import FAMILIES
 from groupwise.programs.search.program_search import Prior, Uniform, explore

@@ -18,9 +18,8 @@ from record import print_result
 from rich.progress import track
 from workflow_files import TRIALS
 
-from groupwise.designer.generations import Candidate, Generations
+from groupwise.designer.generations import FAMILIES, NOVELTY, TARGETS, Candidate, Generations, diversity_of
 from groupwise.designer.policy import PRETRAINED, load_policy
-from groupwise.designer.population import FAMILIES, NOVELTY, TARGETS, diversity_of
 from groupwise.designer.synthetic_requirements import random_requirements
 from groupwise.designer.tasks import PreparedRequirements
 from groupwise.workflows.block_form import lift

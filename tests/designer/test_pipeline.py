@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from groupwise.config.sections import GenerationSettings, ScoringSettings, TrainingSettings
 from groupwise.designer.design_call import DesignOptions, design_for
+from groupwise.designer.generations import pareto_front
 from groupwise.designer.learning import LearningPolicy
 from groupwise.designer.outcome import STAGES, GenerationMetrics
 from groupwise.designer.pipeline import Designer, DesignSession
 from groupwise.designer.policy import GraphPolicy
-from groupwise.designer.population import pareto_front
 from groupwise.designer.problem import DesignProblem
 from groupwise.designer.synthetic_requirements import random_requirements
 from groupwise.errors import ConfigError, ContractError

@@ -14,7 +14,7 @@ from groupwise.core import compute_grpo_advantages, compute_grpo_loss
 from groupwise.language.policy import LanguagePolicy
 from groupwise.language.tiny import tiny_model
 from groupwise.programs.learning.found_programs import trajectories_of
-from groupwise.programs.learning.prompts import code_tokenizer, whole_text
+from groupwise.programs.learning.model import code_tokenizer, whole_text
 from groupwise.programs.problems import generate
 from groupwise.programs.search.program_search import Uniform, explore
 

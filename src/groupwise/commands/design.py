@@ -25,8 +25,7 @@ from groupwise.designer.correction import (
 from groupwise.designer.design_call import DesignOptions, DesignReport, design_for
 from groupwise.designer.memory import MEMORY_FILE, open_memory
 from groupwise.designer.outcome import Generation
-from groupwise.designer.page import design_page
-from groupwise.designer.terminal import show
+from groupwise.designer.report import design_page, show
 from groupwise.errors import StorageError
 from groupwise.training.stop_conditions import graceful_stop
 from groupwise.workflows.document import document_of

@@ -9,11 +9,11 @@ Open `design_call` first: `groupwise design` is one call of it. In the order in 
     features, policy         what the policy sees, and the graph network with its weights
     sampling, heuristics     who decides: the policy, learned preferences, earlier plans, random keys and rules of thumb
     familiarity              how far requirements are from the policy's training data
-    population, generations  selection, edits and diversity; the candidates of each generation
+    generations              the candidates of each generation: selection, edits, diversity
     memory, correction       what earlier calls and measurements teach
     pipeline, outcome        the search loop in six stages, and what it returns
     explanation              the design compared with a baseline, in words
-    design_call, terminal, page, figures    one call from a file, and its reports
+    design_call, report, figures    one call from a file, and its report on a terminal and as a page
 
 For training, `declaration` and `product` are the border to the rest of the package, `learning` turns plans into
 trajectories and rewards, and `synthetic_requirements` makes the tasks. `pretrained.safetensors` are the weights that

@@ -18,8 +18,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from groupwise.designer.correction import ErrorAnalysis
-from groupwise.designer.generations import Candidate
-from groupwise.designer.population import Diversity
+from groupwise.designer.generations import Candidate, Diversity
 from groupwise.designer.tasks import PreparedRequirements, score_design
 from groupwise.errors import ContractError
 from groupwise.workflows.requirements import Requirements

@@ -27,12 +27,11 @@ from groupwise.designer.correction import (
     known_correction,
     remember_correction,
 )
-from groupwise.designer.generations import Candidate, Generations, diversity
+from groupwise.designer.generations import Candidate, Generations, diversity, pareto_front
 from groupwise.designer.learning import Improvement, LearningPolicy
 from groupwise.designer.memory import Recollection
 from groupwise.designer.outcome import STAGES, CandidateEvaluator, DesignOutcome, Generation, GenerationMetrics
 from groupwise.designer.policy import GraphPolicy
-from groupwise.designer.population import pareto_front
 from groupwise.designer.problem import DesignProblem
 from groupwise.designer.tasks import PreparedRequirements, control_flow_of
 from groupwise.errors import ConfigError

@@ -14,8 +14,8 @@ from groupwise.config import TrainingConfig
 from groupwise.designer.declaration import DESIGNER
 from groupwise.designer.learning import Collation, DesignReward, Drafts, edit_share, likeliest
 from groupwise.designer.memory import Recalls, RememberingSource, open_memory
-from groupwise.designer.page import report_sections
 from groupwise.designer.policy import GraphPolicy, first_policy
+from groupwise.designer.report import report_sections
 from groupwise.designer.tasks import RequirementsLibrary, held_out, own_requirements
 from groupwise.errors import ConfigError
 from groupwise.training.session import Parts

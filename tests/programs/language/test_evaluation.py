@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 
 from groupwise.errors import ConfigError, ContractError
-from groupwise.programs.language.evaluation import (
-    ProgramEvaluation,
-    ProgramEvaluator,
-    RewardWeights,
-    score,
-)
+from groupwise.programs.language.evaluation import ProgramEvaluation, ProgramEvaluator, RewardWeights, score
 from groupwise.programs.language.grammar import random_program
 from groupwise.programs.language.operators import Type, same
 from groupwise.programs.language.parser import Program, Signature, parse

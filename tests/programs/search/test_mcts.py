@@ -14,7 +14,7 @@ import pytest
 from groupwise.errors import ConfigError, ContractError, StorageError
 from groupwise.programs.search import Domain, Judged, SearchSettings, SearchTree, search
 from groupwise.programs.search.mcts import plant, record, simulate
-from groupwise.programs.search.tree_files import load_tree, save_tree, tree_as_dict
+from groupwise.programs.search.tree import load_tree, save_tree, tree_as_dict
 from tests.programs.search.toys import LETTERS, all_words, collecting, needle, spelling
 
 
@@ -118,7 +118,7 @@ def test_a_draw_carries_the_distribution_it_was_drawn_from() -> None:
 
 
 def _one_draw(domain: Domain[str], saved: dict[str, object], number: int):  # type: ignore[no-untyped-def]
-    from groupwise.programs.search.tree_files import tree_of
+    from groupwise.programs.search.tree import tree_of
 
     tree = tree_of(saved)
     tree.seed = 1000 + number

@@ -20,7 +20,7 @@ from groupwise.programs.problems.user_problems import problem_of, problem_of_fil
 from groupwise.programs.search import SearchSettings, SearchTree, search
 from groupwise.programs.search.campaign import CampaignPlan, campaign, program_text, shares
 from groupwise.programs.search.program_search import Uniform, explore, judged, program_domain, traits
-from groupwise.programs.search.tree_files import load_tree, tree_as_dict
+from groupwise.programs.search.tree import load_tree, tree_as_dict
 from groupwise.programs.search.tree_view import OutlineBranch, bar, outline, tree_svg, tree_view
 
 OWN = {"question": "Sort and keep 2.", "examples": [{"inputs": [[3, 1, 2]], "answer": [1, 2]}], "max_lines": 3}

@@ -19,7 +19,7 @@ from groupwise.config import TrainingConfig
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.programs.language.evaluation import ProgramEvaluation, ProgramEvaluator
 from groupwise.programs.language.problem import CodeProblem, Split
-from groupwise.programs.learning.prompts import whole_text
+from groupwise.programs.learning.model import whole_text
 from groupwise.programs.learning.rollout import prompt_ids
 from groupwise.programs.learning.settings import CodeOptions
 from groupwise.programs.problems import LEVELS, generate

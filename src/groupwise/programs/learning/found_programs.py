@@ -25,7 +25,7 @@ import torch
 
 from groupwise.programs.language.grammar import as_program
 from groupwise.programs.language.problem import CodeProblem
-from groupwise.programs.learning.prompts import body_of, line_text, prompt_of
+from groupwise.programs.learning.model import body_of, line_text, prompt_of
 from groupwise.programs.learning.rollout import prompt_ids, shuffled
 from groupwise.programs.search.tree import EvaluationRecord, SearchTree
 from groupwise.training.token_attempts import Row

@@ -20,8 +20,7 @@ import torch
 from groupwise.language.policy import LanguagePolicy
 from groupwise.programs.language.grammar import legal_lines
 from groupwise.programs.language.problem import CodeProblem
-from groupwise.programs.learning.model import load_policy
-from groupwise.programs.learning.prompts import line_text, prompt_of
+from groupwise.programs.learning.model import line_text, load_policy, prompt_of
 from groupwise.programs.search.program_search import Prior
 from groupwise.programs.search.tree import SearchSettings
 from groupwise.training.checkpoint import choose_checkpoint

@@ -1,15 +1,189 @@
-"""The code product: problems, a language model that writes programs for them, and searches, ready for the loop."""
+"""The programs product: a language model writes programs, searches find more of them, and GRPO teaches the model.
+
+    step 1 … warm_steps        imitate random legal programs: the form of a program, not what solves which problem
+    every search_every steps   a round: search problems of the curriculum, with the policy as the prior
+    every step                 GRPO on groups of the policy's programs, beside what searches have found
+
+In the first round the policy knows only the form, so its searches use the grammar's own uniform prior instead.
+"""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
-from groupwise.language.engine import Engine
-from groupwise.programs.learning.curriculum import ProgramExamination
-from groupwise.programs.learning.model import TINY, first_policy
+from groupwise.language.engine import Engine, SamplingParams
+from groupwise.language.policy import LanguagePolicy
+from groupwise.programs.language.grammar import random_program
+from groupwise.programs.learning.curriculum import ProblemCurriculum, ProgramExamination
+from groupwise.programs.learning.found_programs import Finds, beside, searched_group
+from groupwise.programs.learning.model import TINY, body_of, first_policy
+from groupwise.programs.learning.prior import SEARCH, LanguagePrior, together
+from groupwise.programs.learning.rollout import ProgramJudge, Programs, SolutionReward, prompt_ids
 from groupwise.programs.learning.settings import CodeOptions, code_options
-from groupwise.programs.learning.source import CodeSource, sampling
+from groupwise.programs.search.campaign import save_programs
+from groupwise.programs.search.mcts import search
+from groupwise.programs.search.program_search import Prior, Uniform, judged, program_domain
+from groupwise.programs.search.tree import Judged, SearchTree
+from groupwise.training.replay import Replayed
 from groupwise.training.session import Parts
+from groupwise.training.source import GroupSource
+from groupwise.training.step_groups import StepGroups
+from groupwise.training.token_attempts import Row, imitation, rows_of_tokens
+from groupwise.types import Batch, Policy, ScoredGroup, Task
+
+FORM_ROWS = 48
+
+
+class CodeSource(GroupSource):
+    """Groups of programs by the policy, and what searches with it as prior have found."""
+
+    def __init__(
+        self, cfg: TrainingConfig, options: CodeOptions, policy: LanguagePolicy, engine: Engine, tokenizer: Any
+    ) -> None:
+        self.options, self.policy, self.engine, self.tokenizer = options, policy, engine, tokenizer
+        self.judge = ProgramJudge(options.partial_credit)
+        self.curriculum = ProblemCurriculum(options.family_names, options.problems, options.levels, cfg.run.seed)
+        self.searches = ProblemCurriculum(options.family_names, options.problems, options.levels, cfg.run.seed + 1)
+        self.finds = Finds(cfg.run.seed)
+        self.prior = LanguagePrior(policy, tokenizer)
+        self.step = self.rounds = 0
+        self.searched: tuple[ScoredGroup, ...] = ()
+        super().__init__(
+            cfg,
+            tasks=self.curriculum,
+            rollout=Programs(engine, tokenizer, sampling(cfg), cfg.rollout.num_generations, cfg.run.seed),
+            reward=SolutionReward(self.judge, options.placebo),
+            collate=rows_of_tokens,
+            reference=policy.reference_logp if cfg.policy.use_reference_model else None,
+        )
+
+    def next(self) -> Batch:
+        self.step += 1
+        if self.step <= self.options.warm_steps:
+            return self._form()
+        self.searched = self._round() if self._due() else ()
+        batch = super().next()
+        shown = self.finds.draw(self.options.imitate_rows) if self.options.search_samples == "imitate" else []
+        if shown and self.options.imitate_weight:
+            batch = beside(batch, imitation(shown, self.policy, self.cfg.policy.device), self.options.imitate_weight)
+        return replace(batch, metrics={**batch.metrics, **self._own_metrics()})
+
+    def compare(self, drawn: StepGroups) -> Batch:
+        self.curriculum.see(drawn.all)
+        return super().compare(drawn)
+
+    def _due(self) -> bool:
+        every, since = self.options.search_every, self.step - self.options.warm_steps - 1
+        return every > 0 and since % every == 0
+
+    def _form(self) -> Batch:
+        """Random legal programs beside problems that they do not solve but by chance."""
+        rng = np.random.default_rng([self.cfg.run.seed, 5, self.step])
+        return imitation([self._random_row(rng) for _ in range(FORM_ROWS)], self.policy, self.cfg.policy.device)
+
+    def _random_row(self, rng: np.random.Generator) -> Row:
+        problem = self.curriculum.any(rng)
+        prompt = prompt_ids(self.tokenizer, problem, self.engine.max_length)
+        body = body_of(random_program(problem, random.Random(int(rng.integers(1 << 60)))))
+        written = self.tokenizer.encode(body, add_special_tokens=False)
+        ids = np.array([*prompt, *written, self.tokenizer.eos_token_id], np.int64)
+        return ids, np.arange(len(ids)) >= len(prompt)
+
+    def _round(self) -> tuple[ScoredGroup, ...]:
+        """Search a number of problems with the present policy as prior, and keep what was solved."""
+        first = self.rounds == 0
+        self.rounds += 1
+        self.searches.solved = {family: list(shares) for family, shares in self.curriculum.solved.items()}
+        count = self.options.search_problems * (self.options.first_search if first else 1)
+        tasks = self.searches.take(count)
+        trees = [self.explore(task, Uniform()) for task in tasks] if first else self._explored(tasks)
+        groups = tuple(self._group(task, tree) for task, tree in zip(tasks, trees, strict=True))
+        for group in groups:
+            self.finds.add(group)
+        return groups
+
+    def _explored(self, tasks: Sequence[Task]) -> list[SearchTree]:
+        return together(self.prior, [partial(self.explore, task) for task in tasks])
+
+    def _group(self, task: Task, tree: SearchTree) -> ScoredGroup:
+        if self.options.programs:
+            save_programs(task.payload, tree.records, Path(self.options.programs) / f"{task.seed:06}")
+        limit, version = self.engine.max_length, self.policy.version
+        return searched_group(task, tree, self.tokenizer, limit, version, self.options.placebo)
+
+    def explore(self, task: Task, prior: Prior) -> SearchTree:
+        """The search for one problem's program.
+
+        As a placebo it is told nothing of what it finds and goes on to the end of its budget: otherwise what it looks
+        at, and where it stops, would tell which programs are good.
+        """
+        found: list[Judged] = []
+        blind = self.options.placebo
+
+        def judge(text: str) -> Judged:
+            found.append(judged(self.judge.evaluate(task.payload, text)))
+            return Judged(0.0) if blind else found[-1]
+
+        domain = program_domain(task.payload, judge, prior)
+        seed = self.cfg.run.seed * 1_000_003 + task.seed
+        tree = search(domain, self.options.search_budget, settings=SEARCH, seed=seed, to_the_end=blind)
+        tree.records = [replace(record, judged=true) for record, true in zip(tree.records, found, strict=True)]
+        return tree
+
+    def _replay(self, drawn: StepGroups) -> Replayed:
+        """By the ratio, the search's groups stand beside the policy's; see `finds`."""
+        replayed = super()._replay(drawn)
+        if self.options.search_samples != "ratio" or not self.searched:
+            return replayed
+        return Replayed((*replayed.groups, *self.searched), (*replayed.ages, *[0] * len(self.searched)))
+
+    def _own_metrics(self) -> dict[str, float | None]:
+        solved = [float(any(_solved(group))) for group in self.searched]
+        return {
+            **self.curriculum.metrics(),
+            "programs/evaluations": float(self.judge.evaluations),
+            "search/finds": float(len(self.finds)),
+            **({"search/solved_share": sum(solved) / len(solved)} if solved else {}),
+        }
+
+    def publish(self, policy: Policy) -> None:
+        self.engine.load(self.policy.model, policy.version)
+
+    def close(self) -> None:
+        self.engine.close()
+        super().close()
+
+    def state_dict(self) -> dict[str, Any]:
+        own = {
+            "step": self.step, "rounds": self.rounds, "evaluations": self.judge.evaluations,
+            "searches": self.searches.state_dict(), "finds": self.finds.state_dict(),
+        }  # fmt: skip
+        return {**super().state_dict(), "code": own}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        own = state["code"]
+        self.step, self.rounds, self.judge.evaluations = own["step"], own["rounds"], own["evaluations"]
+        self.searches.load_state_dict(own["searches"])
+        self.finds.load_state_dict(own["finds"])
+
+
+def sampling(cfg: TrainingConfig) -> SamplingParams:
+    return SamplingParams(**dict(cfg.sampling.items()))
+
+
+def _solved(group: ScoredGroup) -> Sequence[bool]:
+    return ["passed" in score.flags for score in group.scores if hasattr(score, "flags")]
+
 
 SLOTS = 256
 

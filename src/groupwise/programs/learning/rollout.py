@@ -12,7 +12,7 @@ from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.programs.language.evaluation import ProgramEvaluation, ProgramEvaluator, RewardWeights, score
 from groupwise.programs.language.problem import CodeProblem
-from groupwise.programs.learning.prompts import prompt_of, whole_text
+from groupwise.programs.learning.model import prompt_of, whole_text
 from groupwise.training.token_attempts import sampling_seed, token_attempt
 from groupwise.types import Failed, Group, Score, Task, Trajectory
 

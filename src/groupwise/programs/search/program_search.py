@@ -19,8 +19,7 @@ from groupwise.programs.language.parser import Program, parse
 from groupwise.programs.language.problem import CodeProblem
 from groupwise.programs.language.program import PARAMETERS
 from groupwise.programs.search.mcts import Watch, plant, search
-from groupwise.programs.search.tree import Domain, Judged, SearchSettings, SearchTree
-from groupwise.programs.search.tree_files import load_tree, save_tree
+from groupwise.programs.search.tree import Domain, Judged, SearchSettings, SearchTree, load_tree, save_tree
 
 Lines = Sequence[tuple[str, float]]
 
