@@ -78,7 +78,7 @@ def test_with_vectors_it_goes_by_meaning(tmp_path: Path) -> None:
     assert found[1].score == pytest.approx(3 / math.sqrt(10))
     with pytest.raises(ConfigError, match="have 26 numbers, but those of `embed` 2"):
         DialogueDatabase(tmp_path / "talks.db", embed=lambda texts: np.ones((len(texts), 2))).search("x")
-    with pytest.raises(ContractError, match=r"gave an array of shape \(3,\) for 1 texts"):
+    with pytest.raises(ContractError, match=r"returned an array of shape \(3,\) for 1 texts"):
         DialogueDatabase(embed=lambda texts: np.ones(3)).add(talk("x"))
 
 

@@ -144,10 +144,10 @@ def test_listed_scenarios_are_split_by_what_they_say(count: int) -> None:
 @pytest.mark.parametrize(
     ("scenarios", "words"),
     [
-        ([], "no scenario"),
-        ([{}], "says nothing"),
-        (["refund"], "not a table"),
-        ([{"topic": "a", "user_responses": "yes"}], "not a list of texts"),
+        ([], "list of scenarios is empty"),
+        ([{}], "is empty"),
+        (["refund"], "not an object"),
+        ([{"topic": "a", "user_responses": "yes"}], "not a list of strings"),
         ([{"topic": 3}], "not text"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Tells the author of a conversation's environment which of its promises are broken, before a model ever meets it."""
+"""Checks whether an environment keeps its contract, before a model ever meets it."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from groupwise.event_loop import EventLoop
 from groupwise.types import End, Failure, Message, Task
 
 MOST_TURNS = 50
-STALL = 0.2  # seconds that one call may hold up all other conversations
-SECONDS = 20.0  # for one turn
+STALL = 0.2  # seconds that one call may block all other conversations
+SECONDS = 20.0  # limit for one turn
 SPECIAL = ("<|im_start|>", "<|im_end|>", "<|end|>", "<|assistant|>", "<|endoftext|>", "</s>")
 UNKNOWN = object()
 PLAIN = Reply("I do not know.")
+# Replies that a model may well produce; an environment must survive each of them.
 ODD = {
     "an empty reply": Reply(""),
     "a reply of 1 MB": Reply("x" * 1_000_000),
     "a reply that was cut off": Reply("I do not", cut=True),
-    "a call of a tool that is not there": Reply("", (ToolCall("t0000n000", "no_such_tool", {"x": 1}),)),
+    "a call to a tool that does not exist": Reply("", (ToolCall("t0000n000", "no_such_tool", {"x": 1}),)),
     "a call with arguments of the wrong kind": Reply("", (ToolCall("t0000n000", "", {"x": [None]}),)),
-    "a call that is none": read_reply("@x {", None, 0),
-    "characters that are no text": Reply("\x00\ud800�"),
+    "a malformed call": read_reply("@x {", None, 0),
+    "invalid characters": Reply("\x00\ud800�"),
 }
 
 
 @dataclass
 class Heard:
-    """One conversation as the environment held it: what it said, paid, and how it ended."""
+    """One conversation from the environment's side: what it said, its rewards, and how it ended."""
 
     observation: Observation | None = None
     transitions: list[Transition] = field(default_factory=list)
@@ -47,20 +48,20 @@ class Heard:
         return self.transitions[-1].end if self.transitions else None
 
     def messages(self) -> Iterator[Message]:
-        """Those of the environment."""
+        """The messages of the environment."""
         if self.observation is not None:
             yield from self.observation.messages
         for transition in self.transitions:
             yield from transition.messages
 
     def as_seen(self) -> Any:
-        """What must be the same again."""
+        """Everything that must be the same when the conversation is repeated."""
         opened = None if self.observation is None else (_plain(self.observation.messages), repr(self.observation.tools))
         return opened, [(_plain(t.messages), t.reward, t.end, dict(t.parts)) for t in self.transitions]
 
 
 class BrokenPromise(Exception):
-    """A promise that was broken in the middle of a conversation."""
+    """A rule of the contract was broken in the middle of a conversation."""
 
     def __init__(self, code: str, message: str, hint: str) -> None:
         super().__init__(message)
@@ -70,13 +71,13 @@ class BrokenPromise(Exception):
 def check_conversation_environment(
     make: Callable[[], Environment], tasks: Sequence[Task], *, frame: Frame | None = None, most_turns: int = MOST_TURNS
 ) -> list[Failure]:
-    """Hold a few conversations with scripted replies, and report what breaks the contract of `Environment`.
+    """Run a few conversations with scripted replies and report what breaks the contract of `Environment`.
 
-    An empty list is a pass. With a `frame`, texts are checked against the model's own special tokens. The environment
-    runs in this process, and is called as in training: from an event loop, many conversations at once.
+    An empty list means it passed. With a `frame`, texts are checked for the model's own special tokens. The environment
+    runs in this process and is called as in training: from an event loop, many conversations at once.
     """
     if not tasks:
-        raise ContractError("an environment cannot be checked without a task", hint="Give at least one Task.")
+        raise ContractError("an environment cannot be checked without a task", hint="Pass at least one Task.")
     loop = EventLoop("environment checker")
     try:
         return loop.run(_check(make, list(tasks), frame, most_turns))
@@ -107,7 +108,7 @@ async def _check(
 
 
 async def _talk(environment: Environment, task: Task, most_turns: int) -> Heard:
-    """A conversation in which the model tries every tool once and otherwise says that it does not know."""
+    """Run a conversation in which the model tries every tool once and otherwise says that it does not know."""
     heard = Heard()
     try:
         observation = await _call(environment.reset(task), "reset", heard)
@@ -149,9 +150,10 @@ def _kind(schema: Any) -> str:
 
 
 async def _call(work: Any, name: str, heard: Heard) -> Any:
-    """The result; how long the event loop stood still meanwhile is noted, and what is raised is a finding."""
+    """Await a call of the environment; measure how long it blocked the event loop, and report what it raises."""
     if not hasattr(work, "__await__"):
-        raise BrokenPromise("not_async", f"{name} returned {work!r:.60} at once", f"Write async def {name}(…).")
+        message = f"{name} returned {work!r:.60}, which cannot be awaited"
+        raise BrokenPromise("not_async", message, f"Write async def {name}(…).")
     watch = asyncio.ensure_future(_watch(heard))
     await asyncio.sleep(0)
     try:
@@ -159,7 +161,7 @@ async def _call(work: Any, name: str, heard: Heard) -> Any:
             return await work
     except TimeoutError:
         raise BrokenPromise(
-            "too_slow", f"{name} took longer than {SECONDS:g} s over one turn", "Make it faster."
+            "too_slow", f"{name} took longer than {SECONDS:g} s for one turn", "Make it faster."
         ) from None
     except Exception as error:
         message = f"{name} raised {type(error).__name__}: {error}"
@@ -171,7 +173,7 @@ async def _call(work: Any, name: str, heard: Heard) -> Any:
 
 
 async def _watch(heard: Heard) -> None:
-    """Notes the longest time between two turns of the event loop."""
+    """Record the longest time between two iterations of the event loop."""
     last = time.perf_counter()
     try:
         while True:
@@ -189,7 +191,7 @@ def _texts(talks: Sequence[Heard], frame: Frame | None) -> Iterator[Failure]:
     for message in said:
         if not isinstance(message, Mapping):
             yield _failure(
-                "not_a_message", f"a message is {message!r:.60}, not a table", 'Like {"role": …, "content": …}.'
+                "not_a_message", f"a message is {message!r:.60}, not a mapping", 'Write {"role": …, "content": …}.'
             )
             continue
         role, content = message.get("role"), message.get("content")
@@ -197,14 +199,14 @@ def _texts(talks: Sequence[Heard], frame: Frame | None) -> Iterator[Failure]:
             yield _failure("role", f"a message has the role {role!r}", f"Roles are {', '.join(ROLES)}.")
         elif role == "assistant" and message not in _openings(talks):
             yield _failure(
-                "role", "a message of the environment has the role 'assistant'", "Those are the model's own."
+                "role", "a message of the environment has the role 'assistant'", "That role belongs to the model."
             )
         if not isinstance(content, str | None):
             kind = type(content).__name__
             yield _failure("not_text", f"a message of {role} has content of type {kind}", "Content is text.")
         token = next((token for token in special if isinstance(content, str) and token in content), None)
         if token is not None:
-            yield _failure("special_token", f"a message holds {token!r}, which frames turns", "Write it otherwise.")
+            yield _failure("special_token", f"a message contains {token!r}, which delimits turns", "Rephrase it.")
 
 
 def _openings(talks: Sequence[Heard]) -> list[Message]:
@@ -219,10 +221,10 @@ def _numbers(talks: Sequence[Heard]) -> Iterator[Failure]:
             except TypeError:
                 finite = False
             if not finite:
-                yield _failure("not_finite", f"{name} is {value!r:.40}", "Every reward and part is a finite number.")
+                yield _failure("not_finite", f"{name} is {value!r:.40}", "Rewards and their parts are finite numbers.")
         end: Any = transition.end
         if not isinstance(end, End | None):
-            yield _failure("end", f"end is {end!r:.40}", f"One of End: {', '.join(End)}; or None to go on.")
+            yield _failure("end", f"end is {end!r:.40}", f"Use one of End ({', '.join(End)}), or None to continue.")
 
 
 def _ends(talks: Sequence[Heard], most_turns: int) -> Iterator[Failure]:
@@ -230,26 +232,26 @@ def _ends(talks: Sequence[Heard], most_turns: int) -> Iterator[Failure]:
         if talk.end is None:
             yield _failure(
                 "never_ends",
-                f"a model that only says {PLAIN.content!r} is still being answered after {most_turns} turns",
+                f"the conversation has not ended after {most_turns} turns of a model that only says {PLAIN.content!r}",
                 "Count turns and end with End.TURN_LIMIT, or rely on rollout.max_conversation_turns and ignore this.",
             )
         silent = any(t.end is None and not t.messages for t in talk.transitions)
         if silent:
             yield _failure(
                 "says_nothing",
-                "a step ended nothing and said nothing",
+                "a step neither ended the conversation nor returned a message",
                 "Answer with a message, or end the conversation.",
             )
 
 
 def _stalls(first: Sequence[Heard], again: Sequence[Heard]) -> Iterator[Failure]:
-    """Only what stalls both times: the machine itself may stall once."""
+    """Report only what stalls both times, because the machine itself may stall once."""
     worst = max(min(one.stall, other.stall) for one, other in zip(first, again, strict=True))
     if worst > STALL:
         yield _failure(
             "blocking",
-            f"one call held up the event loop, and so all other conversations, for {worst:.2f} s",
-            "Await what is slow, run it in a thread (asyncio.to_thread) or the environment in InProcesses.",
+            f"one call blocked the event loop, and so all other conversations, for {worst:.2f} s",
+            "Await slow work, run it in a thread (asyncio.to_thread), or run the environment in InProcesses.",
         )
 
 
@@ -258,22 +260,22 @@ def _reproducible(first: Sequence[Heard], again: Sequence[Heard]) -> Iterator[Fa
         if one.as_seen() != other.as_seen():
             yield _failure(
                 "reproducible",
-                f"the same task and replies gave another conversation the second time: {_difference(one, other)}",
-                "Take all chance from generators made of task.seed in reset, and no clock.",
+                f"the same task and replies led to a different conversation: {_difference(one, other)}",
+                "Seed all randomness from task.seed in reset, and do not depend on the clock.",
             )
 
 
 async def _separate(
     make: Callable[[], Environment], tasks: Sequence[Task], first: Sequence[Heard], most_turns: int
 ) -> Iterator[Failure]:
-    """The same conversations all at once: what one does must not be seen in another."""
+    """Run the same conversations at once: one must not affect another."""
     talks = [(task, heard) for task, heard in zip(tasks, first, strict=True) for _ in range(3)]
     together = await asyncio.gather(*(_talk(make(), task, most_turns) for task, _ in talks))
     return (
         _failure(
             "shared_state",
-            f"a conversation went otherwise with others beside it: {_difference(alone, other)}",
-            "Keep what changes in the object, set in reset; nothing in the class, the module or a common file.",
+            f"a conversation went differently while others were running: {_difference(alone, other)}",
+            "Keep state in the object and set it in reset, not in the class, the module or a shared file.",
         )
         for (_, alone), other in zip(talks, together, strict=True)
         if alone.as_seen() != other.as_seen()
@@ -286,7 +288,7 @@ def _tasks(tasks: Sequence[Task], before: Sequence[Any]) -> Iterator[Failure]:
             yield _failure(
                 "changes_task",
                 f"a conversation changed its task's payload from {payload!r:.60} to {task.payload!r:.60}",
-                "All members of a group are given the same one: copy what you change.",
+                "All members of a group get the same payload: copy what you change.",
             )
 
 
@@ -308,7 +310,7 @@ async def _survives_odd_replies(make: Callable[[], Environment], task: Task) -> 
             found += _numbers([heard]) if isinstance(transition, Transition) else []
         except BrokenPromise as broken:
             found.append(
-                _failure("odd_reply", f"after {words}, {broken.failure.message}", "Models write anything: answer.")
+                _failure("odd_reply", f"after {words}, {broken.failure.message}", "Models write anything: handle it.")
             )
         finally:
             if hasattr(environment, "close"):

@@ -1,11 +1,11 @@
-"""The contract of a conversation's other side: messages in, messages out. An author never sees tokens.
+"""The contract of an environment, the other side of a conversation. It exchanges messages; authors never see tokens.
 
     observation = await environment.reset(task)
     while not over:
         reply = the model's turn
         transition = await environment.step(reply)
 
-One object lives through one conversation. `agents.conversations` holds many of them at once in one continuous batch.
+One object lives through one conversation. `conversation/rollouts.py` runs many at once in one continuous batch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from groupwise.types import End, Message, Task
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool the model wants to be run; `id` tells the calls of a conversation apart."""
+    """A tool that the model wants to run; `id` is unique within the conversation."""
 
     id: str
     name: str
@@ -33,7 +33,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class BrokenCall:
-    """What began like a call of a tool and is none, and why; the model is told."""
+    """A malformed tool call and what is wrong with it, which the model is told."""
 
     text: str
     problem: str
@@ -42,7 +42,7 @@ class BrokenCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One turn of the model: its words, and the calls found among them. `cut` where it ran into a limit of tokens."""
+    """One turn of the model: its text, and the calls found in it. `cut` if it reached a token limit."""
 
     content: str
     calls: tuple[ToolCall, ...] = ()
@@ -51,12 +51,12 @@ class Reply:
 
     @property
     def written(self) -> list[ToolCall | BrokenCall]:
-        """All calls in the order they were written: the ids that replies are read with sort so."""
+        """All calls in the order they were written, which is the order of their ids."""
         both: list[ToolCall | BrokenCall] = [*self.calls, *self.broken]
         return sorted(both, key=lambda call: call.id) if self.broken else both
 
     def as_message(self) -> Message:
-        """The turn as chat APIs write it."""
+        """Return the turn in the form of chat APIs."""
         said = {"role": "assistant", "content": self.content}
         if not self.calls:
             return said
@@ -69,7 +69,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """How a conversation begins: its first messages, and the JSON schemas of the tools the model may call."""
+    """How a conversation begins: the first messages, and the JSON schemas of the tools the model may call."""
 
     messages: tuple[Message, ...]
     tools: tuple[Mapping[str, Any], ...] = ()
@@ -77,9 +77,9 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What a reply led to: new messages for the model, what the turn earned, and how it ended if it did.
+    """What a reply led to: new messages for the model, the reward of the turn, and how the conversation ended, if so.
 
-    `parts` name what the reward is made of; over a conversation they are added up.
+    `parts` break the reward down by name; they are summed over the conversation.
     """
 
     messages: tuple[Message, ...] = ()
@@ -98,9 +98,9 @@ class Environment(Protocol):
 class Scenarios(Protocol):
     """Where conversations come from.
 
-    `training` is a pure function of its arguments, so that a run can go on anywhere; what it returns is never among
-    what `held_out` returns. A scenario can be anything the environment understands: it is the task's payload. `make`
-    gives a fresh environment for one conversation.
+    `training` is a pure function of its arguments, so a run can resume anywhere, and never returns a scenario that
+    `held_out` returns. A scenario is the task's payload: anything the environment understands. `make` returns a fresh
+    environment for one conversation.
     """
 
     @property
@@ -111,19 +111,19 @@ class Scenarios(Protocol):
 
 
 T = TypeVar("T")
-SHARE = 0.2
+SHARE = 0.2  # of the scenarios are held out
 
 
 class Listed(Generic[T]):
-    """A list in two parts that have nothing in common, told apart by what the scenarios say and not by their order.
+    """A list of scenarios, split into training and held-out ones by a hash of their content, not by their order.
 
-    One in five, and at least one of two, is held out; `held_out` given takes those instead. Of a single scenario
-    there is nothing to hold out: it is then judged on what it is trained on, and `shared` says so.
+    One in five is held out, at least one if there are two; `held_out` names others instead. A single scenario is used
+    for both training and evaluation, and `shared` says so.
     """
 
     def __init__(self, scenarios: Sequence[T], held_out: Sequence[T] | None = None) -> None:
         if not scenarios:
-            raise ConfigError("there is no scenario to hold a conversation about", hint="Give at least one.")
+            raise ConfigError("the list of scenarios is empty", hint="Give at least one.")
         by_text = {_text(scenario): scenario for scenario in scenarios}
         if held_out is not None:
             judged = {_text(scenario): scenario for scenario in held_out}
@@ -135,7 +135,7 @@ class Listed(Generic[T]):
             self.test = [by_text[text] for text in order[:count]]
             self.train = [by_text[text] for text in by_text if text not in order[:count]]
         if not self.train:
-            raise ConfigError("every scenario to train on is also one to judge on", hint="Give others to judge on.")
+            raise ConfigError("every training scenario is also held out", hint="Hold out other scenarios.")
         self.shared = not self.test
         self._epoch = lru_cache(maxsize=2)(self._shuffled)
 
@@ -144,7 +144,7 @@ class Listed(Generic[T]):
         return self.train[self._epoch(seed, epoch)[place]]
 
     def held_out(self, seed: int, count: int) -> list[T]:
-        """A choice of those to judge on; all of them where there are no more than asked for."""
+        """Return `count` held-out scenarios; all of them if there are no more."""
         test = self.test or self.train
         return test if count >= len(test) else random.Random(seed).sample(test, count)
 

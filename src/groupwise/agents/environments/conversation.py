@@ -1,4 +1,17 @@
-"""`ConversationEnvironment`: scenarios, and a user who talks about one of them."""
+"""`ConversationEnvironment`: scenarios, and a simulated user who talks about one of them.
+
+    environment = ConversationEnvironment([{"topic": "refund", "context": "Order delayed"}, …], max_turns=6)
+
+A scenario is a mapping. `topic` and `context` say what it is about, `system` is the model's system prompt and `opening`
+the user's first message. The rest describes the user: `user_responses` (a script), `rules` and `otherwise` (patterns
+with answers, see `UserRule`), `persona` and `goal`. A reward function may score such a conversation; the environment itself
+gives 1 if the user leaves satisfied.
+
+    said = await user.speak(messages)      # the conversation so far; the model's last turn is at its end
+
+Every conversation gets a fresh user, made from its scenario. The same `ConversationEnvironment` object is the scenarios
+of a run (`training`, `held_out`, `make`) and one conversation (`reset`, `step`).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +34,10 @@ Scenario = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One turn of a user; an empty text of one that leaves is not passed on."""
+    """One turn of a user. A user who leaves without a word has an empty text, which the model does not see.
+
+    `satisfied` means that the user leaves because it got what it came for.
+    """
 
     text: str
     leaves: bool = False
@@ -29,13 +45,13 @@ class Said:
 
 
 class User(Protocol):
-    """One person in one conversation. The same scenario and the same replies get the same words."""
+    """One person in one conversation. The same scenario and replies always lead to the same words."""
 
     async def speak(self, messages: Sequence[Message]) -> Said: ...
 
 
 class ScriptedUser:
-    """Says the lines of `user_responses`, one after the other, whatever it hears, and leaves after the last."""
+    """Says the lines of `user_responses` in order, whatever the model says, and leaves after the last."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.lines = list(scenario["user_responses"])
@@ -46,10 +62,10 @@ class ScriptedUser:
 
 @dataclass(frozen=True, slots=True)
 class UserRule:
-    """When the model says `pattern` (a regular expression, in any case), the user answers `reply`.
+    """When the model's text matches `pattern` (a case-insensitive regular expression), the user answers `reply`.
 
-    With `state`, only while the user is in that state; `then` is the state afterwards. A rule that `satisfies` is the
-    user's last word. In a reply, {topic} and any other field of the scenario stand for their values.
+    With `state`, the rule applies only in that state; `then` is the state afterwards. After a rule that `satisfies` the
+    user leaves. In a reply, {topic} and other fields of the scenario are replaced by their values.
     """
 
     pattern: str
@@ -60,7 +76,7 @@ class UserRule:
 
 
 class RuleUser:
-    """The first rule that fits answers; `otherwise` where none does. Rules may depend on what was said before."""
+    """Answers with the first rule that matches, or with `otherwise`. Rules may depend on a state."""
 
     def __init__(self, scenario: Scenario, rules: Sequence[UserRule | Mapping[str, Any]], otherwise: str) -> None:
         self.scenario, self.otherwise, self.state = scenario, otherwise, ""
@@ -85,7 +101,7 @@ def _rule(given: Mapping[str, Any]) -> UserRule:
     except (TypeError, re.error) as error:
         raise ConfigError(
             f"the rule {dict(given)} cannot be used: {error}",
-            hint="A rule has pattern and reply, perhaps state, then and satisfies.",
+            hint="A rule has pattern and reply, and optionally state, then and satisfies.",
         ) from error
     return rule
 
@@ -98,7 +114,7 @@ USUAL_RULES = (
 
 
 def usual_user(scenario: Scenario) -> User:
-    """The user a scenario describes: its script, its rules, or one who explains the topic until it is dealt with."""
+    """Return the user a scenario describes: by script, by rules, or one who explains the topic until it is settled."""
     if "user_responses" in scenario:
         return ScriptedUser(scenario)
     return RuleUser(scenario, scenario.get("rules", USUAL_RULES), str(scenario.get("otherwise", "Please go on.")))
@@ -108,10 +124,10 @@ Answer = Callable[[list[Message]], "str | Awaitable[str]"]
 
 
 class PlayedUser:
-    """A user that a model plays. `answer` takes messages and gives the next words: a function, async or not.
+    """A user played by another model. `answer` is a function, async or not, from messages to the next text.
 
-    The model in training is the assistant of the conversation; to the player it is the one who asks, so roles are
-    swapped. `done` in what the player says ends the conversation, satisfied.
+    The model in training is the assistant of the conversation. From the player's side it is the user, so the roles are
+    swapped. When the player says `done`, the conversation ends and the user is satisfied.
     """
 
     def __init__(self, scenario: Scenario, answer: Answer, done: str = "[DONE]") -> None:
@@ -121,7 +137,7 @@ class PlayedUser:
         said = self.answer([{"role": "system", "content": self.part()}, *_swapped(messages)])
         text = await said if inspect.isawaitable(said) else said
         if not isinstance(text, str):
-            raise ContractError(f"the player of the user answered {text!r:.80}, not text")
+            raise ContractError(f"the model that plays the user answered {text!r:.80}, not text")
         before, found, _ = text.partition(self.done)
         return Said(before.strip(), leaves=bool(found), satisfied=bool(found))
 
@@ -138,7 +154,10 @@ def _swapped(messages: Sequence[Message]) -> list[Message]:
 
 
 def endpoint(url: str, model: str, *, key: str = "", seconds: float = 60.0, **options: Any) -> Answer:
-    """An OpenAI-compatible server that answers, for `PlayedUser`: `endpoint("http://localhost:8000/v1", "name")`."""
+    """Return an `answer` for `PlayedUser` that asks an OpenAI-compatible server.
+
+    For example `endpoint("http://localhost:8000/v1", "name")`.
+    """
 
     def ask(messages: list[Message]) -> str:
         body = json.dumps({"model": model, "messages": messages, **options}).encode()
@@ -157,11 +176,13 @@ TEXTS = ("topic", "context", "system", "opening", "goal", "persona", "otherwise"
 
 
 class ConversationEnvironment(Listed[Scenario]):
-    """Args:
-    scenarios: tables as above.
-    max_turns: turns of the model after which a conversation ends as `turn_limit`.
-    user: makes the user of a scenario; unless given, the one it describes (`users.usual_user`).
-    held_out: scenarios to judge on; unless given, one in five of `scenarios`.
+    """Conversations with simulated users.
+
+    Args:
+      scenarios: mappings as described above.
+      max_turns: turns of the model after which a conversation ends with `turn_limit`.
+      user: makes the user of a scenario; by default the one the scenario describes (`usual_user`).
+      held_out: scenarios for evaluation; by default one in five of `scenarios`.
     """
 
     def __init__(
@@ -174,7 +195,7 @@ class ConversationEnvironment(Listed[Scenario]):
         name: str = "conversation",
     ) -> None:
         if max_turns < 1:
-            raise ConfigError(f"max_turns is {max_turns} and must be at least 1", field="max_turns")
+            raise ConfigError(f"max_turns is {max_turns}, but must be at least 1", field="max_turns")
         for number, scenario in enumerate((*scenarios, *(held_out or ()))):
             _check(scenario, f"scenario {number}")
         super().__init__(scenarios, held_out)
@@ -182,25 +203,22 @@ class ConversationEnvironment(Listed[Scenario]):
 
     @classmethod
     def from_file(cls, path: Path | str, **options: Any) -> ConversationEnvironment:
-        """Scenarios from a file of JSON lines."""
+        """Read scenarios from a JSON-lines file."""
         return cls(read_scenarios(Path(path)), name=Path(path).stem, **options)
 
     def make(self) -> ConversationEnvironment:
-        """A fresh one for one conversation, about the same scenarios."""
+        """Return a fresh environment for one conversation about the same scenarios."""
         fresh = object.__new__(type(self))
         fresh.__dict__.update(self.__dict__)
         return fresh
 
     def demonstration(self, scenario: Scenario) -> tuple[Message, ...]:
-        """What a warm start imitates: the `demonstration` of the scenario, turns of the model in a row.
-
-        Between them stand the lines of its script.
-        """
+        """Return what a warm start imitates: the turns in `demonstration`, with the user's lines between them."""
         said = scenario.get("demonstration")
         if not said:
             raise ConfigError(
                 f"the scenario {_label(scenario)!r} has no demonstration to imitate",
-                hint="Give it one: a list of what the assistant says, turn by turn.",
+                hint="Add one: a list of what the assistant says, turn by turn.",
             )
         lines = [*scenario.get("user_responses", ())]
         turns: list[Message] = []
@@ -211,7 +229,7 @@ class ConversationEnvironment(Listed[Scenario]):
         return tuple(turns)
 
     async def reset(self, task: Task) -> Observation:
-        """Begin the conversation about the scenario that is the task's payload, or the task's number in the list."""
+        """Begin a conversation about the task's payload; without one, `task.seed` picks a scenario."""
         scenario = task.payload if isinstance(task.payload, Mapping) else self.training(0, task.seed)
         self.partner, self.turns = self.user(scenario), 0
         self.messages: list[Message] = [*_system(scenario), {"role": "user", "content": opening(scenario)}]
@@ -232,7 +250,7 @@ class ConversationEnvironment(Listed[Scenario]):
 
 
 def opening(scenario: Scenario) -> str:
-    """How the user begins: as the scenario says, or with its topic and context."""
+    """Return the user's first message: the scenario's `opening`, or one made of its topic and context."""
     if "opening" in scenario:
         return str(scenario["opening"])
     topic, context = scenario.get("topic", ""), scenario.get("context", "")
@@ -244,9 +262,9 @@ def _system(scenario: Scenario) -> list[Message]:
 
 
 def read_scenarios(path: Path) -> list[Scenario]:
-    """The scenarios of a file of JSON lines, each a table."""
+    """Read scenarios from a JSON-lines file, one object per line."""
     if not path.is_file():
-        raise ConfigError(f"there is no file {path}", hint="It holds a scenario a line, as JSON.")
+        raise ConfigError(f"there is no file {path}", hint="It should have one scenario per line, as a JSON object.")
     scenarios: list[Scenario] = []
     for number, line in enumerate(path.read_text(encoding="utf8").splitlines(), start=1):
         if not line.strip():
@@ -254,7 +272,7 @@ def read_scenarios(path: Path) -> list[Scenario]:
         try:
             scenario = json.loads(line)
         except ValueError as error:
-            raise ConfigError(f"{path}, line {number} is no JSON: {error}") from None
+            raise ConfigError(f"{path}, line {number} is not valid JSON: {error}") from None
         _check(scenario, f"{path}, line {number}")
         scenarios.append(scenario)
     return scenarios
@@ -262,15 +280,15 @@ def read_scenarios(path: Path) -> list[Scenario]:
 
 def _check(scenario: Any, place: str) -> None:
     if not isinstance(scenario, Mapping):
-        raise ConfigError(f"{place} is {scenario!r:.60}, not a table", hint='Like {"topic": …, "context": …}.')
+        raise ConfigError(f"{place} is {scenario!r:.60}, not an object", hint='Write {"topic": …, "context": …}.')
     if not opening(scenario).strip():
-        raise ConfigError(f"{place} says nothing: it has no topic, context or opening", hint="Give it one of them.")
+        raise ConfigError(f"{place} is empty: it has no topic, context or opening", hint="Give it one of them.")
     for name in TEXTS:
         if name in scenario and not isinstance(scenario[name], str):
             raise ConfigError(f"{place}: {name} is {scenario[name]!r:.60}, not text")
     lines = scenario.get("user_responses", [])
     if not isinstance(lines, Sequence) or isinstance(lines, str) or not all(isinstance(line, str) for line in lines):
-        raise ConfigError(f"{place}: user_responses is {lines!r:.60}, not a list of texts")
+        raise ConfigError(f"{place}: user_responses is {lines!r:.60}, not a list of strings")
 
 
 def _label(scenario: Scenario) -> str:

@@ -1,4 +1,11 @@
-"""`task.environment = "orders"`: questions about a shop, answered with tools on a real SQLite database."""
+"""`task.environment = "orders"`: questions about a shop, answered with tools on a real SQLite database.
+
+A question needs one tool or two: the second call for `city` and `refund` uses what the first one found. Some tools
+change the database, and not every request is allowed. The database enforces the rules itself: only an open order can be
+cancelled, and only a sent one refunded, with exactly its price. What counts is the database afterwards and the answer.
+
+Texts are short: a conversation stays within 200 characters, so that a character-level model can handle it.
+"""
 
 from __future__ import annotations
 
@@ -34,19 +41,19 @@ CREATE TABLE items (order_id TEXT NOT NULL REFERENCES orders(id), product TEXT N
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """The rows a database begins with."""
+    """The rows a database starts with."""
 
     customers: tuple[tuple[str, str], ...]
     orders: tuple[tuple[str, str, str], ...]
     items: tuple[tuple[str, str, int, int], ...]
 
     def with_status(self, order: str, status: str) -> Shop:
-        """The same shop, one of its orders in another status."""
+        """Return the same shop with one order in another status."""
         return replace(self, orders=tuple((n, who, status if n == order else s) for n, who, s in self.orders))
 
 
 def make_shop(rng: random.Random, *, held_out: bool, customers: int = 3, orders: int = 4) -> Shop:
-    """A shop whose customers and order numbers are all of one side: one in five of each is kept for judging."""
+    """Make a shop whose customers and order numbers are either all for training or all held out (one in five)."""
     names = _distinct(rng, customers, held_out, lambda: (rng.choice(SYLLABLES) + rng.choice(SYLLABLES)).capitalize())
     numbers = _distinct(rng, orders, held_out, lambda: str(rng.randrange(1000, 10_000)))
     items = [
@@ -72,11 +79,11 @@ def _distinct(rng: random.Random, count: int, held_out: bool, draw: object) -> l
 
 
 class NotPossible(Exception):
-    """What the shop does not do, in the few words a caller is told."""
+    """The shop refuses; the message is what the caller sees."""
 
 
 class OrderDatabase:
-    """An SQLite database with a shop in it, in memory unless given a file."""
+    """An SQLite database with a shop in it, in memory unless `path` is a file."""
 
     def __init__(self, shop: Shop, path: Path | str = ":memory:") -> None:
         self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -92,7 +99,7 @@ class OrderDatabase:
 
     def total(self, order: str) -> str:
         """What an order costs."""
-        self.status(order)
+        self.status(order)  # refuses an unknown order; SUM would return NULL for it
         return str(self._one("SELECT SUM(price * quantity) FROM items WHERE order_id = ?", order, "order"))
 
     def buyer(self, order: str) -> str:
@@ -104,14 +111,14 @@ class OrderDatabase:
         return str(self._one("SELECT city FROM customers WHERE name = ?", buyer, "buyer"))
 
     def cancel(self, order: str) -> str:
-        """Cancel an open order; its new status."""
+        """Cancel an open order and return its new status."""
         status = self.status(order)
         if status != "open":
             raise NotPossible(f"is {status}")
         return self._end(order, "cancelled", 0)
 
     def refund(self, order: str, sum: int) -> str:
-        """Refund a sent order with exactly what it cost; its new status."""
+        """Refund exactly the price of a sent order and return its new status."""
         status, total = self.status(order), int(self.total(order))
         if status != "sent":
             raise NotPossible(f"is {status}")
@@ -120,7 +127,7 @@ class OrderDatabase:
         return self._end(order, "refunded", total)
 
     def state(self) -> tuple[tuple[str, str, str, int], ...]:
-        """All that tools can change."""
+        """Everything that tools can change."""
         return tuple(self.connection.execute("SELECT id, buyer, status, refunded FROM orders ORDER BY id"))
 
     def close(self) -> None:
@@ -149,17 +156,18 @@ KINDS = {
     "cancel": ("Cancel {}.", "Stop {}."),
     "refund": ("Refund {}.", "Pay back {}."),
 }
+# The calls each kind of question needs, in order.
 PLANS = {kind: (kind,) for kind in KINDS} | {"city": ("buyer", "city"), "refund": ("total", "refund")}
-ALLOWS = {"cancel": "open", "refund": "sent"}
-ALLOWED = 0.75  # of what is asked for; were less possible, telling the status would be right too often
+ALLOWS = {"cancel": "open", "refund": "sent"}  # the status in which the shop agrees
+ALLOWED = 0.75  # share of requests that can be granted; with fewer, reporting the status would be right too often
 MAX_TURNS = 3
 DEMONSTRATIONS = ("right", "form")
-RIGHT, HABIT = 0.2, 0.7
+RIGHT, HABIT = 0.2, 0.7  # in "form" demonstrations: share of right ones, and of calls that are always `status`
 
 
 @dataclass(frozen=True, slots=True)
 class OrderCase:
-    """One customer's question: its kind, the words, the order it is about, and the shop as it is then."""
+    """One customer's question: its kind and wording, the order it is about, and the shop at that time."""
 
     kind: str
     question: str
@@ -178,7 +186,7 @@ class OrderCase:
 
 @dataclass(frozen=True)
 class OrderCall:
-    """A call, and what came back."""
+    """A call and its result."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -186,15 +194,15 @@ class OrderCall:
 
     @property
     def fact(self) -> str:
-        """What is to be told to the customer: the last word of the result."""
+        """The fact to tell the customer: the last word of the result."""
         return self.result.split()[-1]
 
 
 class Orders:
-    """The scenarios. Order numbers and customers that are judged on never occur in training.
+    """The scenarios. Order numbers and customers of held-out cases never occur in training.
 
-    `demonstrations` are what a warm start imitates: "right" ones, or only the "form": calls of tools mostly chosen by
-    habit, with arguments that are there to be given, and then the last thing found out as the answer.
+    `demonstrations` are what a warm start imitates: "right" ones, or only the right "form", that is valid calls mostly
+    chosen by habit, with the last result as the answer.
     """
 
     name = "orders"
@@ -215,7 +223,7 @@ class Orders:
         return OrderDesk()
 
     def demonstration(self, case: OrderCase) -> tuple[Message, ...]:
-        """What follows the question: calls, results and the answer."""
+        """Return what follows the question: calls, results and the answer."""
         database = OrderDatabase(case.shop)
         calls = right_calls(case, database) if self.demonstrations == "right" else formal_calls(case, database)
         database.close()
@@ -236,7 +244,10 @@ class Orders:
 
 
 class OrderTools:
-    """The tools on one conversation's database, and what was called; `sum` is what an order cost, in whole euros."""
+    """The tools of one conversation, and the calls made. `sum` is the price of an order in whole euros.
+
+    The tools' docstrings are part of the prompt: changing one changes what the model reads.
+    """
 
     def __init__(self, database: OrderDatabase) -> None:
         self.database = database
@@ -312,15 +323,15 @@ class OrderDesk:
 
 
 def _briefly(result: ToolResult) -> Message:
-    """A result for a model that reads letter by letter: of a call that was none, the name of its fault."""
+    """Shorten a result for a character-level model: a failed call shows only the name of its fault."""
     return {**result.as_message(), "content": result.content if result.ok else f"error: {result.outcome}"}
 
 
 def grade(case: OrderCase, database: OrderDatabase, calls: Sequence[OrderCall], answer: str, valid: float) -> Score:
-    """1 for a right answer that was looked up and a database as it should be; less for a part of the way.
+    """Score 1 for a right answer that was looked up, with the database in its right state; less for part of the way.
 
-    total = 0.7 · correct + 0.2 · share of the needed calls made + 0.1 · share of calls that are valid. Nothing is
-    earned by needed calls where the database was changed and should not have been.
+    total = 0.7 · correct + 0.2 · share of the needed calls made + 0.1 · share of valid calls. The needed calls earn
+    nothing if the database was changed in a way it should not have been.
     """
     fresh = OrderDatabase(case.shop)
     before, plan = fresh.state(), right_calls(case, fresh)
@@ -338,14 +349,14 @@ def grade(case: OrderCase, database: OrderDatabase, calls: Sequence[OrderCall], 
 
 
 def answers(case: OrderCase, text: str) -> set[str]:
-    """The facts that a text mentions: numbers and known words; whoever names several has not answered."""
+    """Return the facts in a text: numbers and known words. An answer with several facts is no answer."""
     known = {*STATUSES, *ENDED, *CITIES, *(name for name, _ in case.shop.customers)}
     words = re.findall(r"[A-Za-z]+|\d+", text)
     return {word for word in words if word in known or word.isdigit()} - {case.order}
 
 
 def right_calls(case: OrderCase, database: OrderDatabase) -> list[OrderCall]:
-    """The calls that the question needs."""
+    """Make the calls that the question needs."""
     calls: list[OrderCall] = []
     for name in PLANS[case.kind]:
         calls.append(call_tool(database, name, _arguments(name, case.order, calls)))
@@ -353,9 +364,9 @@ def right_calls(case: OrderCase, database: OrderDatabase) -> list[OrderCall]:
 
 
 def formal_calls(case: OrderCase, database: OrderDatabase) -> list[OrderCall]:
-    """Calls that are right in form and seldom in substance: mostly the status, whatever was asked.
+    """Make calls that are right in form but seldom in substance: mostly the status, whatever the question.
 
-    Two in ten are the right ones, so that a model hears what can be asked for; what it does most often stays wrong.
+    Two in ten are right, so that the model sees every tool used; its most frequent behaviour is still wrong.
     """
     rng = random.Random(f"{case.question}/{case.shop.items}")
     if rng.random() < RIGHT:
@@ -385,7 +396,7 @@ def call_tool(database: OrderDatabase, name: str, arguments: Mapping[str, Any]) 
 
 
 def _done(plan: Sequence[OrderCall], calls: Sequence[OrderCall]) -> int:
-    """How many calls of the plan were made, in its order."""
+    """Return how many calls of the plan were made, in the plan's order."""
     made = iter((call.name, json.dumps(dict(call.arguments), default=str)) for call in calls)
     count = 0
     for needed in plan:
@@ -400,6 +411,6 @@ def _insist(option: str, values: Sequence[str], known: tuple[str, ...]) -> None:
         if value not in known:
             raise ConfigError(
                 f"task.options.{option} = {value!r} does not fit 'orders'",
-                hint=f"One of {', '.join(known)}.",
+                hint=f"Use one of {', '.join(known)}.",
                 field="task.options",
             )

@@ -33,23 +33,23 @@ class InProcesses:
 
     def __init__(self, make: Callable[[], Environment], workers: int = 2, seconds: float | None = 60.0) -> None:
         if workers < 1:
-            raise ConfigError(f"workers is {workers} and must be at least 1", field="workers")
+            raise ConfigError(f"workers is {workers}, but must be at least 1", field="workers")
         self.count, self.seconds = workers, seconds
         self._workers = Workers(_HeldEnvironments, workers, args=(make,))
         self._numbers = itertools.count()
 
     def make(self) -> RemoteEnvironment:
-        """An environment whose reset and step happen in a worker."""
+        """Return an environment whose reset and step run in a worker."""
         return RemoteEnvironment(self, next(self._numbers))
 
     async def ask(self, number: int, what: str, given: Any) -> Any:
-        """What a conversation's environment answers, from the worker that holds it."""
+        """Ask a conversation's environment in the worker that has it."""
         request, place = (number, what, given), number % self.count
         try:
             return await asyncio.wrap_future(self._workers.submit(request, worker=place, seconds=self.seconds))
         except WorkerTimeout:
             raise WorkerLost(
-                f"the environment took longer than {self.seconds:g} s over {what}, and its process was killed",
+                f"{what} of the environment took longer than {self.seconds:g} s, so its process was killed",
                 hint="Raise the limit of InProcesses, or make the environment faster.",
             ) from None
         except RequestFailed as error:
@@ -102,7 +102,7 @@ class RemoteEnvironment:
 
 
 class _HeldEnvironments:
-    """The environments of the conversations that a worker holds; runs in the worker."""
+    """The environments of one worker's conversations; runs in the worker."""
 
     def __init__(self, make: Callable[[], Environment]) -> None:
         self.make = make
@@ -120,7 +120,7 @@ class _HeldEnvironments:
                 return await getattr(self.held[number], what)(given)
         except Exception as error:
             raise ContractError(f"in its process, {what} raised {type(error).__name__}: {error}") from error
-        raise WorkerLost("the process that held the conversation ended, and another took its place")
+        raise WorkerLost("the conversation's process ended and was replaced by another")
 
     async def close(self) -> None:
         for environment in self.held.values():

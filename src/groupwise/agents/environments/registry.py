@@ -1,10 +1,10 @@
-"""Scenarios by name: `task.environment` of a run of the agent product.
+"""Scenarios by name: what `task.environment` may be in an agent run.
 
 orders                      questions about orders, with tools on an SQLite database
-conversation:FILE.jsonl     scenarios of one's own, a table a line
-reasoning_gym:NAME          a dataset of reasoning-gym, one turn each
-textarena:NAME              a game of TextArena for one player
-python:FILE.py:NAME         an object of one's own, or a function or class that makes one;
+conversation:FILE.jsonl     your own scenarios, one JSON object per line
+reasoning_gym:NAME          a reasoning-gym dataset, one turn each
+textarena:NAME              a single-player game of TextArena
+python:FILE.py:NAME         your own object, or a function or class that makes one, or
 python:package.module:NAME  an `async def rollout(client, task)` with a list TASKS beside it
 """
 
@@ -36,7 +36,7 @@ NEEDED = ("name", "training", "held_out", "make")
 
 
 def find_scenarios(task: TaskSettings) -> Scenarios:
-    """The scenarios that `task.environment` names, made with `task.options`."""
+    """Return the scenarios that `task.environment` names, made with `task.options`."""
     name, options = task.environment, dict(task.options)
     if name.startswith(PYTHON):
         return _own(name, options)
@@ -52,15 +52,15 @@ def find_scenarios(task: TaskSettings) -> Scenarios:
         known = ", ".join((*SCENARIOS, "conversation:FILE", "reasoning_gym:NAME", "textarena:NAME", "python:FILE:NAME"))
         hint = f"Did you mean {near[0]!r}? " if near else ""
         raise ConfigError(
-            f"task.environment = {name!r} is no conversation",
-            hint=f"{hint}There are {known}.",
+            f"task.environment = {name!r} does not name a conversation",
+            hint=f"{hint}It may be {known}.",
             field="task.environment",
         )
     return _made(name, SCENARIOS[name], options)
 
 
 def names_scenarios(task: TaskSettings) -> bool:
-    """Whether `task.environment` is a conversation, and not a problem with one answer."""
+    """Return whether `task.environment` names a conversation, not problems with one answer."""
     return task.environment in SCENARIOS or task.environment.startswith(PREFIXES)
 
 
@@ -72,8 +72,8 @@ def _made(name: str, make: Callable[..., Any], options: dict[str, Any]) -> Scena
     missing = [needed for needed in NEEDED if not hasattr(scenarios, needed)]
     if missing:
         raise ConfigError(
-            f"{name!r} gives no scenarios: it has no {', '.join(missing)}",
-            hint="See groupwise.agents.environments.contract.Scenarios for what is needed.",
+            f"{name!r} is not a source of scenarios: it has no {', '.join(missing)}",
+            hint="groupwise.agents.environments.Scenarios lists what it must have.",
             field="task.environment",
         )
     return scenarios
@@ -83,7 +83,7 @@ def _own(name: str, options: dict[str, Any]) -> Scenarios:
     place, _, attribute = name.removeprefix(PYTHON).rpartition(":")
     if not place or not attribute:
         raise ConfigError(
-            f"task.environment = {name!r} does not say where to look",
+            f"task.environment = {name!r} does not say which name to take from where",
             hint="Write python:FILE.py:NAME or python:package.module:NAME.",
             field="task.environment",
         )
@@ -95,7 +95,7 @@ def _own(name: str, options: dict[str, Any]) -> Scenarios:
         tasks = getattr(module, "TASKS", None)
         if not tasks:
             raise ConfigError(
-                f"{name!r} is an agent of one's own, and there is no list TASKS of what it is given in {place}",
+                f"{name!r} is a rollout function, but {place} has no list TASKS to call it with",
                 hint="Write TASKS = […] beside it.",
                 field="task.environment",
             )

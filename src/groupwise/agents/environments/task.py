@@ -1,13 +1,15 @@
 """`TaskEnvironment`: a goal in words, and a function that checks whether it is reached.
 
-    def check(task, messages):                       # the task's table; the conversation so far
+    def check(task, messages):                       # the task's mapping, and the conversation so far
         said = messages[-1]["content"]
         return Score(1.0) if said == task["answer"] else "Not yet: look again."
 
     environment = TaskEnvironment([{"goal": "What is 2 + 2?", "answer": "4"}, …], check, max_turns=3)
 
-The checker's word is final: a number or a `Score` ends the conversation, a text is said to the model, and it goes on.
-It may be asynchronous; an ordinary function runs in a thread and holds up nobody.
+The checker decides: a number or a `Score` ends the conversation; a text is sent to the model, and it continues. The
+checker may be asynchronous; an ordinary function runs in a thread so that it blocks nobody.
+
+`OneTurnScenarios` turns problems with one answer into conversations of one turn.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ Checker = Callable[[Mapping[str, Any], Sequence[Message]], Any]
 
 
 class TaskEnvironment(Listed[Mapping[str, Any]]):
-    """Tasks are tables with a `goal`, perhaps a `system` message and a `demonstration`, and what the checker needs.
+    """Tasks are mappings with a `goal`, optionally `system` and `demonstration`, and whatever the checker needs.
 
-    Like `ConversationEnvironment` it is both the scenarios of a run and one conversation.
+    Like `ConversationEnvironment`, it is both the scenarios of a run and one conversation.
     """
 
     def __init__(
@@ -41,11 +43,13 @@ class TaskEnvironment(Listed[Mapping[str, Any]]):
         name: str = "task",
     ) -> None:
         if max_turns < 1:
-            raise ConfigError(f"max_turns is {max_turns} and must be at least 1", field="max_turns")
+            raise ConfigError(f"max_turns is {max_turns}, but must be at least 1", field="max_turns")
         for number, task in enumerate((*tasks, *(held_out or ()))):
             goal = task.get("goal") if isinstance(task, Mapping) else None
             if not isinstance(goal, str) or not goal.strip():
-                raise ConfigError(f"task {number} has no goal: {task!r:.60}", hint='Like {"goal": "What is 2 + 2?"}.')
+                raise ConfigError(
+                    f"task {number} has no goal: {task!r:.60}", hint='Write it like {"goal": "What is 2 + 2?"}.'
+                )
         super().__init__(tasks, held_out)
         self.checker, self.max_turns, self.name = checker, max_turns, name
 
@@ -56,7 +60,9 @@ class TaskEnvironment(Listed[Mapping[str, Any]]):
 
     def demonstration(self, task: Mapping[str, Any]) -> tuple[Message, ...]:
         if not isinstance(task.get("demonstration"), str):
-            raise ConfigError(f"the task {task['goal'][:40]!r} has no demonstration to imitate", hint="Give it one.")
+            raise ConfigError(
+                f"the task {task['goal'][:40]!r} has no demonstration to imitate", hint='Add a "demonstration".'
+            )
         return ({"role": "assistant", "content": task["demonstration"]},)
 
     async def reset(self, task: Task) -> Observation:
@@ -87,12 +93,12 @@ class TaskEnvironment(Listed[Mapping[str, Any]]):
         if isinstance(verdict, bool | int | float):
             return Score(float(verdict))
         raise ContractError(
-            f"the checker returned {verdict!r:.60}", hint="Return a number or a Score to end, or a text to go on."
+            f"the checker returned {verdict!r:.60}", hint="Return a number or a Score to end, or a text to continue."
         )
 
 
 class OneTurnScenarios:
-    """The scenarios are the problems; what an answer earns is their grade."""
+    """Problems as scenarios of one turn; the reward is the problems' own grade."""
 
     def __init__(self, problems: Problems) -> None:
         self.problems, self.name = problems, problems.name
@@ -111,7 +117,7 @@ class OneTurnScenarios:
 
 
 class OneTurn:
-    """A question, an answer, a grade. Grades are made in a thread: one may think for long."""
+    """A question, an answer, a grade. Grading runs in a thread because it may take long."""
 
     def __init__(self, problems: Problems) -> None:
         self.problems = problems

@@ -1,7 +1,7 @@
-"""Games of TextArena for one player: `task.environment = "textarena:GuessTheNumber-v0"`.
+"""Single-player games of TextArena: `task.environment = "textarena:GuessTheNumber-v0"`.
 
-A scenario is the seed of a game: even ones are trained on, odd ones judged on. `task.options` go to the game. The model
-sees what is new since its last move; the game's own reward comes at its end.
+A scenario is the seed of a game: even seeds for training, odd ones for evaluation. `task.options` go to the game. The
+model sees what is new since its last move, and gets the game's own reward at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from groupwise.errors import ConfigError, ContractError, MissingExtra
 from groupwise.types import End, Task
 
 PREFIX = "textarena:"
-RAW = "-raw"  # the variant that tells what is new, and not the whole game again
+RAW = "-raw"  # the variant that shows only what is new, not the entire game again
 
 
 class TextArena:
@@ -34,10 +34,10 @@ class TextArena:
             raise ConfigError(f"TextArena has no game {game!r}", hint=hint, field="task.environment")
         try:
             self.new_game(0)
-        except Exception as error:  # a game is a program and refuses as it likes
+        except Exception as error:  # games raise all kinds of errors
             raise ConfigError(
                 f"{self.name!r} cannot be played alone with {options}: {error}",
-                hint="Choose a game for one player.",
+                hint="Choose a single-player game.",
                 field="task.environment",
             ) from error
 
@@ -58,7 +58,7 @@ class TextArena:
 
 
 class Game:
-    """One game. It draws from the global random state, which is its own while it is its turn."""
+    """One game. Games draw from the global random state, so each swaps in its own while it is running."""
 
     def __init__(self, scenarios: TextArena) -> None:
         self.scenarios = scenarios

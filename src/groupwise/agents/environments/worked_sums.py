@@ -1,8 +1,8 @@
-"""Sums of reasoning-gym whose working counts: demonstrations show it, and an attempt is paid for what is right in it.
+"""Sums of reasoning-gym whose written working counts: demonstrations show it, and correct steps are rewarded.
 
     environment = "python:groupwise.agents.environments.worked_sums:WorkedSums"
 
-A way to write scenarios of one's own. Questions are the library's, and what is right is what the library says.
+Also an example of writing your own scenarios. Questions and right answers come from the library.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from groupwise.agents.environments.task import OneTurnScenarios
 from groupwise.errors import ConfigError
 from groupwise.types import Message, Score
 
-HASTE = 0.7
+HASTE = 0.7  # how often a hasty demonstration stops early
 
 
 class WorkedProblems(GymProblems):
@@ -29,15 +29,14 @@ class WorkedProblems(GymProblems):
 
 
 class WorkedSums(OneTurnScenarios):
-    """`demonstrations` are "right", or those of someone "hasty" who mostly stops before the last term; other options
-    are those of reasoning-gym's chain_sum.
+    """`demonstrations` are "right", or "hasty": most of those leave out the last term. Other options go to chain_sum.
 
-    total = ½ · the library's verdict + ½ · the share of steps that are right, counted up to the first that is not.
+    total = ½ · the library's verdict + ½ · the share of right steps before the first wrong one
     """
 
     def __init__(self, demonstrations: str = "right", **options: int) -> None:
         if demonstrations not in ("right", "hasty"):
-            raise ConfigError(f"demonstrations = {demonstrations!r} is neither right nor hasty", field="task.options")
+            raise ConfigError(f'demonstrations = {demonstrations!r} must be "right" or "hasty"', field="task.options")
         super().__init__(WorkedProblems("chain_sum", options))
         self.hasty = demonstrations == "hasty"
 
@@ -47,7 +46,7 @@ class WorkedSums(OneTurnScenarios):
 
 
 def worked(question: str, leave_out: int = 0) -> str:
-    """`… 4 - 3 + 9 =` becomes `4-3=1 1+9=10 <answer>10</answer>`; the last terms may be left out, not the second."""
+    """Turn `… 4 - 3 + 9 =` into `4-3=1 1+9=10 <answer>10</answer>`, leaving out the last terms if asked to."""
     first, *others = re.findall(r"[+-]? ?\d+", question.rpartition(":")[2])
     others = others[: max(1, len(others) - leave_out)]
     total, steps = int(first), []

@@ -1,5 +1,5 @@
 """OpenAI's chat API over an engine; the service puts it behind `/v1`.
 
-    requests           a request body → a checked `CompletionRequest`
-    completion         the answer, complete or streamed
+requests           a request body → a checked `CompletionRequest`
+completion         the answer, complete or streamed
 """
