@@ -15,7 +15,6 @@ import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +55,7 @@ def run_seed(seed: int) -> dict[str, Any]:
 
 
 def replace_target(cfg: TrainingConfig) -> TrainingConfig:
-    return cfg.replace(training=replace(cfg.training, target_reward=None))
+    return cfg.replace(target_reward=None)
 
 
 def run(cfg: TrainingConfig, build: Callable[[TrainingConfig], Parts], seconds: float | None = None) -> dict[str, Any]:

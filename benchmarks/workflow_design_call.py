@@ -23,7 +23,8 @@ import numpy as np
 import torch
 from record import print_result
 
-from groupwise.config.sections import GenerationSettings, MemorySettings, TrainingSettings
+from groupwise.config.sections import MemorySettings, TrainingSettings
+from groupwise.designer.declaration import GenerationSettings
 from groupwise.designer.features import features_of, situation
 from groupwise.designer.memory import open_memory
 from groupwise.designer.outcome import STAGES, DesignOutcome, generations_to

@@ -99,6 +99,7 @@ def finished_analyzer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A `GRPOvsPPOAnalyzer` that has compared courses which lay there as workers leave them: nothing is trained."""
     from groupwise.compat.comparison import GRPOvsPPOAnalyzer
     from groupwise.config import TrainingConfig
+    from groupwise.control.comparison import campaign
     from groupwise.control.comparison.arms import default_algorithms
     from groupwise.control.comparison.campaign import Entry, job_of, settle
     from groupwise.control.comparison.worker import write_json
@@ -113,7 +114,9 @@ def finished_analyzer(tmp_path_factory: pytest.TempPathFactory) -> Any:
             scores = (20.0, end / 2, end + seed)
             course = Course(name, "CartPole-v1", "CartPole-v1", seed, (0, 500, 1000), scores, 1.0, 0.9)
             write_json(job.result, [course.to_dict()])
-    missing = {"PPO": TrainingConfig(product="not-there-yet")}
+    missing = {"PPO": TrainingConfig(product="ppo")}
     analyzer = GRPOvsPPOAnalyzer(folder, algorithms={**missing, **algorithms}, quiet=True)
-    analyzer.run_comparison(["CartPole-v1"], n_seeds=5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(campaign, "available", lambda product: not product.endswith("ppo"))
+        analyzer.run_comparison(["CartPole-v1"], n_seeds=5)
     return analyzer

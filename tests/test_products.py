@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from groupwise import products
+from groupwise.config import TrainingConfig, layout
 from groupwise.errors import ConfigError, ContractError
 from groupwise.products import Metric, Product, broken_rule, find
 
@@ -57,6 +59,8 @@ def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         sys.modules.pop("maze_plug_in", None)
         products.find.cache_clear()
         products._plug_ins.cache_clear()
+        layout.layout_of.cache_clear()
+        layout.every_setting.cache_clear()
 
     yield install
     forget()
@@ -75,7 +79,7 @@ def test_a_plug_in_is_found_by_its_name(plug_in):
 @pytest.mark.parametrize(
     ("declaration", "rule"),
     [
-        ("PRODUCT = 3", "is a groupwise.products.Product, not 3"),
+        ("PRODUCT = 3", "is a Product, not 3"),
         (SOUND.replace("'maze'", "'labyrinth'", 1), "under the name of its row, 'maze', not as 'labyrinth'"),
         (
             SOUND.replace("')", "', metrics=(Metric(name='a', meaning=''),) * 2)"),
@@ -99,19 +103,63 @@ def test_a_plug_in_with_a_heavy_declaration_is_refused(plug_in, monkeypatch):
     monkeypatch.setattr(products, "HEAVY", ("this",))
     monkeypatch.delitem(sys.modules, "this", raising=False)
     plug_in("import this\n" + SOUND)
-    with pytest.raises(ContractError, match="its declaration maze_plug_in imports no this; import it in the impl"):
+    with pytest.raises(ContractError, match="its declaration maze_plug_in does not import this"):
         find("maze")
 
 
-def test_a_plug_in_cannot_take_the_name_of_a_product(plug_in):
+def test_a_plug_in_that_takes_the_name_of_a_product_is_ignored_with_a_warning(plug_in, caplog):
     plug_in(SOUND, name="control")
-    with pytest.raises(ContractError, match="a plug-in has a name of its own"):
-        find("maze")
+    assert products.names() == BUILT_IN
+    assert "a plug-in has a name of its own, and this one is built in" in caplog.text
+    assert find("control").implementation.startswith("groupwise.control")
+
+
+SECTION = """
+from groupwise.config import Section, setting
+class MazeSettings(Section):
+    'The maze.'
+    width: int = setting(7, "cells from wall to wall", ge=3)
+"""
+
+
+def declared(**more: str) -> str:
+    """A sound declaration with more fields."""
+    return SOUND.replace("')", "'" + "".join(f", {name}={value}" for name, value in more.items()) + ")")
+
+
+def test_a_plug_in_brings_its_own_section_and_defaults(plug_in):
+    plug_in(SECTION + declared(sections="(MazeSettings,)", defaults="{'learning_rate': 0.5}") + FUNCTIONS)
+    cfg = TrainingConfig.from_dict({"maze": {"width": 9}})
+    assert (cfg.task.product, cfg.maze.width, cfg.optim.learning_rate) == ("maze", 9, 0.5)
+    assert TrainingConfig.from_dict(tomllib.loads(cfg.to_toml())) == cfg
+    with pytest.raises(
+        ConfigError, match="section maze belongs to the product maze, and this run's product is control"
+    ):
+        TrainingConfig.from_dict({"product": "control", "maze": {"width": 9}})
+
+
+@pytest.mark.parametrize(
+    ("declaration", "rule"),
+    [
+        (declared(sections="(3,)"), "its sections are config.fields.Section classes, and 3 is not"),
+        (SECTION.replace("width", "seed") + declared(sections="(MazeSettings,)"), "new, and 'seed' is taken"),
+        (SECTION.replace("MazeS", "LossS") + declared(sections="(LossSettings,)"), "new, and 'loss' is taken"),
+        (declared(defaults="{'width': 3}"), "'width' is not one of its settings"),
+        (declared(defaults="{'learning_rate': -1}"), "optim.learning_rate = -1 must be > 0"),
+        (declared(defaults="{'run_name': 'a'}"), "'run_name' is an optional text"),
+    ],
+)
+def test_a_plug_in_that_breaks_a_rule_about_settings_is_refused_with_the_rule(plug_in, declaration, rule):
+    plug_in(declaration)
+    with pytest.raises(ContractError) as refused:
+        TrainingConfig(product="maze")
+    assert rule in refused.value.message
+    assert TrainingConfig(environment="CartPole-v1").task.product == "control"
 
 
 def test_what_an_implementation_lacks_or_returns_wrongly_is_refused(plug_in):
     plug_in(SOUND)
-    with pytest.raises(ContractError, match=r"its implementation maze_plug_in has a function check\(cfg\)"):
+    with pytest.raises(ContractError, match=r"maze_plug_in has a function check\(cfg\)"):
         find("maze").check(None)
     module = sys.modules["maze_plug_in"]
     module.check, module.build = (lambda cfg: None), (lambda cfg: 3)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ from groupwise.errors import ConfigError, ContractError
 if TYPE_CHECKING:
     from groupwise.config import TrainingConfig
     from groupwise.training.session import Parts
+
+logger = logging.getLogger(__name__)
 
 PRODUCTS: Mapping[str, str] = {
     "control": "groupwise.control.declaration:CONTROL",
@@ -101,7 +104,7 @@ class Product:
         """The parts of a run."""
         parts: Parts = self._module().build(cfg)
         if not hasattr(parts, "policy") or not hasattr(parts, "source"):
-            raise _broken(self.name, f"build returns training.session.Parts, not {type(parts).__name__}")
+            raise broken_border(self.name, f"build returns training.session.Parts, not {type(parts).__name__}")
         return parts
 
     def report_sections(self, run_dir: Path, cfg: TrainingConfig) -> Sequence[str]:
@@ -115,14 +118,16 @@ class Product:
             return cfg
         changed = change(*given, **options)
         if not isinstance(changed, type(cfg)):
-            raise _broken(self.name, f"{function} returns a TrainingConfig, not {type(changed).__name__}")
+            raise broken_border(self.name, f"{function} returns a TrainingConfig, not {type(changed).__name__}")
         return changed
 
     def _module(self) -> ModuleType:
         module = import_module(self.implementation)
         for function in REQUIRED:
             if not _takes_settings(getattr(module, function, None)):
-                raise _broken(self.name, f"its implementation {self.implementation} has a function {function}(cfg)")
+                raise broken_border(
+                    self.name, f"{self.implementation} has a function {function}(cfg)"
+                )
         return module
 
 
@@ -160,8 +165,8 @@ def find(name: str) -> Product:
 def _plug_ins() -> Mapping[str, EntryPoint]:
     found = {point.name: point for point in entry_points(group=PLUG_INS)}
     for name in found.keys() & PRODUCTS.keys():
-        raise _broken(name, "a plug-in has a name of its own, and this one is built in")
-    return found
+        logger.warning("%s", broken_border(name, "a plug-in has a name of its own, and this one is built in"))
+    return {name: point for name, point in found.items() if name not in PRODUCTS}
 
 
 def _plugged_in(name: str, point: EntryPoint) -> Product:
@@ -170,12 +175,16 @@ def _plugged_in(name: str, point: EntryPoint) -> Product:
     declared = point.load()
     heavy = [module for module in HEAVY if module in sys.modules and module not in before]
     if heavy:
-        raise _broken(name, f"its declaration {point.module} imports no {heavy[0]}; import it in the implementation")
+        raise broken_border(
+            name, f"its declaration {point.module} does not import {heavy[0]}"
+        )
     if not isinstance(declared, Product):
-        raise _broken(name, f"its entry point {point.value} is a groupwise.products.Product, not {declared!r:.80}")
+        raise broken_border(
+            name, f"its entry point {point.value} is a Product, not {declared!r:.80}"
+        )
     broken = broken_rule(declared, name)
     if broken:
-        raise _broken(name, broken)
+        raise broken_border(name, broken)
     return declared
 
 
@@ -195,7 +204,7 @@ def broken_rule(product: Product, name: str) -> str:
     return ""
 
 
-def _broken(name: str, rule: str) -> ContractError:
+def broken_border(name: str, rule: str) -> ContractError:
     return ContractError(
         f"the product {name!r} breaks a rule of its border: {rule}",
         hint="docs/architecture.md lists the rules under 'A new product'.",

@@ -84,7 +84,7 @@ def test_settings_without_a_common_environment_are_refused() -> None:
     from groupwise.commands.compare import check
 
     here, there = (
-        Entry(name, TrainingConfig(environment=name, product="later"), "later") for name in ("here", "there")
+        Entry(name, TrainingConfig(environment=name), "later") for name in ("here", "there")
     )
     with pytest.raises(ConfigError, match="share no environment: here in here; there in there"):
         check([here, there])

@@ -16,8 +16,6 @@ environment = "{environment}"
 [policy]
 model_name = "tiny"
 hidden_sizes = [8]
-[sampling]
-max_new_tokens = 4
 [rollout]
 num_generations = 4
 [optim]
@@ -27,7 +25,8 @@ per_device_train_batch_size = 8
 
 def settings(tmp_path: Path, product: str, environment: str) -> str:
     path = tmp_path / "settings.toml"
-    path.write_text(SETTINGS.format(product=product, environment=environment))
+    sampling = "[sampling]\nmax_new_tokens = 4\n" if product == "language" else ""
+    path.write_text(SETTINGS.format(product=product, environment=environment) + sampling)
     return str(path)
 
 

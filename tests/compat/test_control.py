@@ -70,7 +70,7 @@ def test_it_learns_cartpole(strategy: str) -> None:
 
 def test_settings_keep_their_names_and_unknown_ones_are_answered() -> None:
     grpo = GRPO("task", clip_ratio=0.1, learning_rate=3e-4, estimator="group_rtg")
-    assert (grpo.cfg.clip_ratio, grpo.cfg.learning_rate) == (0.1, 3e-4)
+    assert (grpo.cfg.loss.clip_ratio, grpo.cfg.optim.learning_rate) == (0.1, 3e-4)
     with pytest.raises(ConfigError, match="clip_range"):
         GRPO("task", clip_range=0.1)
     with pytest.raises(ConfigError, match="best of the worst"):

@@ -141,7 +141,7 @@ def test_a_file_may_name_a_profile(write, name, content):
     ],
 )
 def test_the_free_table_keeps_plain_values(write, name, content):
-    options = load_config(write(name, content)).options
+    options = load_config(write(name, content)).task.options
     assert options == {"gravity": 9.8, "name": "a b", "fast": True, "count": 3}
     assert options["fast"] is True
 
@@ -150,7 +150,8 @@ def test_overrides_win_over_the_file_and_over_its_profile(write):
     path = write("a.toml", 'profile = "aggressive"\nentropy_coef = 0.2\n[optim]\nlearning_rate = 0.5\n')
     overrides = ["loss.entropy_coef=0.1", "learning_rate=1e-3", "profile=conservative", "num_generations=3"]
     cfg = load_config(path, (o for o in overrides))
-    assert (cfg.entropy_coef, cfg.learning_rate, cfg.num_generations, cfg.early_stopping) == (
+    names = ("entropy_coef", "learning_rate", "num_generations", "early_stopping")
+    assert tuple(cfg.flat()[name] for name in names) == (
         0.1,
         1e-3,
         3,

@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.config import TrainingConfig, check_settings, config_schema, reference_page
+from groupwise.config import check_settings, keywords
+from groupwise.config.layout import every_setting, layout_of
+from groupwise.config.reference import config_schema, keywords_module, reference_page
 from groupwise.config.rules import RULES
-from groupwise.config.sections import SECTIONS, SETTINGS
+from groupwise.config.training_config import TrainingConfig
+from groupwise.products import PRODUCTS
+
+SECTIONS, SETTINGS = every_setting().sections, every_setting().settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "config.md"
 
@@ -20,12 +25,22 @@ def schema_of(name: str) -> dict:
     return schema[SETTINGS[name].section]["properties"][SETTINGS[name].name]
 
 
+def general(product: str) -> dict:
+    """The general defaults of a product's sections."""
+    defaults = {name: setting.default for name, setting in layout_of(product).settings.items()}
+    sections = TrainingConfig.from_dict({**defaults, "product": product}).to_dict()
+    sections["task"]["product"] = SETTINGS["product"].default
+    return sections
+
+
 def test_the_schema_has_every_setting_nested_and_flat():
     schema = json.loads(json.dumps(config_schema(), allow_nan=False))
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert schema["additionalProperties"] is False
     assert set(schema["properties"]) == {"profile", *SECTIONS, *SETTINGS}
-    for name, section in TrainingConfig().to_dict().items():
+    every = {name: section for product in PRODUCTS for name, section in general(product).items()}
+    assert set(every) == set(SECTIONS)
+    for name, section in every.items():
         declared = schema["properties"][name]
         assert declared["additionalProperties"] is False
         assert {key: value["default"] for key, value in declared["properties"].items()} == section
@@ -72,9 +87,15 @@ def test_the_committed_page_is_current():
     assert PAGE.read_text("utf8") == reference_page(), f"run {command}"
 
 
-def test_the_command_prints_the_page():
-    command = [sys.executable, "-m", "groupwise.config"]
-    assert subprocess.run(command, capture_output=True, check=True).stdout.decode() == reference_page()
+def test_the_committed_keywords_are_current():
+    command = "python -m groupwise.config keywords > src/groupwise/config/keywords.py"
+    assert Path(keywords.__file__).read_text("utf8") == keywords_module(), f"run {command}"
+
+
+def test_the_command_prints_the_page_and_the_keywords():
+    for words, text in (([], reference_page()), (["keywords"], keywords_module())):
+        command = [sys.executable, "-m", "groupwise.config", *words]
+        assert subprocess.run(command, capture_output=True, check=True).stdout.decode() == text
 
 
 def test_the_page_has_a_row_for_every_setting_and_a_line_for_every_rule():

@@ -4,7 +4,6 @@ import json
 import math
 import tempfile
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,24 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from groupwise.config import TrainingConfig, check_settings, load_config
-from groupwise.config.fields import Setting
-from groupwise.config.sections import SECTIONS, SETTINGS
+from groupwise.config.fields import Options, Setting
+from groupwise.config.layout import every_setting, layout_of
+from groupwise.products import PRODUCTS, find
+
+SECTIONS, SETTINGS = every_setting().sections, every_setting().settings
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 SCALARS = TEXT | st.booleans() | st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+PATTERNS = {"run_name": r"[A-Za-z0-9_][A-Za-z0-9._+=@-]{0,99}", "device": r"(cpu|cuda|mps|xpu)(:[0-9]+)?"}
 WEIGHTS = ("performance_weight", "structural_weight", "maintainability_weight", "resource_weight")
 
 
 def values_of(setting: Setting) -> st.SearchStrategy[Any]:
     """Valid values of one setting, from its own declaration."""
     limits = setting.limits
-    lowest = limits.ge if limits.ge is not None else limits.gt
-    highest = limits.le if limits.le is not None else limits.lt
+    lowest = limits.get("ge", limits.get("gt"))
+    highest = limits.get("le", limits.get("lt"))
     if setting.choices:
         one: st.SearchStrategy[Any] = st.sampled_from(setting.choices)
     elif setting.kind is bool:
@@ -38,26 +41,29 @@ def values_of(setting: Setting) -> st.SearchStrategy[Any]:
         one = st.floats(
             lowest,
             highest,
-            exclude_min=limits.gt is not None,
-            exclude_max=limits.lt is not None,
+            exclude_min="gt" in limits,
+            exclude_max="lt" in limits,
             allow_nan=False,
             allow_infinity=False,
         )
-    elif setting.kind is Mapping:
+    elif setting.kind is Options:
         one = st.dictionaries(TEXT | st.just(""), SCALARS, max_size=3)
     else:
-        one = st.from_regex(limits.pattern, fullmatch=True) if limits.pattern else TEXT
+        one = st.from_regex(PATTERNS[setting.name], fullmatch=True) if setting.shape else TEXT
     one = st.lists(one, max_size=3).map(tuple) if setting.many else one
     return st.none() | one if setting.nullable else one
 
 
 @st.composite
 def configs(draw: st.DrawFn) -> TrainingConfig:
-    """Configurations with about a quarter of their settings changed, made to keep the rules."""
-    names = draw(st.sets(st.sampled_from(sorted(SETTINGS)), max_size=30))
-    values = {name: draw(values_of(SETTINGS[name])) for name in sorted(names - set(WEIGHTS))}
-    parts = draw(st.lists(st.integers(0, 100), min_size=4, max_size=4).filter(any))
-    values |= {name: part / sum(parts) for name, part in zip(WEIGHTS, parts, strict=True)}
+    """Configurations of any product with about a quarter of their settings changed, made to keep the rules."""
+    product = draw(st.sampled_from(list(PRODUCTS)))
+    known = layout_of(product).settings
+    names = draw(st.sets(st.sampled_from(sorted(known)), max_size=30)) - {*WEIGHTS, "product"}
+    values = {**find(product).defaults, **{name: draw(values_of(known[name])) for name in sorted(names)}}
+    if set(WEIGHTS) <= set(known):
+        parts = draw(st.lists(st.integers(0, 100), min_size=4, max_size=4).filter(any))
+        values |= {name: part / sum(parts) for name, part in zip(WEIGHTS, parts, strict=True)}
     if values.get("kl_target") is not None:
         values["beta"] = values.get("beta") or 0.1
     values |= {"use_reference_model": True} if values.get("beta") else {}
@@ -76,7 +82,7 @@ def configs(draw: st.DrawFn) -> TrainingConfig:
         values |= {"estimator": "outcome", "baseline_type": "group_mean"}
     if values.get("baseline_group", "start") != "start":
         values |= {"allow_outcome_baseline": True, "estimator": "outcome", "dynamic_sampling": False}
-    return TrainingConfig(**values)
+    return TrainingConfig(**{**values, "product": product})
 
 
 def exactly(cfg: TrainingConfig) -> str:
@@ -119,8 +125,8 @@ def test_through_files(cfg):
 @QUICK
 @given(configs())
 def test_flat_and_nested_agree(cfg):
-    flat = {name: getattr(cfg, name) for name in SETTINGS}
-    assert TrainingConfig(**flat) == TrainingConfig(**{name: getattr(cfg, name) for name in SECTIONS}) == cfg
+    flat = cfg.flat()
+    assert TrainingConfig(**flat) == TrainingConfig.from_dict(cfg.sections) == cfg
     assert TrainingConfig().replace(**flat) == cfg
 
 
@@ -138,7 +144,7 @@ def test_whatever_is_given_is_accepted_or_found_wrong_and_never_crashes(given_se
     assert all(finding.message and "\n" not in finding.message for finding in findings)
     if not findings:
         cfg = TrainingConfig.from_dict(given_settings)
-        assert all(math.isfinite(v) for v in (getattr(cfg, n) for n in SETTINGS) if isinstance(v, float))
+        assert all(math.isfinite(value) for value in cfg.flat().values() if isinstance(value, float))
 
 
 @pytest.mark.parametrize(
@@ -170,8 +176,8 @@ def test_awkward_characters_survive_toml(text):
 def test_awkward_numbers_survive_toml(number):
     cfg = TrainingConfig(target_reward=-number, options={"x": number})
     again = TrainingConfig.from_dict(tomllib.loads(cfg.to_toml()))
-    assert (again.target_reward, again.options["x"]) == (-number, number)
-    assert type(again.options["x"]) is float
+    assert (again.training.target_reward, again.task.options["x"]) == (-number, number)
+    assert type(again.task.options["x"]) is float
 
 
 def test_off_survives_toml_where_the_default_is_on():
@@ -180,6 +186,8 @@ def test_off_survives_toml_where_the_default_is_on():
 
 
 def test_a_commented_file_explains_every_setting():
-    text = TrainingConfig().to_toml(comments=True)
-    assert all(setting.meaning in text and setting.name in text for setting in SETTINGS.values())
-    assert "# run_name =\n" in text
+    for product in PRODUCTS:
+        text = TrainingConfig(product=product).to_toml(comments=True)
+        settings = layout_of(product).settings.values()
+        assert all(setting.meaning in text and setting.name in text for setting in settings)
+        assert "# run_name =\n" in text

@@ -136,18 +136,19 @@ def test_the_full_parameter_block_is_accepted(tmp_path):
 
 @pytest.mark.parametrize("baseline", ["group_mean", "group_median", "global_mean"])
 def test_every_baseline_the_document_lists_is_a_choice(baseline):
-    assert TrainingConfig(baseline_type=baseline).baseline_type == baseline
+    assert TrainingConfig(baseline_type=baseline).advantage.baseline_type == baseline
 
 
 def test_the_minimal_block_is_accepted(tmp_path):
     config = run(MINIMAL, tmp_path)
     expected = {"num_episodes": 100, "num_generations": 8, "beta": 0.1, "use_reference_model": True}
-    assert {name: getattr(config, name) for name in expected} == expected
+    assert {name: config.flat()[name] for name in expected} == expected
 
 
 def test_the_memory_block_is_accepted(tmp_path):
     config = run(MEMORY, tmp_path)
-    assert (config.bf16, config.gradient_checkpointing, config.gradient_accumulation_steps) == (True, True, 8)
+    assert (config.optim.bf16, config.policy.gradient_checkpointing) == (True, True)
+    assert config.optim.gradient_accumulation_steps == 8
 
 
 def test_the_three_profiles_have_the_published_values(tmp_path):
@@ -160,7 +161,7 @@ def test_the_three_profiles_have_the_published_values(tmp_path):
         "warmup_ratio",
     )
     names += ("eval_steps", "early_stopping", "early_stopping_patience")
-    assert [tuple(getattr(config, name) for name in names) for config in made] == [
+    assert [tuple(config.flat()[name] for name in names) for config in made] == [
         (1e-6, 32, 8, 0.5, 0.2, 25, True, 30),
         (5e-6, 16, 4, 1.0, 0.1, 50, False, 50),
         (1e-5, 8, 2, 2.0, 0.05, 100, False, 100),
@@ -172,17 +173,31 @@ def test_the_xml_is_read_into_our_sections(tmp_path):
     path.write_text(XML)
     config = load_config(path)
     assert config == TrainingConfig(
-        generation={"batch_size": 32, "epsilon_greedy": 0.1, "elite_percentage": 0.1, "tournament_size": 4},
+        product="designer",
+        batch_size=32,
+        epsilon_greedy=0.1,
+        elite_percentage=0.1,
+        tournament_size=4,
         learning_rate=0.001,
         clip_ratio=0.2,
         num_episodes=1000,
         early_stopping_threshold=0.01,
         early_stopping=True,
-        memory={"pattern_memory_size": 1000, "experience_memory_size": 10_000, "decay_factor": 0.999},
+        pattern_memory_size=1000,
+        experience_memory_size=10_000,
+        decay_factor=0.999,
         recall_threshold=0.3,
-        scoring={"performance_weight": 0.4, "structural_weight": 0.25, "maintainability_weight": 0.2},
+        performance_weight=0.4,
+        structural_weight=0.25,
+        maintainability_weight=0.2,
         resource_weight=0.15,
     )
+
+
+def test_the_xml_describes_a_run_of_the_designer(tmp_path):
+    path = tmp_path / "seed.xml"
+    path.write_text(XML)
+    assert load_config(path).task.product == "designer"
 
 
 def test_the_xml_values_are_read_and_not_left_at_their_defaults(tmp_path):
@@ -191,16 +206,12 @@ def test_the_xml_values_are_read_and_not_left_at_their_defaults(tmp_path):
     changed = changed.replace("<decay-factor>0.999", "<decay-factor>0.5").replace("<batch-size>32", "<batch-size>8")
     path.write_text(changed)
     config = load_config(path)
-    assert (config.clip_ratio, config.num_episodes, config.decay_factor, config.batch_size) == (
-        0.3,
-        77,
-        0.5,
-        8,
-    )
+    assert (config.loss.clip_ratio, config.training.num_episodes) == (0.3, 77)
+    assert (config.memory.decay_factor, config.generation.batch_size) == (0.5, 8)
 
 
 def test_early_stopping_in_the_xml_can_be_switched_off(tmp_path):
     path = tmp_path / "seed.xml"
     off = "<training><early-stopping>false</early-stopping></training></grpo-config>"
     path.write_text(XML.replace("</grpo-config>", off))
-    assert load_config(path).early_stopping is False
+    assert load_config(path).training.early_stopping is False

@@ -10,7 +10,6 @@ import torch
 import yaml
 
 from groupwise.cli import run
-from groupwise.config.sections import GenerationSettings
 from groupwise.designer.correction import (
     Correction,
     Losses,
@@ -23,6 +22,7 @@ from groupwise.designer.correction import (
     predict,
     remember_correction,
 )
+from groupwise.designer.declaration import GenerationSettings
 from groupwise.designer.memory import open_memory
 from groupwise.designer.outcome import DesignOutcome
 from groupwise.designer.pipeline import Designer

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from groupwise.config import TrainingConfig
-from groupwise.config.sections import GenerationSettings
 from groupwise.designer import product
+from groupwise.designer.declaration import GenerationSettings
 from groupwise.designer.generations import Generations
 from groupwise.designer.memory import open_memory
 from groupwise.designer.pipeline import Designer

@@ -12,7 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.config.sections import GenerationSettings, ScoringSettings, TrainingSettings
+from groupwise.config.sections import ScoringSettings, TrainingSettings
+from groupwise.designer.declaration import GenerationSettings
 from groupwise.designer.design_call import DesignOptions, design_for
 from groupwise.designer.generations import pareto_front
 from groupwise.designer.learning import LearningPolicy

@@ -148,7 +148,7 @@ def test_every_setting_is_kept_where_the_page_says(flat: str, path: str) -> None
     cfg = TrainingConfig()
     section, name = path.split(".")
     assert name == flat
-    assert getattr(getattr(cfg, section), name) == getattr(cfg, flat)
+    assert getattr(getattr(cfg, section), name) == cfg.flat()[flat]
 
 
 @pytest.mark.parametrize(("element", "value", "path"), ELEMENTS, ids=[row[0] for row in ELEMENTS])
@@ -167,7 +167,7 @@ def test_every_xml_element_is_read_into_the_setting_the_page_names(
 
 
 def test_the_xml_threshold_switches_early_stopping_on(xml_file: Path) -> None:
-    assert load_config(xml_file).early_stopping is True
+    assert load_config(xml_file).training.early_stopping is True
 
 
 def test_a_name_listed_as_not_yet_is_nowhere_to_be_found() -> None:

@@ -3,26 +3,24 @@
 Annotations here are read at run time, so this module does not postpone their evaluation.
 """
 
-import difflib
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal
 
-from groupwise.config import Finding, TrainingConfig
-from groupwise.config.fields import quoted, raise_findings, read, setting, settings_of
+from groupwise.config import Section, TrainingConfig, setting
 from groupwise.config.sections import SETTINGS
 from groupwise.language.engine import SamplingParams
 
 SAMPLING = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
-@dataclass(frozen=True, slots=True)
-class AgentConfig:
+class AgentConfig(Section):
     """An agent's settings, read into their types and checked when it is made.
 
     `sampling_params()` is what the engine takes; `training_settings()` is what `TrainingConfig` takes:
 
         TrainingConfig(**AgentConfig(model_name="tiny").training_settings(), num_episodes=100)
     """
+
+    SECTION: ClassVar[str] = "agent"
 
     model_name: str = setting("tiny", "language model: tiny, a folder, a run or a hub name")
     system_prompt: str | None = setting(None, "what the model is told before the conversation")
@@ -39,24 +37,13 @@ class AgentConfig:
     dtype: Literal["float32", "bfloat16"] = setting("float32", "precision of the loaded weights")
     device: str = setting("cpu", "where the model runs")
 
-    def __new__(cls, *_: Any, **given: Any) -> Self:
-        raise_findings([_unknown(cls, name) for name in given if name not in cls.__slots__])
-        return object.__new__(cls)
-
-    def __post_init__(self) -> None:
-        declared = [replace(s, section="agent") for s in settings_of(type(self))]
-        readings = [(s, *read(s, getattr(self, s.name))) for s in declared]
-        raise_findings([finding for _, _, finding in readings if finding])
-        for setting_, value, _ in readings:
-            object.__setattr__(self, setting_.name, value)
-
     def sampling_params(self) -> SamplingParams:
         """How the engine is to sample."""
         return SamplingParams(**{name: getattr(self, name) for name in SAMPLING}, stop=self.stop)
 
     def training_settings(self) -> dict[str, Any]:
         """The settings that a run shares with its agent, flat; what only a conversation needs is left out."""
-        return {name: getattr(self, name) for name in self.__slots__ if name in SETTINGS}
+        return {name: value for name, value in self.items() if name in SETTINGS}
 
     def chosen_sampling(self, settings: TrainingConfig) -> dict[str, Any]:
         """How this agent was told to choose its words, for a run whose own settings leave it at the default.
@@ -71,9 +58,3 @@ class AgentConfig:
             and getattr(settings.sampling, name) == SETTINGS[name].default
             and (name, value) != ("temperature", 0)
         }
-
-
-def _unknown(cls: type[Any], name: str) -> Finding:
-    near = difflib.get_close_matches(name, cls.__slots__, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(cls.__slots__)}"
-    return Finding(f"agent.{name}", f"AgentConfig has no setting {quoted(name)}", hint)

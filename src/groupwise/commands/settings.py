@@ -9,8 +9,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from groupwise.commands.options import Common, Overrides, answer
-from groupwise.config import Finding, TrainingConfig, check_config, config_schema, load_config
+from groupwise.config import Finding, TrainingConfig, check_config, load_config
 from groupwise.config.files import apply_overrides
+from groupwise.config.reference import config_schema
 from groupwise.errors import ConfigError
 from groupwise.products import product_of
 

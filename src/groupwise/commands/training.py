@@ -11,7 +11,6 @@ from rich.console import Console
 from groupwise.commands.options import RUNS, Common, Overrides, Quiet, RunName, RunsDir, answer
 from groupwise.commands.runs import write_run_report
 from groupwise.config import TrainingConfig, apply_overrides, load_config
-from groupwise.config.sections import AdvantageSettings, LossSettings
 from groupwise.errors import RunError
 from groupwise.products import product_of
 from groupwise.reporting.console import watch
@@ -56,10 +55,10 @@ def sft(config: Path, *, set_: Overrides = (), common: Common = Common()) -> int
 
 def supervised(cfg: TrainingConfig) -> TrainingConfig:
     """The settings of a warm start: one pass of plain likelihood, whatever the loss of the later run is."""
-    return cfg.replace(
-        product="warm-start", loss=LossSettings(), advantage=AdvantageSettings(), use_reference_model=False,
-        num_epochs=1, kl_stop=None,
-    )  # fmt: skip
+    kept = {name: section for name, section in cfg.to_dict().items() if name not in ("loss", "advantage")}
+    return TrainingConfig.from_dict(kept).replace(
+        product="warm-start", use_reference_model=False, num_epochs=1, kl_stop=None
+    )
 
 
 def begin(cfg: TrainingConfig, *, json: bool, quiet: bool = False) -> tuple[Path, int]:

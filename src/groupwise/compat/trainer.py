@@ -74,11 +74,11 @@ class GRPOTrainer:
     ) -> None:
         self.agent, self.environment, self.on_event = agent, environment, on_event
         self.reward = None if reward_fn is None else as_reward(reward_fn)
-        given = config or TrainingConfig()
+        given = (config or TrainingConfig()).replace(product="agent")
         own = getattr(agent, "config", None)
         model = getattr(own, "model_name", None) or given.policy.model_name
         words = own.chosen_sampling(given) if isinstance(own, AgentConfig) else {}
-        self.cfg = given.replace(product="agent", environment=environment.name, model_name=model, **words)
+        self.cfg = given.replace(environment=environment.name, model_name=model, **words)
         self.path: Path | None = None
         self._parts: Parts | None = None
         self._run: Run | None = None

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -78,8 +79,9 @@ async def train_with_trl_grpo(
     return agent
 
 
-def trl_arguments(cfg: TrainingConfig) -> dict[str, Any]:
+def trl_arguments(config: TrainingConfig) -> dict[str, Any]:
     """Our settings as fields of TRL's `GRPOConfig`; what it cannot carry is refused."""
+    cfg = SimpleNamespace(**config.replace(product="agent").flat())
     for name, (values, reason) in CARRIED.items():
         value = getattr(cfg, name)
         if value not in values:
@@ -137,8 +139,8 @@ def trl_arguments(cfg: TrainingConfig) -> dict[str, Any]:
 
 async def _openings(environment: Scenarios, cfg: TrainingConfig) -> tuple[list[Task], list[list[Message]]]:
     """The tasks of the training, and the messages each begins with."""
-    count = min(MOST_PROMPTS, cfg.num_episodes * cfg.tasks_per_step)
-    tasks = [Task(f"{environment.name}/{n}", environment.training(cfg.seed, n), n) for n in range(count)]
+    count = min(MOST_PROMPTS, cfg.training.num_episodes * cfg.rollout.tasks_per_step)
+    tasks = [Task(f"{environment.name}/{n}", environment.training(cfg.run.seed, n), n) for n in range(count)]
     prompts = []
     for task in tasks:
         observation = await environment.make().reset(task)

@@ -1,17 +1,19 @@
-"""Every setting of a run, declared once, checked when given, and written so that it reads back exactly.
+"""Every setting of a run: declared once, checked when given, and written so that it reads back exactly.
 
-sections.py ← setting.py, reading.py     what settings there are; how one value is read
-training_config.py ← names.py, rules.py, profiles.py, toml.py
-files.py ← formats.py, overrides.py      loading a file
-schema.py, reference.py                  what editors and people read
+    sections.py ← fields.py                      the settings there are, and how one value is read and refused
+    layout.py ← rules.py                         a product's settings; from given names to values and findings
+    training_config.py ← keywords.py             `TrainingConfig`, and its TOML
+    files.py                                     loading a TOML, YAML, JSON or XML file, with overrides on top
+    reference.py                                 JSON Schema, docs/reference/config.md and keywords.py, generated
+
+Open sections.py to see or add a setting; a product's own settings are in its `declaration.py`.
 """
 
-from groupwise.config.fields import Finding
+from groupwise.config.fields import Finding, Section, setting
 from groupwise.config.files import apply_overrides, check_config, load_config
-from groupwise.config.reference import config_schema, reference_page
+from groupwise.config.layout import TrainingProfile
 from groupwise.config.sections import (
     AdvantageSettings,
-    GenerationSettings,
     GroupingSettings,
     LanguageSettings,
     LossSettings,
@@ -26,12 +28,11 @@ from groupwise.config.sections import (
     TaskSettings,
     TrainingSettings,
 )
-from groupwise.config.training_config import TrainingConfig, TrainingProfile, check_settings
+from groupwise.config.training_config import TrainingConfig, check_settings
 
 __all__ = [
     "AdvantageSettings",
     "Finding",
-    "GenerationSettings",
     "GroupingSettings",
     "LanguageSettings",
     "LossSettings",
@@ -43,6 +44,7 @@ __all__ = [
     "RunSettings",
     "SamplingSettings",
     "ScoringSettings",
+    "Section",
     "TaskSettings",
     "TrainingConfig",
     "TrainingProfile",
@@ -50,7 +52,6 @@ __all__ = [
     "apply_overrides",
     "check_config",
     "check_settings",
-    "config_schema",
     "load_config",
-    "reference_page",
+    "setting",
 ]

@@ -1,8 +1,12 @@
-"""`python -m groupwise.config > docs/reference/config.md` writes the reference page."""
+"""Write what is generated from the declarations of the settings.
+
+python -m groupwise.config > docs/reference/config.md
+python -m groupwise.config keywords > src/groupwise/config/keywords.py
+"""
 
 import sys
 
-from groupwise.config.reference import reference_page
+from groupwise.config.reference import keywords_module, reference_page
 
 if __name__ == "__main__":
-    sys.stdout.write(reference_page())
+    sys.stdout.write(keywords_module() if sys.argv[1:] == ["keywords"] else reference_page())

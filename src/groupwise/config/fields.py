@@ -1,22 +1,43 @@
-"""One setting: its type, default, limits and meaning; how a value is read, and what is reported if it does not fit."""
+"""One setting and one section: how they are declared, how values are read, and what is reported if they do not fit.
+
+A section is a frozen Pydantic class, a setting one of its fields. Pydantic checks types, limits and choices; the
+readers below decide, before that, which values stand for which type:
+
+    whole number → number        yes          3.0 → whole number          yes, 3.5 no
+    "5e-6" → number              yes: YAML 1.1 reads 5e-6 as text
+    true → number                no           1 → true or false           no
+    list → tuple                 yes          "a,b" → list                yes
+    null → None                  if the setting is optional; the text "null" too, because TOML has no null
+    nan, inf                     never
+"""
 
 import difflib
 import math
 import os
-import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
+from functools import cache
 from numbers import Integral, Real
 from types import NoneType
-from typing import Any, Literal, TypeAlias, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError, core_schema
 
 from groupwise.errors import ConfigError
+
+# TOML, JSON and NumPy all hold 64-bit integers; a larger one would not survive being saved.
+INTEGER_LIMIT = 2**63 - 1
+
+Scalar: TypeAlias = str | int | float | bool
+Option: TypeAlias = Scalar | tuple[Scalar, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One problem: the setting it concerns, what is wrong, what to do, and the line where it was seen."""
+    """One problem: the setting it concerns, what is wrong, what to do, and the line where it was found."""
 
     field: str
     message: str
@@ -29,7 +50,7 @@ class Finding:
 
 
 def raise_findings(findings: Sequence[Finding], where: str = "") -> None:
-    """Raise one `ConfigError` that tells them all; nothing happens when there are none."""
+    """Raise one `ConfigError` that lists all of them; do nothing if there are none."""
     if not findings:
         return
     prefix = f"{where}: " if where else ""
@@ -42,7 +63,7 @@ def raise_findings(findings: Sequence[Finding], where: str = "") -> None:
 
 
 def quoted(value: Any) -> str:
-    """The value as a reader knows it, cut short when long, whatever it is."""
+    """The value as the reader wrote it, shortened if it is long."""
     try:
         return _SHORT.repr(value)
     except (ValueError, RecursionError):  # a huge integer refuses to be printed, a deep nest cannot be
@@ -54,12 +75,8 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 8
 
 
-Scalar: TypeAlias = str | int | float | bool
-Option: TypeAlias = Scalar | tuple[Scalar, ...]
-
-
 class Options(Mapping[str, Option]):
-    """A mapping that cannot be changed, so that a configuration can be hashed, shared and pickled."""
+    """An immutable table of plain values, so that a configuration can be hashed, shared and pickled."""
 
     __slots__ = ("_items",)
 
@@ -81,42 +98,22 @@ class Options(Mapping[str, Option]):
     def __repr__(self) -> str:
         return f"Options({self._items!r})"
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        as_table = core_schema.plain_serializer_function_ser_schema(dict)
+        return core_schema.is_instance_schema(cls, serialization=as_table)
 
-@dataclass(frozen=True, slots=True)
-class SettingLimits:
-    """What a value must obey beyond its type. For a list they hold for each member."""
-
-    ge: float | None = None
-    gt: float | None = None
-    le: float | None = None
-    lt: float | None = None
-    pattern: str = ""
-    shape: str = ""
-
-    def __str__(self) -> str:
-        bounds = {">": self.gt, ">=": self.ge, "<": self.lt, "<=": self.le}
-        words = [f"{sign} {bound:g}" if bound < 1e6 else f"{sign} {bound}" for sign, bound in _given(bounds)]
-        return " and ".join(words + [self.shape] * bool(self.shape))
-
-    def admit(self, value: Any) -> bool:
-        """Whether a number lies within the bounds."""
-        return (
-            (self.ge is None or value >= self.ge)
-            and (self.gt is None or value > self.gt)
-            and (self.le is None or value <= self.le)
-            and (self.lt is None or value < self.lt)
-        )
-
-
-def _given(bounds: Mapping[str, float | None]) -> list[tuple[str, float]]:
-    return [(sign, bound) for sign, bound in bounds.items() if bound is not None]
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        plain = {"type": ["string", "number", "boolean"]}
+        return {"type": "object", "additionalProperties": {"anyOf": [plain, {"type": "array", "items": plain}]}}
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A declared setting. `kind` is bool, int, float, str or Mapping; `many` makes it a list of those.
+    """A declared setting. `kind` is bool, int, float, str or Options; `many` makes it a list of those.
 
-    `name` is what it is called in its section, and `flat` outside of it: the same, unless that would be too general.
+    Inside its section it is called `name`. Outside it is called `flat`: the same, unless that would be too general.
     """
 
     section: str
@@ -126,13 +123,19 @@ class Setting:
     many: bool
     nullable: bool
     choices: tuple[str, ...]
-    limits: SettingLimits
+    limits: Mapping[str, float]
+    shape: str
     default: Any
     meaning: str
 
     @property
     def path(self) -> str:
         return f"{self.section}.{self.name}"
+
+    @property
+    def is_optional_text(self) -> bool:
+        """Whether it is free text or null. Such a setting reads "null" as the text it is."""
+        return self.nullable and self.kind is str and not self.choices
 
     @property
     def noun(self) -> str:
@@ -146,7 +149,9 @@ class Setting:
     @property
     def bounds(self) -> str:
         """The limits in words: `> 0 and <= 1`."""
-        limits = str(self.limits)
+        given = [(_SIGNS[name], bound) for name, bound in self.limits.items()]
+        words = [f"{sign} {bound:g}" if bound < 1e6 else f"{sign} {bound}" for sign, bound in given]
+        limits = " and ".join(words + [self.shape] * bool(self.shape))
         return f"each {limits}" if self.many and limits else limits
 
     @property
@@ -155,12 +160,13 @@ class Setting:
         return f"{self.noun}{', ' if self.many else ' '}{self.bounds}".rstrip(", ")
 
 
+_SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 _NOUNS: Mapping[type, tuple[str, str]] = {
     bool: ("true or false", "true or false"),
     int: ("a whole number", "whole numbers"),
     float: ("a number", "numbers"),
     str: ("text", "texts"),
-    Mapping: ("a table of plain values and lists", "tables"),
+    Options: ("a table of plain values and lists", "tables"),
 }
 
 
@@ -172,92 +178,154 @@ def setting(
     gt: float | None = None,
     le: float | None = None,
     lt: float | None = None,
-    pattern: str = "",
+    pattern: str | None = None,
     shape: str = "",
     flat: str = "",
 ) -> Any:
-    """Declare a setting in a section.
+    """Declare a setting as a field of a section.
 
-    `shape` says in words what the regular expression `pattern` demands; `flat` is what the setting is called outside of
-    its section, where its name would say too little.
+    `shape` says in words what the regular expression `pattern` demands. `flat` is what the setting is called outside
+    its section, if its own name says too little there.
     """
-    limits = SettingLimits(ge, gt, le, lt, pattern, shape)
-    return field(default=default, metadata={"meaning": meaning, "limits": limits, "flat": flat})
+    whole = None if pattern is None else f"^(?:{pattern})$"
+    extra: dict[str, Any] = {"shape": shape, "flat": flat}
+    return Field(default, description=meaning, ge=ge, gt=gt, le=le, lt=lt, pattern=whole, json_schema_extra=extra)
 
 
-def settings_of(section: type[Any]) -> tuple[Setting, ...]:
-    """The settings a section class declares, in order."""
-    if section not in _DECLARED:
-        name = section_name(section)
-        _DECLARED[section] = tuple(
-            Setting(
-                name,
-                f.name,
-                f.metadata["flat"] or f.name,
-                *_kind(f.type),
-                f.metadata["limits"],
-                f.default,
-                f.metadata["meaning"],
-            )
-            for f in fields(section)
-        )
-    return _DECLARED[section]
+class Section(BaseModel):
+    """Settings that belong together. `LossSettings` is the section `loss`; `SECTION` gives it another name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    SECTION: ClassVar[str] = ""
+
+    if not TYPE_CHECKING:  # type checkers see the constructor that Pydantic derives from the fields
+
+        def __init__(self, **given: Any) -> None:
+            try:
+                super().__init__(**given)
+            except ValidationError as error:
+                raise_findings(_findings(type(self), given, error))
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read(cls, value: Any, info: ValidationInfo) -> Any:
+        return _read_value(settings_of(cls)[str(info.field_name)], value)
+
+    def __repr__(self) -> str:
+        """Only what differs from the defaults: a reader looks for that."""
+        changed = [s.name for s in settings_of(type(self)).values() if getattr(self, s.name) != s.default]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in changed)})"
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Names and values in the order of declaration."""
+        return ((name, getattr(self, name)) for name in settings_of(type(self)))
+
+    def replace(self, **changes: Any) -> Self:
+        """The same section with some settings changed, and checked again."""
+        return type(self)(**{**dict(self.items()), **changes})
 
 
-_DECLARED: dict[type[Any], tuple[Setting, ...]] = {}
-
-
-def section_name(section: type[Any]) -> str:
-    """`LossSettings` is the section `loss`."""
-    return section.__name__.removesuffix("Settings").lower()
-
-
-def _kind(annotation: Any) -> tuple[type, bool, bool, tuple[str, ...]]:
-    """(kind, many, nullable, choices) of an annotation such as `Literal["a", "b"] | None`."""
-    members = get_args(annotation)
-    if NoneType in members:
-        (inner,) = (member for member in members if member is not NoneType)
-        kind, many, _, choices = _kind(inner)
-        return kind, many, True, choices
-    origin = get_origin(annotation)
-    if origin is Literal:
-        return str, False, False, members
-    if origin is tuple:
-        kind, _, _, choices = _kind(members[0])
-        return kind, True, False, choices
-    return origin or annotation, False, False, ()
-
-
-INTEGER_LIMIT = 2**63 - 1
-
-
-class ValueRefused(Exception):
-    """The value does not fit; the words say what it must be."""
-
-
-def read(setting: Setting, value: Any) -> tuple[Any, Finding | None]:
-    """The value in its setting's type, or a finding."""
-    if setting.nullable and (value is None or (value == "null" and _is_not_free_text(setting))):
-        return None, None
+def read_section(section: type[Section], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
+    """The values of a section, without those that are wrong, and a finding for each of these."""
     try:
-        if setting.many:
-            return tuple(_one(setting, member) for member in _members(setting, value)), None
-        return _one(setting, value), None
-    except ValueRefused as refused:
-        return None, _finding(setting, value, str(refused))
+        return _validated(section, given), []
+    except ValidationError as error:
+        wrong = {line["loc"][0] for line in error.errors(include_url=False, include_input=False)}
+        sound = _validated(section, {name: value for name, value in given.items() if name not in wrong})
+        return {name: value for name, value in sound.items() if name not in wrong}, _findings(section, given, error)
 
 
-def _is_not_free_text(setting: Setting) -> bool:
-    return setting.kind is not str or bool(setting.choices)
+def _validated(section: type[Section], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as Pydantic reads them. Its own error, which lists all problems, is let through."""
+    made = section.__new__(section)
+    section.__pydantic_validator__.validate_python(dict(given), self_instance=made)
+    return dict(made.items())
 
 
-def _finding(setting: Setting, value: Any, demand: str) -> Finding:
+def _findings(section: type[Section], given: Mapping[str, Any], error: ValidationError) -> list[Finding]:
+    """Pydantic's errors in our words: the value, the limit and the remedy, one for each setting."""
+    found: dict[str, Finding] = {}
+    for line in error.errors(include_url=False, include_input=False):
+        name = str(line["loc"][0])
+        if name in found:
+            continue
+        declared = settings_of(section).get(name)
+        if declared is None:
+            known = list(settings_of(section))
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+            message = f"{section.__name__} has no setting {quoted(name)}"
+            found[name] = Finding(f"{section_name(section)}.{name}", message, hint)
+        else:
+            found[name] = _wrong_value(declared, given[name], line["type"], line.get("ctx", {}).get("demand", ""))
+    return list(found.values())
+
+
+def _wrong_value(setting: Setting, value: Any, kind: str, demand: str) -> Finding:
+    if kind == "literal_error":
+        demand = setting.noun
+    elif kind == "string_pattern_mismatch":
+        demand = setting.shape
+    elif not demand:
+        demand = setting.demand if setting.many else setting.bounds
     hint = f"{setting.name}: {setting.meaning}"
-    near = difflib.get_close_matches(str(value), setting.choices, n=1) if isinstance(value, str) else []
+    near = difflib.get_close_matches(value, setting.choices, n=1) if isinstance(value, str) else []
     if near:
         hint = f"did you mean {near[0]!r}?"
     null = ", or null" if setting.nullable else ""
     return Finding(setting.path, f"{setting.path} = {quoted(value)} must be {demand}{null}", hint)
+
+
+def section_name(section: type[Section]) -> str:
+    """`LossSettings` is the section `loss`."""
+    return section.SECTION or section.__name__.removesuffix("Settings").lower()
+
+
+@cache
+def settings_of(section: type[Section]) -> Mapping[str, Setting]:
+    """The settings that a section declares, by name, in order."""
+    return {name: _setting(section, name, field) for name, field in section.model_fields.items()}
+
+
+def _setting(section: type[Section], name: str, field: FieldInfo) -> Setting:
+    extra = field.json_schema_extra
+    assert isinstance(extra, dict), f"{section.__name__}.{name} is not declared with setting()"
+    kind, many, nullable, choices, inner = _kind(field.annotation)
+    bounds = [(sign, getattr(limit, sign, None)) for limit in (*field.metadata, *inner) for sign in _SIGNS]
+    limits = {sign: bound for sign, bound in bounds if bound is not None}
+    return Setting(
+        section_name(section), name, str(extra["flat"] or name), kind, many, nullable, choices, limits,
+        str(extra["shape"]), field.default, field.description or "",
+    )  # fmt: skip
+
+
+def _kind(annotation: Any) -> tuple[type, bool, bool, tuple[str, ...], Sequence[Any]]:
+    """(kind, many, nullable, choices, limits of members) of an annotation such as `Literal["a", "b"] | None`."""
+    members = get_args(annotation)
+    if NoneType in members:
+        (inner,) = (member for member in members if member is not NoneType)
+        kind, many, _, choices, limits = _kind(inner)
+        return kind, many, True, choices, limits
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        fields = [member for member in members[1:] if isinstance(member, FieldInfo)]
+        kind, many, nullable, choices, _ = _kind(members[0])
+        return kind, many, nullable, choices, [limit for field in fields for limit in field.metadata]
+    if origin is Literal:
+        return str, False, False, members, ()
+    if origin is tuple:
+        kind, _, _, choices, limits = _kind(members[0])
+        return kind, True, False, choices, limits
+    return annotation, False, False, (), ()
+
+
+def _read_value(setting: Setting, value: Any) -> Any:
+    """The value in its setting's type; Pydantic then checks limits and choices."""
+    if setting.nullable and (value is None or (value == "null" and not setting.is_optional_text)):
+        return None
+    if setting.many:
+        return tuple(_read_one(setting, member) for member in _members(setting, value))
+    return _read_one(setting, value)
 
 
 def _members(setting: Setting, value: Any) -> list[Any]:
@@ -265,22 +333,20 @@ def _members(setting: Setting, value: Any) -> list[Any]:
         return [part.strip() for part in value.split(",") if part.strip()]
     if isinstance(value, list | tuple):
         return list(value)
-    raise ValueRefused(setting.demand)
+    raise _refused(setting.demand)
 
 
-def _one(setting: Setting, value: Any) -> Any:
+def _read_one(setting: Setting, value: Any) -> Any:
     result = _READERS[setting.kind](value)
     if result is None:
-        raise ValueRefused(setting.demand)
+        raise _refused(setting.noun if setting.choices else setting.demand)
     if isinstance(result, float) and not math.isfinite(result):
-        raise ValueRefused(f"a finite number {setting.limits}".rstrip())
-    if setting.choices and result not in setting.choices:
-        raise ValueRefused(setting.noun)
-    if setting.kind in (int, float) and not setting.limits.admit(result):
-        raise ValueRefused(setting.demand if setting.many else setting.bounds)
-    if setting.limits.pattern and not re.fullmatch(setting.limits.pattern, result):
-        raise ValueRefused(setting.limits.shape)
+        raise _refused(f"a finite number {setting.bounds}".rstrip())
     return result
+
+
+def _refused(demand: str) -> PydanticCustomError:
+    return PydanticCustomError("refused", "must be {demand}", {"demand": demand})
 
 
 def _truth(value: Any) -> bool | None:
@@ -294,7 +360,7 @@ def _whole(value: Any) -> int | None:
     if number is None or (isinstance(number, float) and not number.is_integer()):
         return None
     if abs(number) > INTEGER_LIMIT:
-        raise ValueRefused("a whole number of at most 64 bits")
+        raise _refused("a whole number of at most 64 bits")
     return int(number)
 
 
@@ -326,16 +392,16 @@ def _text(value: Any) -> str | None:
     if not isinstance(value, str):
         return None
     if not value:
-        raise ValueRefused("text of at least one character")
-    return encodable(str.__str__(value))
+        raise _refused("text of at least one character")
+    return _encodable(str.__str__(value))
 
 
-def encodable(text: str) -> str:
-    """The text itself, if it can be written to a file at all."""
+def _encodable(text: str) -> str:
+    """The text itself, if it can be written to a file."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueRefused("text of valid Unicode characters") from None
+        raise _refused("text of valid Unicode characters") from None
     return text
 
 
@@ -351,8 +417,8 @@ def _option(key: Any, value: Any) -> Option:
 
 def _option_name(key: Any) -> str:
     if not isinstance(key, str):
-        raise ValueRefused("a table whose names are texts")
-    return encodable(str.__str__(key))
+        raise _refused("a table whose names are texts")
+    return _encodable(str.__str__(key))
 
 
 def _scalar(key: Any, value: Any) -> Scalar:
@@ -360,19 +426,13 @@ def _scalar(key: Any, value: Any) -> Scalar:
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return encodable(str.__str__(value))
+        return _encodable(str.__str__(value))
     number = _whole(value) if isinstance(value, Integral) else _number(value)
     if number is None:
-        raise ValueRefused(f"a table of plain values and lists of them, but {quoted(key)} has {quoted(value)}")
+        raise _refused(f"a table of plain values and lists of them, but {quoted(key)} has {quoted(value)}")
     if not math.isfinite(number):
-        raise ValueRefused(f"a table of finite values, but {quoted(key)} is {quoted(value)}")
+        raise _refused(f"a table of finite values, but {quoted(key)} is {quoted(value)}")
     return number
 
 
-_READERS: Mapping[type, Callable[[Any], Any]] = {
-    bool: _truth,
-    int: _whole,
-    float: _real,
-    str: _text,
-    Mapping: _table,
-}
+_READERS: Mapping[type, Callable[[Any], Any]] = {bool: _truth, int: _whole, float: _real, str: _text, Options: _table}

@@ -1,6 +1,7 @@
 """Settings files: TOML, YAML, JSON and XML, with `name=value` overrides from the command line on top."""
 
 import json
+import logging
 import os
 import re
 import stat
@@ -9,10 +10,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from groupwise.config.fields import Finding, quoted, raise_findings
-from groupwise.config.sections import SECTIONS, SETTINGS, Section, setting_in
-from groupwise.config.training_config import TrainingConfig, check_settings, collect
+from groupwise.config.fields import Finding, Section, quoted, raise_findings
+from groupwise.config.layout import every_setting, resolve
+from groupwise.config.training_config import TrainingConfig, check_settings
 from groupwise.errors import ConfigError, MissingExtra
+
+logger = logging.getLogger(__name__)
 
 
 def apply_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -46,11 +49,13 @@ def _open(value: Any) -> Any:
 
 
 def _assign(result: dict[str, Any], path: Sequence[str], text: str) -> None:
-    if path[0] in SETTINGS:
-        path = [SETTINGS[path[0]].section, SETTINGS[path[0]].name, *path[1:]]
+    known = every_setting()
+    if path[0] in known.settings:
+        declared = known.settings[path[0]]
+        path = [declared.section, declared.name, *path[1:]]
     value = parse_value(text)
     section = path[0]
-    if section not in SECTIONS or (len(path) == 1 and not isinstance(value, Mapping)):
+    if section not in known.sections or (len(path) == 1 and not isinstance(value, Mapping)):
         result[".".join(path)] = value
     elif len(path) == 1:
         for name, item in value.items():
@@ -63,7 +68,7 @@ def _assign(result: dict[str, Any], path: Sequence[str], text: str) -> None:
 
 def _unless_text(section: str, name: str, value: Any, text: str) -> Any:
     """A setting that is a text keeps what was typed: `run_name=12` is the name "12"."""
-    declared = setting_in(section, name)
+    declared = every_setting().find(section, name)
     is_text = declared is not None and declared.kind is str and not declared.many
     return text if is_text and value is not None and not isinstance(value, str) else value
 
@@ -84,7 +89,7 @@ def _set_option(result: dict[str, Any], section: str, name: str, key: str, value
 
 def _take(result: dict[str, Any], section: str, name: str) -> Any:
     """Remove a setting in whatever form it was given, and return what it was."""
-    declared = setting_in(section, name)
+    declared = every_setting().find(section, name)
     held = result.get(section)
     if declared is not None:
         for form in (declared.flat, f"{section}.{declared.flat}", f"{section}.{declared.name}"):
@@ -229,7 +234,7 @@ def _content(element: Any) -> Any:
     if name in ("options", "reward_options"):
         # A free table knows no types, so its values are read as overrides are.
         return {key: _option(item) for key, item in _children(element).items()}
-    if name in SECTIONS or name == XML_LEARNING or len(element):
+    if name in every_setting().sections or name == XML_LEARNING or len(element):
         return _children(element)
     return (element.text or "").strip()
 
@@ -241,11 +246,13 @@ def _option(value: Any) -> Any:
 def _spread_learning(settings: dict[str, Any]) -> dict[str, Any]:
     """`<learning>` spread over our sections. There, giving a threshold is what switches early stopping on."""
     learning = settings.pop(XML_LEARNING, {})
+    known = every_setting().settings
     for name, value in learning.items():
         target = XML_RENAMED.get(name, name)
-        section = SETTINGS[target].section if target in SETTINGS else XML_LEARNING
+        section = known[target].section if target in known else XML_LEARNING
         settings[f"{section}.{target}"] = value
-    if "early_stopping_threshold" in learning and "early_stopping" not in collect(settings)[0]:
+    given = {*settings, *(name for section in settings.values() if isinstance(section, dict) for name in section)}
+    if "early_stopping_threshold" in learning and not given & {"early_stopping", "training.early_stopping"}:
         settings["training.early_stopping"] = True
     return settings
 
@@ -273,6 +280,8 @@ def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> 
     """The configuration in a .toml, .yaml, .json or .xml file, with `name=value` overrides put in."""
     settings, findings = _check(path, tuple(overrides))
     raise_findings(findings, where=os.fspath(path))
+    for notice in resolve(settings).notices:
+        logger.warning("%s: %s", os.fspath(path), notice)
     return TrainingConfig.from_dict(settings)
 
 

@@ -1,39 +1,23 @@
-"""What editors and people read about settings: the JSON Schema and the reference page."""
+"""What editors and people read about settings: JSON Schema, the constructor's keywords and the reference page."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from groupwise.config.fields import Setting, settings_of
+from groupwise.config.fields import Options, Section, Setting, section_name, settings_of
 from groupwise.config.files import XML_RENAMED
+from groupwise.config.layout import PROFILE, PROFILES, TrainingProfile, every_setting, layout_of, owners_of
 from groupwise.config.rules import RULES
-from groupwise.config.sections import SECTIONS, SETTINGS
-from groupwise.config.training_config import PROFILE, PROFILES, TrainingProfile, plain, toml_value
-
-_TYPES: Mapping[type, str] = {
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    str: "string",
-    Mapping: "object",
-}
+from groupwise.config.training_config import plain, toml_value
+from groupwise.products import PRODUCTS, find
 
 
 def config_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a configuration file, nested or flat."""
-    properties: dict[str, Any] = {
-        PROFILE: {
-            "enum": [str(profile) for profile in TrainingProfile],
-            "description": "named starting point",
-        }
-    }
-    for name, section in SECTIONS.items():
-        properties[name] = {
-            "type": "object",
-            "description": section.__doc__,
-            "properties": {declared.name: setting_schema(declared) for declared in settings_of(section)},
-            "additionalProperties": False,
-        }
-    for name, declared in SETTINGS.items():
+    known = every_setting()
+    profiles = {"enum": [str(profile) for profile in TrainingProfile], "description": "named starting point"}
+    properties: dict[str, Any] = {PROFILE: profiles}
+    properties |= {name: _section_schema(section) for name, section in known.sections.items()}
+    for name, declared in known.settings.items():
         properties[name] = {"$ref": f"#/properties/{declared.section}/properties/{declared.name}"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -44,35 +28,56 @@ def config_schema() -> dict[str, Any]:
     }
 
 
-def setting_schema(declared: Setting) -> dict[str, Any]:
-    """One setting: its type and limits, default and meaning."""
-    one = _one(declared)
-    schema: dict[str, Any] = {"type": "array", "items": one} if declared.many else one
+def _section_schema(section: type[Section]) -> dict[str, Any]:
+    """Pydantic's schema of a section, without titles, and with null beside the type instead of in an `anyOf`."""
+    schema = section.model_json_schema()
+    properties = {name: _setting_schema(schema["properties"][name], s) for name, s in settings_of(section).items()}
+    return {"type": "object", "description": section.__doc__, "properties": properties, "additionalProperties": False}
+
+
+def _setting_schema(schema: dict[str, Any], declared: Setting) -> dict[str, Any]:
     if declared.nullable:
+        schema |= schema.pop("anyOf")[0]
         schema["type"] = [schema["type"], "null"]
-        if "enum" in schema:
-            schema["enum"] = [*schema["enum"], None]
-    return {**schema, "default": plain(declared.default), "description": declared.meaning}
+        if declared.choices:
+            schema["enum"] = [*declared.choices, None]
+    elif declared.kind is str and not declared.many and not declared.choices and "pattern" not in schema:
+        schema["minLength"] = 1
+    hidden = ("title", "shape", "flat")
+    return {**{k: v for k, v in schema.items() if k not in hidden}, "default": plain(declared.default)}
 
 
-def _one(declared: Setting) -> dict[str, Any]:
-    limits = declared.limits
-    schema: dict[str, Any] = {"type": _TYPES[declared.kind]}
-    bounds = {
-        "minimum": limits.ge,
-        "exclusiveMinimum": limits.gt,
-        "maximum": limits.le,
-        "exclusiveMaximum": limits.lt,
-    }
-    schema |= {keyword: bound for keyword, bound in bounds.items() if bound is not None}
-    if declared.choices:
-        schema["enum"] = list(declared.choices)
-    elif declared.kind is str:
-        schema |= {"pattern": f"^(?:{limits.pattern})$"} if limits.pattern else {"minLength": 1}
-    elif declared.kind is Mapping:
-        plain = {"type": ["string", "number", "boolean"]}
-        schema["additionalProperties"] = {"anyOf": [plain, {"type": "array", "items": plain}]}
-    return schema
+_KEYWORDS = '''\
+"""The flat names of all settings with their types, so that an editor completes `TrainingConfig(…)`.
+
+Written by `python -m groupwise.config keywords > src/groupwise/config/keywords.py`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+
+class SettingNames(TypedDict, total=False):
+    """What `TrainingConfig(…)`, `from_profile` and `replace` take."""
+
+'''
+
+
+def keywords_module() -> str:
+    """The text of config/keywords.py: the settings of our own products."""
+    sections = {name: section for product in PRODUCTS for name, section in layout_of(product).sections.items()}
+    lines = []
+    for name, section in sections.items():
+        lines += [f"    # {name}\n", *(f"    {s.flat}: {_python_type(s)}\n" for s in settings_of(section).values())]
+    return _KEYWORDS + "".join(lines)
+
+
+def _python_type(declared: Setting) -> str:
+    choices = ", ".join(f'"{choice}"' for choice in declared.choices)
+    one = f"Literal[{choices}]" if choices else declared.kind.__name__
+    one = "Mapping[str, Any]" if declared.kind is Options else one
+    one = f"Sequence[{one}]" if declared.many else one
+    return f"{one} | None" if declared.nullable else one
 
 
 _INTRODUCTION = """\
@@ -80,46 +85,66 @@ _INTRODUCTION = """\
 
 <!-- Written by `python -m groupwise.config > docs/reference/config.md`. -->
 
-`TrainingConfig` holds every setting of a run. A setting has one name, unique over all sections, and may be
-given flat or inside its section (where a few are shorter: `reward.name` is `reward_name` when flat):
+`TrainingConfig` has every setting of a run. Give settings by their flat names, which are unique and which an
+editor completes; read them in their sections:
 
 ```python
-from groupwise.config import TrainingConfig, TrainingProfile, load_config
+from groupwise.config import TrainingConfig, TrainingProfile
 
 cfg = TrainingConfig(num_episodes=100, beta=0.1, use_reference_model=True)
-assert cfg == TrainingConfig(
-    training={"num_episodes": 100}, loss={"beta": 0.1}, policy={"use_reference_model": True}
-)
-assert cfg.loss.beta == cfg.beta == 0.1
+assert cfg.loss.beta == 0.1
+assert cfg.replace(beta=0.2).loss.beta == 0.2
+assert cfg == TrainingConfig.from_dict(cfg.to_dict())
 bold = TrainingConfig.from_profile(TrainingProfile.AGGRESSIVE, seed=3)
 ```
 
-`load_config(path, overrides)` reads `.toml`, `.yaml`, `.json` and `.xml` files, nested or flat; a file may
-name a `profile`, over which its own settings win, and over those win overrides such as `loss.beta=0.1`,
-`policy.hidden_sizes=[32, 32]` or `run.run_name=null`. An override's value is read as TOML, and as plain text
-where it is no TOML. TOML has no null: leave the setting out, or write `"null"` where the default is a value.
+`load_config(path, overrides)` reads `.toml`, `.yaml`, `.json` and `.xml` files, with settings flat or
+inside their sections (where a few names are shorter: `reward.name` is `reward_name` when flat). A file may
+name a `profile`. Precedence, lowest first: general default, product's default, profile, file, override.
+Overrides look like `loss.beta=0.1`, `policy.hidden_sizes=[32, 32]` or `run.run_name=null`; their values are
+read as TOML, or as plain text if they are not valid TOML. TOML has no null: leave the setting out, or write
+`"null"`.
+
+A run has the common sections and those of its product. `task.product` may be left out if other settings
+imply it: a section that only one product has, or just an `environment` (then it is `{first}`). A section or
+setting of another product is refused. A file that lists all sections, as older versions wrote it, is still
+read; settings that have no effect are named in a notice.
 """
 
 _XML = """\
 ## XML
 
-The root is `<grpo-config>`. Names have hyphens for underscores (`<memory><decay-factor>`). `<learning>` may
-hold settings of any section; in it {renamed}, and
-giving `<early-stopping-threshold>` switches `early_stopping` on. DTDs, entities and attributes are refused.
+The root element is `<grpo-config>`. Names have hyphens instead of underscores (`<memory><decay-factor>`).
+`<learning>` may hold settings of any section. In it,
+{renamed};
+`<early-stopping-threshold>` switches `early_stopping` on. DTDs, entities and attributes are refused.
 """
 
 
 def reference_page() -> str:
     """The Markdown of docs/reference/config.md."""
-    parts = [_INTRODUCTION, *_sections(), _profiles(), _rules(), _xml()]
+    introduction = _INTRODUCTION.format(first=next(iter(PRODUCTS)))
+    parts = [introduction, _products(), *_sections(), _profiles(), _rules(), _xml()]
     return "\n".join(parts)
 
 
+def _products() -> str:
+    head = "| product | what it does | its sections | its defaults |\n|---|---|---|---|\n"
+    rows = ""
+    for name in PRODUCTS:
+        product = find(name)
+        sections = ", ".join(f"`{section_name(section)}`" for section in product.sections)
+        defaults = ", ".join(f"`{key} = {toml_value(value)}`" for key, value in product.defaults.items())
+        rows += f"| `{name}` | {product.summary} | {sections or 'none'} | {defaults or 'the general ones'} |\n"
+    return f"## Products\n\n{head}{rows}"
+
+
 def _sections() -> Iterator[str]:
-    for name, section in SECTIONS.items():
-        rows = "".join(_row(declared) for declared in settings_of(section))
+    for name, section in every_setting().sections.items():
+        rows = "".join(_row(declared) for declared in settings_of(section).values())
         head = "| name | type | default | limits | meaning |\n|---|---|---|---|---|\n"
-        yield f"## {name}\n\n{section.__doc__}\n\n{head}{rows}"
+        owners = "" if owners_of(name) == list(PRODUCTS) else f"\n\nOnly for: {', '.join(owners_of(name))}."
+        yield f"## {name}\n\n{section.__doc__}{owners}\n\n{head}{rows}"
 
 
 def _row(declared: Setting) -> str:
@@ -142,7 +167,7 @@ def _profiles() -> str:
     rows = ""
     for name in PROFILES[TrainingProfile.BALANCED]:
         values = (toml_value(PROFILES[profile][name]) for profile in TrainingProfile)
-        rows += f"| `{SETTINGS[name].path}` | {' | '.join(values)} |\n"
+        rows += f"| `{every_setting().settings[name].path}` | {' | '.join(values)} |\n"
     return f"## Profiles\n\n{head}{rows}"
 
 

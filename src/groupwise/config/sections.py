@@ -1,40 +1,20 @@
-"""Every setting, declared once: type, default, limits and meaning. Flat names are unique over all sections.
+"""Every setting that does not belong to one product alone, declared once: type, default, limits and meaning.
 
-Annotations here are read at run time, so this module does not postpone their evaluation.
+All runs have the common sections. A product adds shared ones by listing them in its declaration, and its own, which it
+declares itself. Flat names are unique over all sections.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
-from groupwise.config.fields import Option, Options, Setting, raise_findings, read, section_name, setting, settings_of
+from pydantic import Field
 
+from groupwise.config.fields import Options, Section, Setting, section_name, setting, settings_of
+
+# NumPy's and torch's generators both take 32-bit seeds.
 SEED_LIMIT = 2**32 - 1
 
 
-class Section:
-    """Settings that belong together. Values are read into their types and checked when a section is made."""
-
-    __slots__ = ()
-
-    def __post_init__(self) -> None:
-        readings = [(s, *read(s, getattr(self, s.name))) for s in settings_of(type(self))]
-        raise_findings([finding for _, _, finding in readings if finding])
-        for declared, value, _ in readings:
-            object.__setattr__(self, declared.name, value)
-
-    def __repr__(self) -> str:
-        """Only what differs from the defaults: a reader looks for that."""
-        declared = settings_of(type(self))
-        changed = [s.name for s in declared if getattr(self, s.name) != s.default]
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in changed)})"
-
-    def items(self) -> Iterator[tuple[str, Any]]:
-        """Names and values in the order of declaration."""
-        return ((declared.name, getattr(self, declared.name)) for declared in settings_of(type(self)))
-
-
-@dataclass(frozen=True, slots=True, repr=False)
 class RunSettings(Section):
     """The run itself: its name and folder, and how often it saves, evaluates and reports."""
 
@@ -66,17 +46,15 @@ class RunSettings(Section):
     group_log_steps: int = setting(1, "iterations between logs of whole groups; 0 never logs them", ge=0)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class TaskSettings(Section):
     """What is attempted."""
 
     product: str = setting("control", "product that runs the task")
     environment: str = setting("CartPole-v1", "environment, verifiable task, data file or folder; see docs/data.md")
     max_episode_steps: int | None = setting(None, "steps after which an attempt is cut off", ge=1)
-    options: Mapping[str, Option] = setting(Options(), "further plain values for the product, passed through")
+    options: Options = setting(Options(), "further plain values for the product, passed through")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class TrainingSettings(Section):
     """How long training goes on."""
 
@@ -90,7 +68,6 @@ class TrainingSettings(Section):
     target_reward: float | None = setting(None, "stop when an evaluation reaches this mean reward")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class RolloutSettings(Section):
     """How groups of attempts are made."""
 
@@ -117,12 +94,13 @@ class RolloutSettings(Section):
     )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class PolicySettings(Section):
     """Who acts."""
 
     model_name: str | None = setting(None, "language model: tiny, a folder, a run or a hub name")
-    hidden_sizes: tuple[int, ...] = setting((64, 64), "layers of a control policy; [] is a linear one", ge=1)
+    hidden_sizes: tuple[Annotated[int, Field(ge=1)], ...] = setting(
+        (64, 64), "layers of a control policy; [] is a linear one"
+    )
     normalize_observations: bool | None = setting(
         None, "a control policy sees observations shifted and scaled by their running mean and deviation; null: where "
         "its actions are continuous"
@@ -137,7 +115,6 @@ class PolicySettings(Section):
     )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class SamplingSettings(Section):
     """How a language model's tokens are chosen while it makes attempts."""
 
@@ -149,7 +126,6 @@ class SamplingSettings(Section):
     max_new_tokens: int = setting(64, "tokens after which an answer is cut off", ge=1)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class LanguageSettings(Section):
     """How a language model is loaded and trained."""
 
@@ -159,19 +135,15 @@ class LanguageSettings(Section):
     dtype: Literal["float32", "bfloat16"] = setting("float32", "precision of the loaded weights")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class RewardSettings(Section):
     """What attempts in words are worth, in place of what their task or environment pays. See docs/rewards.md."""
 
     name: str | None = setting(
         None, "a reward we know, or your own as python:FILE.py:NAME; null is the task's own", flat="reward_name"
     )
-    options: Mapping[str, Option] = setting(
-        Options(), "arguments of that reward: numbers, texts, lists", flat="reward_options"
-    )
+    options: Options = setting(Options(), "arguments of that reward: numbers, texts, lists", flat="reward_options")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class AdvantageSettings(Section):
     """How rewards become advantages."""
 
@@ -201,7 +173,6 @@ class AdvantageSettings(Section):
     )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class LossSettings(Section):
     """What is minimised."""
 
@@ -245,7 +216,6 @@ class LossSettings(Section):
     vespo_lambda_neg: float = setting(2.0, "vespo: decay where the advantage is negative", gt=0)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class OptimSettings(Section):
     """How a batch becomes a step."""
 
@@ -276,7 +246,6 @@ class OptimSettings(Section):
     fp16: bool = setting(False, "train in float16 with a gradient scaler")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class GroupingSettings(Section):
     """Which attempts are compared, scaled and weighed together. See docs/grouping.md."""
 
@@ -306,19 +275,6 @@ class GroupingSettings(Section):
     history_window: int = setting(1000, "trajectories that adaptive and dirichlet groupings remember", ge=1)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class GenerationSettings(Section):
-    """How candidate workflows are made and selected."""
-
-    batch_size: int = setting(32, "candidates per generation", ge=1)
-    epsilon_greedy: float = setting(0.1, "share of random actions of an exploiting candidate", ge=0, le=1)
-    exploration_epsilon: float = setting(0.3, "share of random actions of an exploring candidate", ge=0, le=1)
-    exploration_share: float = setting(0.3, "share of candidates that explore", ge=0, le=1)
-    elite_percentage: float = setting(0.1, "share of the best candidates always kept", ge=0, le=1)
-    tournament_size: int = setting(4, "candidates of one tournament", ge=2)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
 class MemorySettings(Section):
     """What is remembered between generations."""
 
@@ -329,7 +285,6 @@ class MemorySettings(Section):
     recall_threshold: float = setting(0.3, "least similarity at which a pattern is recalled", ge=0, le=1)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class ScoringSettings(Section):
     """How a workflow's score is put together. The four weights sum to 1."""
 
@@ -342,6 +297,7 @@ class ScoringSettings(Section):
     )
 
 
+# In the order in which files list them.
 SECTIONS: Mapping[str, type[Section]] = {
     section_name(section): section
     for section in (
@@ -357,20 +313,14 @@ SECTIONS: Mapping[str, type[Section]] = {
         LossSettings,
         OptimSettings,
         GroupingSettings,
-        GenerationSettings,
         MemorySettings,
         ScoringSettings,
     )
 }
+"""The common and the shared sections by name."""
+SHARED = ("sampling", "language", "reward", "memory", "scoring")
+"""The sections that only some products have."""
 SETTINGS: Mapping[str, Setting] = {
-    declared.flat: declared for section in SECTIONS.values() for declared in settings_of(section)
+    declared.flat: declared for section in SECTIONS.values() for declared in settings_of(section).values()
 }
-"""Every setting by its flat name, which is unique."""
-
-
-def setting_in(section: str, name: object) -> Setting | None:
-    """The setting of a name: in a section, or flat where the section is ""."""
-    if not section:
-        return SETTINGS.get(name) if isinstance(name, str) else None
-    there = settings_of(SECTIONS[section]) if section in SECTIONS else ()
-    return next((declared for declared in there if name in (declared.name, declared.flat)), None)
+"""Their settings by flat name."""

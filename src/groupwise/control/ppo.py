@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from groupwise.config import TrainingConfig
+from groupwise.config.sections import SETTINGS
 from groupwise.control.multitask import MultiTask
 from groupwise.control.normaliser import Normaliser
 from groupwise.control.policy import MLPPolicy, Network
@@ -97,8 +98,7 @@ def check(cfg: TrainingConfig) -> None:
 
 def notes(cfg: TrainingConfig) -> tuple[str, ...]:
     """Settings that were changed but that PPO does not look at."""
-    usual = TrainingConfig()
-    changed = [name for name in IDLE_SETTINGS if getattr(cfg, name) != getattr(usual, name)]
+    changed = [name for name in IDLE_SETTINGS if cfg.flat()[name] != SETTINGS[name].default]
     return tuple(f"{name} has no effect on a PPO run" for name in changed)
 
 

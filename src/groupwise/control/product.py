@@ -14,6 +14,7 @@ from torch import Tensor
 
 from groupwise.config import TaskSettings, TrainingConfig
 from groupwise.config.rules import OUTCOME_STRATEGIES, needs_critic
+from groupwise.config.sections import SETTINGS
 from groupwise.control import environments
 from groupwise.control.gif import write_gif
 from groupwise.control.multitask import MultiTask, TaskCurriculum
@@ -32,7 +33,6 @@ from groupwise.training.source import BatchRows, GroupSource, NumberedTasks, Tas
 from groupwise.types import Array, Box, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
 
 BEYOND_EVALUATION = 2**32
-IDLE_SECTIONS = ("reward", "generation", "memory", "scoring")
 IDLE_SETTINGS = ("model_name", "gradient_checkpointing", "max_conversation_turns", "num_envs", "num_steps")
 
 
@@ -95,10 +95,8 @@ def check(cfg: TrainingConfig) -> None:
 
 def notes(cfg: TrainingConfig) -> tuple[str, ...]:
     """Settings that were changed but that a control run does not look at, and groups that cannot teach."""
-    usual = TrainingConfig()
-    sections = [name for name in IDLE_SECTIONS if getattr(cfg, name) != getattr(usual, name)]
-    single = [name for name in IDLE_SETTINGS if getattr(cfg, name) != getattr(usual, name)]
-    found = [f"{name} has no effect on a control run" for name in (*sections, *single)]
+    idle = [name for name in IDLE_SETTINGS if cfg.flat()[name] != SETTINGS[name].default]
+    found = [f"{name} has no effect on a control run" for name in idle]
     if cfg.rollout.num_generations == 1 and not needs_critic(cfg.advantage.estimator):
         found.append(
             "rollout.num_generations = 1: a group of one has nothing to compare with and learns nothing; 8 is usual"

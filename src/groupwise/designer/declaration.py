@@ -1,7 +1,20 @@
 """What the package knows of the designer before a run asks for it."""
 
-from groupwise.config.sections import GenerationSettings, MemorySettings, ScoringSettings
+from groupwise.config.fields import Section, setting
+from groupwise.config.sections import MemorySettings, ScoringSettings
 from groupwise.products import Metric, Product
+
+
+class GenerationSettings(Section):
+    """How candidate workflows are made and selected."""
+
+    batch_size: int = setting(32, "candidates per generation", ge=1)
+    epsilon_greedy: float = setting(0.1, "share of random actions of an exploiting candidate", ge=0, le=1)
+    exploration_epsilon: float = setting(0.3, "share of random actions of an exploring candidate", ge=0, le=1)
+    exploration_share: float = setting(0.3, "share of candidates that explore", ge=0, le=1)
+    elite_percentage: float = setting(0.1, "share of the best candidates always kept", ge=0, le=1)
+    tournament_size: int = setting(4, "candidates of one tournament", ge=2)
+
 
 DESIGNER = Product(
     name="designer",

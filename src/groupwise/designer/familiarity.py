@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from groupwise.config.sections import GenerationSettings
+from groupwise.designer.declaration import GenerationSettings
 from groupwise.designer.features import ACTIVITY, POOL, SCHEMA_HASH, WHOLE, features_of, whole_of
 from groupwise.designer.policy import load_weights, save_weights
 from groupwise.designer.problem import DesignProblem, Floats

@@ -14,8 +14,8 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from groupwise.config.sections import GenerationSettings
 from groupwise.designer.construction import construct
+from groupwise.designer.declaration import GenerationSettings
 from groupwise.designer.familiarity import training_distance
 from groupwise.designer.heuristics import Heuristic, HeuristicQueue, heuristic_keys, plans_of
 from groupwise.designer.plans import Plans

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from groupwise.config.sections import GenerationSettings, ScoringSettings, TrainingSettings
+from groupwise.config.sections import ScoringSettings, TrainingSettings
 from groupwise.designer.correction import (
     Correction,
     ErrorAnalysis,
@@ -27,6 +27,7 @@ from groupwise.designer.correction import (
     known_correction,
     remember_correction,
 )
+from groupwise.designer.declaration import GenerationSettings
 from groupwise.designer.generations import Candidate, Generations, diversity, pareto_front
 from groupwise.designer.learning import Improvement, LearningPolicy
 from groupwise.designer.memory import Recollection

@@ -3,18 +3,17 @@
 Annotations here are read at run time, so this module does not postpone their evaluation.
 """
 
-import difflib
-from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
-from groupwise.config import Finding, TrainingConfig
-from groupwise.config.fields import quoted, raise_findings, read, setting, settings_of
+from groupwise.config import Finding, Section, TrainingConfig, setting
+from groupwise.config.fields import quoted, raise_findings
 from groupwise.programs.problems import FAMILIES, OFFLINE
 
 
-@dataclass(frozen=True, slots=True)
-class CodeOptions:
+class CodeOptions(Section):
     """What a run of the code product does beside GRPO on the policy's own groups."""
+
+    SECTION: ClassVar[str] = "task.options"
 
     families: str = setting(",".join(OFFLINE), "which problems, with commas between")
     problems: int = setting(400, "training problems of each family and level", ge=1)
@@ -34,30 +33,16 @@ class CodeOptions:
     programs: str | None = setting(None, "folder in which every searched program is kept as a file; none unless given")
     start: str | None = setting(None, "a run of this product whose weights this one begins with")
 
-    def __post_init__(self) -> None:
-        declared = [replace(one, section="task.options") for one in settings_of(type(self))]
-        readings = [(one, *read(one, getattr(self, one.name))) for one in declared]
-        raise_findings([finding for _, _, finding in readings if finding])
-        for one, value, _ in readings:
-            object.__setattr__(self, one.name, value)
-        raise_findings([_no_family(name) for name in self.family_names if name not in FAMILIES])
-
     @property
     def family_names(self) -> tuple[str, ...]:
         return tuple(name.strip() for name in self.families.split(",") if name.strip())
 
 
 def code_options(cfg: TrainingConfig) -> CodeOptions:
-    """The options of a run; one that does not exist is refused."""
-    given = dict(cfg.task.options)
-    raise_findings([_unknown(name) for name in given if name not in CodeOptions.__slots__])
-    return CodeOptions(**given)  # type: ignore[arg-type]
-
-
-def _unknown(name: str) -> Finding:
-    near = difflib.get_close_matches(name, CodeOptions.__slots__, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(CodeOptions.__slots__)}"
-    return Finding(f"task.options.{name}", f"the product code has no option {quoted(name)}", hint)
+    """The options of a run; an unknown one is refused."""
+    options = CodeOptions(**dict(cfg.task.options))  # type: ignore[arg-type]
+    raise_findings([_no_family(name) for name in options.family_names if name not in FAMILIES])
+    return options
 
 
 def _no_family(name: str) -> Finding:
