@@ -99,7 +99,7 @@ def measure(job: Job) -> dict[str, Any]:
 def searched(job: Job) -> Iterator[tuple[Any, Any]]:
     """The designs of a trained policy in the order it evaluates them, with their scores."""
     from groupwise.config.sections import TrainingSettings
-from groupwise.designer.declaration import GenerationSettings
+    from groupwise.designer.declaration import GenerationSettings
     from groupwise.designer.pipeline import Designer
 
     # Small generations, because the next one learns from the last; never stopping early, because every arm has the same

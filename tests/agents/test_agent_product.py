@@ -89,8 +89,8 @@ def test_scores_of_conversations_teach(tmp_path: Path, estimator: str) -> None:
 
 
 def test_a_reward_of_the_settings_takes_the_place_of_the_environments_own(tmp_path: Path) -> None:
-    reward = {"name": "customer_service", "options": {"normalization_method": "pareto"}}
-    cfg = config(tmp_path, reward=reward, num_episodes=1, tasks_per_step=1, eval_steps=1, eval_episodes=2)
+    reward = {"reward_name": "customer_service", "reward_options": {"normalization_method": "pareto"}}
+    cfg = config(tmp_path, **reward, num_episodes=1, tasks_per_step=1, eval_steps=1, eval_episodes=2)
     events = run(cfg, scenarios=Letters())
     step, evaluation = ([e for e in events if e.type == kind][-1].data["metrics"] for kind in ("step", "eval"))
     assert {"reward/part/empathy", "reward/part/average"} <= set(step)

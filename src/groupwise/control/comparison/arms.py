@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
 from groupwise.config import TrainingConfig
 from groupwise.config.files import parse_text
@@ -21,7 +22,7 @@ def default_algorithms(environment: str = "CartPole-v1", total_samples: int = BU
     Evaluations come about every `EVALUATION` steps, so that none is seen to reach a threshold sooner than another.
     """
     ppo, grpo = (tuned_settings(environment, name).replace(**budget(total_samples)) for name in ("ppo", "grpo"))
-    grouped = {"advantage_scale": "task_rms", "group_weight_method": "balanced"}
+    grouped: dict[str, Any] = {"advantage_scale": "task_rms", "group_weight_method": "balanced"}
     iteration = ppo.rollout.num_envs * ppo.rollout.num_steps
     return {
         "PPO": ppo.replace(eval_steps=max(1, EVALUATION // iteration)),
@@ -30,7 +31,7 @@ def default_algorithms(environment: str = "CartPole-v1", total_samples: int = BU
     }
 
 
-def budget(total_samples: int) -> dict[str, int]:
+def budget(total_samples: int) -> dict[str, Any]:
     """Settings that end a run by its environment steps alone."""
     return {"total_samples": total_samples, "num_episodes": total_samples, "save_steps": 20}
 
@@ -66,7 +67,8 @@ def outcome_grouping() -> Ablation:
     )
     arms = {"same start": base}
     # Grouping by length would be the same again: in CartPole the return is the length.
-    for name, strategy in (("by return", "difficulty"), ("by clusters", "auto")):
+    outcome: dict[str, Any] = {"by return": "difficulty", "by clusters": "auto"}
+    for name, strategy in outcome.items():
         arms[name] = base.replace(baseline_group=strategy, allow_outcome_baseline=True)
     return Ablation("Groups formed from the outcome", arms, WHY)
 
