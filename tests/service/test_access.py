@@ -18,9 +18,8 @@ from websockets.sync.client import connect
 
 from groupwise.errors import ConfigError
 from groupwise.service.app import check, create_app
-from groupwise.service.guard import needed_scope
+from groupwise.service.guard import Rates, needed_scope
 from groupwise.service.keys import SCOPES
-from groupwise.service.limits import Rates
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.tables import DatabaseDown
 from tests.service.conftest import until
@@ -242,7 +241,7 @@ def exchanged(service: Any, *pieces: bytes) -> bytes:
 
 
 def test_what_comes_before_a_request_is_bounded_in_size_and_time(serve: Callable[..., Any], monkeypatch: Any) -> None:
-    monkeypatch.setattr("groupwise.service.limits.SECONDS", 0.5)
+    monkeypatch.setattr("groupwise.service.guard.SECONDS", 0.5)
     service = serve()
     begun = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
     for pieces, status, code in (

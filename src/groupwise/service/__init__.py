@@ -3,10 +3,22 @@
 from groupwise.service import main
 main()                                 # the same as `groupwise serve`
 
-app        the routes put together          jobs         what was asked for: a table with leases
-supervisor one thread that looks after jobs  children     their processes: the command line itself
-runs       run folders read for people       stream       the WebSocket
-keys       who may do what                   sidecar      models and designs in processes of their own
+A request passes, in this order:
+
+    app.py           the application; start reading here
+    guard.py         who is asking (keys.py), from where, how much, how often; every error in one format (refusals.py)
+    routes/          one file per subject, with the shapes of requests and answers in schemas.py
+    state.py         the parts that the routes share, made from settings.py
+
+and behind the routes:
+
+    jobs.py          the table of jobs (tables.py: SQLite or PostgreSQL), with a lease that says who looks after each
+    job_settings.py  from a request to the settings of a run
+    supervisor.py    the thread that starts each job's process and records how it ends
+    runs.py          run folders as the API shows them; event_log.py reads and streams their logs
+    live.py          one WebSocket client
+    chat_models.py, designs.py   chat and workflows, in worker processes behind sidecar.py
+    metrics.py       what the service counts about itself
 """
 
 from __future__ import annotations

@@ -16,12 +16,11 @@ from starlette.middleware.cors import CORSMiddleware
 
 from groupwise import __version__
 from groupwise.errors import ConfigError
-from groupwise.service.guard import Guard
+from groupwise.service.guard import Guard, HeaderLimits
 from groupwise.service.keys import Keys
-from groupwise.service.limits import HeaderLimits
 from groupwise.service.metrics import ServiceMetrics
 from groupwise.service.refusals import install
-from groupwise.service.routes import chat, completions, docs, jobs, live, metrics, page, runs, system, workflows
+from groupwise.service.routes import chat, jobs, live, page, runs, system, workflows
 from groupwise.service.settings import ServiceSettings
 from groupwise.service.state import ServiceState
 from groupwise.service.tables import Tables
@@ -54,19 +53,12 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         app.add_middleware(
             CORSMiddleware, allow_origins=list(settings.origins), allow_methods=["*"], allow_headers=["*"]
         )
-    for routes in (
-        jobs,
-        runs,
-        chat,
-        completions,
-        workflows,
-        live,
-        metrics,
-        system,
-        docs,
-        page,
-    ):  # the page answers every other address, so it comes last
-        app.include_router(routes.router)
+    # The page answers every other address, so it comes last.
+    for router in (
+        jobs.router, runs.router, chat.router, chat.openai_router, workflows.router, live.router, system.router,
+        page.docs_router, page.router,
+    ):  # fmt: skip
+        app.include_router(router)
     return app
 
 

@@ -19,8 +19,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from groupwise.errors import ContractError, GroupwiseError
 from groupwise.service.event_log import Followers, StreamPosition
+from groupwise.service.guard import Rates, TooMany
 from groupwise.service.keys import Keys, Unauthorised, Who, insist
-from groupwise.service.limits import Rates, TooMany
 from groupwise.service.metrics import ServiceMetrics
 from groupwise.service.schemas import RUN_NAME
 

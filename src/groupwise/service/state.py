@@ -1,10 +1,10 @@
-"""What the routes share: the parts of the service, created once and closed once."""
+"""What the routes share: the parts of the service, created once and closed once, and a cache for callers that poll."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -15,17 +15,57 @@ from groupwise.files import disk
 from groupwise.service.chat_models import ChatModels
 from groupwise.service.designs import Designs
 from groupwise.service.event_log import Followers
+from groupwise.service.guard import FAILURES_PER_SECOND, Rates
 from groupwise.service.jobs import Jobs
 from groupwise.service.keys import LOCAL, Keys, Who
-from groupwise.service.limits import FAILURES_PER_SECOND, Rates
 from groupwise.service.live import LiveClient, Topics
 from groupwise.service.metrics import ServiceMetrics
 from groupwise.service.runs import Runs
 from groupwise.service.schemas import ChatRequest
 from groupwise.service.settings import ServiceSettings
-from groupwise.service.status_cache import StatusCache
 from groupwise.service.supervisor import Supervisor
 from groupwise.service.tables import Tables
+
+STATUS_FRESH = 0.1  # seconds a result stays valid
+MOST = 1000
+
+
+class StatusCache:
+    """The last result for each name. Only `forget` may be called outside the event loop."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[float, bytes]] = {}
+        self._looks: dict[str, asyncio.Task[bytes]] = {}
+
+    async def of(self, name: str, look: Callable[[], bytes]) -> bytes:
+        """The result of `look`, at most a tenth of a second old.
+
+        `look` runs in a thread; if it raises, every waiting caller gets the error.
+        """
+        seen = self._seen.get(name)
+        if seen is not None and time.monotonic() - seen[0] <= STATUS_FRESH:
+            return seen[1]
+        under_way = self._looks.get(name)
+        if under_way is None:
+            under_way = self._looks[name] = asyncio.create_task(self._look(name, look))
+        return await asyncio.shield(under_way)  # one caller may disconnect while others still wait
+
+    async def _look(self, name: str, look: Callable[[], bytes]) -> bytes:
+        try:
+            found = await asyncio.to_thread(look)
+            if self._looks.get(name) is asyncio.current_task():  # it was not invalidated in the meantime
+                self._seen[name] = (time.monotonic(), found)
+                while len(self._seen) > MOST:
+                    self._seen.pop(next(iter(self._seen)))
+            return found
+        finally:
+            if self._looks.get(name) is asyncio.current_task():
+                self._looks.pop(name, None)
+
+    def forget(self, name: str) -> None:
+        """Invalidate a name: later callers get a fresh result."""
+        self._looks.pop(name, None)
+        self._seen.pop(name, None)
 
 
 class ServiceState:

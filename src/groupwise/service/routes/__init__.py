@@ -1,5 +1,6 @@
-"""The HTTP routes, one file per subject; each declares a `router` that `app.py` includes.
+"""The HTTP routes, one file per subject. Each declares routers that `app.py` includes.
 
-jobs, runs      training jobs, and the runs they make          chat, completions   our chat, and OpenAI's format
-workflows       design, check, simulate, convert               live                the WebSocket
-metrics, system scaling, health, who am I                      docs, page          the API's page, and the app"""
+jobs, runs    training jobs, and the runs they make      chat       our chat API, and OpenAI's
+workflows     design, check, simulate, convert           live       the WebSocket
+system        health, metrics, scaling                   page       the API's documentation, and the app
+"""

@@ -1,4 +1,4 @@
-"""Chat with the base model or with any trained run."""
+"""Chat with the base model or with any trained run: our own API, and OpenAI's, whose clients work unchanged."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Body, Path, Query, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
 
 from groupwise.errors import GroupwiseError
-from groupwise.service.refusals import refusals
+from groupwise.service.refusals import InvalidRequest, refusals
 from groupwise.service.schemas import (
     ChatAnswer,
     ChatRequest,
@@ -80,3 +80,58 @@ async def event_stream(first: Mapping[str, Any], rest: AsyncIterator[Mapping[str
             yield f"data: {json.dumps(event)}\n\n"
     except GroupwiseError as error:
         yield f"data: {json.dumps({'type': 'error', **error.as_dict()})}\n\n"
+
+
+openai_router = APIRouter(tags=["openai"])
+
+EXAMPLE = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}]}
+OBJECT: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
+
+
+@openai_router.post(
+    "/v1/chat/completions", responses={200: {"content": {**OBJECT, **STREAM["content"]}}, **refusals(404)}
+)
+async def complete(
+    request: Request,
+    parts: Shared,
+    who: Asker,
+    body: dict[str, Any] = Body(examples=[EXAMPLE]),  # noqa: B008
+) -> Any:
+    """A chat completion, whole or streamed. Unsupported parameters are refused by name, never silently ignored."""
+    name = body.get("model")
+    if not isinstance(name, str):
+        raise InvalidRequest(f"model must be a string, not {name!r:.80}", field="model")
+    asked = {"model": parts.chat_models.find(name), "body": (await request.body()).decode("utf8", "replace")}
+    events = parts.chat_models.process.ask("complete", asked)
+    first = await anext(events)
+    if first["object"] == "chat.completion.chunk":
+        return StreamingResponse(_chunks(first, events), headers=EVENT_STREAM, media_type="text/event-stream")
+    async for _ in events:
+        pass
+    return JSONResponse(first)
+
+
+@openai_router.get("/v1/models", responses={200: {"content": OBJECT}, **refusals()})
+def openai_models(parts: Shared) -> Any:
+    """The base model and every trained language run."""
+    found = [
+        {"id": model["id"], "object": "model", "created": 0, "owned_by": "groupwise"}
+        for model in parts.chat_models.models()
+    ]
+    return JSONResponse({"object": "list", "data": found})
+
+
+@openai_router.get("/v1/models/{name}", responses={200: {"content": OBJECT}, **refusals(404)})
+def openai_model(name: str, parts: Shared) -> Any:
+    """One model."""
+    return JSONResponse({"id": parts.chat_models.find(name), "object": "model", "created": 0, "owned_by": "groupwise"})
+
+
+async def _chunks(first: Mapping[str, Any], rest: AsyncIterator[Mapping[str, Any]]) -> AsyncIterator[str]:
+    yield f"data: {json.dumps(first)}\n\n"
+    try:
+        async for chunk in rest:
+            yield f"data: {json.dumps(chunk)}\n\n"
+        yield "data: [DONE]\n\n"
+    except GroupwiseError as error:
+        yield f"data: {json.dumps(error.as_dict())}\n\n"

@@ -12,7 +12,7 @@ from groupwise.service.guard import CrossSite, refuse_foreign
 from groupwise.service.keys import FRESH
 from groupwise.service.live import TOO_MANY, LiveClient
 from groupwise.service.routes.jobs import job_view
-from groupwise.service.routes.metrics import snapshot
+from groupwise.service.routes.system import snapshot
 from groupwise.service.runs import facts
 from groupwise.service.state import ServiceState
 

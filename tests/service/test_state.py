@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from groupwise.service.status_cache import StatusCache
+from groupwise.service.state import StatusCache
 
 
 def test_all_who_ask_at_once_share_one_look() -> None:
