@@ -47,8 +47,7 @@ def set_aside(path: Path, reason: str) -> Path:
                 old.rename(target.with_name(target.name + companion))
     except OSError as error:
         raise StorageError(
-            f"{path} cannot be set aside as {target.name}: {error.strerror}",
-            hint="Rename it, or use another file.",
+            f"{path} cannot be set aside as {target.name}: {error.strerror}", hint="Rename it, or use another file."
         ) from error
     return target
 

@@ -190,11 +190,7 @@ class PatternMemory:
 
     def _hold(self, pattern: Pattern) -> None:
         self._columns.append(
-            pattern.id,
-            features=pattern.features,
-            weight=pattern.weight,
-            used=pattern.used,
-            rank=self._rank(pattern),
+            pattern.id, features=pattern.features, weight=pattern.weight, used=pattern.used, rank=self._rank(pattern)
         )
         self._known[pattern.id] = pattern
         self._by_text.setdefault(pattern.text, []).append(pattern.id)

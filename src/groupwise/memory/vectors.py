@@ -106,8 +106,7 @@ def direction(features: Any, width: int) -> Direction:
     largest = np.abs(vector).max(initial=0.0)
     if largest == 0:
         raise ContractError(
-            f"all {width} features are 0, so the vector has no direction",
-            hint="Add a feature that is always 1.",
+            f"all {width} features are 0, so the vector has no direction", hint="Add a feature that is always 1."
         )
     vector = vector / largest  # before squaring, so that 1e300 does not overflow and 1e-300 does not vanish
     made: Direction = (vector / np.linalg.norm(vector)).astype("<f4")

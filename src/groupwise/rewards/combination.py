@@ -184,10 +184,7 @@ def _names(components: Sequence[Any]) -> list[str]:
 def _unknown_method(method: object) -> ConfigError:
     near = difflib.get_close_matches(str(method), COMBINATIONS, 1)
     hint = f"Did you mean {near[0]!r}? " if near else ""
-    return ConfigError(
-        f"normalization_method = {method!r} is unknown",
-        hint=f"{hint}One of {', '.join(COMBINATIONS)}.",
-    )
+    return ConfigError(f"normalization_method = {method!r} is unknown", hint=f"{hint}One of {', '.join(COMBINATIONS)}.")
 
 
 Expected = str | Sequence[str] | None

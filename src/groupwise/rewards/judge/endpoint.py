@@ -77,10 +77,7 @@ class Address:
 
 
 def resolve(
-    model: str,
-    base_url: str | None = None,
-    api_key: str | None = None,
-    environment: Mapping[str, str] | None = None,
+    model: str, base_url: str | None = None, api_key: str | None = None, environment: Mapping[str, str] | None = None
 ) -> Address:
     """The address of a model by its name.
 
@@ -114,8 +111,7 @@ def _checked_url(url: str) -> str:
         sound = False
     if not sound:
         raise ConfigError(
-            "the judge's base_url is not a valid address",
-            hint="Write it as https://host/v1, or http://host:port/v1.",
+            "the judge's base_url is not a valid address", hint="Write it as https://host/v1, or http://host:port/v1."
         )
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ConfigError(

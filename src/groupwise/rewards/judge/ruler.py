@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +25,7 @@ from groupwise.rewards.judge.endpoint import EndpointError, JudgeEndpoint, http_
 from groupwise.rewards.judge.prompt import JudgeQuestion, Marks, Talk
 from groupwise.rewards.judge.records import By, JudgeCache, JudgeRecord, JudgeTally, Price, digest
 from groupwise.rewards.judge.retries import CircuitBreaker, RetryPolicy
-from groupwise.rewards.judge.rubrics import Rubric, rubric_of
+from groupwise.rewards.judge.rubrics import RUBRICS, Rubric, rubric_of
 from groupwise.types import Failed, Failure, Group, Hint, Message, Metrics, Reward, Score, Task, Trajectory
 
 FLAG = "judge_fallback"
@@ -192,39 +192,22 @@ class RulerRewardFunction(RewardFunction):
         self.cache.close()
 
 
-def create_customer_service_ruler(
-    model: str = "openai/gpt-4", weight: float = 1.0, fallback_enabled: bool = True, **settings: Any
-) -> RulerRewardFunction:
-    """Helpfulness, empathy, clarity, professionalism, completeness."""
-    return RulerRewardFunction(model, "customer_service", weight, fallback_enabled, **settings)
+def _creator(rubric: str) -> Callable[..., RulerRewardFunction]:
+    def create(
+        model: str = "openai/gpt-4", weight: float = 1.0, fallback_enabled: bool = True, **settings: Any
+    ) -> RulerRewardFunction:
+        return RulerRewardFunction(model, rubric, weight, fallback_enabled, **settings)
+
+    create.__name__ = create.__qualname__ = f"create_{rubric}_ruler"
+    create.__doc__ = f"A judge with the rubric {rubric!r}: {', '.join(RUBRICS[rubric].names)}."
+    return create
 
 
-def create_technical_support_ruler(
-    model: str = "openai/gpt-4", weight: float = 1.0, fallback_enabled: bool = True, **settings: Any
-) -> RulerRewardFunction:
-    """Accuracy, clarity, problem resolution."""
-    return RulerRewardFunction(model, "technical_support", weight, fallback_enabled, **settings)
-
-
-def create_sales_ruler(
-    model: str = "openai/gpt-4", weight: float = 1.0, fallback_enabled: bool = True, **settings: Any
-) -> RulerRewardFunction:
-    """Product knowledge, needs identification, value proposition."""
-    return RulerRewardFunction(model, "sales", weight, fallback_enabled, **settings)
-
-
-def create_educational_ruler(
-    model: str = "openai/gpt-4", weight: float = 1.0, fallback_enabled: bool = True, **settings: Any
-) -> RulerRewardFunction:
-    """Correctness, pedagogical approach, engagement."""
-    return RulerRewardFunction(model, "educational", weight, fallback_enabled, **settings)
-
-
-def create_creative_ruler(
-    model: str = "openai/gpt-4", weight: float = 1.0, fallback_enabled: bool = True, **settings: Any
-) -> RulerRewardFunction:
-    """Creativity, coherence, style."""
-    return RulerRewardFunction(model, "creative", weight, fallback_enabled, **settings)
+create_customer_service_ruler = _creator("customer_service")
+create_technical_support_ruler = _creator("technical_support")
+create_sales_ruler = _creator("sales")
+create_educational_ruler = _creator("educational")
+create_creative_ruler = _creator("creative")
 
 
 def _insist_above(limit: float, **settings: float) -> None:

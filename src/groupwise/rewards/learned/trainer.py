@@ -53,10 +53,7 @@ class NeuralRewardTrainer:
     ) -> None:
         _insist_on(embedding_dim=embedding_dim, hidden_dim=hidden_dim, heads=heads, learning_rate=learning_rate)
         if embedding_dim % 2:
-            raise ConfigError(
-                f"embedding_dim = {embedding_dim} is odd",
-                hint="Each direction reads one half.",
-            )
+            raise ConfigError(f"embedding_dim = {embedding_dim} is odd", hint="Each direction reads one half.")
         self.network = Opinions(embedding_dim, hidden_dim, heads, seed)
         self.optimizer = _optimizer(self.network, learning_rate)
         self.replay = PrioritisedReplay() if replay is None else replay
@@ -132,11 +129,7 @@ class NeuralRewardTrainer:
             self.loss = sum(losses) / len(losses) if losses else self.loss
             self._judge()
         except Exception as error:  # the boundary: no failure of the network may end a run
-            logger.warning(
-                "the learned reward was not updated: %s: %s",
-                type(error).__name__,
-                error,
-            )
+            logger.warning("the learned reward was not updated: %s: %s", type(error).__name__, error)
             self.network.load_state_dict(before[0])
             self.optimizer.load_state_dict(before[1])
             self.failures += 1
