@@ -43,18 +43,15 @@ class EventLoop:
 
     def close(self) -> None:
         """End the loop and its thread; work that is still under way is cancelled."""
-        loop, thread = self._loop, self._thread
-        if loop is None or thread is None:
-            return
-        asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result()
-        self.stop()
-        thread.join()
-        self._loop = self._thread = None
+        if self._thread is not None:
+            self.stop()
+            self._thread.join()
+            self._loop = self._thread = None
 
     def stop(self) -> None:
-        """End the loop soon, without waiting: for finalizers, which may run in any thread, even the loop's own."""
+        """Like `close`, without waiting: for finalizers, which may run in any thread, even the loop's own."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            asyncio.run_coroutine_threadsafe(_cancel_others_and_stop(), self._loop)
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._starting:
@@ -88,7 +85,7 @@ def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-async def _cancel_others() -> None:
+async def _cancel_others_and_stop() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
@@ -96,3 +93,4 @@ async def _cancel_others() -> None:
     done = (await asyncio.wait(others, timeout=PATIENCE))[0] if others else ()
     for task in done:
         task.cancelled() or task.exception()
+    asyncio.get_running_loop().stop()

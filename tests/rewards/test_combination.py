@@ -80,7 +80,7 @@ def test_a_geometric_mean_fails_where_a_part_is_negative_and_nowhere_else(scored
     good, bad = scored(reward, "0.25", "1.5")
     assert good.total == pytest.approx((0.25 * 0.75) ** 0.5)
     assert isinstance(bad, Failed)
-    assert "one is -0.5" in bad.failure.message
+    assert "the lowest is -0.5" in bad.failure.message
 
 
 def test_components_may_be_functions_and_other_rewards(scored):
