@@ -74,6 +74,7 @@ class ChatModels:
         if not re.fullmatch(RUN_NAME, path.name):
             return False
         try:
+            # Reading settings takes milliseconds, and there may be thousands of runs: one read per change.
             changed = (path / "config.toml").stat().st_mtime
             known = self._products.get(path)
             if known is None or known[0] != changed:

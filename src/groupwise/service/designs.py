@@ -45,6 +45,7 @@ class Designs:
     def __init__(self, settings: ServiceSettings) -> None:
         self.folder = settings.folder / "designs"
         self.seconds = settings.workflow_timeout
+        # A process of its own: designing computes for seconds, and a workflow file is untrusted input.
         self.process = Sidecar(SERVICES["workflows"], [])
         self._formats: list[dict[str, Any]] | None = None
 

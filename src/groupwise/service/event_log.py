@@ -64,10 +64,14 @@ class RunLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lock = threading.Lock()
+        # Only grows, so that a client can say how many rewinds it has seen. A run that resumes cuts its log back to a
+        # checkpoint and writes other events under the same numbers: that is a rewind.
         self.rewinds: list[int] = []  # for each rewind, the number of the first event that was replaced
         self._clear()
 
     def _clear(self) -> None:
+        # Invariant: event n lies between ends[n - 1] and ends[n], and its `seq` is n. Arrays keep 8 bytes per event, so
+        # that a run of a million steps stays small.
         self.ends = array("Q")  # byte offset of the end of each event's line
         self.marks = array("Q")  # CRC-32 of each line
         self.attempts = array("q")
@@ -86,6 +90,7 @@ class RunLog:
 
     def known_until(self, attempt: int) -> int:
         """How many events a client whose last event came from `attempt` can share with this log."""
+        # `attempts` never falls along the log, so events of attempts up to `attempt` are a prefix.
         return bisect.bisect_right(self.attempts, attempt)
 
     @property
@@ -104,6 +109,7 @@ class RunLog:
         """
         with self.lock:
             self._refresh()
+            # Start at the earliest replaced event, but never further back than `most` lines.
             begin = max(min([count, *self.rewinds[rewinds:]]), len(self.ends) - most)
             return len(self.rewinds), begin, self._lines(begin, len(self.ends))
 
@@ -119,6 +125,7 @@ class RunLog:
             rewound = bool(self.ends)
             self._clear()
         if rewound:
+            # The old and new checksums agree up to the event from which the run was played again.
             pairs = zip(marks, self.marks, strict=False)
             same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
             if same < len(marks):
@@ -139,6 +146,7 @@ class RunLog:
 
     def _holds(self, file: BinaryIO) -> bool:
         """Whether the last line we read is still there, unchanged."""
+        # One line is enough: the log is append-only between rewinds, and a rewind changes its last line.
         begin = int(self.ends[-2]) if len(self.ends) > 1 else 0
         file.seek(begin)
         return zlib.crc32(file.read(self._size - begin)) == self.marks[-1]
@@ -148,6 +156,7 @@ class RunLog:
         file.seek(size)
         for line in lines_of(file):
             event = decode(line) if line.endswith(b"\n") else None
+            # A torn last line is being written right now, or was cut by a crash; the next refresh looks again.
             if event is None or event.seq != len(self.ends):
                 return
             size += len(line)
@@ -220,6 +229,7 @@ def downsampled(values: Floats, points: int) -> npt.NDArray[np.int64]:
         return np.arange(count)
     if points < 4:
         return np.linspace(0, count - 1, points).astype(np.int64)
+    # Two indices per interval, plus the two ends: `points` at most.
     edges = np.linspace(0, count, max(1, (points - 2) // 2) + 1).astype(np.int64)
     chosen = {0, count - 1}
     for begin, end in itertools.pairwise(edges):
@@ -271,6 +281,7 @@ class Follower:
         try:
             found = os.stat(self.log.path)
             seen = (found.st_size, found.st_mtime_ns)
+            # Size and modification time together: a rewind can leave the size as it was.
             if seen == self._seen:
                 return
             rewinds, begin, lines = await asyncio.to_thread(self.log.news, self.count, len(self.rewinds), LAG)
@@ -280,6 +291,7 @@ class Follower:
         rewound = rewinds > len(self.rewinds)
         if not lines and not rewound:
             return
+        # `_recent` holds consecutive numbers only; after a gap it starts over.
         if rewound or not self._recent or self._recent[-1][0] != begin - 1:
             self._recent.clear()
         self.rewinds = self.log.rewinds[:rewinds]
@@ -310,12 +322,14 @@ class StreamPosition:
             if first < self.next:
                 self.next = first
                 yield "rewind", {"type": "rewind", "run": follower.run, "from": first}
+        # A client that is still catching up reads pages from disk; only one that was live can fall behind.
         if self.live and follower.count - self.next > LAG:
             missed, self.next = self.next, follower.count - LAG // 2
             yield "dropped", {"type": "dropped", "run": follower.run, "from": missed, "to": self.next - 1}
         if self.next < follower.count:
             rewinds = len(follower.rewinds)
             for message in await follower.messages(self.next):
+                # The log was rewound while the page was read: what is left of it may be replaced already.
                 if rewinds != len(follower.rewinds):
                     return
                 yield "event", message
@@ -346,6 +360,7 @@ class Followers:
                 await follower.open()
             self._open[run] = (follower, users + 1)
         follower.changed.add(changed)
+        # Events of a later attempt than the client has seen may replace its own, even under the same numbers.
         known = follower.count if attempt is None else min(follower.count, follower.log.known_until(attempt))
         rewind = known if known < begin else None
         return StreamPosition(follower, min(begin, known), len(follower.rewinds)), rewind

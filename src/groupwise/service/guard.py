@@ -44,10 +44,12 @@ class Rates:
     def take(self, caller: str, now: float | None = None) -> float:
         """Take a token; returns the seconds to wait if there is none."""
         now = time.monotonic() if now is None else now
+        # A new caller starts with a full bucket, so that a page may load everything at once.
         tokens, before = self._buckets.get(caller, (2 * self.rate, now))
         tokens = min(2 * self.rate, tokens + (now - before) * self.rate)
         self._buckets[caller] = (max(0.0, tokens - 1) if tokens >= 1 else tokens, now)
         self._buckets.move_to_end(caller)
+        # The caller silent for longest goes first; it would have a full bucket again anyway.
         if len(self._buckets) > CALLERS:
             self._buckets.popitem(last=False)
         return 0.0 if tokens >= 1 else (1 - tokens) / self.rate
@@ -157,6 +159,7 @@ class Guard:
             return
         began, status = time.perf_counter(), 500
         parts = scope["app"].state.parts
+        # Keys are cached for `FRESH` seconds: one database read serves all requests in between.
         keys: Keys = parts.keys
 
         async def sending(message: Message) -> None:
@@ -167,10 +170,12 @@ class Guard:
             await send(message)
 
         try:
+            # In a thread: a slow database must not stop the event loop.
             if keys.is_stale:
                 await asyncio.to_thread(keys.refresh)
             scope.setdefault("state", {})["who"] = self._admitted(scope, keys, parts.failures)
             limited = Limited(receive, self.settings.largest_body, self.settings.body_timeout)
+            # Refused by its announced size, before a byte of the body is read.
             limited.refuse_announced(Headers(scope=scope))
             await self.app(scope, limited, sending)
         except GroupwiseError as error:
@@ -192,6 +197,7 @@ class Guard:
         except Unauthorised:
             failures.count(address)
             raise
+        # Per key and address: one client cannot use up the allowance of another with the same key.
         (self.reads if method in READING else self.writes).count(f"{who.id} {address}")
         insist(who, needed_scope(method, path))
         return who
@@ -252,11 +258,14 @@ def refuse_foreign(
 ) -> None:
     """Refuse requests from other sites' pages, even through a host name that points to this machine (DNS rebinding)."""
     host = headers.get("host", "")
+    # DNS rebinding: a page of another site may point its own host name at 127.0.0.1. Without keys only names of this
+    # machine are served; with keys the page does not have one.
     if not guarded_by_key and not _is_local_name(host, settings):
         raise CrossSite(f"the host {host!r:.100} is not this machine", hint="Use 127.0.0.1 or localhost.")
     origin = headers.get("origin")
     if reading or origin is None or origin in settings.origins:
         return
+    # Browsers send Origin with every request that changes something, so a page of ours has our own host there.
     if _place_of(origin) != host.lower():
         raise CrossSite(
             f"a page from {origin!r:.100} may not do this", hint="If you trust it, allow it: groupwise serve --origin."
@@ -290,4 +299,5 @@ def _protect(path: str, headers: MutableHeaders) -> None:
     if path.startswith(GUARDED):
         headers.setdefault("cache-control", "no-store")
     else:
+        # No script runs that did not ship with the page, whatever a run's names or texts contain.
         headers["content-security-policy"] = PAGE_POLICY

@@ -109,6 +109,7 @@ def files_named(cfg: TrainingConfig) -> Iterator[str]:
     for place, value in _texts(cfg.to_dict()):
         if place in OURS:
             continue
+        # Deliberately broad: a false alarm costs a train key a feature, a miss would run code.
         is_code = value.startswith("python:") or ".py:" in value or re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", value)
         if is_code or "/" in value or (value not in ("runs", ".") and Path(value).exists()):
             yield f"{place} = {value!r:.80}"

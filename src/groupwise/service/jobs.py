@@ -89,6 +89,7 @@ class Jobs:
         digest = hashlib.sha256(asked.encode()).hexdigest()
         try:
             with self.tables.writing() as link:
+                # Inside the write transaction, so that two requests with one key cannot both miss it.
                 known = self._by_key(link, key)
                 if known is not None:
                     return _same(known, digest), False
@@ -150,6 +151,7 @@ class Jobs:
         with self.tables.writing() as link:
             now = self.tables.now(link)
             change = update(JOBS).where(JOBS.c.id == job_id)
+            # Whether it was still queued is decided by the update itself: a service may claim it at this moment.
             waited = link.execute(
                 change.where(JOBS.c.state == QUEUED).values(state=CANCELLED, wanted="cancel", updated=now)
             )
@@ -177,8 +179,10 @@ class Jobs:
         """Claim up to `limit` jobs for `owner`: queued ones, and those whose lease has run out."""
         with self.tables.writing() as link:
             now = self.tables.now(link)
+            # A job whose lease ran out stays `running`: its process may be alive, only its service is gone.
             free = or_(JOBS.c.state == QUEUED, (JOBS.c.state == RUNNING) & (JOBS.c.lease < now))
             query = select(JOBS.c.id).where(free, JOBS.c.folder == self.folder).order_by(JOBS.c.created).limit(limit)
+            # SQLite writers exclude each other (BEGIN IMMEDIATE); on PostgreSQL rows that others hold are skipped.
             if not self.tables.is_sqlite:
                 query = query.with_for_update(skip_locked=True)
             ids = [row.id for row in link.execute(query)]
@@ -201,6 +205,7 @@ class Jobs:
 
     def started(self, job: Job, step: int) -> int:
         """Count one more process of the job; returns how many have run without progress."""
+        # Only starts without progress count: a job may be killed any number of times while it advances.
         starts = 1 if step > job.mark else job.starts + 1
         with self.tables.writing() as link:
             link.execute(update(JOBS).where(JOBS.c.id == job.id).values(starts=starts, mark=step))
@@ -212,6 +217,7 @@ class Jobs:
             return bool(
                 link.execute(
                     update(JOBS)
+                    # A service that was silent for too long has lost the job to another, which alone may settle it.
                     .where(JOBS.c.id == job.id, JOBS.c.owner == job.owner, JOBS.c.state == RUNNING)
                     .values(
                         state=state, error=json.dumps(dict(error)) if error else None, owner=None, lease=0.0,
@@ -224,6 +230,7 @@ class Jobs:
         """Give up `owner`'s jobs on shutdown, for any service to claim; `waiting` ones have no process left."""
         with self.tables.writing() as link:
             mine = (JOBS.c.owner == owner) & (JOBS.c.state == RUNNING)
+            # The others still have a process: they stay `running`, and the next service finds it by its lock.
             back = mine & JOBS.c.id.in_(list(waiting)) & (JOBS.c.wanted == "run")
             link.execute(update(JOBS).where(back).values(state=QUEUED, owner=None, lease=0.0))
             link.execute(update(JOBS).where(mine).values(owner=None, lease=0.0))

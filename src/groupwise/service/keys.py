@@ -66,6 +66,7 @@ class Keys:
         self.tables, self.local = tables, local
         self._known: dict[str, Who] = {}
         self._any = False
+        # Stale from the start, so that the first request reads the keys.
         self._read = -FRESH
 
     def add(self, name: str, scope: str) -> tuple[str, Key]:

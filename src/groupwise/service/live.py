@@ -86,6 +86,7 @@ class LiveClient:
             if not await self._authenticated():
                 return
             await self._reply({"type": "ready", "name": self._asker.name, "scope": self._asker.scope})
+            # Whichever side ends first ends the connection.
             tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._talk())]
             done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in rest:
@@ -159,6 +160,7 @@ class LiveClient:
     async def _listen(self) -> None:
         while True:
             text = await self._received()
+            # Back-pressure: a client that does not read its answers is not listened to either.
             while len(self._outbox) >= OUTBOX:
                 self._room.clear()
                 await self._room.wait()
@@ -216,6 +218,7 @@ class LiveClient:
                 f"this client already follows {MOST_RUNS} runs", hint="Unsubscribe from one first.", field="run"
             )
         await self._forget(run)
+        # `rewind` is set when the client asked for events that have been replaced since.
         place, rewind = await self.followers.join(run, begin or 0, attempt, self._wake)
         head = {"type": "subscribed", "topic": "run", "run": run, "next": place.next, "count": place.follower.count}
         await self._reply(head)
@@ -253,6 +256,7 @@ class LiveClient:
             self._chats.pop(name, None)
 
     async def _reply(self, message: Mapping[str, Any]) -> None:
+        # Chats run at their own pace, so they wait here and not in `_listen`.
         while len(self._outbox) >= 4 * OUTBOX:
             self._room.clear()
             await self._room.wait()
@@ -268,6 +272,7 @@ class LiveClient:
             while self._outbox:
                 await self._send(self._outbox.popleft())
                 self._room.set()
+            # Answers first, then the latest of each topic, then events: answers never wait behind a stream.
             for topic in list(self._latest):
                 await self._send(self._latest.pop(topic))
             busy = False

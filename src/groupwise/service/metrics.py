@@ -42,6 +42,7 @@ class ServiceMetrics:
     def request(self, scope: Any, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "other")
         key = (scope["method"], route, status)
+        # Prometheus looks labels up under a lock, on every request; a plain dict of the counters avoids that.
         counter = self._children.get(key)
         if counter is None:
             counter = self._children[key] = self._requests.labels(*map(str, key))

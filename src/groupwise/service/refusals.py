@@ -60,6 +60,7 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def status_of(error: GroupwiseError) -> int:
     if error.code in STATUS:
         return STATUS[error.code]
+    # Anything the caller can mend by changing the request.
     if isinstance(error, ConfigError | ContractError):
         return 422
     if isinstance(error, MissingExtra):

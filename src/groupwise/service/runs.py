@@ -47,6 +47,7 @@ class Runs:
 
     def all(self) -> list[RunInfo]:
         """All runs, newest first; a folder whose name is not a valid run name is skipped."""
+        # Other folders beside the runs (.service, exports) have names that no run may have, or no config.toml.
         found = inspect_runs(self.folder, self._status)[::-1]
         return [info for info in found if re.fullmatch(RUN_NAME, info.id)]
 
@@ -80,6 +81,7 @@ class Runs:
         """Curves from step `since` on, at most `points` points each; all metrics if no names are given."""
         log = self.log(run)
         with log.lock:
+            # Evaluations first: a metric that both have is drawn from its held-out values.
             known = [(name, kind) for kind in ("eval", "step") for name in log.numbers[kind].columns]
             wanted = [(name, kind) for name, kind in known if not names or name in names]
             found = {name: log.numbers[kind].column(name) for name, kind in wanted}
@@ -120,6 +122,7 @@ class Runs:
         return [_group(name, list(members)) for name, members in groupby(rows, key=lambda row: row["group_id"])]
 
     def trajectory(self, run: str, trajectory: str, step: int | None) -> dict[str, Any]:
+        # Newest first: people look at what was just logged.
         steps = [step] if step is not None else self.steps_with_groups(run)[::-1][:SEARCHED]
         for number in steps:
             for row in self.rows(run, number):

@@ -28,6 +28,7 @@ class ServiceSettings:
     runs_dir: Path = Path("runs")
     database: str | None = None
     workers: int = 1
+    # Must be well above `poll`, or a busy service loses its own jobs.
     lease: float = 10.0
     poll: float = 0.25
     niceness: int = 5

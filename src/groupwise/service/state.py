@@ -43,6 +43,7 @@ class StatusCache:
         `look` runs in a thread; if it raises, every waiting caller gets the error.
         """
         seen = self._seen.get(name)
+        # Polling pages ask for the same job many times a second; one answer serves them all.
         if seen is not None and time.monotonic() - seen[0] <= STATUS_FRESH:
             return seen[1]
         under_way = self._looks.get(name)

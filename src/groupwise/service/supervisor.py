@@ -61,6 +61,7 @@ class JobSlots:
     def __init__(self, folder: Path, niceness: int = 0) -> None:
         self.folder = folder
         self._niceness = niceness
+        # `nice` as a command, because a function run between fork and exec is not safe in a threaded process.
         self._politely = ("nice", "-n", str(niceness)) if niceness and shutil.which("nice") else ()
         with disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -86,6 +87,7 @@ class JobSlots:
         lock = lock_file(self.lock(job_id), mode=0o600)
         if lock is None:
             return None
+        # The process inherits the lock, and the kernel releases it when the process ends, however it ends.
         try:
             with disk(self.output(job_id)), open(self.output(job_id), "wb") as output:
                 process = subprocess.Popen(
@@ -102,6 +104,7 @@ class JobSlots:
 
     def last_error(self, job_id: str) -> dict[str, str] | None:
         """The error the last process printed, for a job that failed before it had a run folder."""
+        # With --json the last line of a failed command is the error as one JSON object.
         for line in reversed(self.last_words(job_id).splitlines()):
             with suppress(ValueError):
                 said: Any = json.loads(line)
@@ -162,6 +165,7 @@ class Supervisor:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
+        # All are asked first and then waited for, so that they save at the same time.
         deadline = time.monotonic() + FAREWELL
         for child in self._children.values():
             child.ask_to_stop()
@@ -190,6 +194,7 @@ class Supervisor:
             self._wake.clear()
 
     def _tick(self) -> None:
+        # The heartbeat comes first: whatever else fails in this tick, the leases are renewed.
         mine = list(self.jobs.beat(self.id, self.settings.lease))
         for lost in self._children.keys() - {job.id for job in mine}:  # claimed by another service, or over
             if self._children[lost].exit_status is not None:
@@ -211,6 +216,7 @@ class Supervisor:
 
     def _look_after(self, job: Job) -> None:
         child = self._children.get(job.id)
+        # A process may be ours, or one that an earlier service started: the lock knows both.
         if (child is not None and child.exit_status is None) or self.places.is_alive(job.id):
             if job.wanted == "cancel":
                 self._ask_to_stop(job)
@@ -223,6 +229,7 @@ class Supervisor:
     def _outcome(self, job: Job) -> bool:
         """Record the outcome of a job without a process; False if it has to continue."""
         info = self._info(job)
+        # Attempts up to `since` belong to an earlier request for this job; their outcome says nothing about this one.
         if info is not None and info.attempt > job.since:
             if info.state == "finished":
                 return self._settle(job, FINISHED)
@@ -235,6 +242,8 @@ class Supervisor:
         if info is not None and job.starts and self._is_beyond_repair(job, info):
             self._set_aside(job)
             return False
+        # Without a run folder the process failed at its settings, which no retry mends. Storage errors and a locked
+        # run are worth retrying.
         error = self.places.last_error(job.id) if job.starts and (info is None or job.starts >= MOST_STARTS) else None
         if error is not None and (error["code"] not in ("storage", "run") or job.starts >= MOST_STARTS):
             return self._settle(job, FAILED, error)
@@ -279,6 +288,7 @@ class Supervisor:
             return
         self._children[job.id] = child
         starts = self.jobs.started(job, info.step if info else 0)
+        # 0, 0, 0.5, 1, 2, … 30 s: a job that dies at once must not keep the machine busy.
         pause = 0.0 if starts < 3 else min(30.0, 0.5 * 2.0 ** (starts - 3))
         self._not_before[job.id] = time.monotonic() + pause
         logger.info("job %s: process %d started on run %s", job.id, child.pid, job.run)
@@ -287,6 +297,7 @@ class Supervisor:
         """The command line that starts the run or resumes it."""
         path = self._path(job)
         if info is not None:
+            # --quiet: what the process prints is kept only to find its error.
             return ["resume", str(path), "--json", "--quiet"]
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()  # a process was killed between creating the folder and filling it

@@ -139,6 +139,7 @@ def _open(url: str) -> Engine:
             return _sqlite(Path(parsed.database or ""), url)
         if parsed.get_backend_name() != "postgresql":
             raise ArgumentError
+        # Whatever driver the URL names, psycopg 3 is the one that is installed.
         parsed = parsed.set(drivername="postgresql+psycopg")
         return create_engine(parsed, pool_pre_ping=True, pool_size=8, connect_args={"connect_timeout": 5})
     except (ArgumentError, NoSuchModuleError):
@@ -168,6 +169,7 @@ def _sqlite(path: Path, url: str) -> Engine:
         opened, record.info["file"] = True, _identity(path)
         link.isolation_level = None  # `writing` begins transactions itself
         link.execute("PRAGMA journal_mode = WAL")
+        # A job that was answered with 202 must survive a power cut.
         link.execute("PRAGMA synchronous = FULL")
 
     @event.listens_for(engine, "checkout")

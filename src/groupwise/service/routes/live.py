@@ -68,6 +68,7 @@ async def _tell(parts: ServiceState, topic: str, pace: float) -> None:
     while True:
         await asyncio.sleep(pace)
         if not parts.topics.followers[topic]:
+            # Nobody follows it: forget the last message, so that the next follower gets a fresh one.
             parts.topics.newest.pop(topic, None)
             continue
         try:

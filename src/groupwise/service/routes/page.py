@@ -72,6 +72,7 @@ def page(path: str) -> Response:
     if path.startswith(OTHERS):
         raise HTTPException(404)
     if path in _files():
+        # Names in assets/ contain a hash of their content, so they never change; index.html always asks.
         return FileResponse(FOLDER / path, headers=FOREVER if path.startswith("assets/") else ALWAYS_ASK)
     if path.startswith("assets/"):
         raise HTTPException(404)
