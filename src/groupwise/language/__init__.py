@@ -1,0 +1,15 @@
+"""Hugging Face causal language models as policies: find, load, generate, and learn from what was generated.
+
+In the order data flows:
+
+    model_lookup   a name → where the model is; a fingerprint to recognise its weights later
+    tiny           the built-in model and tokenizers, made from scratch
+    adapters       LoRA through PEFT
+    loading        a name → model and tokenizer, ready to use (open this first)
+    engine/        prompts → sampled tokens with their log-probabilities
+    token_text     tokens → the text a reader sees
+    batch_layout   padded rows → rows without padding, shared prompts once
+    cpu_layers     a faster pass through the layers when training on a CPU
+    logprobs       hidden states → log-probabilities and entropies, chunk by chunk
+    policy         all of that as a `Policy`: what the learner evaluates and improves
+"""

@@ -307,7 +307,7 @@ def test_the_context_ends_in_the_middle_of_a_turn(model: Any) -> None:
     [
         ([], "at least 1 token"),
         ([[1, 2]], "list of at least 1 token"),
-        (LONG[:20], "20 tokens but the engine's max_length is 20"),
+        (LONG[:20], "20 tokens, but max_length is 20"),
         ([1, VOCABULARY], f"Token {VOCABULARY} is not in the model's vocabulary of {VOCABULARY}"),
         ([-1], "Token -1"),
     ],
@@ -322,7 +322,7 @@ def test_impossible_prompts_are_refused(model: Any, ids: list[Any], message: str
 def test_impossible_engines_are_refused(model: Any) -> None:
     with pytest.raises(ConfigError, match="slots is 0"):
         Engine(model, slots=0)
-    with pytest.raises(ConfigError, match="max_length is 1000 but must be from 2 to 256"):
+    with pytest.raises(ConfigError, match="max_length is 1000; it must be between 2 and 256"):
         Engine(model, max_length=1000)
     with pytest.raises(ContractError, match="need a tokenizer"):
         Engine(model).submit(PROMPT, SamplingParams(stop=("x",)), 0)

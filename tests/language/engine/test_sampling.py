@@ -139,11 +139,11 @@ def test_tokens_of_no_weight_are_never_sampled() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"max_new_tokens": 0}, "max_new_tokens is 0 but must be at least 1"),
-        ({"temperature": -0.5}, "temperature is -0.5 but must be 0 or more"),
+        ({"max_new_tokens": 0}, "max_new_tokens is 0; it must be at least 1"),
+        ({"temperature": -0.5}, "temperature is -0.5; it must be 0 or more"),
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"top_k": -1}, "top_k is -1"),
-        ({"top_p": 0.0}, "top_p is 0.0 but must be above 0 and at most 1"),
+        ({"top_p": 0.0}, "top_p is 0.0; it must be above 0 and at most 1"),
         ({"top_p": 1.5}, "top_p is 1.5"),
         ({"min_p": 1.0}, "min_p is 1.0"),
         ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0"),

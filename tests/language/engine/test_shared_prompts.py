@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from groupwise.language.engine import Engine, Sampled, SamplingParams
-from groupwise.language.engine import shared_prompts as beginnings
+from groupwise.language.engine import Engine, Sampled, SamplingParams, shared_prompts
 from groupwise.language.engine.cache import Cache
 from groupwise.language.engine.network import PromptPiece
 from groupwise.language.engine.numpy_decoder import NumpyDecoder
@@ -24,7 +23,7 @@ SAMPLING = SamplingParams(max_new_tokens=24)
 
 @pytest.fixture(autouse=True)
 def _share_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beginnings, "LEAST_BYTES", 1)
+    monkeypatch.setattr(shared_prompts, "LEAST_BYTES", 1)
 
 
 def found(cache: Cache, known: SharedPromptCache | None = None) -> SharedPromptCache | None:
@@ -42,12 +41,12 @@ def test_logits_are_those_of_whole_rows(family: str) -> None:
     lengths = torch.tensor([len(PROMPTS[member]) for member in MEMBERS])
     step = torch.arange(5, 5 + count), lengths, torch.arange(count), int(lengths.max()) + 1, False
     wanted = NumpyDecoder(network).decode(*step, cache)
-    cache.beginnings = found(cache)
-    assert cache.beginnings is not None
-    assert cache.beginnings.length == min(len(prompt) for prompt in PROMPTS)
+    cache.shared_prompts = found(cache)
+    assert cache.shared_prompts is not None
+    assert cache.shared_prompts.length == min(len(prompt) for prompt in PROMPTS)
     for rows in (slice(None), slice(0, 3)):  # what rows keep of a prompt is no longer read
         torch.testing.assert_close(NumpyDecoder(network).decode(*step, cache)[rows], wanted[rows], atol=2e-5, rtol=1e-5)
-        cache.store[:, :, 3:, :, : cache.beginnings.length] = 0
+        cache.store[:, :, 3:, :, : cache.shared_prompts.length] = 0
 
 
 def test_copies_are_taken_once_and_only_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +58,7 @@ def test_copies_are_taken_once_and_only_where_they_pay(monkeypatch: pytest.Monke
     assert again is not None
     assert again.store is first.store
     assert find_shared_prompts([PROMPTS[0].tobytes()] * 9 + [p.tobytes() for p in PROMPTS], cache.store, None) is None
-    monkeypatch.setattr(beginnings, "LEAST_BYTES", 5 * 12 * 2 * 4 * 2 * 4 + 1)
+    monkeypatch.setattr(shared_prompts, "LEAST_BYTES", 5 * 12 * 2 * 4 * 2 * 4 + 1)
     assert found(cache) is None
 
 
@@ -81,7 +80,7 @@ def test_answers_are_those_of_an_engine_that_shares_nothing(
     change_at: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = sampled(make_model("llama"), change_at=change_at)
-    monkeypatch.setattr(beginnings, "LEAST_BYTES", 1 << 60)
+    monkeypatch.setattr(shared_prompts, "LEAST_BYTES", 1 << 60)
     alone = sampled(make_model("llama"), change_at=change_at)
     assert len({len(answer) for answer in shared}) > 3
     for one, other in zip(shared, alone, strict=True):

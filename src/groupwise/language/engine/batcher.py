@@ -1,7 +1,7 @@
 """Continuous batching: requests join and leave between any two steps, and only running rows cost anything.
 
-A step first admits waiting requests (a prompt shared by several is read once, a session's next turn reads only what
-is new) and then makes one token for every running row.
+A step first admits waiting requests (a prompt that several share is read once, and the next turn of a session reads
+only its new tokens) and then makes one token for every running row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from groupwise.language.engine.weights import Fingerprint
 
 
 class Batcher:
-    """The engine's inside: no threads, no futures. `step` returns the requests that ended."""
+    """The engine without threads and futures. `step` returns the requests that ended."""
 
     def __init__(
         self, model: nn.Module, architecture: Architecture, *, slots: int, length: int, eos: frozenset[int], copy: bool
@@ -48,7 +48,7 @@ class Batcher:
         self.rotary = self._rotary(a)
         self.seen: Tensor | None = None  # [slots, vocabulary], for the repetition penalty
         self.rules: dict[tuple[int, int], SamplingRules] = {}
-        self.settled = False  # whether what follows from who is in which row is known
+        self.settled = False  # whether `cache.shared_prompts` matches the requests in the rows
         self.index = torch.arange(slots, device=self.device)
         self.ended: list[Outcome] = []
         self._take_weights()
@@ -59,7 +59,7 @@ class Batcher:
 
     @property
     def tokens_read(self) -> int:
-        """Prompt tokens that went through the network so far."""
+        """The number of prompt tokens that went through the network so far."""
         return self.prompts.tokens_read
 
     def add(self, request: GenerationRequest) -> None:
@@ -68,7 +68,9 @@ class Batcher:
 
     @torch.inference_mode()
     def step(self) -> list[Outcome]:
-        """Admits, makes one token per row, and returns the requests that ended."""
+        """Admit requests, make one token per row, and return the requests that ended."""
+        # The cheap look in every step; the thorough one only when new prompts come, so that it costs nothing while
+        # decoding.
         if not self.fingerprint.looks_current() or (self.waiting and not self.fingerprint.is_current()):
             self.renew()
         self._admit()
@@ -79,11 +81,11 @@ class Batcher:
 
     @torch.inference_mode()
     def renew(self, model: nn.Module | None = None) -> None:
-        """Takes up changed weights, or another model's: what the old ones computed is computed again or dropped."""
+        """Take changed weights, or another model: everything computed with the old ones is recomputed or dropped."""
         if model is not None and model is not self.model:
             self._change_model(model)
         self._take_weights()
-        self.cache.beginnings, self.settled = None, False
+        self.cache.shared_prompts, self.settled = None, False
         self.sessions.forget()
         self.prompts.forget()
         running = [PromptPiece(row, 0, self.rows.cached_ids(row)) for row in range(self.rows.count)]
@@ -91,7 +93,7 @@ class Batcher:
 
     @torch.inference_mode()
     def cancel_marked(self) -> list[Outcome]:
-        """Ends requests that are no longer wanted, with the tokens they have."""
+        """End requests that are no longer wanted, with the tokens they have."""
         for request in [r for r in self.waiting if r.cancelled]:
             self.waiting.remove(request)
             self.prompts.left(request)
@@ -104,7 +106,7 @@ class Batcher:
 
     @torch.inference_mode()
     def fail(self, error: Exception) -> list[Outcome]:
-        """A step broke: every request fails with it, and everything starts afresh."""
+        """A step raised an exception: every request fails with it, and everything starts over."""
         lost = [*self.rows.requests, *self.entering, *self.waiting]
         self.rows.close_gaps([], [], 0)
         self.entering.clear()
@@ -113,7 +115,7 @@ class Batcher:
         self.prompts.forget()
         self.sessions.forget()
         self.cache.wipe()
-        self.cache.beginnings = None
+        self.cache.shared_prompts = None
         self._unsettle()
         ended, self.ended = self.ended, []
         gone = {id(request) for request, _ in ended}
@@ -122,8 +124,8 @@ class Batcher:
     def _change_model(self, model: nn.Module) -> None:
         found, mine = describe(model), self.architecture
         if found is None or found.shape != mine.shape:
-            theirs = "an unknown family" if found is None else f"{found.name} {found.shape}"
-            raise ContractError(f"The engine was made for {mine.name} {mine.shape}, and cannot load {theirs}.")
+            theirs = "an unknown model family" if found is None else f"{found.name} {found.shape}"
+            raise ContractError(f"this engine was built for {mine.name} {mine.shape} and cannot load {theirs}")
         self.model, self.architecture = model, found
         self.rotary = self._rotary(found)
 
@@ -145,7 +147,8 @@ class Batcher:
         if not self.entering:
             return
         turns = [(request, self.sessions.take(request.session)) for request in self.entering]
-        turns.sort(key=lambda turn: turn[1] is None)  # sessions with a cache first
+        # Sessions with a cache first: make_room puts them into the first of the new rows.
+        turns.sort(key=lambda turn: turn[1] is None)
         first = self.rows.count
         self.sessions.make_room(first, len(turns), [parked for _, parked in turns if parked is not None])
         running = {request.key: row for row, request in enumerate(self.rows.requests)}
@@ -164,6 +167,7 @@ class Batcher:
         self.cache.ensure(count, span)
         if not self.settled:
             self._settle()
+        # All rows at one position need no mask, which is usual right after a group has begun.
         even = bool(positions.min() == span - 1)
         tokens, at = self._tensor(rows.token[:count]), self._tensor(positions)
         logits = self.decoder.decode(tokens, at, self.index[:count], span, even, self.cache)
@@ -171,7 +175,7 @@ class Batcher:
         self._choose(logits, slice(0, count))
 
     def _choose(self, logits: Tensor, part: slice) -> None:
-        """Samples a token for each of these rows, and ends those that are done."""
+        """Sample a token for each of these rows, and remove those that are done."""
         rules = self._rules(part)
         uniform = self._tensor(uniforms(self.rows.stream[part], self.rows.made[part])).unsqueeze(1)
         seen = None if self.seen is None or rules.penalty is None else self.seen[part]
@@ -189,18 +193,18 @@ class Batcher:
         return self.rules[key]
 
     def _unsettle(self) -> None:
-        """Other requests run now, or in other rows."""
+        """Forget what was derived from which requests are in which rows."""
         self.rules.clear()
         self.settled = False
 
     def _settle(self) -> None:
-        if self.decoder.reads_beginnings:
+        if self.decoder.reads_shared_prompts:
             prompts = [request.key for request in self.rows.requests]
-            self.cache.beginnings = find_shared_prompts(prompts, self.cache.store, self.cache.beginnings)
+            self.cache.shared_prompts = find_shared_prompts(prompts, self.cache.store, self.cache.shared_prompts)
         self.settled = True
 
     def _mark_prompts(self, first: int) -> None:
-        """Notes the prompts' tokens for requests with a repetition penalty."""
+        """Mark the prompts' tokens for requests with a repetition penalty."""
         for row, request in enumerate(self.rows.requests[first:], start=first):
             if request.params.repetition_penalty != 1:
                 if self.seen is None:
@@ -211,7 +215,7 @@ class Batcher:
                 self.seen[row, self._tensor(request.ids)] = True
 
     def _finished(self, part: slice) -> dict[int, Sampled | BaseException]:
-        """The rows that ended with the token they just got, and how."""
+        """The rows that ended with their newest token, and their results."""
         rows, outcomes = self.rows, dict[int, Sampled | BaseException]()
         stopped, full = rows.stopped(part), rows.full(part)
         failed = rows.not_finite(part)
@@ -230,7 +234,7 @@ class Batcher:
         return outcomes
 
     def _look(self, row: int) -> Sampled | BaseException | None:
-        """Streams a watched row's newest token and looks for stop strings."""
+        """Pass on the newest token of a watched row and look for stop strings."""
         rows, request = self.rows, self.rows.requests[row]
         token, logp = rows.newest(row)
         if request.on_token is not None:
@@ -244,11 +248,11 @@ class Batcher:
 
     def _not_finite(self, row: int) -> ContractError:
         self.cache.wipe(row)
-        message = f"The model's logits are not finite (weights of version {self.version})."
-        return ContractError(message, hint="Its weights have probably diverged: lower the learning rate.")
+        message = f"the model's logits are not finite (weights of version {self.version})"
+        return ContractError(message, hint="Its weights have probably diverged; lower the learning rate.")
 
     def _remove(self, outcomes: dict[int, Sampled | BaseException]) -> None:
-        """Takes ended rows out: the last rows move into the gaps, and sessions keep their cache above."""
+        """Remove ended rows: the last rows move into the gaps, and sessions keep their cache above."""
         if not outcomes:
             return
         rows, kept = self.rows, self.rows.count - len(outcomes)
@@ -265,7 +269,7 @@ class Batcher:
         self._unsettle()
 
     def _move_cache(self, new_place: dict[int, int]) -> None:
-        """Moves surviving rows into the gaps; a session's row changes places with its successor."""
+        """Move surviving rows into the gaps; the row of a session is swapped, since its cache is still wanted."""
         if not new_place:
             return
         length = int(self.rows.length[: self.rows.count].max())

@@ -25,20 +25,21 @@ class PromptSnapshot:
 
 
 class Cache:
-    """`store` is [layers, 2 (keys, values), rows, kv_heads, length, head_dim].
+    """Keys and values of all rows, grown by doubling: `store` is [layers, 2 (keys, values), rows, kv_heads, length,
+    head_dim].
 
-    Memory starts as zeros, never as whatever lay there: a masked position is multiplied by 0, and 0 × NaN is NaN.
+    Memory starts as zeros, not uninitialised: a masked position is multiplied by 0, and 0 × NaN is NaN.
     """
 
     def __init__(self, layers: int, kv_heads: int, head_dim: int, *, rows: int, length: int, like: Tensor) -> None:
         self.max_rows, self.max_length = rows, length
         self._shape = (layers, kv_heads, head_dim)
         self._like = like
-        self.beginnings: SharedPromptCache | None = None  # what the running rows share
+        self.shared_prompts: SharedPromptCache | None = None  # what the running rows share
         self._use(self._zeros(0, 0))
 
     def ensure(self, rows: int, length: int) -> None:
-        """Room for this many rows of this many positions; what is stored stays."""
+        """Make room for this many rows of this many positions; stored keys and values stay."""
         if rows <= self.rows and length <= self.length:
             return
         old = self.store
@@ -50,11 +51,12 @@ class Cache:
         self._use(new)
 
     def copy(self, source: Sequence[int], target: Sequence[int], length: int) -> None:
-        """Row by row, the first `length` positions of `source` to `target`."""
+        """Copy the first `length` positions of each `source` row to its `target` row."""
+        # The right side is gathered before anything is written, so source and target rows may overlap.
         self.store[:, :, list(target), :, :length] = self.store[:, :, list(source), :, :length]
 
     def exchange(self, ones: Sequence[int], others: Sequence[int], length: int) -> None:
-        """Row by row, `ones` and `others` change places."""
+        """Swap each row of `ones` with its row of `others`."""
         self.copy([*ones, *others], [*others, *ones], length)
 
     def snapshot(self, row: int, length: int, logits: Tensor) -> PromptSnapshot:
@@ -88,20 +90,23 @@ def _grown(have: int, need: int, first: int, most: int) -> int:
 
 @dataclass(slots=True)
 class ParkedSession:
-    """A session between two turns: which row holds its keys and values, and for which tokens."""
+    """A session between two turns: the row of its keys and values, and the tokens they belong to."""
 
     row: int
     ids: NDArray[np.int64]
 
     def shared_with(self, ids: NDArray[np.int64]) -> int:
-        """How many tokens of a new prompt need not be read again. The last always is: its logits are needed."""
+        """How many tokens of a new prompt are in the cache already. The last is always read again, for its logits."""
         most = min(len(self.ids), len(ids) - 1)
         differs = np.flatnonzero(self.ids[:most] != ids[:most])
         return int(differs[0]) if len(differs) else most
 
 
 class CacheRows:
-    """Parked sessions, least recently used first, in rows at and above the running ones."""
+    """Which rows of the cache belong to parked sessions: rows above the running ones, least recently used first.
+
+    Invariant: running requests are in rows 0 … count − 1, without gaps; every parked session is at or above `count`.
+    """
 
     def __init__(self, cache: Cache, slots: int) -> None:
         self.cache = cache
@@ -113,16 +118,16 @@ class CacheRows:
         self.parked[session] = ParkedSession(row, ids)
 
     def take(self, session: Hashable | None) -> ParkedSession | None:
-        """A session's cache for its next turn; it is the caller's from now on."""
+        """A session's cache for its next turn; it is no longer parked."""
         return None if session is None else self.parked.pop(session, None)
 
     def forget(self) -> None:
         self.parked.clear()
 
     def make_room(self, first: int, count: int, resumed: list[ParkedSession]) -> None:
-        """Frees rows `first … first + count - 1`, with `resumed` sessions moved to the start of them.
+        """Free rows `first … first + count - 1` for new requests, and move `resumed` sessions to the first of them.
 
-        Sessions in the way move up; the least recently used are dropped when there are not enough rows.
+        Sessions in the way move up; the least recently used are dropped if there are not enough rows.
         """
         while len(self.parked) > self.slots - first - count:
             self.parked.pop(next(iter(self.parked)))
@@ -136,6 +141,7 @@ class CacheRows:
                 self._exchange(owners[row], next(free), owners)
 
     def _exchange(self, session: ParkedSession, target: int, owners: dict[int, ParkedSession]) -> None:
+        """Move a session to row `target`; a session there takes its old row. `owners` is kept up to date."""
         source, other = session.row, owners.pop(target, None)
         if source == target:
             owners[target] = session

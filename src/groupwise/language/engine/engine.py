@@ -1,7 +1,7 @@
 """The generation engine: requests in, futures of sampled tokens out.
 
-It is driven in one of two ways. `start()` runs it in a thread of its own, and requests join and leave the running
-batch at any step. Without a thread, `run_until_idle()` or `generate()` drive it from the caller's.
+There are two ways to drive it. `start()` runs it in its own thread, and requests join and leave the running batch at
+any step. Without that thread, `run_until_idle()` or `generate()` drive it from the caller's.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ COPY_BYTES = 2 << 30  # weights up to this size may be copied into joined matric
 class Engine:
     """Generates with a Hugging Face causal language model, reading the live module's weights.
 
-    `slots` requests run at once; more wait. `max_length` bounds prompt and new tokens together (the model's own limit
-    unless given). `eos` are the tokens that end every request: the model's and tokenizer's unless given, `()` for
-    none. `copy_weights` says whether projections may be joined in copies (faster, more memory); unless given, models
-    up to 2 GiB are.
+    `slots` requests run at once; others wait. `max_length` limits prompt and new tokens together (default: the model's
+    own limit). `eos` are the tokens that end every request (default: the model's and tokenizer's; `()` for none).
+    `copy_weights` allows copies of projections, joined into larger matrices: faster, but more memory (default: for
+    models up to 2 GiB).
 
     The engine notices when an optimiser changes the weights in place. While its thread runs, change them only inside
-    `hold()`, so that no step sees half an update, and tell it the new version with `load`.
+    `hold()`, so that no step sees half an update, and announce the new version with `load`.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Engine:
         copy_weights: bool | None = None,
     ) -> None:
         if slots < 1:
-            raise ConfigError(f"slots is {slots} but must be at least 1.", field="slots")
+            raise ConfigError(f"slots is {slots}; it must be at least 1", field="slots")
         self.model, self.tokenizer = model, tokenizer
         config: Any = getattr(unwrap(model), "config", None)
         self.vocabulary = int(config.vocab_size)
@@ -73,16 +73,16 @@ class Engine:
         session: Hashable | None = None,
         on_token: OnToken | None = None,
     ) -> Future[Sampled]:
-        """Asks for a continuation of `ids`; any thread may.
+        """Request a continuation of `ids`, from any thread.
 
-        A request with a `session` leaves its keys and values behind, and the session's next request reads only the
-        tokens beyond what the two have in common. `on_token(token, logp)` is called for every token as it is made, on
-        the engine's thread: an exception from it ends this request and no other.
+        A request with a `session` keeps its keys and values, and the session's next request reads only the tokens
+        after their common beginning. `on_token(token, logp)` is called on the engine's thread for every token as it is
+        made; an exception in it ends this request and no other.
         """
         request = self._request(ids, params, seed, session, on_token)
         with self._state:
             if self._closed:
-                raise ContractError("The engine is closed: it takes no more requests.")
+                raise ContractError("the engine is closed and takes no more requests")
             self._requests[request.future] = request
             self._arrived.append(request)
             self._state.notify_all()
@@ -96,7 +96,7 @@ class Engine:
         return [future.result() for future in futures]
 
     def run_until_idle(self) -> None:
-        """Works, or waits for the thread that works, until no request is left."""
+        """Work until no request is left, or wait for the engine's thread to do so."""
         if self._thread is not None:
             with self._state:
                 self._state.wait_for(lambda: not self._requests)
@@ -105,8 +105,8 @@ class Engine:
             pass
 
     def step(self) -> bool:
-        """One step for everything that runs; False if there was nothing to do."""
-        with self.hold():  # a thread that runs too would otherwise never let go
+        """One step for all running requests; False if there was nothing to do."""
+        with self.hold():  # a running engine thread would otherwise never let go of the lock
             return self._step()
 
     def _step(self) -> bool:
@@ -120,10 +120,10 @@ class Engine:
         return busy or bool(outcomes)
 
     def load(self, weights: Mapping[str, Tensor] | nn.Module, version: int) -> None:
-        """New weights: a state dict to copy in, another module, or the engine's own module after an update.
+        """Take new weights: a state dict to copy, another module, or the engine's own module after an update.
 
-        Running requests go on with the new weights (their caches are computed again); `Sampled.versions` tells which
-        token came from which. Kept sessions start over.
+        Running requests continue with the new weights, and their caches are computed again; `Sampled.versions` records
+        the version of each token. Sessions start over.
         """
         with self.hold():
             if isinstance(weights, nn.Module):
@@ -139,12 +139,12 @@ class Engine:
 
     @property
     def tokens_read(self) -> int:
-        """How many prompt tokens went through the network: shared prompts and kept sessions count once."""
+        """How many prompt tokens went through the network; shared prompts and sessions count once."""
         return self._inside.tokens_read
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """No step is taken inside the `with` block, so that weights can be changed."""
+        """Pause the engine inside the `with` block, so that weights can be changed."""
         with self._state:
             self._holders += 1
         try:
@@ -156,7 +156,7 @@ class Engine:
                 self._state.notify_all()
 
     def cancel(self, future: Future[Sampled]) -> None:
-        """Ends a request at the next step: its future gets the tokens made so far, with end "cancelled"."""
+        """End a request at the next step: its future gets the tokens made so far, with end "cancelled"."""
         with self._state:
             request = self._requests.get(future)
             if request is not None:
@@ -165,14 +165,14 @@ class Engine:
                 self._state.notify_all()
 
     def start(self) -> Self:
-        """Runs the engine in a thread of its own."""
+        """Run the engine in its own thread."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="groupwise-engine", daemon=True)
             self._thread.start()
         return self
 
     def close(self) -> None:
-        """Stops; requests still running or waiting end as cancelled."""
+        """Stop the engine; requests still running or waiting end as cancelled."""
         with self._state:
             self._closed = True
             pending = list(self._requests)
@@ -209,14 +209,14 @@ class Engine:
         return self._inside.cancel_marked() if any_cancelled else []
 
     def _step_inside(self) -> list[Outcome]:
-        """One step; if it fails (out of memory, say), every request it was working on fails with it."""
+        """One step; if it fails (out of memory, for example), so does every request it was working on."""
         try:
             return self._inside.step()
         except Exception as error:
             return self._inside.fail(error)
 
     def _forget(self, future: Future[Sampled]) -> None:
-        """A future is done: resolved by a step, or cancelled by whoever held it, which frees its row."""
+        """A future is done: resolved by a step, or cancelled by its owner, which frees its row."""
         with self._state:
             request = self._requests.pop(future)
             if future.cancelled():
@@ -229,16 +229,17 @@ class Engine:
     ) -> GenerationRequest:
         array = np.array(ids, dtype=np.int64)
         if array.ndim != 1 or len(array) == 0:
-            raise ContractError(f"A prompt must be a list of at least 1 token; this one has shape {array.shape}.")
+            raise ContractError(f"a prompt must be a list of at least 1 token; this one has shape {array.shape}")
         if array.min() < 0 or array.max() >= self.vocabulary:
             wrong = next(int(i) for i in array if not 0 <= i < self.vocabulary)
             hint = "Do the tokenizer and the model belong together?"
-            raise ContractError(f"Token {wrong} is not in the model's vocabulary of {self.vocabulary}.", hint=hint)
+            raise ContractError(f"token {wrong} is not in the model's vocabulary of {self.vocabulary}", hint=hint)
         room = self.max_length - len(array)
         if room < 1:
-            message = f"The prompt has {len(array)} tokens but the engine's max_length is {self.max_length}, of which 1"
             raise ContractError(
-                f"{message} must be left for the answer.", hint="Shorten the prompt or raise max_length."
+                f"the prompt has {len(array)} tokens, but max_length is {self.max_length}, including at least 1 token "
+                "of the answer",
+                hint="Shorten the prompt or raise max_length.",
             )
         limit = min(params.max_new_tokens, room)
         stops = self._stop_strings(params.stop)
@@ -248,7 +249,7 @@ class Engine:
         if not strings:
             return None
         if self.tokenizer is None:
-            raise ContractError(f"Stop strings {strings!r} need a tokenizer, and the engine was made without one.")
+            raise ContractError(f"stop strings {strings!r} need a tokenizer, and this engine has none")
         if strings not in self._stops:
             self._stops[strings] = StopStrings(strings, self.tokenizer, self.vocabulary)
         return self._stops[strings]
@@ -257,7 +258,7 @@ class Engine:
 def _inside(
     model: nn.Module, config: Any, slots: int, max_length: int | None, eos: frozenset[int], copy: bool | None
 ) -> tuple[Batcher | Fallback, int]:
-    """What does the work, and the length it works to."""
+    """The part that does the work, and the longest sequence it takes."""
     architecture = describe(model)
     if architecture is None:
         length = max_length or getattr(config, "max_position_embeddings", None) or 1 << 20

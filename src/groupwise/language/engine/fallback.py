@@ -1,7 +1,7 @@
-"""Models without a description of their own: `model.generate` runs them, and the engine's sampler chooses.
+"""Models that `families` does not describe: `model.generate` runs them, and the engine's sampler chooses the tokens.
 
 Slower, and without shared prompts or sessions, but with the same promises: seeds per request, log-probabilities from
-the step itself, stop strings, streaming, cancellation.
+the very logits, stop strings, streaming, cancellation.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _noticed: set[str] = set()
 
 
 def notice(kind: str) -> None:
-    """Says once per family that it takes the slow way."""
+    """Warn once per family that generation will be slow."""
     if kind not in _noticed:
         _noticed.add(kind)
-        log.warning("%s has no fast path in the engine: generating with model.generate, which is slower.", kind)
+        log.warning("the engine has no fast path for %s models; using model.generate, which is slower", kind)
 
 
 class Fallback:
-    """Has the face of `Batcher`; a step serves one request from beginning to end."""
+    """Has the interface of `Batcher`; a step serves one request from beginning to end."""
 
     def __init__(self, model: nn.Module, *, eos: frozenset[int], vocabulary: int) -> None:
         self.model, self.eos, self.vocabulary = model, eos, vocabulary
@@ -63,7 +63,7 @@ class Fallback:
         return [(request, Sampled.cancelled_unread(self.version)) for request in gone]
 
     def fail(self, error: Exception) -> list[Outcome]:
-        """The request being served fails; those that wait are unharmed."""
+        """The current request fails; waiting ones are not affected."""
         return [(self.waiting.popleft(), error)]
 
     def _generate(self, request: GenerationRequest) -> Sampled | BaseException:
@@ -84,7 +84,7 @@ class Fallback:
 
 
 class _Choose(LogitsProcessor):  # type: ignore[misc]
-    """Samples by the engine's rules and leaves `generate` no other choice."""
+    """Samples by the engine's rules, then gives every other token a score of −inf, so that `generate` must take it."""
 
     def __init__(self, request: GenerationRequest, stop_ids: frozenset[int], vocabulary: int) -> None:
         self.request, self.stop_ids, self.vocabulary = request, stop_ids, vocabulary
@@ -105,7 +105,7 @@ class _Choose(LogitsProcessor):  # type: ignore[misc]
 
     def _accept(self, token: int, logp: float) -> None:
         if np.isnan(logp):
-            self.error = ContractError("The model's logits are not finite.")
+            self.error = ContractError("the model's logits are not finite")
             return
         self.ids.append(token)
         self.logp.append(logp)

@@ -1,7 +1,7 @@
 """Which modules of a Hugging Face model do what, family by family.
 
-`describe` turns a model into one `Architecture`: the same parts for every family, with the differences as data. A
-model it does not know is `None`, and the engine then falls back to `model.generate`.
+`describe` turns a model into one `Architecture`: the same parts for every family, with the differences as data. For a
+model it does not know it returns None, and the engine falls back to `model.generate`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Activation = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class DecoderLayer:
-    """One decoder layer. `qkv` and `mlp_in` are modules whose outputs stand side by side."""
+    """One decoder layer. The outputs of the modules in `qkv`, and in `mlp_in`, stand side by side."""
 
     attention_norm: nn.Module
     qkv: tuple[nn.Module, ...]
@@ -34,12 +34,12 @@ class DecoderLayer:
     after_mlp: nn.Module | None = None
     window: int | None = None
     softcap: float | None = None
-    rope: str = ""  # the layer type whose rotary table this layer uses, where a model has several
+    rope: str = ""  # the layer type whose rotary table this layer uses, if the model has several
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A whole decoder."""
+    """A complete decoder: embedding, layers, last norm, head, and its sizes."""
 
     name: str
     embedding: nn.Module
@@ -57,7 +57,7 @@ class Architecture:
 
     @property
     def shape(self) -> dict[str, int]:
-        """The sizes a cache depends on."""
+        """The sizes that the cache depends on."""
         sizes = {"layers": len(self.layers), "kv_heads": self.kv_heads}
         return {**sizes, "head_dim": self.head_dim, "vocabulary": self.vocabulary}
 
@@ -79,7 +79,7 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def _usual(config: Any) -> bool:
-    """Variants that change the mathematics, and that nobody generates with, are left to `model.generate`."""
+    """Variants that change the mathematics and are not used to generate are left to `model.generate`."""
     unusual = ("use_bidirectional_attention", "add_cross_attention")
     return not any(getattr(config, name, False) for name in unusual)
 
@@ -123,8 +123,8 @@ def _gemma(core: Any, config: Any) -> Architecture:
 def _gemma_sandwich(core: Any, config: Any) -> Architecture:
     """Gemma 2 and 3: a norm before and after each half; soft caps in 2, two rotary tables in 3.
 
-    Hugging Face's "sdpa" attention leaves the cap on scores out where it is allowed for Gemma 2 (Transformers 5.17);
-    then so does the engine, because its log-probabilities are to be those of the model as it is trained.
+    With "sdpa" attention, Transformers 5.17 leaves out Gemma 2's cap on scores; then so does the engine, because its
+    log-probabilities must be those of the model that is trained.
     """
     two = config.model_type == "gemma2"
     capped = two and config._attn_implementation != "sdpa"

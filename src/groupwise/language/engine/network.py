@@ -1,7 +1,7 @@
-"""The forward pass: prompts in one padding-free sweep, then one token for every row at a time.
+"""The forward pass: prompts in one sweep without padding, then one token per row and step.
 
-Both read the same layers and differ only in how a position attends. `decode` is a pure function of tokens,
-positions and the cache on fixed shapes and without a look at the host: the place to capture a CUDA graph.
+Both go through the same layers and differ only in attention. `decode` is a pure function of tokens, positions and the
+cache, with fixed shapes and without reading from the device: the place to capture a CUDA graph.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Attend: TypeAlias = Callable[[int, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class PromptPiece:
-    """Tokens to be read into a row of the cache, from position `start` on."""
+    """Tokens to read into a row of the cache, from position `start` on."""
 
     row: int
     start: int
@@ -35,7 +35,7 @@ class PromptPiece:
 
 @dataclass(frozen=True, slots=True)
 class PieceBatch:
-    """Pieces of equal start and length: they attend together."""
+    """Pieces with equal start and length, which attend together."""
 
     rows: Tensor
     start: int
@@ -43,7 +43,7 @@ class PieceBatch:
 
 
 class NetworkLayer:
-    """A layer's modules, ready to be applied."""
+    """The modules of a layer, ready to apply."""
 
     def __init__(self, layer: DecoderLayer, width: int, inner: int, like: Tensor, *, copy: bool) -> None:
         def project(modules: Sequence[nn.Module], inputs: int) -> Joined | Called:
@@ -65,7 +65,7 @@ class NetworkLayer:
             fold(self.mlp_norm, self.mlp_in)
 
     def pair(self, order: Tensor, a: Architecture) -> None:
-        """Reorders queries and keys so that dimensions turned together are neighbours."""
+        """Reorder queries and keys so that dimensions turned together are neighbours."""
         assert isinstance(self.qkv, Joined)
         heads = torch.arange(a.heads + a.kv_heads, device=order.device)[:, None] * a.head_dim
         rest = torch.arange((a.heads + a.kv_heads) * a.head_dim, self.qkv.outputs, device=order.device)
@@ -88,14 +88,17 @@ def fold(norm: Norm | None, following: Joined | Called) -> None:
 
 def _outputs_of_mlp(layer: DecoderLayer, mlp_in: Joined | Called) -> int:
     if isinstance(mlp_in, Called):
-        return 0  # only a probed module is asked for its inputs, and those come with copies
+        return 0  # only `_probe` needs the number of inputs, and it is never used without copies
     return mlp_in.outputs // (2 if layer.gated else 1)
 
 
 class Network:
-    """One model's weights as the engine applies them; made anew whenever the weights change."""
+    """A model's weights as the engine applies them; built again whenever the weights change.
 
-    reads_beginnings = False
+    Activations are [tokens, width]: all tokens of all rows on one axis, without padding.
+    """
+
+    reads_shared_prompts = False
 
     def __init__(self, architecture: Architecture, rotary: RotaryTables | None, *, copy: bool) -> None:
         a = self.architecture = architecture
@@ -111,11 +114,11 @@ class Network:
         self.head = projection([a.head], width, like, copy=copy)
         if copy:
             fold(self.final_norm, self.head)
-        self.nothing = torch.zeros(1, dtype=self.dtype, device=self.device)
+        self.nothing = torch.zeros(1, dtype=self.dtype, device=self.device)  # baddbmm wants an addend, even for beta=0
         self.windows = {layer.window for layer in a.layers}
 
     def prefill(self, pieces: Sequence[PromptPiece], cache: Cache) -> Tensor:
-        """Reads tokens into the cache and returns the logits [pieces, vocabulary] after each piece's last token."""
+        """Read tokens into the cache and return the logits [pieces, vocabulary] after each piece's last token."""
         if self.rotary is not None:
             self.rotary.ensure(cache.length)
         order, spans = _piece_batches(pieces, self.device)
@@ -135,6 +138,7 @@ class Network:
             return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
         x = self._layers(tokens, positions, attend)
+        # The last token of each piece, put back into the order of `pieces`.
         ends = np.cumsum([len(pieces[i].tokens) for i in order]) - 1
         back = np.argsort(order)
         return self._logits(x[torch.from_numpy(ends[back]).to(self.device)])
@@ -142,8 +146,8 @@ class Network:
     def decode(self, tokens: Tensor, positions: Tensor, rows: Tensor, span: int, even: bool, cache: Cache) -> Tensor:
         """One token for the first `len(tokens)` rows of the cache: logits [rows, vocabulary].
 
-        `span` is how many positions to attend over, at least every position + 1. `even` promises that all rows stand
-        at position `span - 1`, which saves the mask.
+        `span` is the number of positions to attend to, more than every position. `even` promises that all rows are at
+        position `span - 1`, which saves the mask.
         """
         if self.rotary is not None:
             self.rotary.ensure(cache.length)
@@ -188,6 +192,7 @@ class Network:
         self, index: int, block: NetworkLayer, h: Tensor, angles: tuple[Tensor, ...] | None, attend: Attend
     ) -> Tensor:
         a = self.architecture
+        # Heads of queries, then of keys, then of values, side by side.
         qkv = block.qkv(h).view(len(h), a.heads + 2 * a.kv_heads, a.head_dim)
         if block.q_norm is not None and block.k_norm is not None:
             qkv[:, : a.heads] = block.q_norm(qkv[:, : a.heads])
@@ -207,6 +212,8 @@ class Network:
         """One query per row. Rows and heads are one batch axis, and the cache is read in place."""
         a = self.architecture
         count, batch = len(q), len(q) * a.kv_heads
+        # keys [rows, kv_heads, length, head_dim] seen as [rows · kv_heads, head_dim, span]: a row's heads lie
+        # `stride` apart, and so do the last head of a row and the first of the next.
         stride = keys.stride(1)
         k = keys.as_strided((batch, a.head_dim, span), (stride, 1, a.head_dim))
         v = values.as_strided((batch, span, a.head_dim), (stride, a.head_dim, 1))
@@ -226,6 +233,7 @@ class Network:
         q, k, v = (t.reshape(len(span.rows), span.length, -1, t.shape[-1]).transpose(1, 2) for t in parts)
         cache.keys[index][span.rows, :, span.start : stop] = k
         cache.values[index][span.rows, :, span.start : stop] = v
+        # A piece that continues a prompt also attends to what is in the cache already.
         if span.start:
             k, v = cache.keys[index][span.rows, :, :stop], cache.values[index][span.rows, :, :stop]
         if layer.softcap is not None:
@@ -238,7 +246,7 @@ class Network:
         return out.transpose(1, 2).reshape(len(span.rows) * span.length, -1)
 
     def _mask(self, span: PieceBatch, window: int | None) -> Tensor | None:
-        """Which positions a span's queries see, [length, stop]; None where plain causal attention says it all."""
+        """Which positions the queries of a batch see, [length, stop]; None if plain causal attention is enough."""
         stop = span.start + span.length
         if window is not None and stop <= window:
             window = None
@@ -250,7 +258,7 @@ class Network:
         return seen if window is None else seen & (place > place[span.start :, None] - window)
 
     def bias(self, positions: Tensor, span: int, even: bool, window: int | None) -> Tensor | None:
-        """0 where a row may look, -inf elsewhere, [rows, 1, span]; None where every row may look everywhere."""
+        """0 where a row may attend, −inf elsewhere, [rows, 1, span]; None if every row may attend everywhere."""
         if window is not None and span <= window:
             window = None
         if even and window is None:
@@ -264,7 +272,7 @@ class Network:
 
 
 def _capped_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, layer: DecoderLayer) -> Tensor:
-    """Attention with Gemma 2's soft cap, which PyTorch's fused kernel does not know."""
+    """Attention with Gemma 2's soft cap, which PyTorch's fused kernel does not support."""
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
     assert layer.softcap is not None
@@ -279,7 +287,7 @@ def _softmax(scores: Tensor) -> Tensor:
 
 
 def _piece_batches(pieces: Sequence[PromptPiece], device: torch.device) -> tuple[list[int], list[PieceBatch]]:
-    """An order of the pieces in which equal ones stand together, and the spans they form."""
+    """The pieces' order with those of equal start and length together, and the batches they form."""
     order = sorted(range(len(pieces)), key=lambda i: (pieces[i].start, len(pieces[i].tokens)))
     spans: list[PieceBatch] = []
     members: list[int] = []

@@ -1,8 +1,8 @@
-"""One token for every row in NumPy: the fastest way on a single thread of a CPU.
+"""One token for every row in NumPy: the fastest way on a single CPU thread.
 
-A step of a small model is hundreds of calls on small arrays. NumPy's cost less than PyTorch's, and its BLAS multiplies
-few rows faster: a single query by its keys nearly twice as fast. Matrices and cache are the network's own, seen
-through views; softmax and activation stay PyTorch's, which fuses them. Everything else (several threads, a GPU, half
+A step of a small model is hundreds of calls on small arrays. A call of NumPy costs less than one of PyTorch, and its
+BLAS is faster for few rows: nearly twice as fast for a single query times its keys. Matrices and cache are views of the
+network's own; softmax and activation stay with PyTorch, which fuses them. Everything else (several threads, a GPU, half
 precision, LayerNorm, soft caps) is left to `Network.decode`.
 """
 
@@ -23,7 +23,7 @@ from groupwise.language.engine.weights import Called, Joined, Norm
 
 Floats: TypeAlias = NDArray[np.float32]
 SLICE = 128  # of an MLP's inner width
-SMALL = 10**6  # multiplications up to which OpenBLAS reads matrices as they lie
+SMALL = 10**6  # multiplications up to which OpenBLAS reads matrices in place instead of packing them first
 
 
 def decoder(network: Network) -> NumpyDecoder | Network:
@@ -32,7 +32,7 @@ def decoder(network: Network) -> NumpyDecoder | Network:
 
 
 def suits(network: Network) -> bool:
-    """Whether everything in the network is known here."""
+    """Whether this module can do everything the network needs."""
     a = network.architecture
     return (
         (network.device.type, network.dtype) == ("cpu", torch.float32)
@@ -45,13 +45,14 @@ def suits(network: Network) -> bool:
 
 
 class NumpyRmsNorm:
-    """An RMSNorm; its weight is None where it is folded into what follows."""
+    """An RMSNorm; its weight is None if it is folded into the matrix behind it."""
 
     def __init__(self, norm: Norm) -> None:
         self.floor = np.float32(norm.floor) ** 2
         self.weight = None if norm.folded else norm.weight.numpy()
 
     def __call__(self, x: Floats) -> Floats:
+        # `Norm` scaled weight and floor by √width, so that no mean is needed: x / √(Σ x² + width · eps).
         size = squares(x)
         size += self.floor
         size = np.sqrt(size, out=size)[..., None]
@@ -86,11 +87,12 @@ class NumpyLinear:
 
 
 class NumpyMlp:
-    """A gated MLP. A narrow model's is the sum of still narrower ones, [slices, rows, inner / slices], whose products
-    are small enough not to be packed."""
+    """A gated MLP. For a narrow model it is a sum of even narrower ones, [slices, rows, inner / slices], whose products
+    are small enough that BLAS does not pack them."""
 
     def __init__(self, activation: Activation, into: Joined, out_of: Joined) -> None:
         width, inner = into.matrix.shape[0], out_of.matrix.shape[0]
+        # 32 rows: about as many as a group that decodes together.
         size = SLICE if inner % SLICE == 0 and 32 * width * SLICE <= SMALL else inner
         self.activation = getattr(activation, "forward", activation)  # a module's own call takes longer than silu
         self.into = NumpyLinear(
@@ -101,7 +103,7 @@ class NumpyMlp:
         self.bias = None if out_of.bias is None else out_of.bias.numpy()
 
     def __call__(self, x: Floats) -> Floats:
-        both = self.into(x)
+        both = self.into(x)  # [2 · slices, rows, size]: the gate's slices, then those of up
         half = len(both) // 2
         inside = self.activation(torch.from_numpy(both[:half])).numpy()
         inside *= both[half:]
@@ -134,9 +136,9 @@ class NumpyLayer:
 
 
 class NumpyDecoder:
-    """A network's decoding; made anew with the network whenever weights change."""
+    """Decodes like the network it is built from; built again with it whenever weights change."""
 
-    reads_beginnings = True
+    reads_shared_prompts = True
 
     def __init__(self, network: Network) -> None:
         a = network.architecture
@@ -159,13 +161,13 @@ class NumpyDecoder:
         place = (slice(len(tokens)), slice(None), span - 1) if even else (rows.numpy(), slice(None), positions.numpy())
         x = self._embed(tokens)
         store = cache.store.numpy()
-        with np.errstate(all="ignore"):  # what is not finite is noticed when tokens are chosen
+        with np.errstate(all="ignore"):  # `RunningRows.not_finite` notices when tokens are chosen
             for index, (block, (keys, values)) in enumerate(zip(self.blocks, store, strict=True)):
                 q, k, v = self._qkv(block, block.attention_norm(x), angles[block.rope])
                 keys[place], values[place] = k, v
                 bias = biases[block.window]
                 kept = keys[: len(x), :, :span], values[: len(x), :, :span]
-                mixed = block.out(self._attend(index, q, *kept, bias, cache.beginnings))
+                mixed = block.out(self._attend(index, q, *kept, bias, cache.shared_prompts))
                 x += mixed if block.after_attention is None else block.after_attention(mixed)
                 inside = block.mlp(block.mlp_norm(x))
                 x += inside if block.after_mlp is None else block.after_mlp(inside)
@@ -184,6 +186,7 @@ class NumpyDecoder:
         q, k, v = (part(h).reshape(len(h), -1, self.head_dim) for part in (block.q, block.k, block.v))
         if block.q_norm is not None and block.k_norm is not None:
             q, k = block.q_norm(q), block.k_norm(k)
+        # Neighbours are turned together (`rotary.paired`): each pair is one complex number. The rest is not turned.
         turned = 2 * angles.shape[-1]
         for part in (q, k):
             pairs = part[..., :turned].view(np.complex64)
@@ -194,7 +197,7 @@ class NumpyDecoder:
     def _attend(
         self, layer: int, q: Floats, keys: Floats, values: Floats, bias: Tensor | None, shared: SharedPromptCache | None
     ) -> Floats:
-        """One query per row and head; heads that share keys are multiplied together."""
+        """One query per row and head; query heads that share keys form one matrix."""
         grouped = q.reshape(len(q), self.kv_heads, -1, self.head_dim)
         scores = torch.from_numpy(scores_of(grouped, keys) if shared is None else shared.scores(layer, grouped, keys))
         if bias is not None:

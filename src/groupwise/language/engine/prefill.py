@@ -1,4 +1,4 @@
-"""Bringing prompts into the cache: each distinct one is read once, however many requests share it."""
+"""Reading prompts into the cache: each distinct one once, however many requests share it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from groupwise.language.engine.request import GenerationRequest
 
 Turn: TypeAlias = tuple[GenerationRequest, ParkedSession | None]
 BYTES = 8  # of a token in a request's key
-SWEEP_TOKENS = 8192  # read at once; bounds the memory of a sweep, not the length of a prompt
+SWEEP_TOKENS = 8192  # read at once: limits the memory of a sweep, not the length of a prompt
 
 
 class Prefill:
     """Reads prompts, and keeps those that waiting requests share.
 
-    A group may be larger than the free rows. While some of it waits, its prompt stays in `snapshots`, so that the
-    prompt is still read once.
+    A group may have more members than there are free rows. While some of them wait, their prompt stays in `snapshots`,
+    so that it is still read only once.
     """
 
     def __init__(self, cache: Cache) -> None:
@@ -43,23 +43,23 @@ class Prefill:
             del self.waiting[request.key]
 
     def prune(self) -> None:
-        """Drops what nobody waits for any more."""
+        """Drop prompts that no request waits for."""
         for key in self.snapshots.keys() - self.waiting.keys():
             del self.snapshots[key]
 
     def read(self, turns: Sequence[Turn], first: int, running: Mapping[bytes, int], network: Network) -> Tensor:
-        """Fills rows `first …` with the turns' prompts and returns the logits after each, [turns, vocabulary].
+        """Fill rows from `first` on with the turns' prompts and return the logits after each, [turns, vocabulary].
 
-        `running` says which rows already run with a prompt: of one that is there, only the last token is read again.
+        `running` maps prompts to rows that already run with them: of such a prompt, only the last token is read again.
         """
         self.cache.ensure(first + len(turns), max(len(request.ids) for request, _ in turns) + 1)
         kept = {
             first + i: self.snapshots[r.key] for i, (r, p) in enumerate(turns) if p is None and r.key in self.snapshots
         }
         pieces: list[PromptPiece] = []
-        leaders: dict[bytes, int] = {}  # a prompt, and the piece that reads it
-        sources: list[int] = []  # for each turn that is not kept, the piece it continues
-        followers: dict[int, list[int]] = {}
+        leaders: dict[bytes, int] = {}  # prompt → the piece that reads it
+        sources: list[int] = []  # for each turn without a snapshot, the piece whose logits it gets
+        followers: dict[int, list[int]] = {}  # piece → other rows that get a copy of its keys and values
         for row, (request, parked) in enumerate(turns, start=first):
             if row in kept:
                 self.cache.restore(kept[row], row)
@@ -84,7 +84,7 @@ class Prefill:
         return _merge(read, kept, first) if kept else read
 
     def sweep(self, pieces: Sequence[PromptPiece], network: Network) -> Tensor:
-        """Runs pieces through the network, so many at a time: logits [pieces, vocabulary]."""
+        """Run pieces through the network, at most SWEEP_TOKENS at a time: logits [pieces, vocabulary]."""
         logits = [network.no_logits()]
         batch: list[PromptPiece] = []
         for place, piece in enumerate(pieces):
@@ -100,7 +100,7 @@ class Prefill:
     def _start(
         self, row: int, request: GenerationRequest, parked: ParkedSession | None, running: Mapping[bytes, int]
     ) -> int:
-        """How much of a prompt is in its row already, from its session or from a row that has the same."""
+        """How many tokens of a prompt are in its row already, from its session or copied from a row with the same."""
         if parked is not None:
             return parked.shared_with(request.ids)
         if request.key not in running:
@@ -110,7 +110,7 @@ class Prefill:
 
 
 def _merge(read: Tensor, kept: dict[int, PromptSnapshot], first: int) -> Tensor:
-    """The logits of all turns in order, from those just read and those kept."""
+    """The logits of all turns in order: those just read, and those of snapshots."""
     rows = iter(read)
     total = len(read) + len(kept)
     return torch.stack([kept[row].logits if row in kept else next(rows) for row in range(first, first + total)])

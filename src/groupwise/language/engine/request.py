@@ -21,11 +21,11 @@ class SamplingParams:
     """How tokens are chosen and when a request ends.
 
     The order is Hugging Face's: repetition penalty on the raw logits, temperature, top-k, top-p on what top-k left,
-    min-p. `temperature=0` takes the likeliest token. `top_k=0`, `top_p=1`, `min_p=0` and `repetition_penalty=1`
-    switch a rule off, and rules that no running request asks for cost nothing.
+    min-p. `temperature=0` takes the most likely token. `top_k=0`, `top_p=1`, `min_p=0` and `repetition_penalty=1`
+    switch a rule off, and rules that no running request uses cost nothing.
 
-    `stop` holds strings; a request ends with the token that completes one, wherever the string begins and ends inside
-    tokens. That token is part of the result: it was sampled, so it has a log-probability to learn from.
+    `stop` are strings; a request ends with the token that completes one, even if it begins or ends inside a token.
+    That token is part of the result: it was sampled, so it has a log-probability to learn from.
     """
 
     max_new_tokens: int = 64
@@ -54,14 +54,14 @@ class SamplingParams:
 class Sampled:
     """The tokens of one request.
 
-    `logp[t]` is log softmax(logits / temperature)[ids[t]] over the whole vocabulary, from the very logits the token
+    `logp[t]` is log softmax(logits / temperature)[ids[t]] over the full vocabulary, from the very logits the token
     was sampled from (temperature 1 when greedy). It is the *policy's* probability at that temperature, which a later
-    forward pass can reproduce. Top-k, top-p, min-p and the repetition penalty narrow or bend what is sampled but not
-    this number: with them on, tokens come from a renormalised distribution whose probabilities are higher.
+    forward pass can reproduce. Top-k, top-p, min-p and the repetition penalty change what is sampled but not this
+    number: with them, tokens come from a renormalised distribution with higher probabilities.
 
-    `versions[t]` is the version of the weights that made token t; `version` is the oldest of them. `end` says why it
-    ended: "stop" (an end-of-text token, a stop token or a stop string), "length" (`max_new_tokens`), "context"
-    (`max_length`), "cancelled".
+    `versions[t]` is the version of the weights that made token t; `version` is the oldest of them. `end` is the
+    reason it ended: "stop" (an end-of-text token, a stop token or a stop string), "length" (`max_new_tokens`),
+    "context" (`max_length`) or "cancelled".
     """
 
     ids: NDArray[np.int64] = field(repr=False)
@@ -75,7 +75,7 @@ class Sampled:
 
     @classmethod
     def cancelled_unread(cls, version: int) -> Sampled:
-        """The answer to a request cancelled before its first token."""
+        """The result of a request cancelled before its first token."""
         nothing = np.zeros(0, np.int64)
         return cls(nothing, nothing.astype(np.float32), nothing, version, "cancelled")
 
@@ -86,18 +86,18 @@ def _finite(value: float) -> bool:
 
 def _check(name: str, value: object, holds: bool, limit: str) -> None:
     if not holds:
-        raise ConfigError(f"{name} is {value!r} but must be {limit}.", field=name)
+        raise ConfigError(f"{name} is {value!r}; it must be {limit}", field=name)
 
 
-MARGIN = 16  # characters at the cut of a window that a tokenizer may write differently
+MARGIN = 16  # characters at the start of a window that may decode differently without the tokens before
 UNKNOWN, NO, MAYBE = 0, 1, 2
 
 
 class StopStrings:
-    """Finds any of some strings in a growing list of tokens.
+    """Finds any of several strings in a growing list of tokens.
 
-    A string can only be completed by a token that contains its last character (or part of one), so most tokens are
-    dismissed by a table, and the tokenizer decodes just the tail, as far back as a string can reach.
+    Only a token that contains a string's last character (or part of one) can complete it. So a table rules out most
+    tokens, and otherwise the tokenizer decodes just the tail, as far back as a string can reach.
     """
 
     def __init__(self, strings: Sequence[str], tokenizer: Any, vocabulary: int) -> None:
@@ -114,6 +114,7 @@ class StopStrings:
         if self.table[token] == UNKNOWN:
             # Doubled, because some tokenizers drop the space a text begins with.
             text = self._text([token, token])
+            # � is part of a character: which one shows only with its neighbours.
             whole = bool(text) and "�" not in text
             ends = any(s[-1] in text for s in self.strings)
             self.table[token] = MAYBE if ends or not whole else NO
@@ -136,7 +137,7 @@ OnToken: TypeAlias = Callable[[int, float], object]
 
 
 class GenerationRequest:
-    """What was asked, where the answer goes, and whether it is still wanted."""
+    """A prompt and how to continue it, the future for the answer, and whether it is still wanted."""
 
     def __init__(
         self,
@@ -150,28 +151,28 @@ class GenerationRequest:
         limit: int,
     ) -> None:
         self.ids = ids
-        self.key = ids.tobytes()
+        self.key = ids.tobytes()  # equal prompts have equal keys
         self.params = params
         self.seed = seed
         self.session = session
         self.on_token = on_token
         self.stops = stops
-        self.limit = limit  # new tokens that fit: max_new_tokens, or fewer where the context ends first
+        self.limit = limit  # new tokens that fit: max_new_tokens, or fewer if the context ends first
         self.cancelled = False
         self.future: Future[Sampled] = Future()
 
     @property
     def full_end(self) -> EndOfText:
-        """Why the request ends when its tokens are used up."""
+        """Why the request ends once it has all its tokens."""
         return "length" if self.limit == self.params.max_new_tokens else "context"
 
     @property
     def watched(self) -> bool:
-        """Whether every token needs a look in Python."""
+        """Whether every token must be examined in Python."""
         return self.on_token is not None or self.stops is not None
 
     def resolve(self, outcome: Sampled | BaseException) -> None:
-        """Hands over the answer, unless whoever waited has cancelled the future meanwhile."""
+        """Deliver the answer, unless the future was cancelled in the meantime."""
         if not self.future.set_running_or_notify_cancel():
             return
         if isinstance(outcome, BaseException):

@@ -1,8 +1,8 @@
-"""Rotary embedding: the angles of every position, taken once from the model's own rotary module.
+"""Rotary embedding: the angles of every position, computed once by the model's own rotary module.
 
-Hugging Face turns dimension i against dimension i + size/2. Where the engine copies weights anyway it puts these two
-next to each other, so that turning them is one complex product. Scores do not change: queries and keys are reordered
-alike.
+Hugging Face turns dimension i together with dimension i + size/2. When the engine copies weights anyway, it puts the
+two next to each other, so that turning them is one complex product. Scores do not change, because queries and keys are
+reordered alike.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from torch import Tensor
 from groupwise.errors import ConfigError
 from groupwise.language.engine.families import Architecture
 
-MOVING = ("dynamic", "longrope")
+MOVING = ("dynamic", "longrope")  # scalings whose angles depend on the length of the sequence
 
 
 class RotaryTables:
-    """For each layer type, what to turn every position by; grown on demand.
+    """For each layer type, the rotation of every position; grown on demand.
 
-    Either `cos` and `sin` [length, 1, size], `sin` with rotate-half's sign, or `paired` complex [length, 1, size / 2].
+    Either `cos` and `sin` [length, 1, size], with rotate-half's sign in `sin`, or `paired`: complex numbers
+    [length, 1, size / 2].
     """
 
     def __init__(self, architecture: Architecture, *, paired: bool) -> None:
@@ -39,7 +40,7 @@ class RotaryTables:
             self.length = length
 
     def at(self, positions: Tensor | int) -> dict[str, tuple[Tensor, ...]]:
-        """What to turn by at each of these positions, or at one that all rows stand at."""
+        """The rotations at these positions, or at one position that all rows share."""
         return {kind: tuple(part[positions] for part in table) for kind, table in self.tables.items()}
 
     def pair_order(self, head_dim: int) -> Tensor:
@@ -62,7 +63,7 @@ class RotaryTables:
 
 
 def turn(x: Tensor, angles: tuple[Tensor, ...]) -> None:
-    """Rotary embedding of [tokens, heads, head_dim], in place. Dimensions past the angles' stay."""
+    """Rotary embedding of [tokens, heads, head_dim], in place. Dimensions beyond the angles' are left alone."""
     if len(angles) == 1:
         pairs = x[..., : 2 * angles[0].shape[-1]].unflatten(-1, (-1, 2))
         torch.view_as_complex(pairs).mul_(angles[0])
@@ -73,7 +74,7 @@ def turn(x: Tensor, angles: tuple[Tensor, ...]) -> None:
 
 
 def longest(architecture: Architecture, config: Any, wanted: int | None) -> int:
-    """The context length to use. Rotary scalings that move with the length are held to their first regime."""
+    """The context length to use. Rotary scalings that depend on the length are limited to their original length."""
     limit, why = architecture.max_positions, "max_position_embeddings"
     rope = getattr(config, "rope_parameters", None) or {}
     kinds = rope.values() if rope and all(isinstance(v, dict) for v in rope.values()) else [rope]
@@ -82,6 +83,6 @@ def longest(architecture: Architecture, config: Any, wanted: int | None) -> int:
         limit, why = min(limit, *originals), "original_max_position_embeddings"
     if wanted is not None and not 2 <= wanted <= limit:
         raise ConfigError(
-            f"max_length is {wanted} but must be from 2 to {limit}, the model's {why}.", field="max_length"
+            f"max_length is {wanted}; it must be between 2 and {limit}, the model's {why}", field="max_length"
         )
     return wanted or limit

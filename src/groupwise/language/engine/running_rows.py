@@ -11,7 +11,7 @@ from groupwise.language.engine.request import EndOfText, GenerationRequest, Samp
 from groupwise.language.engine.sampling import stream_key
 
 FIRST_TOKENS = 64
-MOST_STOP_SETS = 64  # beyond this many, forgotten as soon as no request is running
+MOST_STOP_SETS = 64  # beyond this many, they are forgotten once no request is running
 
 
 class RunningRows:
@@ -28,9 +28,11 @@ class RunningRows:
         self.last_logp = np.zeros(most, np.float32)
         self.stream = np.zeros(most, np.uint64)
         self.stop_set = np.zeros(most, np.int64)
+        # Sampled tokens, [most, capacity]; the capacity doubles on demand.
         self.ids = np.zeros((most, FIRST_TOKENS), np.int64)
         self.logp = np.zeros((most, FIRST_TOKENS), np.float32)
         self.versions = np.zeros((most, FIRST_TOKENS), np.int64)
+        # [stop sets, vocabulary]: whether a token ends a request; `stop_set` says which row applies.
         self.stop_table = np.zeros((0, vocabulary), np.bool_)
         self._stop_sets: dict[frozenset[int], int] = {}
         self._watched: list[int] = []
@@ -70,17 +72,17 @@ class RunningRows:
         return hit
 
     def full(self, rows: slice) -> NDArray[np.bool_]:
-        """Which of these rows have all the tokens they may have."""
+        """Which of these rows have as many tokens as they may have."""
         done: NDArray[np.bool_] = self.made[rows] >= self.limit[rows]
         return done
 
     def not_finite(self, rows: slice) -> NDArray[np.bool_]:
-        """Which of these rows have just sampled from logits that are not numbers."""
+        """Which of these rows have just sampled from logits that are not finite."""
         wrong: NDArray[np.bool_] = np.isnan(self.last_logp[rows])
         return wrong
 
     def watched(self, rows: slice) -> list[int]:
-        """The rows of these that need a look in Python."""
+        """Which of these rows must be examined in Python."""
         return [row for row in self._watched if rows.start <= row < rows.stop]
 
     def newest(self, row: int) -> tuple[int, float]:
@@ -96,12 +98,12 @@ class RunningRows:
         return Sampled(self.ids[row, :made].copy(), self.logp[row, :made].copy(), versions, oldest, end)
 
     def cached_ids(self, row: int) -> NDArray[np.int64]:
-        """The tokens whose keys and values are in the cache: all but the last sampled one."""
+        """The tokens whose keys and values are in the cache: all but the newest."""
         both = np.concatenate((self.requests[row].ids, self.ids[row, : self.made[row]]))
         return both[: self.length[row]]
 
     def close_gaps(self, holes: Sequence[int], movers: Sequence[int], count: int) -> None:
-        """Puts the rows `movers` where the `holes` are; `count` rows remain."""
+        """Move the rows `movers` into the `holes`; `count` rows remain."""
         if holes:
             for name in self._arrays:
                 array = getattr(self, name)
@@ -118,7 +120,7 @@ class RunningRows:
             setattr(self, name, np.concatenate((old, np.zeros_like(old)), axis=1))
 
     def _stop_set(self, stop_ids: frozenset[int]) -> int:
-        """The row of the table that marks these ids; requests with the same ids share one."""
+        """The row of `stop_table` that marks these ids; requests with the same ids share it."""
         if stop_ids not in self._stop_sets:
             marks = np.zeros((1, self.vocabulary), np.bool_)
             marks[0, [i for i in stop_ids if i < self.vocabulary]] = True

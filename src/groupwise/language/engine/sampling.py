@@ -1,8 +1,8 @@
 """Choosing one token per row, for all rows at once, each row by its own rules.
 
-Every row is sampled by inverting its distribution function, in the order of the vocabulary, at a number drawn from
-the request's own stream. What a row gets therefore depends on its logits, its rules and its seed, not on its
-neighbours. Rules no row asks for are skipped; the rest become one threshold per row on its scaled logits.
+Every row is sampled by inverting its distribution function, in the order of the vocabulary, at a number from the
+request's own random stream. So a row's token depends on its logits, its rules and its seed, not on its neighbours.
+Rules that no row uses are skipped; the others become one threshold per row on its scaled logits.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from torch import Tensor
 
 from groupwise.language.engine.request import SamplingParams
 
+# Constants of SplitMix64 (Steele, Lea and Flood, 2014): 2^64 / golden ratio, and the finaliser's two multipliers.
 GOLDEN = 0x9E3779B97F4A7C15
 MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX_2 = np.uint64(0x94D049BB133111EB)
-NUCLEUS_WIDTHS = (64, 1024)  # how many of the likeliest tokens to sort before sorting all
+NUCLEUS_WIDTHS = (64, 1024)  # how many of the most likely tokens to try sorting before all of them
 
 
 def stream_key(seed: int) -> np.uint64:
-    """Where the stream of a seed (any integer) starts: neighbouring seeds start far apart."""
+    """Where the random stream of a seed (any integer) starts: neighbouring seeds start far apart."""
+    # 64 bits of the seed at a time, so that integers of any size and sign have their own stream.
     state, rest = int(seed < 0), abs(seed)
     while True:
         word = (state + rest % 2**64 + 1) * GOLDEN % 2**64
@@ -34,7 +36,7 @@ def stream_key(seed: int) -> np.uint64:
 
 
 def uniforms(keys: NDArray[np.uint64], counters: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Number `counters[i]` of stream `keys[i]`, uniform on [0, 1) with 24 bits (SplitMix64, which needs no state)."""
+    """Number `counters[i]` of stream `keys[i]`, uniform on [0, 1) with 24 bits, a float32's precision."""
     mixed = _mix(keys + (counters + 1).astype(np.uint64) * np.uint64(GOLDEN))
     return (mixed >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
 
@@ -47,7 +49,7 @@ def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class SamplingRules:
-    """The rules of a batch as columns [rows, 1]; None where no row asks."""
+    """The rules of a batch as columns [rows, 1]; None for a rule that no row uses."""
 
     sharpness: Tensor | None  # 1 / temperature
     greedy: Tensor | None
@@ -92,7 +94,7 @@ def _column(values: Sequence[float], dtype: torch.dtype, device: torch.device) -
 def sample(logits: Tensor, rules: SamplingRules, uniform: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
     """Tokens [rows] and their log-probabilities [rows] from float32 logits [rows, vocabulary].
 
-    `uniform` [rows, 1] are the numbers to invert at, `seen` [rows, vocabulary] marks tokens the penalty is for. The
+    `uniform` [rows, 1] are the numbers at which to invert, `seen` [rows, vocabulary] marks the tokens to penalise. The
     log-probabilities are those of softmax(logits / temperature), before penalty and truncation.
     """
     scaled = logits if rules.sharpness is None else logits * rules.sharpness
@@ -108,7 +110,7 @@ def sample(logits: Tensor, rules: SamplingRules, uniform: Tensor, seen: Tensor |
 
 
 def _weights(probs: Tensor, scaled: Tensor, shaped: Tensor, logits: Tensor, rules: SamplingRules) -> Tensor:
-    """What to sample from, up to a factor per row."""
+    """The distributions to sample from, up to a factor per row."""
     if shaped is not logits:
         scaled = shaped if rules.sharpness is None else shaped * rules.sharpness
         probs = scaled.softmax(-1)
@@ -118,19 +120,20 @@ def _weights(probs: Tensor, scaled: Tensor, shaped: Tensor, logits: Tensor, rule
 
 
 def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The first token whose cumulated weight exceeds `uniform` of the total; one of weight 0 is never it."""
+    """The first token whose cumulated weight exceeds `uniform` of the total; never one of weight 0."""
+    # Scaled by the sum that rounding really gave, so that the last token with weight is always reached.
     cumulated = weights.cumsum(-1)
     found = torch.searchsorted(cumulated, uniform * cumulated[:, -1:], right=True)
     return found.clamp_(max=weights.shape[-1] - 1)
 
 
 def penalised(logits: Tensor, penalty: Tensor, seen: Tensor) -> Tensor:
-    """Tokens seen before made less likely: positive logits divided by the penalty, negative ones multiplied."""
+    """Make tokens seen before less likely: positive logits divided by the penalty, negative ones multiplied."""
     return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
 def threshold(scaled: Tensor, rules: SamplingRules) -> Tensor:
-    """The smallest scaled logit that a row may sample, [rows, 1]. Ties at the threshold all stay."""
+    """The smallest scaled logit that a row may sample, [rows, 1]. All ties at the threshold stay."""
     top = scaled.max(-1, keepdim=True).values
     least = torch.full_like(top, float("-inf")) if rules.log_min_p is None else top + rules.log_min_p
     if rules.top_k is None or rules.top_p is None:
@@ -140,11 +143,11 @@ def threshold(scaled: Tensor, rules: SamplingRules) -> Tensor:
         found = _nucleus(scaled, rules.top_k, rules.top_p, width)
         if found is not None:
             return torch.maximum(least, found)
-    raise AssertionError("the whole vocabulary always decides")
+    raise AssertionError("the full vocabulary always decides")
 
 
 def _nucleus(scaled: Tensor, top_k: Tensor, top_p: Tensor, width: int) -> Tensor | None:
-    """The least logit that top-k and top-p keep, looking at the `width` largest; None if these are too few to tell."""
+    """The smallest logit that top-k and top-p keep, from the `width` largest; None if those are too few to tell."""
     vocabulary = scaled.shape[-1]
     ordered = scaled.topk(width, sorted=True).values
     within = torch.arange(width, device=scaled.device) < top_k
@@ -152,10 +155,11 @@ def _nucleus(scaled: Tensor, top_k: Tensor, top_p: Tensor, width: int) -> Tensor
     narrowed = ordered.masked_fill(~within, float("-inf")).logsumexp(-1, keepdim=True)
     total = torch.where(top_k < vocabulary, narrowed, scaled.logsumexp(-1, keepdim=True))
     probs = (ordered - total).exp()
+    # A token stays while the tokens before it have less than top_p together.
     before = probs.cumsum(-1) - probs
     count = (within & ((before < top_p) | (top_p >= 1))).sum(-1, keepdim=True)
     if not bool((off | (count < width) | (top_k <= width)).all()):
         return None
-    # before[0] is 0 up to rounding, so that at least one token stays
+    # before[0] is 0 only up to rounding; at least one token stays.
     least = ordered.gather(1, count.clamp(min=1) - 1)
     return least.masked_fill(off, float("-inf"))

@@ -1,9 +1,9 @@
-"""Running rows that begin with the same prompt: its keys and values are read once a step for all of them.
+"""Running rows that begin with the same prompt: its keys and values are read once per step for all of them.
 
-Every row keeps its whole prompt in the cache, so that rows come, go and move as if nothing were shared. Here the
-prompts that several rows have stand once more, close together: the queries of a group are multiplied by them as one
-matrix, and each row reads only the rest of its own keys and values. Scores meet before the softmax, so that nothing
-but rounding changes.
+Every row keeps its full prompt in the cache, so that rows come, go and move as if nothing were shared. This module
+keeps one extra, compact copy of the prompts that several rows share: the queries of a group are multiplied by it as
+one matrix, and each row reads only the rest of its own keys and values. Both parts of the scores go through one
+softmax, so only rounding changes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from torch import Tensor
 
 Floats: TypeAlias = NDArray[np.float32]
 BYTES = 8  # of a token in a request's key
-LEAST_BYTES = 1 << 19  # a layer must be spared reading, to be worth the handling
-MOST_PADDING = 2.0  # places to rows, where groups differ in size
-SMALL = 1 << 15  # multiplications for which OpenBLAS does not rearrange a matrix first, which takes longer than they do
+LEAST_BYTES = 1 << 19  # of memory reads to be saved per layer; below this, the overhead costs more
+MOST_PADDING = 2.0  # places per row: smaller groups are padded to the size of the largest
+SMALL = 1 << 15  # multiplications up to which OpenBLAS does not first repack a matrix, which would take longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,11 @@ class SharedPromptCache:
     """The first `length` tokens of the prompts `keys`, one for each group of rows.
 
     store: [layers, 2 (keys, values), groups, kv_heads, length, head_dim].
-    taking: [groups, kv_heads, members], which of all rows' heads, row · kv_heads + head, stands there. A group that is
-      smaller than the largest repeats a row.
-    giving: [rows, kv_heads], where among these each head is found.
-    in_turn: whether groups are equally large and lie one after the other, as they are when they have just begun.
+    taking: [groups, kv_heads, members], the number row · kv_heads + head of the head at each place. A group smaller
+      than the largest repeats a row.
+    giving: [rows, kv_heads], the place of each head among these: the inverse of `taking`.
+    in_turn: whether groups are equally large and their rows follow each other, as they do at the start; no index is
+      needed then.
     """
 
     keys: tuple[bytes, ...]
@@ -46,20 +47,23 @@ class SharedPromptCache:
         return int(self.store.shape[4])
 
     def scores(self, layer: int, q: Floats, keys: Floats) -> Floats:
-        """Queries [rows, kv_heads, n, head_dim] by the cache's keys [rows, kv_heads, span, head_dim]."""
+        """Queries [rows, kv_heads, n, head_dim] times the cache's keys [rows, kv_heads, span, head_dim]."""
         out = np.empty((*q.shape[:3], keys.shape[2]), np.float32)
         self._by_group(q, self.store[layer, 0].swapaxes(2, 3), out[..., : self.length])
         return scores_of(q, keys, out, first=self.length)
 
     def mixed(self, layer: int, weights: Floats, values: Floats) -> Floats:
-        """Weights [rows, kv_heads, n, span] by the cache's values [rows, kv_heads, span, head_dim]."""
+        """Weights [rows, kv_heads, n, span] times the cache's values [rows, kv_heads, span, head_dim]."""
         shared: Floats = np.empty((*weights.shape[:3], values.shape[3]), np.float32)
         self._by_group(weights[..., : self.length], self.store[layer, 1], shared)
         shared += weights[..., self.length :] @ values[:, :, self.length :]
         return shared
 
     def _by_group(self, rows: Floats, matrices: Floats, out: Floats) -> None:
-        """[rows, kv_heads, n, k] by its group's [groups, kv_heads, k, m], a group as one matrix, to `out`."""
+        """`rows` [rows, kv_heads, n, k] times `matrices` [groups, kv_heads, k, m] of their groups, written to `out`.
+
+        All members of a group are one matrix [members · n, k].
+        """
         groups, heads, members = self.taking.shape
         n = rows.shape[2]
         if self.in_turn:
@@ -73,11 +77,12 @@ class SharedPromptCache:
 
 
 def scores_of(q: Floats, keys: Floats, out: Floats | None = None, first: int = 0) -> Floats:
-    """Queries [rows, kv_heads, n, head_dim] by keys [rows, kv_heads, span, head_dim] from position `first` on."""
+    """Queries [rows, kv_heads, n, head_dim] times keys [rows, kv_heads, span, head_dim] from position `first` on."""
     rows, heads, n, size = q.shape
     span = keys.shape[2]
     if out is None:
         out = np.empty((rows, heads, n, span), np.float32)
+    # A single query is a matrix-vector product, which is never repacked; otherwise in steps small enough.
     step = span if n == 1 else max(SMALL // (n * size), 1)
     for start in range(first, span, step):
         part = slice(start, start + step)
@@ -88,12 +93,13 @@ def scores_of(q: Floats, keys: Floats, out: Floats | None = None, first: int = 0
 def find_shared_prompts(
     prompts: Sequence[bytes], cache: Tensor, known: SharedPromptCache | None
 ) -> SharedPromptCache | None:
-    """What the rows with these prompts share, where reading it once pays; `known` saves taking copies again."""
+    """What the rows with these prompts share, if reading it once pays; `known` saves copying it again."""
     groups: dict[bytes, list[int]] = {}
     for row, prompt in enumerate(prompts):
         groups.setdefault(prompt, []).append(row)
     if known is not None and groups.keys() != set(known.keys):
         known = None
+    # Only as much as the shortest prompt has: the copy is one rectangular array.
     keys = tuple(groups) if known is None else known.keys
     length = min(len(key) for key in keys) // BYTES
     members = max(len(rows) for rows in groups.values())

@@ -1,9 +1,9 @@
 """The live weights of a model, joined where one matrix product is cheaper than several.
 
-Side-by-side projections (queries, keys, values; gate and up) are copied into one matrix, and a module that is not
-plain but still linear (LoRA, a quantised layer) is turned into one by feeding it the identity. Copies go stale when an
-optimiser steps, so `Fingerprint` notices every in-place change of a parameter. Where copies would take too much
-memory, plain weights are read in place and other modules are called.
+Side-by-side projections (queries, keys, values; gate and up) are copied into one matrix, and a module that is linear
+but not plain (LoRA, a quantised layer) becomes one by feeding it the identity. Copies go stale when an optimiser steps,
+so `Fingerprint` notices every in-place change of a parameter. If copies would take too much memory, plain weights are
+read in place and other modules are called.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ version_of: Callable[[Tensor], int] = attrgetter("_version")
 
 @contextmanager
 def at_rest(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """No dropout inside: modules in training mode are taken out of it, and put back exactly as they were."""
+    """No dropout inside: modules in training mode leave it, and are put back exactly as they were."""
     training = [part for module in modules if module.training for part in module.modules() if part.training]
     for part in training:
         part.training = False
@@ -37,8 +37,8 @@ def at_rest(modules: Sequence[nn.Module]) -> Iterator[None]:
 class Joined:
     """One matrix product for one or more linear modules that read the same input.
 
-    `matrix` is [in, out]. With `copy` it is stored that way round, which a CPU multiplies a quarter faster when rows
-    are few; without, it is a view of the one module's live weight.
+    `matrix` is [in, out]. With `copy` it is stored that way, which is a quarter faster on a CPU for few rows; without,
+    it is a view of the one module's live weight.
     """
 
     def __init__(self, modules: Sequence[nn.Module], inputs: int, like: Tensor, *, copy: bool) -> None:
@@ -52,7 +52,7 @@ class Joined:
         return self.matrix.shape[1]
 
     def reorder(self, order: Tensor) -> None:
-        """Puts the outputs into another order."""
+        """Put the outputs into another order."""
         self.matrix = self.matrix[:, order]
         self.bias = None if self.bias is None else self.bias[order]
 
@@ -60,14 +60,14 @@ class Joined:
         return torch.mm(x, self.matrix) if self.bias is None else torch.addmm(self.bias, x, self.matrix)
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
-        """residual + this(x), in one operation where there is no bias."""
+        """residual + this(x), in one operation if there is no bias."""
         if self.bias is not None:
             residual = residual + self.bias
         return torch.addmm(residual, x, self.matrix)
 
 
 class Called:
-    """The modules themselves, one call each: for models too large to copy."""
+    """The modules themselves, one call each, for models too large to copy."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         self.modules = tuple(modules)
@@ -106,7 +106,7 @@ def weight_and_bias(module: Any, inputs: int, like: Tensor) -> tuple[Tensor, Ten
 
 @torch.no_grad()
 def _probe(module: nn.Module, inputs: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """What a linear module does, found by feeding it zero and the identity (without dropout)."""
+    """The weight and bias of any linear module, found by feeding it the identity and zero (without dropout)."""
     with at_rest([module]):
         bias = module(torch.zeros(1, inputs, dtype=like.dtype, device=like.device))[0]
         rows = module(torch.eye(inputs, dtype=like.dtype, device=like.device))
@@ -124,8 +124,8 @@ def _join_biases(parts: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | None
 class Norm:
     """RMSNorm or LayerNorm. Gemma's RMSNorm scales by 1 + weight.
 
-    On a CPU, PyTorch's RMSNorm is seven small operations; with hypot(|x|, sqrt(d·eps)) = sqrt(d · (mean(x²) + eps))
-    it is four, or three once the weight is folded into what follows, and half the time.
+    On a CPU, PyTorch's RMSNorm is seven small operations. With hypot(|x|, sqrt(d·eps)) = sqrt(d · (mean(x²) + eps))
+    it is four, or three once the weight is folded into the matrix behind it, and takes half the time.
     """
 
     def __init__(self, module: Any, order: Tensor | None = None) -> None:
@@ -141,11 +141,12 @@ class Norm:
         self.folded = False
         self.short = not self.layer and weight.dtype == torch.float32 and weight.device.type == "cpu"
         if self.short:
+            # √d of the formula above moves into the weight; `floor` is √(d·eps).
             self.weight = self.weight * len(weight) ** 0.5
             self.floor = torch.tensor((len(weight) * self.eps) ** 0.5)
 
     def fold_into(self, following: Joined) -> None:
-        """Leaves the scaling to the matrix that reads the result; that matrix must be a copy."""
+        """Leave the scaling to the matrix that reads the result; that matrix must be a copy."""
         if self.short:
             following.matrix = following.matrix * self.weight[:, None]
             self.folded = True
@@ -161,10 +162,10 @@ class Norm:
 
 
 class Fingerprint:
-    """Tells whether a module's weights are still those it was taken from.
+    """Whether a module's weights have changed since this was taken.
 
-    PyTorch counts the in-place changes of a tensor, which is what an optimiser or `load_state_dict` makes. Only a
-    write through `parameter.data` escapes the count; `Engine.load` covers that, as it always starts afresh.
+    PyTorch counts the in-place changes of a tensor, which optimisers and `load_state_dict` make. Only a write through
+    `parameter.data` escapes the count; `Engine.load` covers that, as it always rebuilds everything.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -175,11 +176,11 @@ class Fingerprint:
         self.count = self._count()
 
     def is_current(self) -> bool:
-        """A thorough look: changed in place, replaced, or an adapter switched on, off or merged."""
+        """The thorough check: changed in place, replaced, or an adapter switched on, off or merged."""
         return self._full() == self.taken
 
     def looks_current(self) -> bool:
-        """A look cheap enough for every step: changed in place."""
+        """A check cheap enough for every step: changed in place."""
         return self._count() == self.count
 
     def _count(self) -> int:
