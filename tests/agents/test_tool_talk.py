@@ -244,8 +244,8 @@ def test_conversations_with_tools_are_rolled_out_with_named_ends_and_counts(
 
 
 MISTAKES = [
-    ("nowhere.py", "", "there is no file 'nowhere.py' to take tools from"),
-    ("nowhere", "", "there is no file 'nowhere' to take tools from"),
+    ("nowhere.py", "", "there is no tools file 'nowhere.py'"),
+    ("nowhere", "", "there is no tools file 'nowhere'"),
     ("empty.py", "x = 1", "there are no tools in 'empty.py'"),
     ("wrong.py", "x = (", "wrong.py cannot be imported: SyntaxError"),
     ("raises.py", "1 / 0", "raises.py cannot be imported: ZeroDivisionError: division by zero"),
@@ -256,7 +256,7 @@ MISTAKES = [
     ),
     ("no_such_module:x", "", "cannot be imported: ModuleNotFoundError"),
     ("json:nothing", "", "the module json has no 'nothing'"),
-    ("json:__name__", "", "is 'json', and no tools"),
+    ("json:__name__", "", "is 'json', not tools"),
 ]
 
 

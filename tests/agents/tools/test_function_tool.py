@@ -206,14 +206,14 @@ def misdescribed(city: str) -> None:
     ("function", "said"),
     [
         (untyped, "the parameter 'city' of the tool untyped has no type"),
-        (starred, r"the tool starred takes \*cities: a model gives arguments one by one"),
-        (named, r"the tool named takes \*\*cities: a model"),
-        (positional, "the tool positional takes city: a model"),
+        (starred, r"the tool starred has the parameter \*cities, but a model"),
+        (named, r"the tool named has the parameter \*\*cities, but a model"),
+        (positional, "the tool positional has the parameter city, but a model"),
         (unknown, "name 'Nowhere' is not defined"),
-        (opaque, "the tool opaque has a parameter of a type that JSON cannot carry"),
-        (generator, "yields its results one by one"),
-        (misdescribed, "describes 'town', which is no parameter"),
-        (lambda: None, "a tool cannot be called '<lambda>'"),
+        (opaque, "the tool opaque has a parameter of a type that JSON cannot represent"),
+        (generator, "is a generator"),
+        (misdescribed, "describes 'town', which is not one of its parameters"),
+        (lambda: None, "'<lambda>' is not a valid name"),
     ],
 )
 def test_a_function_that_cannot_be_a_tool_is_refused_with_a_reason(function: Any, said: str) -> None:

@@ -173,7 +173,7 @@ def test_other_methods_carry_a_json_body(base: str, method: str) -> None:
         ("drip", "timed_out", "error: orders took longer than 0.1 s"),
         ("huge", "ok", "zzz… (cut after 100 bytes)"),
         ("html", "ok", "<p>grüße</p>"),
-        ("picture", "ok", "(6 bytes of image/png, which are no text)"),
+        ("picture", "ok", "(6 bytes of image/png, not text)"),
         ("empty", "ok", "HTTP 204 No Content"),
         ("short", "raised", "error: the connection broke off after 4 of 100 bytes"),
         ("nonsense", "raised", "error: the request failed: BadStatusLine"),
@@ -222,7 +222,7 @@ def test_a_redirect_does_not_leave_encryption() -> None:
     request = HttpRequest("GET", "https://h/a", {"X-Key": "k"})
     assert request.redirected(302, "/b").headers == {"X-Key": "k"}
     assert request.redirected(302, "https://h:444/b").headers == {}
-    with pytest.raises(ToolError, match="without encryption"):
+    with pytest.raises(ToolError, match="unencrypted"):
         request.redirected(302, "http://h/b")
 
 
@@ -271,26 +271,26 @@ def test_an_argument_cannot_climb_out_of_its_place(value: str) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"url": "ftp://x/"}, "has the URL 'ftp://x/'"),
-        ({"url": "/relative"}, "has the URL"),
-        ({"url": "http://{host}/"}, "has the URL"),
-        ({"url": "http://user:pw@host/"}, "has the URL 'host/'"),
-        ({"url": "http://h/{order}"}, "needs 'order', which is no required parameter"),
-        ({"url": "http://h/{page}", "parameters": ORDER}, "needs 'page', which is no required parameter"),
+        ({"url": "ftp://x/"}, "cannot use the URL 'ftp://x/'"),
+        ({"url": "/relative"}, "cannot use the URL"),
+        ({"url": "http://{host}/"}, "cannot use the URL"),
+        ({"url": "http://user:pw@host/"}, "cannot use the URL 'host/'"),
+        ({"url": "http://h/{order}"}, "needs 'order', which is not a required parameter"),
+        ({"url": "http://h/{page}", "parameters": ORDER}, "needs 'page', which is not a required parameter"),
         ({"url": "http://h/", "method": "BREW"}, "has the method 'BREW'"),
         ({"url": "http://h/", "parameters": {"properties": {"x": {"type": "date"}}}}, r"orders\.x has the type 'date'"),
-        ({"url": "http://h/", "parameters": {"properties": {"x": {"not": {}}}}}, r"orders\.x has 'not'"),
+        ({"url": "http://h/", "parameters": {"properties": {"x": {"not": {}}}}}, r"orders\.x has the keyword 'not'"),
         ({"url": "http://h/", "parameters": {"required": ["x"]}}, "requires 'x', which is none"),
         ({"url": "http://h/", "parameters": {"properties": [1]}}, r"has the properties \[1\], not an object"),
         ({"url": "http://h/", "parameters": {"properties": {"x": {"enum": []}}}}, r"has the values \[\]"),
         ({"url": "http://h/", "parameters": {"properties": {"x": {"enum": [1.5]}}}}, r"has the values \[1.5\]"),
         (
             {"url": "http://h/", "parameters": {"properties": {"x": {"type": "string", "pattern": "("}}}},
-            "orders has a parameter of a type that JSON cannot carry",
+            "orders has a parameter of a type that JSON cannot represent",
         ),
         (
             {"url": "http://h/", "parameters": {"properties": {"x": {"type": "boolean", "minLength": 2}}}},
-            "has 'minLength', which means nothing here",
+            "has the keyword 'minLength', which is not supported here",
         ),
     ],
 )

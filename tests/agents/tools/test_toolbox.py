@@ -104,7 +104,7 @@ def run(calls: list[tuple[str, dict[str, Any]]], **options: Any) -> list[ToolRes
     ("name", "arguments", "outcome", "said"),
     [
         ("add", {"a": 2, "b": 3}, "ok", "5"),
-        ("add", {"a": 2}, "bad_arguments", "error: add cannot be called so: b is required"),
+        ("add", {"a": 2}, "bad_arguments", "error: wrong arguments for add: b is required"),
         ("add", {"a": 2, "b": "3"}, "bad_arguments", 'b: input should be a valid integer, not "3"'),
         ("add", {"a": 2, "b": 3, "c": 4}, "bad_arguments", "c is not a parameter"),
         ("ad", {}, "unknown_tool", "error: there is no tool 'ad'; did you mean 'add'?"),
@@ -208,7 +208,7 @@ def test_who_waits_for_tools_can_be_cancelled() -> None:
 def test_too_many_calls_in_one_turn_are_cut_and_said() -> None:
     results = run([("add", {"a": n, "b": 0}) for n in range(10_000)], most_calls=3)
     assert [r.outcome for r in results] == ["ok", "ok", "ok", "too_many"]
-    assert results[-1].content == "error: 10000 calls in one turn, and no more than 3 are run"
+    assert results[-1].content == "error: 10000 calls in one turn; only 3 are run"
 
 
 def test_malformed_calls_are_answered_in_their_place() -> None:
@@ -298,7 +298,7 @@ def test_any_calls_come_to_outcomes(calls: list[Any], wrong: list[Any]) -> None:
 
 
 def test_a_toolbox_that_cannot_work_is_refused() -> None:
-    with pytest.raises(ConfigError, match="two tools are called 'add'"):
+    with pytest.raises(ConfigError, match="two tools are named 'add'"):
         Toolbox([add, add])
     with pytest.raises(ConfigError, match="timeout = 0"):
         Toolbox([add], timeout=0)
@@ -309,7 +309,7 @@ def test_a_toolbox_that_cannot_work_is_refused() -> None:
         @tool
         def close(self) -> None: ...
 
-    with pytest.raises(ConfigError, match="close is a method of no object"):
+    with pytest.raises(ConfigError, match="close is a method without an object"):
         Toolbox([Till.close])
 
 
@@ -375,5 +375,5 @@ def test_turns_that_fail_in_a_row_end_the_conversation() -> None:
 
 def test_an_environment_with_tools_of_its_own_is_refused() -> None:
     nested = WithTools(WithTools(Echo(), Toolbox([add])), Toolbox([sleep]))
-    with pytest.raises(ContractError, match="tools of its own"):
+    with pytest.raises(ContractError, match="has its own tools"):
         asyncio.run(nested.reset(Task("echo/0")))

@@ -4,8 +4,8 @@
 
 A scenario is a mapping. `topic` and `context` say what it is about, `system` is the model's system prompt and `opening`
 the user's first message. The rest describes the user: `user_responses` (a script), `rules` and `otherwise` (patterns
-with answers, see `UserRule`), `persona` and `goal`. A reward function may score such a conversation; the environment itself
-gives 1 if the user leaves satisfied.
+with answers, see `UserRule`), `persona` and `goal`. A reward function may score such a conversation; the environment
+itself gives 1 if the user leaves satisfied.
 
     said = await user.speak(messages)      # the conversation so far; the model's last turn is at its end
 

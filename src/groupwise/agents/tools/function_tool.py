@@ -1,4 +1,4 @@
-"""Tools: a typed Python function and the JSON schema that tells a model how to call it.
+"""Tools: a typed Python function, and the JSON schema that shows a model how to call it.
 
     @tool
     def weather(city: str, days: int = 1) -> str:
@@ -8,8 +8,9 @@
           city: where, by its English name.
         \"""
 
-Annotations say what arguments may be, and are held to: pydantic reads them, strictly, as JSON. A method is a tool of
-the object it is taken from, so that an environment's tools can work on its own state.
+Pydantic validates arguments strictly against the annotations, as JSON. A method is a tool of the object it is taken
+from, so an environment's tools can work on its own state. `annotation` and `fields` go the other way, from a JSON
+schema to annotations, for tools that are described by a schema.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ from typing import Annotated, Any, Literal, NotRequired, Protocol, get_type_hint
 
 import pydantic
 import pydantic_core
-from typing_extensions import TypedDict  # Python's own tells pydantic too little before 3.12
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
 from groupwise.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 SECTION = re.compile(r"(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):\s*$")
 ENTRY = re.compile(r"(\w+)(?:\s*\(.*?\))?:\s+(\S.*)$")
-make_typed_dict: Any = TypedDict  # from a mapping made at run time, which type checkers do not follow
+make_typed_dict: Any = TypedDict  # called with fields known only at run time, which type checkers reject
 CLOSED = pydantic.ConfigDict(extra="forbid")
 
 
 class BadArguments(ValueError):
-    """Arguments that do not fit a tool's parameters, and why, in words for the model."""
+    """Arguments that do not fit a tool's parameters; the message is written for the model."""
 
 
 class ToolError(Exception):
-    """What a tool raises to tell the model something: the message is all it reads."""
+    """A tool raises this to tell the model something: the model sees only the message."""
 
 
 class Arguments(Protocol):
-    """What a tool takes: `schema` tells a model, `read` holds it to that."""
+    """A tool's parameters: `schema` describes them to a model, `read` validates arguments."""
 
     @property
     def schema(self) -> Mapping[str, Any]: ...
@@ -54,9 +55,9 @@ class Arguments(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """What a model can call. `run` takes arguments as `arguments.read` returns them; it may be asynchronous.
+    """Something a model can call. `run` gets what `arguments.read` returns, and may be asynchronous.
 
-    `timeout` in seconds goes before the toolbox's own.
+    `timeout` in seconds replaces the toolbox's own. `unbound` marks a method that is not bound to an object yet.
     """
 
     name: str
@@ -69,47 +70,49 @@ class Tool:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
             raise ConfigError(
-                f"a tool cannot be called {self.name!r}",
-                hint="A name is a letter or _, then up to 63 letters, digits, _ or -: give it one (name=…).",
+                f"{self.name!r} is not a valid name for a tool",
+                hint="Use a letter or _, then up to 63 letters, digits, _ or -, for example with name=….",
             )
         if self.timeout is not None and not self.timeout > 0:
-            raise ConfigError(f"the tool {self.name} has a time limit of {self.timeout!r} s", hint="Give more than 0.")
+            raise ConfigError(
+                f"the tool {self.name} has a time limit of {self.timeout!r} s", hint="It must be greater than 0."
+            )
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], *, name: str = "", timeout: float | None = None) -> Tool:
-        """The tool that calls a function whose parameters are all annotated; its docstring describes them."""
+        """Make a tool of a function whose parameters are all annotated; its docstring describes them."""
         name = name or getattr(function, "__name__", "")
         method, parameters = _parameters(name, function)
         words, described = _docstring(function)
         unknown = next((entry for entry in described if entry not in {p.name for p in parameters}), None)
         if unknown is not None:
             raise ConfigError(
-                f"the docstring of the tool {name} describes {unknown!r}, which is no parameter of it",
-                hint=f"It has {', '.join(p.name for p in parameters) or 'none'}.",
+                f"the docstring of the tool {name} describes {unknown!r}, which is not one of its parameters",
+                hint=f"Its parameters are {', '.join(p.name for p in parameters) or 'none'}.",
             )
         return cls(
             name, words, TypedArguments.of_function(name, function, parameters, described), function, timeout, method
         )
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """The function itself, as if it were no tool."""
+        """Call the function itself, as if it were not a tool."""
         return self.run(*args, **named)
 
     def __get__(self, owner: Any, kind: type | None = None) -> Tool:
-        """A method is a tool of the object it is taken from."""
+        """Bind a method to the object it is taken from."""
         if owner is None or not self.unbound:
             return self
         return replace(self, run=partial(self.run, owner), unbound=False)
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The tool as chat templates and chat APIs take it."""
+        """The tool in the form that chat templates and chat APIs expect."""
         told = {"name": self.name, "description": self.description, "parameters": dict(self.arguments.schema)}
         return {"type": "function", "function": told}
 
     @property
     def blocking(self) -> bool:
-        """Whether it is an ordinary function, which needs a thread to hold up nobody."""
+        """Whether it is an ordinary function, which must run in a thread to block nobody."""
         return not inspect.iscoroutinefunction(inspect.unwrap(_innermost(self.run)))
 
 
@@ -118,14 +121,14 @@ def tool(function: Callable[..., Any]) -> Tool: ...
 @overload
 def tool(*, name: str = "", timeout: float | None = None) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, *, name: str = "", timeout: float | None = None) -> Any:
-    """Make a typed function, or method, a `Tool`. Use it bare, or with a name or a time limit of its own."""
+    """Make a typed function or method a `Tool`. Use it bare, or with a name or a time limit."""
     if function is None:
         return partial(Tool.from_function, name=name, timeout=timeout)
     return Tool.from_function(function)
 
 
 class TypedArguments:
-    """Arguments by their annotations; `schema` where it is known better than they tell it."""
+    """Parameters given by annotations; `schema` replaces the JSON schema that they would give."""
 
     def __init__(self, tool: str, fields: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> None:
         try:
@@ -146,7 +149,7 @@ class TypedArguments:
         return cls(tool, {p.name: _field(p, hints[p.name], described.get(p.name)) for p in parameters})
 
     def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the function takes them. What JSON can say is taken, a number for a text is not."""
+        """Validate arguments strictly as JSON and return them as the function takes them."""
         written = json.dumps(given, ensure_ascii=False).encode("utf8", "replace")
         try:
             return self._adapter.validate_json(written, strict=True)
@@ -158,7 +161,7 @@ class TypedArguments:
 
 def _no_json(tool: str, error: Exception) -> ConfigError:
     return ConfigError(
-        f"the tool {tool} has a parameter of a type that JSON cannot carry: {str(error).splitlines()[0]}",
+        f"the tool {tool} has a parameter of a type that JSON cannot represent: {str(error).splitlines()[0]}",
         hint="Annotate with str, int, float, bool, list, dict, Literal, dataclasses or pydantic models.",
     )
 
@@ -178,24 +181,24 @@ def _field(parameter: inspect.Parameter, hint: Any, described: str | None) -> An
         try:
             extra["default"] = pydantic.TypeAdapter(hint).dump_python(parameter.default, mode="json")
         except (ValueError, pydantic.errors.PydanticUserError):
-            extra = {}  # the function knows its default; the model need not
+            extra = {}  # the function knows its default; the model does not need it
     note = pydantic.Field(description=described, json_schema_extra=extra)
     marked = Annotated[hint, note]
     return marked if parameter.default is inspect.Parameter.empty else NotRequired[marked]
 
 
 def _parameters(name: str, function: Callable[..., Any]) -> tuple[bool, list[inspect.Parameter]]:
-    """The parameters, and whether it is a method of an object yet to be named."""
+    """Return the parameters, and whether the function is an unbound method."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigError(f"the tool {name} yields its results one by one", hint="Return them in a list.")
+        raise ConfigError(f"the tool {name} is a generator function", hint="Return the results in a list.")
     found = list(inspect.signature(function).parameters.values())
     method = bool(found) and found[0].name == "self" and found[0].annotation is inspect.Parameter.empty
     for parameter in found[method:]:
         bare = parameter.replace(annotation=parameter.empty)
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise ConfigError(
-                f"the tool {name} takes {bare}: a model gives arguments one by one and by name",
-                hint="Write every parameter out; a list or a dict may be one.",
+                f"the tool {name} has the parameter {bare}, but a model passes every argument by name",
+                hint="Write out every parameter; one may be a list or a dict.",
             )
         if parameter.annotation is parameter.empty:
             raise ConfigError(
@@ -206,7 +209,7 @@ def _parameters(name: str, function: Callable[..., Any]) -> tuple[bool, list[ins
 
 
 def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """Its first line, and what its `Args:` say of each parameter."""
+    """Return the docstring's first line, and the description of each parameter in its `Args:`."""
     lines = (inspect.getdoc(_innermost(function)) or "").splitlines()
     described: dict[str, str] = {}
     inside, depth, last = False, 0, ""
@@ -226,14 +229,14 @@ def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 
 def _innermost(function: Any) -> Any:
-    """The function inside partial applications; of an object that can be called, its method."""
+    """Unwrap partial applications and static methods; of a callable object, return its method."""
     while isinstance(function, partial | staticmethod):
         function = function.func if isinstance(function, partial) else function.__func__
     return function if inspect.isroutine(function) else type(function).__call__
 
 
 def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema without titles, its definitions written where they are used (but for those that use themselves)."""
+    """Return the schema without titles and with definitions inlined, except recursive ones."""
     definitions = schema.pop("$defs", {})
     schema.pop("additionalProperties", None)
 
@@ -259,7 +262,7 @@ def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def shortened(text: str, limit: int) -> str:
-    """The text up to a limit, and how much was left out."""
+    """Cut the text to a limit and say how much was left out."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"
 
 
@@ -278,7 +281,7 @@ KNOWN = {*NOTES, "type", "enum", "const", "items", "properties", "required", "an
 
 
 def annotation(schema: Mapping[str, Any], place: str = "the schema") -> Any:
-    """What Python writes for a schema. Keywords that would not be held to are refused."""
+    """Return the Python annotation for a JSON schema; refuse keywords that could not be enforced."""
     if not isinstance(schema, Mapping):
         raise _wrong_schema(place, f"is {schema!r:.60}, not an object")
     types = schema.get("type")
@@ -286,7 +289,7 @@ def annotation(schema: Mapping[str, Any], place: str = "the schema") -> Any:
     limits = {keyword for kind in types for keyword in LIMITS.get(kind, ())}
     unknown = sorted(set(schema) - KNOWN - limits)
     if unknown:
-        raise _wrong_schema(place, f"has {unknown[0]!r}, which means nothing here")
+        raise _wrong_schema(place, f"has the keyword {unknown[0]!r}, which is not supported here")
     return reduce(or_, [_limited({**schema, "type": kind}, place) for kind in types])
 
 
@@ -315,7 +318,7 @@ def _kind(schema: Mapping[str, Any], place: str) -> Any:
         values = schema.get("enum", [schema.get("const")])
         if not values or not all(isinstance(value, str | int | None) for value in values):
             raise _wrong_schema(
-                place, f"has the values {values!r:.60}; they can be texts, whole numbers, true, false and null"
+                place, f"has the values {values!r:.60}; allowed are strings, whole numbers, true, false and null"
             )
         return Literal[tuple(values)]
     for choice in ("anyOf", "oneOf"):

@@ -1,10 +1,10 @@
-"""Tools that call HTTP APIs: to named hosts only, within limits of time and size, with secrets that nobody gets to see.
+"""Tools that call HTTP APIs: only named hosts, with limits on time and size, and without revealing secrets.
 
     HttpTool("weather", "https://api.example.com/v1/{city}", parameters={"properties": {"city": {"type": "string"}}, …},
              headers={"Authorization": "Bearer {WEATHER_KEY}"})
 
-What stands in braces in the URL is an argument, what stands in braces in a header is an environment variable. Arguments
-that the URL does not name are the query of a GET or DELETE and the JSON body of any other request.
+Braces in the URL stand for an argument, braces in a header for an environment variable. Arguments that the URL does not
+mention become the query of a GET or DELETE, or the JSON body of any other request.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ IN_QUERY = ("GET", "DELETE")
 BRACES = re.compile(r"\{(\w*)\}")
 REDIRECTS = (301, 302, 303, 307, 308)
 MOST_REDIRECTS = 3
-GRACE = 0.5  # seconds that a connection outlives its call, so that it is the call that is said to be late
+GRACE = 0.5  # seconds that a connection outlives its call, so that the call's own timeout is the one reported
 
 
 class HttpTool(Tool):
     """A tool that makes one request.
 
     Args:
-      name, description: what the model is told.
-      url: where; {name} stands for an argument, anywhere behind the host.
+      name, description: what the model sees.
+      url: the address; {name} stands for an argument, anywhere after the host.
       method: GET, DELETE, POST, PUT or PATCH.
       parameters: the JSON schema of the arguments, an object.
-      headers: what to send; {NAME} stands for the environment variable, which is never shown to anyone.
+      headers: what to send; {NAME} stands for an environment variable, whose value is never shown.
       timeout: seconds a request may take.
-      allowed_hosts: hosts besides the URL's own that a redirect may lead to.
-      allow_private: whether a host may be on this machine or its network.
+      allowed_hosts: hosts other than the URL's own that a redirect may lead to.
+      allow_private: whether a host may be on this machine or its private network.
       max_bytes: how much of an answer is read.
     """
 
@@ -60,7 +60,7 @@ class HttpTool(Tool):
         hosts = (_host_of(name, url, schema), *map(str.lower, allowed_hosts))
         rules = HttpRules(hosts, allow_private, timeout + GRACE, max_bytes)
         endpoint = HttpEndpoint(name, url, _method(name, method), defaults, dict(headers or {}), rules)
-        endpoint.secrets()  # missing ones are said now
+        endpoint.secrets()  # so that a missing one is reported now
         super().__init__(name, description, arguments, endpoint.call, timeout)
 
 
@@ -71,21 +71,21 @@ def _method(name: str, method: str) -> str:
 
 
 def _host_of(name: str, url: str, schema: Mapping[str, Any]) -> str:
-    """The one host of a URL template that can be used."""
+    """Return the host of a URL template, and refuse templates that cannot be used."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     if parts.scheme not in ("http", "https") or not host or "{" in parts.netloc or "@" in parts.netloc:
         raise ConfigError(
-            f"the tool {name} has the URL {BRACES.sub('{…}', url.rpartition('@')[2])!r}",
-            hint="Give http:// or https:// and a host; arguments come behind it, passwords into headers.",
+            f"the tool {name} cannot use the URL {BRACES.sub('{…}', url.rpartition('@')[2])!r}",
+            hint="Start with http:// or https:// and a host; put arguments after it and passwords into headers.",
         )
     required = schema.get("required", ())
     for argument in BRACES.findall(url):
         inner = schema["properties"].get(argument)
         if inner is None or not (argument in required or "default" in inner):
             raise ConfigError(
-                f"the URL of the tool {name} needs {argument!r}, which is no required parameter",
-                hint="Name it in the schema's properties, and under required or with a default.",
+                f"the URL of the tool {name} needs {argument!r}, which is not a required parameter",
+                hint="Add it to the schema's properties, and to required or with a default.",
             )
     return host
 
@@ -100,7 +100,7 @@ class HttpRules:
     max_bytes: int
 
     def addresses(self, url: SplitResult) -> list[str]:
-        """The addresses to connect to, looked up once, so that none can change between the check and its use."""
+        """Look up the addresses to connect to, once, so that none can change between the check and the connection."""
         host = (url.hostname or "").lower()
         if url.scheme not in ("http", "https") or host not in self.hosts:
             raise ToolError(f"the host {host!r} is not allowed, only {', '.join(self.hosts)}")
@@ -119,7 +119,7 @@ def port_of(url: SplitResult) -> int:
 
 
 def is_public(address: str) -> bool:
-    """Whether anyone on the Internet has it: not this machine, its network, or an address inside of another."""
+    """Return whether an address is on the public Internet, also when it is embedded in an IPv6 address."""
     known = ipaddress.ip_address(address.partition("%")[0])
     inner = getattr(known, "ipv4_mapped", None) or getattr(known, "sixtofour", None)
     return (inner or known).is_global and not (inner or known).is_multicast
@@ -133,13 +133,13 @@ class HttpRequest:
     body: bytes | None = None
 
     def redirected(self, status: int, target: str) -> HttpRequest:
-        """The request that an answer asks for; the headers stay behind where it leads to another place."""
+        """Return the request to follow a redirect with; headers, which may hold secrets, go only to the same host."""
         there = replace(self, url=urljoin(self.url, target))
         if status in (301, 302, 303) and self.method != "GET":
             there = replace(there, method="GET", body=None)
         here, new = urlsplit(self.url), urlsplit(there.url)
         if here.scheme == "https" and new.scheme != "https":
-            raise ToolError("the server redirects to a place without encryption")
+            raise ToolError("the server redirects to an unencrypted address")
         same = (here.scheme, here.netloc) == (new.scheme, new.netloc)
         return there if same else replace(there, headers={})
 
@@ -154,7 +154,7 @@ class HttpAnswer:
     location: str = ""
 
     def value(self) -> Any:
-        """What a model reads: JSON as it is, other text as text, anything else only by its kind."""
+        """Return what the model sees; an HTTP error is raised as `ToolError`."""
         text = self.text()
         if self.status >= 400:
             raise ToolError(f"HTTP {self.status} {self.reason}: {shortened(text, 300)}".rstrip(": "))
@@ -164,19 +164,19 @@ class HttpAnswer:
 
     def text(self) -> str:
         if b"\0" in self.body or self.kind.partition("/")[0] in ("image", "audio", "video", "font"):
-            return f"({len(self.body)} bytes of {self.kind or 'an unknown kind'}, which are no text)"
+            return f"({len(self.body)} bytes of {self.kind or 'an unknown type'}, not text)"
         text = self.body.decode("utf8", "replace")
         if self.cut:
             return f"{text}… (cut after {len(self.body)} bytes)"
         try:
-            return json.dumps(json.loads(text), ensure_ascii=False)  # as short as it can be
+            return json.dumps(json.loads(text), ensure_ascii=False)  # without indentation
         except (ValueError, RecursionError):
             return text
 
 
 @dataclass(frozen=True, slots=True)
 class HttpEndpoint:
-    """Where and how requests are made. It keeps no secret: environment variables are read for every call."""
+    """Where and how to send requests. It stores no secret: environment variables are read for every call."""
 
     name: str
     url: str
@@ -197,7 +197,7 @@ class HttpEndpoint:
             raise ToolError(hidden(f"the request failed: {type(error).__name__} {error}", secrets)) from None
 
     def secrets(self) -> dict[str, str]:
-        """The environment variables that the headers name."""
+        """Read the environment variables that the headers name."""
         names = {name for value in self.headers.values() for name in BRACES.findall(value)}
         found = {name: os.environ.get(name, "").strip() for name in sorted(names)}
         wrong = [name for name, value in found.items() if not value or not value.isascii() or not value.isprintable()]
@@ -230,7 +230,7 @@ class HttpEndpoint:
 
 
 def in_url(name: str, value: Any) -> str:
-    """An argument as a piece of a URL that cannot lead elsewhere."""
+    """Quote an argument as one piece of a URL path, so that it cannot change the path."""
     text = value if isinstance(value, str) else json.dumps(value)
     if text in ("", ".", ".."):
         raise ToolError(f"{name} cannot be {text!r}")
@@ -244,7 +244,7 @@ def as_query(value: Any) -> Any:
 
 
 def hidden(text: str, secrets: Mapping[str, str]) -> str:
-    """The text without the secrets, as they are or as a URL or JSON would write them."""
+    """Replace secrets in a text, also where they are quoted for a URL or JSON."""
     for name, value in secrets.items():
         for form in (value, quote(value, safe=""), quote_plus(value), json.dumps(value)[1:-1]):
             text = text.replace(form, f"[{name}]")
@@ -252,7 +252,7 @@ def hidden(text: str, secrets: Mapping[str, str]) -> str:
 
 
 def fetch(request: HttpRequest, rules: HttpRules) -> HttpAnswer:
-    """One request and its answer, from an address that was checked."""
+    """Send one request to a checked address and return the answer."""
     url = urlsplit(request.url)
     plug = plugged(url, rules)
     late = threading.Event()
@@ -262,7 +262,7 @@ def fetch(request: HttpRequest, rules: HttpRules) -> HttpAnswer:
         with suppress(OSError):
             socket.socket.shutdown(plug, socket.SHUT_RDWR)
 
-    # A server that sends a byte now and then is never late for the socket; it is for the clock.
+    # A server that sends a byte now and then never triggers the socket's timeout, so a timer ends the exchange.
     clock = threading.Timer(rules.seconds, end)
     clock.daemon = True
     clock.start()
@@ -296,7 +296,7 @@ def _exchange(request: HttpRequest, url: SplitResult, plug: socket.socket, rules
 
 
 def read(response: http.client.HTTPResponse, limit: int) -> bytes:
-    """The body, up to one byte more than the limit."""
+    """Read the body, up to one byte more than the limit."""
     promised = response.length
     wanted = limit + 1 if promised is None else min(limit + 1, promised)
     body = b""
@@ -308,7 +308,7 @@ def read(response: http.client.HTTPResponse, limit: int) -> bytes:
 
 
 def plugged(url: SplitResult, rules: HttpRules) -> socket.socket:
-    """A connection to the first of a host's addresses that takes one."""
+    """Connect to the first of a host's addresses that accepts."""
     problem: OSError | None = None
     for address in rules.addresses(url):
         try:

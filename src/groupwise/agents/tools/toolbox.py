@@ -1,6 +1,7 @@
-"""Running the calls of a turn: in parallel, each within its time, every outcome a message to the model with a name.
+"""Runs the tool calls of a turn in parallel, each with a time limit; every outcome has a name and a message.
 
-`WithTools` gives any environment tools: it answers calls itself, and hands on what is said to it.
+`WithTools` adds tools to any environment: it answers calls itself and passes other replies on. `find_tools` loads tools
+from a Python file or a module.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from groupwise.types import End, Message, Task
 from groupwise.user_code import load_module
 
 T = TypeVar("T")
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-HANGING = 32  # so many calls of one tool may be past their time before it is given up
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # removed from results, which must be the same in every run
+HANGING = 32  # calls of one tool that may exceed their time before it counts as out of order
 
 
 class ToolOutcome(StrEnum):
-    """How a call came out."""
+    """How a call ended."""
 
     OK = "ok"
     UNKNOWN_TOOL = "unknown_tool"
@@ -50,7 +51,7 @@ class ToolOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came of a call: the text the model reads, and how long it took."""
+    """The result of a call: the text that the model sees, and how long it took."""
 
     call: ToolCall | BrokenCall
     outcome: ToolOutcome
@@ -67,14 +68,14 @@ class ToolResult:
 
 
 class Toolbox:
-    """Some tools, and how calls of them are run.
+    """A set of tools, and how to run calls to them.
 
     Args:
-      tools: `Tool`s, or functions to make them of.
+      tools: `Tool`s, or functions to make them from.
       timeout: seconds a call may take.
-      parallel: calls of one turn that run at once.
-      longest_result: characters of a result that the model gets to read.
-      most_calls: calls of one turn that are run.
+      parallel: how many calls of one turn run at once.
+      longest_result: how many characters of a result the model sees.
+      most_calls: how many calls of one turn are run.
     """
 
     def __init__(
@@ -90,11 +91,11 @@ class Toolbox:
 
     @property
     def schemas(self) -> tuple[dict[str, Any], ...]:
-        """The tools as chat templates and chat APIs take them."""
+        """The tools in the form that chat templates and chat APIs expect."""
         return tuple(tool.schema for tool in self.tools.values())
 
     async def run(self, calls: Sequence[ToolCall], broken: Sequence[BrokenCall] = ()) -> list[ToolResult]:
-        """What comes of a turn's calls, in the order they were written. It raises nothing that a tool raises."""
+        """Run a turn's calls and return the results in the order of the calls. What a tool raises becomes a result."""
         written = Reply("", tuple(calls), tuple(broken)).written
         places = asyncio.Semaphore(self.parallel)
 
@@ -107,7 +108,7 @@ class Toolbox:
         results = await asyncio.gather(*(carry_out(call) for call in written[: self.most_calls]))
         if len(written) <= self.most_calls:
             return results
-        problem = f"error: {len(written)} calls in one turn, and no more than {self.most_calls} are run"
+        problem = f"error: {len(written)} calls in one turn; only {self.most_calls} are run"
         return [*results, ToolResult(written[self.most_calls], ToolOutcome.TOO_MANY, problem)]
 
     async def _outcome(self, call: ToolCall | BrokenCall) -> tuple[ToolOutcome, str]:
@@ -122,7 +123,7 @@ class Toolbox:
         try:
             arguments = tool.arguments.read(call.arguments)
         except BadArguments as error:
-            return ToolOutcome.BAD_ARGUMENTS, f"error: {tool.name} cannot be called so: {error}"
+            return ToolOutcome.BAD_ARGUMENTS, f"error: wrong arguments for {tool.name}: {error}"
         return await self._answered(tool, arguments)
 
     def _remedy(self, call: ToolCall) -> str:
@@ -152,7 +153,7 @@ class Toolbox:
 
 
 def _called(tool: Tool, arguments: Mapping[str, Any]) -> tuple[ToolOutcome, str]:
-    """The outcome of an ordinary function: whatever it raises is one."""
+    """Call an ordinary function; whatever it raises is an outcome."""
     try:
         value = tool.run(**arguments)
         if inspect.iscoroutine(value):
@@ -164,14 +165,14 @@ def _called(tool: Tool, arguments: Mapping[str, Any]) -> tuple[ToolOutcome, str]
 
 
 def _started(tool: Tool, arguments: Mapping[str, Any]) -> asyncio.Task[tuple[ToolOutcome, str]]:
-    """The same of an asynchronous function, as a task of its own: even one that will not stop can be left."""
+    """Start an asynchronous function in its own task, so that one that refuses to stop can be abandoned."""
 
     async def answer() -> tuple[ToolOutcome, str]:
         try:
             return ToolOutcome.OK, as_text(await tool.run(**arguments))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
-            if task is None or task.cancelling():  # by us
+            if task is None or task.cancelling():  # we cancelled it; otherwise the tool raised it itself
                 raise
             return _raised(error)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
@@ -186,16 +187,16 @@ def _raised(error: BaseException) -> tuple[ToolOutcome, str]:
 
 
 def in_thread(work: Callable[[], T]) -> Future[T]:
-    """The work's result, from a daemon thread of its own: one that never returns holds up nobody, not even the exit."""
+    """Run work in a daemon thread of its own, which never blocks anyone, not even the exit of the process."""
     done: Future[T] = Future()
-    done.set_running_or_notify_cancel()  # from here on nobody can take it back
+    done.set_running_or_notify_cancel()  # so that it cannot be cancelled any more
     run = copy_context().run
     threading.Thread(target=lambda: done.set_result(run(work)), name="tool", daemon=True).start()
     return done
 
 
 def as_text(value: Any) -> str:
-    """A tool's result as a model reads it: a text as it is, anything else as JSON or, where that fails, as Python."""
+    """Return a tool's result as text: a string unchanged, anything else as JSON or, if that fails, as repr()."""
     if isinstance(value, str):
         return value
     try:
@@ -207,29 +208,31 @@ def as_text(value: Any) -> str:
 def _insist_on_sound(box: Toolbox, made: Sequence[Tool]) -> None:
     twice = [name for name, count in Counter(tool.name for tool in made).items() if count > 1]
     if twice:
-        raise ConfigError(f"two tools are called {twice[0]!r}", hint="Give one another name (name=…).")
+        raise ConfigError(f"two tools are named {twice[0]!r}", hint="Rename one of them (name=…).")
     loose = next((tool for tool in made if tool.unbound), None)
     if loose is not None:
         raise ConfigError(
-            f"the tool {loose.name} is a method of no object", hint=f"Take it from one: thing.{loose.name}."
+            f"the tool {loose.name} is a method without an object", hint=f"Take it from an object: thing.{loose.name}."
         )
     for name in ("timeout", "parallel", "longest_result", "most_calls"):
         if not getattr(box, name) > 0:
-            raise ConfigError(f"a toolbox cannot have {name} = {getattr(box, name)!r}", hint="Give more than 0.")
+            raise ConfigError(
+                f"a toolbox cannot have {name} = {getattr(box, name)!r}", hint="It must be greater than 0."
+            )
 
 
 class WithTools:
-    """An environment whose model has tools.
+    """Adds tools to an environment.
 
-    A reply with calls is answered by their results, and the environment does not hear of it; any other is a step of the
-    environment. `parts` count calls and errors, in all (`tool_calls`, `tool_errors`) and by outcome
-    (`tool_errors/unknown_tool`). After `max_failures` turns in a row whose calls all failed, the conversation ends as
-    `End.TOOL_FAILURE`.
+    A reply with calls is answered with their results, without the environment; any other reply is a step of the
+    environment. `parts` count calls and errors, in total (`tool_calls`, `tool_errors`) and by outcome
+    (`tool_errors/unknown_tool`). After `max_failures` turns in a row in which every call failed, the conversation ends
+    with `End.TOOL_FAILURE`.
     """
 
     def __init__(self, environment: Environment, toolbox: Toolbox, max_failures: int | None = None) -> None:
         if max_failures is not None and max_failures < 1:
-            raise ConfigError(f"max_failures = {max_failures}", hint="Give 1 or more, or None for no limit.")
+            raise ConfigError(f"max_failures = {max_failures}", hint="Use 1 or more, or None for no limit.")
         self.environment, self.toolbox, self.max_failures = environment, toolbox, max_failures
         self.failures = 0
         self.results: list[ToolResult] = []
@@ -239,7 +242,7 @@ class WithTools:
         observation = await self.environment.reset(task)
         if observation.tools:
             raise ContractError(
-                "the environment has tools of its own, and would not hear of their calls",
+                "the environment has its own tools, whose calls it would never see",
                 hint="Put all tools into one toolbox.",
             )
         return replace(observation, tools=self.toolbox.schemas)
@@ -262,20 +265,20 @@ class WithTools:
 
 
 def counts(results: Sequence[ToolResult]) -> dict[str, float]:
-    """How many calls there were, and how many went wrong, in all and by outcome."""
+    """Count the calls and those that failed, in total and by outcome."""
     wrong = Counter(f"tool_errors/{result.outcome}" for result in results if not result.ok)
     return {"tool_calls": float(len(results)), "tool_errors": float(wrong.total()), **wrong}
 
 
-WAYS = "Give a Python file with functions under @tool, or module:name of a list of them."
+WAYS = "Name a Python file with @tool functions, or module:name of a list of tools."
 
 
 def find_tools(where: str) -> list[Tool]:
-    """The tools of `FILE.py`, in the order it names them, or those of `module:name`."""
+    """Return the tools of `FILE.py` in their order in the file, or those of `module:name`."""
     module, split, name = where.rpartition(":")
     if where.endswith(".py") or not split:
         if not where.endswith(".py") or not Path(where).is_file():
-            raise ConfigError(f"there is no file {where!r} to take tools from", hint=WAYS)
+            raise ConfigError(f"there is no tools file {where!r}", hint=WAYS)
         found = _loaded(where)
         tools = [value for value in vars(found).values() if isinstance(value, Tool) and not value.unbound]
     else:
@@ -299,5 +302,5 @@ def _loaded(place: str) -> ModuleType:
 def _made(where: str, value: Any) -> list[Tool]:
     given = list(value) if isinstance(value, list | tuple) else [value]
     if not all(isinstance(one, Tool) or callable(one) for one in given):
-        raise ConfigError(f"{where!r} is {value!r:.60}, and no tools", hint=WAYS)
+        raise ConfigError(f"{where!r} is {value!r:.60}, not tools", hint=WAYS)
     return [one if isinstance(one, Tool) else Tool.from_function(one) for one in given]
