@@ -51,7 +51,7 @@ def test_a_program_reads_and_prints(sandbox: Bubblewrap) -> None:
             "def f(x):\n    return None",
             "assert len(f(1)) == 1",
             SandboxOutcome.WRONG,
-            "a test cannot use what came back",
+            "a test cannot use the value",
         ),
         (
             "def f(x):\n    return x[0]",

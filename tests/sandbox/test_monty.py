@@ -45,7 +45,7 @@ def test_the_value_is_what_the_named_function_returns(sandbox: Monty) -> None:
         ("class A:\n    pass\nclass B(A):\n    pass", SandboxOutcome.RAISED, "does not yet support class inheritance"),
         ("def f():\n    return f()\nf()", SandboxOutcome.RAISED, "RecursionError"),
         ("assert 1 == 2", SandboxOutcome.WRONG, "AssertionError"),
-        ("class A:\n    pass\n[A()]", SandboxOutcome.WRONG, "which is no plain data"),
+        ("class A:\n    pass\n[A()]", SandboxOutcome.WRONG, "which is not plain data"),
         ("x = []\nfor i in range(200):\n    x = [x]\nx", SandboxOutcome.WRONG, "nested deeper than 50 levels"),
         ("10 ** 4000", SandboxOutcome.WRONG, "bits"),
         ("while True:\n    pass", SandboxOutcome.TIMED_OUT, "limit exceeded"),
@@ -164,7 +164,7 @@ while len(found) < 3000:
     ran = sandbox.run(code + "found", limits=SandboxLimits(seconds=5))
     assert (ran.outcome, ran.message) == (
         SandboxOutcome.WRONG,
-        "the value has too many keys that are no texts or usual numbers",
+        "the value has too many keys that are neither strings nor small numbers",
     )
     ran = sandbox.run(code + "f(found)", functions={"f": len}, limits=SandboxLimits(seconds=5))
     assert "f takes plain data" in ran.message
@@ -192,7 +192,7 @@ def test_no_text_is_an_exception_of_ours(sandbox: Monty, code: str) -> None:
 def test_inputs_that_cannot_be_sent_are_an_error_of_the_caller(sandbox: Monty) -> None:
     with pytest.raises(ConfigError, match="the inputs cannot be sent"):
         sandbox.run("x", {"x": object()})
-    with pytest.raises(ConfigError, match="'a b' is no name"):
+    with pytest.raises(ConfigError, match="'a b' is not a name"):
         sandbox.run("def f(x): return x", {"a b": 1}, call="f")
 
 

@@ -64,7 +64,7 @@ def test_without_monty_the_first_tier_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("version", "words"),
-    [("0.9.0", "refuses only"), ("0.4.1", "bubblewrap 0.4.1 is too old: 0.8 is the oldest that will do")],
+    [("0.9.0", "refuses only"), ("0.4.1", "bubblewrap 0.4.1 is too old; at least 0.8 is needed")],
 )
 def test_a_bubblewrap_that_does_not_hold_is_refused(folder: Path, version: str, words: str) -> None:
     if fault := available()["bubblewrap"]:

@@ -1,8 +1,8 @@
 """The second tier: full CPython in a sandbox of the Linux kernel.
 
-bubblewrap gives it namespaces of its own (no network, no processes of others, nothing of the machine's files but Python
-itself, read-only), as an unprivileged user who can gain nothing; two filters of system calls and limits of memory,
-time, processes and output come on top. Inside, code and tests are processes of their own (`inside/`).
+bubblewrap gives it its own namespaces (no network, no other processes, no files of the machine but Python itself,
+read-only), as an unprivileged user that cannot gain privileges. Two system call filters and limits on memory, time,
+processes and output come on top. Inside, the code and its tests are separate processes (`inside/`).
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ def tried():
     return refused
 """
 UNHURRIED = SandboxLimits(seconds=30)
+# Before its first use a sandbox must refuse everything that PROOF tries.
 REFUSED = ["network", "processes", "files", "writing", "proc", "signals"]
 
 
 class Bubblewrap:
     """Sandboxes for full Python: a fresh one for every run, or one for a group of runs. Any thread may run code.
 
-    `spares` sandboxes are kept started, so that a run need not wait for its own.
+    `spares` sandboxes are started in advance, so that a run does not have to wait.
 
     with Bubblewrap() as sandbox:
         sandbox.run("def twice(x):\\n    return 2 * x", tests="assert twice(3) == 6").outcome
@@ -74,11 +75,11 @@ class Bubblewrap:
         tests: str = "",
         stdin: str = "",
     ) -> SandboxResult:
-        """Run code in a sandbox of its own. Never raises for what the code does.
+        """Run code in its own sandbox. Never raises because of what the code does.
 
-        With `tests` (Python that calls what the code defines), it passes if they do. With `call`, the value is what
-        that function of the code returns for the inputs, in their order. With neither, the code is a program: it
-        gets `stdin` and the inputs as global names, and passes if it ends without an error.
+        With `tests` (Python that calls what the code defines), the run passes if they do. With `call`, the value is
+        what that function of the code returns for the inputs, in their order. With neither, the code is a program: it
+        gets `stdin`, and the inputs as global names, and passes if it ends without an error.
         """
         job = _job(code, inputs, limits, call, tests, stdin)
         if isinstance(job, SandboxResult):
@@ -100,10 +101,10 @@ class Bubblewrap:
         tests: str = "",
         stdin: str = "",
     ) -> list[SandboxResult]:
-        """Run attempts at one problem, each in processes of its own in a few common sandboxes: ten times as fast.
+        """Run several attempts at one problem in a few shared sandboxes, each in its own processes: much faster.
 
-        They share namespaces and a user, and can neither see nor reach one another. Attempts that may have processes
-        of their own get sandboxes of their own.
+        They share namespaces and a user, but cannot see or reach one another. Attempts that may start processes get
+        a sandbox each.
         """
         single = partial(self.run, inputs=inputs, limits=limits, call=call, tests=tests, stdin=stdin)
         if limits.processes > 1:
@@ -124,14 +125,14 @@ class Bubblewrap:
         tests: str = "",
         stdin: str = "",
     ) -> SandboxResult:
-        """`run` for an event loop, which is not blocked."""
+        """`run` without blocking the event loop."""
         return await asyncio.to_thread(self.run, code, inputs, limits, call=call, tests=tests, stdin=stdin)
 
     def close(self) -> None:
         with self._lock:
             ready, self._ready = self._ready, []
             launcher, self._launcher = self._launcher, None
-        if self._owner != os.getpid():
+        if self._owner != os.getpid():  # after a fork the sandboxes belong to the parent
             return
         for cell in ready:
             if cell.exception() is None:
@@ -148,7 +149,7 @@ class Bubblewrap:
     def _lane(
         self, jobs: Sequence[Mapping[str, Any] | SandboxResult], tests: str, limits: SandboxLimits
     ) -> list[SandboxResult]:
-        """Jobs one after another in one sandbox; where one breaks it, the rest go on in another."""
+        """Run jobs one after another in one sandbox; if one of them ends it, continue in a new one."""
         ran: list[SandboxResult] = []
         cell: SandboxProcess | None = None
         with self._places:
@@ -166,7 +167,7 @@ class Bubblewrap:
         return ran
 
     def _cell(self) -> SandboxProcess:
-        """A started sandbox: a spare one, or a new one."""
+        """A started sandbox: a spare or a new one."""
         with self._lock:
             launch = self._launching()
             self._ready = [spare for spare in self._ready if not (spare.done() and _dead(spare))]
@@ -176,7 +177,8 @@ class Bubblewrap:
         return cell.result()
 
     def _launching(self) -> Any:
-        # bubblewrap dies with the thread that started it, so one thread starts them all. After a fork it is gone.
+        # With --die-with-parent bubblewrap dies with the *thread* that started it, so one long-lived thread starts them
+        # all. After a fork that thread does not exist.
         if self._launcher is None or self._owner != os.getpid():
             self._owner, self._ready = os.getpid(), []
             self._launcher = ThreadPoolExecutor(1, "groupwise-sandbox")
@@ -194,7 +196,7 @@ def _dead(spare: Future[SandboxProcess]) -> bool:
 
 @cache
 def proved_interpreter() -> Interpreter:
-    """The Python to run code with, once a sandbox with it has shown that it holds. Raises where it does not."""
+    """The Python to run code with, after a sandbox with it has proved that it holds. Raises if it does not."""
     interpreter = found_interpreter()
     cell = SandboxProcess(interpreter)
     try:
@@ -207,7 +209,7 @@ def proved_interpreter() -> Interpreter:
     if ran.value != REFUSED:
         raise ResourceError(
             f"a bubblewrap sandbox on this machine refuses only {ran.value or 'nothing'} ({ran.message or 'it ran'})",
-            hint=f"It must refuse {', '.join(REFUSED)}: do not run model-written code here.",
+            hint=f"It must refuse {', '.join(REFUSED)}. Do not run model-written code on this machine.",
         )
     return interpreter
 
@@ -215,7 +217,7 @@ def proved_interpreter() -> Interpreter:
 def _job(
     code: str, inputs: Mapping[str, Any] | None, limits: SandboxLimits, call: str, tests: str, stdin: str
 ) -> dict[str, Any] | SandboxResult:
-    """What is sent in; or, for code that is not worth a sandbox, how it ended."""
+    """The job to send into a sandbox; or, for code that is not worth one, its result."""
     if fault := unusable(code):
         return SandboxResult(SandboxOutcome.RAISED, message=fault)
     given = dict(inputs or {})

@@ -1,4 +1,8 @@
-"""One bubblewrap sandbox: a process that waits for jobs, and what it reports of them."""
+"""One bubblewrap sandbox: a process that waits for jobs, and reports how they ended.
+
+It starts as Python with a few lines (`BOOT`) that read the files in `PARTS` from standard input: nothing of this
+package is visible inside, and nothing has to be imported from disk.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +37,19 @@ for name, code in marshal.loads(data):
 module.keep()
 """
 PARTS = ("wire", "inside.program", "inside.remote", "inside.judge", "inside.keeper")
-"""In the order in which they import one another; the last one runs."""
+"""Modules in the order in which they import one another; the last one has `keep`, which `BOOT` calls."""
 PATIENCE = 30.0
 """Seconds for a sandbox to start on a busy machine."""
 GRACE = 3.0
-"""Seconds beyond a run's own limit after which the whole sandbox is ended from outside."""
+"""Seconds beyond a run's own limit after which the sandbox is ended from outside."""
 REPORT = 24 << 20
+"""Most bytes of a report."""
 AROUND = 10
-"""Pieces of a report besides the value, and one that is too many."""
+"""Pieces of a report besides the value, and some to spare, so that `fault_of` sees a value that is too large."""
 
 
 class SandboxDied(Exception):
-    """The sandbox is gone before its report was whole."""
+    """The sandbox ended before its report was complete."""
 
 
 class SandboxProcess:
@@ -76,21 +81,21 @@ class SandboxProcess:
         self.alive = True
 
     def start(self, interpreter: Interpreter) -> None:
-        """Wait until it can take a job; raises where the machine does not let it."""
+        """Wait until it can take a job; raises if this machine does not allow sandboxes."""
         try:
             self._send(_program(interpreter.same_magic))
             if self._frame(time.monotonic() + PATIENCE) != b"ready":
-                raise SandboxDied("it said something else")
+                raise SandboxDied("it did not report that it is ready")
         except (SandboxDied, OSError, TimeoutError) as error:
             said = self._said()
             self.close()
             raise ResourceError(
-                f"a bubblewrap sandbox does not start here: {said or error or 'no reason given'}",
+                f"a bubblewrap sandbox does not start on this machine: {said or error or 'no reason given'}",
                 hint="Unprivileged user namespaces must be allowed (sysctl user.max_user_namespaces, AppArmor).",
             ) from None
 
     def run(self, job: Mapping[str, Any], tests: str, limits: SandboxLimits, *, last: bool = False) -> SandboxResult:
-        """One job; after the last one the sandbox is gone."""
+        """Run one job; after the `last` one the sandbox ends."""
         start = time.monotonic()
         try:
             self._write(LAST if last else NEXT)
@@ -106,7 +111,7 @@ class SandboxProcess:
         if ran is not None:
             return replace(ran, seconds=seconds)
         if seconds >= limits.seconds:
-            return SandboxResult(SandboxOutcome.TIMED_OUT, message="it did not end in time", seconds=seconds)
+            return SandboxResult(SandboxOutcome.TIMED_OUT, message="it exceeded its time limit", seconds=seconds)
         return SandboxResult(SandboxOutcome.RAISED, message="the sandbox ended before its report", seconds=seconds)
 
     @property
@@ -127,7 +132,7 @@ class SandboxProcess:
             try:
                 data = data[os.write(self._in, data) :]
             except BrokenPipeError:
-                raise SandboxDied("it takes no more") from None
+                raise SandboxDied("it does not accept input") from None
 
     def _frame(self, deadline: float) -> bytes:
         while len(self._buffer) < 4 or len(self._buffer) < 4 + (size := int.from_bytes(self._buffer[:4], "big")):
@@ -149,7 +154,7 @@ class SandboxProcess:
 
 @cache
 def _program(compiled: bool) -> bytes:
-    """What is sent into a sandbox to run there; as text where its Python is of another version."""
+    """What is sent into a sandbox: compiled code, or source text if its Python has another bytecode format."""
     folder = Path(__file__).parent
     parts: list[tuple[str, Any]] = []
     for name in PARTS:
@@ -160,14 +165,14 @@ def _program(compiled: bool) -> bytes:
 
 
 def _ran(report: bytes) -> SandboxResult:
-    """A report as a run. It comes from a sandbox, and is believed in its form only."""
+    """A report as a result. It comes from a sandbox, so only its form is trusted, and checked."""
     try:
         outcome, message, seconds, value, stdout = loads(report, pieces=PIECES + AROUND)
         words, printed = readable(str(message)), bytes(stdout).decode(errors="replace")
     except (WireError, TypeError, ValueError) as error:
-        return SandboxResult(SandboxOutcome.WRONG, message=f"the value cannot be taken: {error}")
+        return SandboxResult(SandboxOutcome.WRONG, message=f"the value cannot be used: {error}")
     if outcome == "tests":
-        raise ConfigError(f"the tests cannot be run: {words}", hint="They are yours, not the model's: correct them.")
+        raise ConfigError(f"the tests cannot be run: {words}", hint="Correct the tests; the model did not write them.")
     if fault := fault_of(value):
         return SandboxResult(SandboxOutcome.WRONG, None, printed, f"the value {fault}", float(seconds))
     return SandboxResult(SandboxOutcome(outcome), value, printed, words, float(seconds))

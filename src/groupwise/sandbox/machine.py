@@ -1,4 +1,4 @@
-"""What the second tier needs of this machine: Linux, bubblewrap, and a Python that an unprivileged user may read."""
+"""What the second tier needs from this machine: Linux, bubblewrap, and a Python that an unprivileged user may read."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from pathlib import Path
 from groupwise.errors import ResourceError
 from groupwise.sandbox.seccomp import ARCHITECTURE
 
-NOBODY = 65534
-OLDEST = (0, 8)
+NOBODY = 65534  # the user and group "nobody"
+OLDEST = (0, 8)  # the first bubblewrap with --disable-userns
 INSTALL = "Install it: apt-get install bubblewrap (Debian), dnf install bubblewrap (Fedora)."
 LOADER = "/lib64/ld-linux-x86-64.so.2"
+# Asks a Python for its bytecode format, its library folders, and the folders of all shared libraries it has loaded.
 QUERY = """
 import ctypes, resource, select, math, sys, sysconfig
 from importlib.util import MAGIC_NUMBER
@@ -36,7 +37,7 @@ for line in open("/proc/self/maps"):
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python to run code with: its program, the folders it needs, and whether it reads our compiled code."""
+    """A Python to run code with: its program, the folders it needs, and whether it can run our bytecode."""
 
     program: str
     folders: tuple[str, ...]
@@ -44,23 +45,23 @@ class Interpreter:
 
 
 def as_nobody() -> list[str]:
-    """Words before a command that is not root's to run: the kernel would not hold root to its limits of processes.
+    """The prefix of a command that root must not run itself: the kernel does not enforce process limits for root.
 
-    A program does it and not `subprocess(user=...)`, which would copy the page tables of a large trainer every time.
+    `setpriv` does it instead of `subprocess(user=...)`, which would copy the page tables of a large trainer each time.
     """
     if os.geteuid() != 0:
         return []
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         raise ResourceError(
-            "root must become nobody before it runs a sandbox, and there is no setpriv here",
+            "root must become nobody before it runs a sandbox, which needs setpriv; it is not installed",
             hint="Install util-linux, or run as another user.",
         )
     return [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
 
 
 def wall(visible: Sequence[str]) -> list[str]:
-    """bubblewrap with nothing to be seen but the given files and folders, read-only."""
+    """A bubblewrap command line in which only the given files and folders are visible, read-only."""
     words = [
         *as_nobody(), _bubblewrap(), "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent",
         "--new-session", "--clearenv", "--cap-drop", "ALL", "--uid", str(NOBODY), "--gid", str(NOBODY),
@@ -72,14 +73,14 @@ def wall(visible: Sequence[str]) -> list[str]:
 
 
 def command(interpreter: Interpreter, filter_fd: int, boot: str) -> list[str]:
-    """Python behind a wall, with a filter and what it starts with."""
+    """The command line of a Python behind that wall, with a system call filter and the code it starts with."""
     seen = wall([interpreter.program, *interpreter.folders])
     return [*seen, "--seccomp", str(filter_fd), "--", interpreter.program, "-I", "-S", "-B", "-c", boot]
 
 
 @cache
 def found_interpreter() -> Interpreter:
-    """The first Python that can be used; raises where there is none, or no bubblewrap."""
+    """The first usable Python; raises if there is none, or no bubblewrap."""
     _bubblewrap()
     own = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
     tried = ["/usr/bin/python3", "/usr/local/bin/python3", str(own)]
@@ -87,32 +88,32 @@ def found_interpreter() -> Interpreter:
         if (found := _asked(place)) is not None:
             return found
     raise ResourceError(
-        f"no Python that an unprivileged user may run: tried {', '.join(tried)}",
-        hint="Install the system's own: apt-get install python3.",
+        f"there is no Python that an unprivileged user may run (tried {', '.join(tried)})",
+        hint="Install the system's Python: apt-get install python3.",
     )
 
 
 @cache
 def _bubblewrap() -> str:
-    """Where bubblewrap is; raises where there is none, or the filters would not fit."""
+    """The path of bubblewrap; raises if there is none, it is too old, or our filters do not fit this machine."""
     if sys.platform != "linux" or platform.machine() != ARCHITECTURE:
         here = f"{sys.platform} on {platform.machine()}"
         raise ResourceError(
-            f"the second tier of the sandbox needs Linux on {ARCHITECTURE}, and this is {here}",
-            hint="Run code over operators in the first tier, or use a Linux machine.",
+            f"the second tier of the sandbox needs Linux on {ARCHITECTURE}; this is {here}",
+            hint="Use the first tier, or a Linux machine.",
         )
     program = shutil.which("bwrap")
     if program is None:
-        raise ResourceError("the second tier of the sandbox needs bubblewrap, and there is no bwrap here", hint=INSTALL)
+        raise ResourceError("the second tier of the sandbox needs bubblewrap; bwrap was not found", hint=INSTALL)
     said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20).stdout
     version = tuple(int(part) for part in re.findall(r"\d+", said)[:2])
     if version < OLDEST:
-        raise ResourceError(f"{said.strip() or program} is too old: 0.8 is the oldest that will do", hint=INSTALL)
+        raise ResourceError(f"{said.strip() or program} is too old; at least 0.8 is needed", hint=INSTALL)
     return program
 
 
 def _asked(place: str) -> Interpreter | None:
-    """What a Python says of itself, asked by the user who will run it."""
+    """What a Python says about itself, when asked by the user that will run it; None if that user cannot."""
     program = os.path.realpath(place)
     try:
         asked = subprocess.run(
@@ -127,6 +128,6 @@ def _asked(place: str) -> Interpreter | None:
 
 
 def _outermost(folders: list[str]) -> tuple[str, ...]:
-    """The folders without those inside others."""
+    """The folders without those that lie inside others."""
     real = sorted({os.path.realpath(folder) for folder in folders if folder})
     return tuple(f for f in real if not any(f.startswith(f"{other}/") for other in real))

@@ -1,4 +1,10 @@
-"""Monty's workers inside bubblewrap, where there is one: a second wall around a young interpreter."""
+"""The first tier: Monty, a separate Python interpreter, for workflows over operators.
+
+Code runs in worker processes of pydantic-monty, which implement a part of Python and know nothing of the machine: no
+files, network, processes or C code. All it can do beyond computing are the host functions it is given (`HostCalls`);
+values and arguments leave it only as text (`plain_data.read`). A run costs a fraction of a millisecond. Where
+bubblewrap is installed, the workers run behind its wall as well (`walled_worker`).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +36,7 @@ from groupwise.sandbox.source_code import called, last_expression, unusable
 
 @cache
 def walled_worker() -> str | None:
-    """A script that starts a worker behind a wall; None where none can be built here."""
+    """A script that starts a worker behind bubblewrap's wall; None if this machine cannot build one."""
     program = os.environ.get("MONTY_BIN") or shutil.which("monty", path=_places())
     if program is None:
         return None
@@ -49,7 +55,7 @@ def walled_worker() -> str | None:
 
 
 def _removed(folder: str, owner: int) -> None:
-    # A forked child that ends must not take the script from its parent.
+    # A forked child that exits must not delete its parent's script.
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -59,31 +65,31 @@ def _places() -> str:
 
 
 def _libraries() -> list[str]:
-    """Where the C library is: Debian's place, or everybody's."""
+    """The folders of the C library: Debian's, or the usual ones."""
     debian = "/usr/lib/x86_64-linux-gnu"
     places = (debian,) if os.path.isdir(debian) else ("/usr/lib", "/usr/lib64")
     return [place for place in places if os.path.isdir(place)]
 
 
 def _script(program: str, rules: str) -> str:
-    """The shell stays: bubblewrap dies with its parent, which must not be a thread of ours that ends."""
+    """The shell does not `exec`: bubblewrap dies with its parent, which must not be a thread of ours that ends."""
     words = ["env", "-i", *wall([program, *_libraries()]), "--seccomp", "3", "--", program]
     return f'#!/bin/sh\n{shlex.join(words)} "$@" 3<{shlex.quote(rules)} 2>/dev/null\n'
 
 
 Submit: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]
-"""Starts a coroutine on some event loop."""
+"""Starts a coroutine on an event loop."""
 
 
 CHARACTERS = 20_000_000
-"""Of all arguments of a run together: reading them is our time, not the code's."""
+"""Of all arguments in a run together: reading them takes our time, not the code's."""
 
 
 class HostCalls:
-    """Host functions for one run. What they raise is the code's to catch, but for a wish to stop the program.
+    """Host functions for one run. The code may catch what they raise, except an attempt to stop the program.
 
-    The code sees functions that write their arguments down and hand the text to one of ours, whose name it cannot know:
-    arguments of hostile code are built here by `literal.read` only.
+    The code sees functions that write their arguments as text and pass it to one of ours, under a random name that it
+    cannot know. So the arguments of hostile code are built only by `plain_data.read`.
     """
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]], submit: Submit) -> None:
@@ -95,7 +101,7 @@ class HostCalls:
         self._pieces, self._characters = PIECES, CHARACTERS
 
     def drive(self, session: Any, text: str, inputs: dict[str, Any], printed: Any) -> Any:
-        """Feed the text to a session of Monty and answer its calls; the value of its last expression."""
+        """Feed the text to a session of Monty and answer its calls; returns the value of its last expression."""
         if self._functions:
             session.feed_run(self._faces())
         given: dict[str, Any] = {
@@ -116,12 +122,12 @@ class HostCalls:
                 future.cancel()
 
     def reraise(self) -> None:
-        """Pass on the wish to stop the program, if a function had one: the code could have caught it."""
+        """Raise a KeyboardInterrupt or SystemExit of a host function again: the code could have caught it."""
         if self._stop is not None:
             raise self._stop
 
     def _faces(self) -> str:
-        """What the code knows the functions as."""
+        """The source of the functions that the code sees."""
         faces = []
         for name in self._functions:
             define, wait = ("async def", "await ") if name in self._async else ("def", "")
@@ -130,7 +136,7 @@ class HostCalls:
         return "".join(faces)
 
     def _answered(self, snapshot: Any, waiting: dict[int, Future[Any]]) -> Any:
-        """The next snapshot, after answering this one; calls that must be awaited wait side by side."""
+        """Answer a snapshot and return the next; async calls run concurrently until the code waits for them."""
         if hasattr(snapshot, "pending_call_ids"):
             done = wait(waiting.values(), return_when=FIRST_COMPLETED).done
             ids = [number for number, future in waiting.items() if future in done]
@@ -145,24 +151,24 @@ class HostCalls:
         return snapshot.resume({"future": ...})
 
     async def _awaited(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """The work; a wish to stop the program waits until the run is over, and does not tear down an event loop."""
+        """The work; a KeyboardInterrupt or SystemExit is kept until the run is over, to spare the event loop."""
         try:
             return await work
         except (KeyboardInterrupt, SystemExit) as stop:
             self._stop = stop
-            raise RuntimeError("the program is about to stop") from None
+            raise RuntimeError("the program is stopping") from None
 
     def _call(self, name: str, written: str) -> Any:
-        """Call a function with what the code wrote down."""
+        """Call a host function with the arguments that the code wrote as text."""
         self._characters -= len(written)
         try:
             if self._characters < 0:
-                raise ValueError(f"makes more than {CHARACTERS:,} characters, with all calls before")
+                raise ValueError(f"exceeds {CHARACTERS:,} characters together with all earlier calls")
             (given, named), pieces = read(written, self._pieces)
             self._pieces -= pieces
         except ValueError as error:
-            self._pieces = max(0, self._pieces - len(written) // 2)  # it may have been read to its end
-            raise TypeError(f"{name} takes plain data, and what it was given {error}") from None
+            self._pieces = max(0, self._pieces - len(written) // 2)  # charge for it: it may have been read to the end
+            raise TypeError(f"{name} takes plain data, but its arguments: {error}") from None
         try:
             return self._functions[name](*given, **named)
         except (KeyboardInterrupt, SystemExit) as stop:
@@ -175,13 +181,14 @@ def _settled(future: Future[Any]) -> dict[str, Any]:
     return {"return_value": future.result()} if error is None else {"exception": error}
 
 
+# How Monty words an exceeded limit, names what it forbids, and says that something is missing.
 OVERRUN = "limit exceeded"
 FORBIDDEN = ("PermissionError", "ModuleNotFoundError", "ImportError")
 NOT_HERE = ("is not supported in this environment", "module 'os' has no attribute")
 
 
 class Monty:
-    """A pool of Monty's workers, started with the first run; any thread may run code on it.
+    """A pool of Monty workers, started with the first run; any thread may run code on it.
 
     with Monty() as sandbox:
         sandbox.run("def solve(x):\\n    return double(x)", {"x": 3}, {"double": lambda x: 2 * x}, call="solve").value
@@ -206,7 +213,7 @@ class Monty:
         """Run code with inputs and host functions by name; the value is what `call` returns, or the last expression.
 
         `call` names a function of the code; it gets the inputs in their order, and is awaited if it is async. Host
-        functions may be async too. Never raises for what the code does.
+        functions may be async too. Never raises because of what the code does.
         """
         return self._run(code, inputs, functions, limits, call, self._loop.submit)
 
@@ -219,7 +226,7 @@ class Monty:
         *,
         call: str = "",
     ) -> SandboxResult:
-        """`run` for an event loop: async host functions run on the caller's loop, which is not blocked."""
+        """`run` without blocking: async host functions run on the caller's event loop."""
         submit = partial(asyncio.run_coroutine_threadsafe, loop=asyncio.get_running_loop())
         return await asyncio.to_thread(self._run, code, inputs, functions, limits, call, submit)
 
@@ -258,7 +265,7 @@ class Monty:
         except self._library.MontyConversionError as error:
             raise ConfigError(f"the inputs cannot be sent to the code: {error}", hint="Give plain data.") from None
         except self._library.MontyError as error:
-            outcome, message = _told(error, self._library)
+            outcome, message = _ending_of(error, self._library)
         seconds = time.perf_counter() - start
         calls.reraise()
         value, fault = _value(written)
@@ -267,7 +274,7 @@ class Monty:
         return SandboxResult(outcome, value, printed.output, readable(message), seconds)
 
     def _opened(self) -> Any:
-        # After a fork the workers belong to the parent.
+        # After a fork the workers belong to the parent, so the child starts its own.
         if self._pool is None or self._owner != os.getpid():
             self._owner = os.getpid()
             self._pool = self._library.Monty(binary_path=walled_worker(), max_processes=self.workers).__enter__()
@@ -275,7 +282,7 @@ class Monty:
 
 
 def monty_library() -> Any:
-    """pydantic-monty, or `MissingExtra`."""
+    """The package pydantic_monty; raises `MissingExtra` if it is not installed."""
     try:
         import pydantic_monty
     except ImportError as error:
@@ -296,7 +303,7 @@ def _limits(limits: SandboxLimits) -> dict[str, Any]:
 
 
 def _value(written: str) -> tuple[Any, str]:
-    """The value that was written down, and what is wrong with it."""
+    """The value of a text, and what is wrong with it."""
     try:
         value, _ = read(written)
     except ValueError as error:
@@ -305,8 +312,8 @@ def _value(written: str) -> tuple[Any, str]:
     return (None, fault) if fault else (value, "")
 
 
-def _told(error: Any, library: Any) -> tuple[SandboxOutcome, str]:
-    """An error of Monty as an outcome and a sentence."""
+def _ending_of(error: Any, library: Any) -> tuple[SandboxOutcome, str]:
+    """A Monty error as an outcome and a sentence."""
     if isinstance(error, library.MontyCrashedError):
         return (SandboxOutcome.TIMED_OUT if error.timed_out else SandboxOutcome.MEMORY), f"the worker ended: {error}"
     inner = error.exception()

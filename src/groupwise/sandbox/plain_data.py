@@ -1,4 +1,8 @@
-"""Plain data, all that may leave a sandbox: what counts as plain, and a reader of values written as literals."""
+"""Plain data is all that may leave a sandbox: what counts as plain, and a reader of values written as literals.
+
+Plain are None, numbers, strings, bytes, and lists, tuples, sets and dicts of them, within limits of depth and size. The
+reader builds a value from the text that Monty wrote (`repr`), and never evaluates anything.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,16 @@ from typing import Any
 from groupwise.sandbox.wire import HASHED, risky
 
 DEPTH = 50
-PIECES = 100_000
-CHARACTERS = 1_000_000
+PIECES = 100_000  # values in a value, itself included
+CHARACTERS = 1_000_000  # of all strings and bytes together
 BITS = 10_000
-"""Of a whole number: larger ones cannot be turned into decimals, which logs and JSON would try."""
+"""Of an integer: Python refuses to convert much larger ones to decimals, which logs and JSON would try."""
 
 
 def fault_of(value: Any) -> str:
-    """Why a value is no plain data, or is too much of it; empty if it is fine."""
+    """Why a value is not plain data, or too much of it; empty if it is fine."""
     pieces = characters = 0
-    level = [value]
+    level = [value]  # level by level instead of recursion, which hostile nesting would exhaust
     for _ in range(DEPTH):
         pieces += len(level)
         if pieces > PIECES:
@@ -40,9 +44,9 @@ def fault_of(value: Any) -> str:
 def _piece_fault(piece: Any) -> str:
     kind = type(piece)
     if kind is int and piece.bit_length() > BITS:
-        return f"holds a whole number of {piece.bit_length():,} bits, and {BITS:,} is the limit"
+        return f"contains an integer of {piece.bit_length():,} bits; the limit is {BITS:,}"
     known = kind in (type(None), bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict)
-    return "" if known else f"holds a {kind.__name__}, which is no plain data"
+    return "" if known else f"contains a {kind.__name__}, which is not plain data"
 
 
 def _inside(piece: Any) -> Iterator[Any]:
@@ -53,7 +57,8 @@ def _inside(piece: Any) -> Iterator[Any]:
         yield from piece
 
 
-LONGEST = 2_000_000
+LONGEST = 2_000_000  # characters of a literal
+# Possessive repetition (`++`, `*+`) never backtracks, so hostile text cannot make the pattern slow.
 HEX = "[0-9a-fA-F]"
 ESCAPE = rf"""\\(?:[\\'"abfnrtv]|x{HEX}{{2}}|u{HEX}{{4}}|U{HEX}{{8}})"""
 OF_BYTES = rf"""\\(?:[\\'"abfnrtv]|x{HEX}{{2}})"""
@@ -73,12 +78,12 @@ CLOSES = {"[": "]", "(": ")", "{": "}", "frozenset(": ")"}
 
 
 def read(text: str, most: int = PIECES) -> tuple[Any, int]:
-    """The value, and of how many pieces it is; raises `ValueError` with what is wrong.
+    """The value and the number of its pieces; raises `ValueError` with what is wrong.
 
-    What it costs us counts, not what it cost the code: a list is written down a hundred times as fast as it is read.
+    Pieces are counted while reading, because reading is our time: a list is written a hundred times as fast.
     """
     if len(text) > LONGEST:
-        raise ValueError(f"takes {len(text):,} characters to write, and {LONGEST:,} is the limit")
+        raise ValueError(f"takes {len(text):,} characters to write; the limit is {LONGEST:,}")
     reader = _Reader(text, most)
     value = reader.value(reader.token(), DEPTH + 10)
     if text[reader.at :].strip():
@@ -95,7 +100,7 @@ class _Reader:
         self.hashed = 0
 
     def fault(self) -> ValueError:
-        return ValueError(f"is {self.text[:60]!r}, which is no plain data")
+        return ValueError(f"is {self.text[:60]!r}, which is not plain data")
 
     def token(self) -> re.Match[str]:
         found = TOKEN.match(self.text, self.at)
@@ -130,7 +135,7 @@ class _Reader:
             return text
         try:
             return text.encode("ascii", "backslashreplace").decode("unicode_escape")
-        except UnicodeDecodeError:  # a number that is no character's
+        except UnicodeDecodeError:  # a code point that does not exist
             raise self.fault() from None
 
     def container(self, opened: str, depth: int) -> Any:
@@ -162,7 +167,7 @@ class _Reader:
     def hashed_container(self, keys: list[Any], values: list[Any]) -> Any:
         self.hashed += risky(keys)
         if self.hashed > HASHED:
-            raise ValueError("has too many keys that are no texts or usual numbers")
+            raise ValueError("has too many keys that are neither strings nor small numbers")
         try:
             if len(values) == len(keys):
                 return dict(zip(keys, values, strict=True))

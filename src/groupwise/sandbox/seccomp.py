@@ -1,8 +1,8 @@
-"""Which system calls a sandbox may make: two filters in the kernel's own language (BPF), assembled here.
+"""Which system calls a sandbox may make: two seccomp filters in the kernel's BPF, assembled here.
 
-Whatever is not named is refused with EPERM, so that Python raises `PermissionError`. `clone3` is refused with ENOSYS,
-because its flags cannot be looked at and the C library then takes `clone`. Numbers are those of x86-64; a call through
-any other interface of the kernel ends the process.
+Whatever is not listed is refused with EPERM, so that Python raises `PermissionError`. `clone3` is refused with ENOSYS,
+because a filter cannot read its flags, and the C library then falls back to `clone`. Numbers are those of
+x86-64; a call through any other interface of the kernel kills the process.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from collections.abc import Iterable
 
 ARCHITECTURE = "x86_64"
 AUDIT_X86_64 = 0xC000003E
-X32 = 0x40000000
+X32 = 0x40000000  # this bit marks calls of the x32 interface
+# SECCOMP_RET_…, errno values, BPF opcodes (load a word; jump if ==, >=, any bit; return), offsets in seccomp_data.
 ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 EPERM, ENOSYS = 1, 38
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 NUMBER, ARCH, ARGUMENTS = 0, 4, 16
 
 NEW_NAMESPACES = 0x7E020080
-"""Every CLONE_NEW… flag: no process gets a namespace of its own, least of all one of users."""
+"""Every CLONE_NEW… flag: no process may create a namespace, least of all a user namespace."""
 
 CODE = {
     "read": 0, "write": 1, "open": 2, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "poll": 7, "lseek": 8, "mmap": 9,
@@ -34,29 +35,29 @@ CODE = {
     "ppoll": 271, "set_robust_list": 273, "dup3": 292, "pipe2": 293, "getrandom": 318, "statx": 332, "rseq": 334,
     "faccessat2": 439,
 }  # fmt: skip
-"""What code that a model wrote may call: no sockets, signals, programs, processes, mounts, tracing, keys or rings."""
+"""What model-written code may call: no sockets, signals, programs, processes, mounts, tracing, keys or io_uring."""
 
 IOCTL, FCNTL, CLONE, PRLIMIT, CLONE3 = 16, 72, 56, 302, 435
 TERMINAL_OR_CLOSE = (0x5401, 0x5413, 0x5421, 0x5450, 0x5451, 0x541B)
-"""ioctl: is it a terminal, how large, blocking, inherited, how much is there."""
+"""ioctl: TCGETS, TIOCGWINSZ, FIONBIO, FIONCLEX, FIOCLEX, FIONREAD."""
 FILE_FLAGS = (0, 1, 2, 3, 4, 1030)
-"""fcntl: duplicate a descriptor, ask and set its flags."""
+"""fcntl: F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC."""
 
 PROCESSES = {"fork": 57, "vfork": 58, "wait4": 61, "waitid": 247}
 KEEPER = {
     **PROCESSES, "execve": 59, "kill": 62, "prctl": 157, "setrlimit": 160, "rt_sigtimedwait": 128, "seccomp": 317,
     "memfd_create": 319, "ftruncate": 77,
 }  # fmt: skip
-"""What those that start, judge and end the code need besides."""
+"""What the keeper and the judge, which start, judge and end the code, need in addition."""
 
 
 def keeper_filter() -> bytes:
-    """For everything in a sandbox, from before Python starts there."""
+    """For everything in a sandbox, in force before Python starts."""
     return _assembled({**CODE, **KEEPER}.values(), clone=True, limits=True)
 
 
 def code_filter(processes: int) -> bytes:
-    """For the code itself, on top of the other: a filter can only take away. One process means none besides it."""
+    """For the code itself, on top of the keeper's: a further filter can only take away. One process: it cannot fork."""
     more = PROCESSES.values() if processes > 1 else ()
     return _assembled([*CODE.values(), *more], clone=processes > 1, limits=False)
 
@@ -73,7 +74,7 @@ def _assembled(allowed: Iterable[int], *, clone: bool, limits: bool) -> bytes:
     for number in sorted(allowed):
         program += [_step(EQUAL, number, 0, 1), _step(RETURN, ALLOW)]
     program += _only(IOCTL, 1, TERMINAL_OR_CLOSE) + _only(FCNTL, 1, FILE_FLAGS)
-    # With an address of new limits, prlimit sets them; without, it asks.
+    # prlimit sets limits if its third argument is an address, and only reads them if it is null.
     program += [_step(EQUAL, PRLIMIT, 0, 1), _step(RETURN, ALLOW)] if limits else _only(PRLIMIT, 2, (0,), whole=True)
     if clone:
         program += [
@@ -88,7 +89,7 @@ def _assembled(allowed: Iterable[int], *, clone: bool, limits: bool) -> bytes:
 
 
 def _only(number: int, argument: int, values: Iterable[int], *, whole: bool = False) -> list[bytes]:
-    """Allow a call only where one of its arguments is one of the values; `whole` looks at its upper half too."""
+    """Allow a call only if one of its arguments has one of these values; `whole` checks its upper 32 bits too."""
     checks: list[bytes] = []
     for value in values:
         checks += [_step(EQUAL, value, 0, 1), _step(RETURN, ALLOW)]
@@ -100,4 +101,5 @@ def _only(number: int, argument: int, values: Iterable[int], *, whole: bool = Fa
 
 
 def _step(code: int, value: int, true: int = 0, false: int = 0) -> bytes:
+    """One BPF instruction (struct sock_filter); `true` and `false` are how many instructions a jump skips."""
     return struct.pack("=HBBI", code, true, false, value)

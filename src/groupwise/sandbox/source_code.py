@@ -1,6 +1,6 @@
-"""Lines around model-written code that make its value leave as text.
+"""Model-written source code: whether it is worth running, and the lines around it that make its value leave as text.
 
-An f-string with `!r` is syntax: whatever names the code has taken for its own, the result is a text.
+An f-string with `!r` is syntax, not a call: whichever names the code redefines, the result is a string.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 
 from groupwise.errors import ConfigError
 
-LONGEST = 1_000_000
+LONGEST = 1_000_000  # characters
 VALUE = "value_of_the_last_line"
 
 
 def unusable(code: str) -> str:
     """Why code is not worth a sandbox; empty if it is."""
     if len(code) > LONGEST:
-        return f"the code has {len(code):,} characters, and {LONGEST:,} is the limit"
+        return f"the code has {len(code):,} characters; the limit is {LONGEST:,}"
     if "\0" in code or not _encodable(code):
-        return "the code holds characters that no source may have"
+        return "the code contains characters that are not allowed in source code"
     return ""
 
 
@@ -37,13 +37,13 @@ def called(code: str, call: str, inputs: Mapping[str, Any]) -> str:
     """The code, and a line that calls one of its functions with the inputs."""
     wrong = next((name for name in (call, *inputs) if not name.isidentifier()), None)
     if wrong is not None:
-        raise ConfigError(f"{wrong!r} is no name that a program could use", hint="Give a Python identifier.")
+        raise ConfigError(f"{wrong!r} is not a name that a program can use", hint="Give a Python identifier.")
     awaits = "await " if re.search(rf"^async def {call}\b", code, re.MULTILINE) else ""
     return f'{code}\n\nf"{{{awaits}{call}({", ".join(inputs)})!r}}"\n'
 
 
 def last_expression(code: str) -> str:
-    """The code with its last line, if that is an expression, given a name and written down; else the value is None."""
+    """The code, with its last statement assigned to a name and written as text if it is an expression (else None)."""
     code = code.replace("\r\n", "\n").replace("\r", "\n")
     none = f"{code}\n\n'None'\n"
     try:
@@ -53,6 +53,7 @@ def last_expression(code: str) -> str:
         return none
     if not body or not isinstance(body[-1], ast.Expr):
         return none
+    # Columns count UTF-8 bytes, so the source is cut as bytes.
     line, column = body[-1].lineno - 1, body[-1].col_offset
     end_line, end_column = (body[-1].end_lineno or 0) - 1, body[-1].end_col_offset or 0
     lines = [line.encode() for line in re.split("(?<=\n)", code)]

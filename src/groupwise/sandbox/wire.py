@@ -1,8 +1,9 @@
-"""Plain data as bytes, between processes that do not trust each other.
+"""Plain data as bytes, and messages of them, between processes that do not trust each other.
 
-A letter, a length or count, a colon, and what it counts: `L2:I1:1S2:ab` is [1, "ab"]. Reading makes plain values only,
-within limits, whatever the bytes are; `marshal` and `pickle` would not. It imports nothing, because it also runs inside
-the sandbox, where every import costs time.
+A value is a letter, a length or count, a colon, and what it counts: `L2:I1:1S2:ab` is [1, "ab"]. Whatever the bytes
+are, reading makes only plain values, within limits; `marshal` and `pickle` would not. A message (frame) is four bytes
+of length, big-endian, and that many bytes. This file also runs inside the sandbox, where every import costs time, so
+it imports nothing but `os`.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ if TYPE_CHECKING:
 
 DEPTH = 60
 HASHED = 1000
-"""Risky keys of dicts and sets in one message: they can be chosen so that each new one is compared with all others."""
+"""Risky keys of dicts and sets in one message: with equal hashes, every new key is compared with all others."""
 PIECES = 1_000_000
-"""Values in one message: nothing is written as fast as three bytes, and read as slowly."""
+"""Values in one message: a value of three bytes is written much faster than it is read."""
 HANDLE = "H"
-"""Stands for an object that stays where it is: a number, and the name of its kind."""
+"""Stands for an object that stays where it is: a number and the name of its type."""
 
 
 class WireError(ValueError):
-    """A value that cannot be sent, or bytes that are none."""
+    """A value that cannot be sent, or bytes that are not a value."""
 
 
 def dumps(value: Any, keep: Keep | None = None) -> bytes:
-    """The value as bytes; `keep` gives a number and a name to what is no plain data."""
+    """The value as bytes; `keep` gives a number and a name to an object that is not plain data."""
     out: list[bytes] = []
     _write(value, out, keep, DEPTH)
     return b"".join(out)
 
 
 def loads(data: bytes, make: Make | None = None, hashed: int = HASHED, pieces: int = PIECES) -> Any:
-    """The value the bytes stand for; `make` makes something of an object that stayed behind."""
+    """The value of the bytes; `make` makes a stand-in for an object that stayed on the other side."""
     reader = _Reader(data, make, hashed, pieces)
     value = reader.value(DEPTH)
     if reader.at != len(data):
@@ -53,10 +54,11 @@ def _write(value: Any, out: list[bytes], keep: Keep | None, depth: int) -> None:
     if kind in SINGLE and (kind is not type or KINDS.get(value.__name__) is value):
         out.append(SINGLE[kind](value))
         return
+    # A subclass is sent as its plain base, read by the base's own methods: the subclass may lie about its contents.
     base = next((known for known in PLAIN if isinstance(value, known)), None)
     if base is None:
         if keep is None:
-            raise WireError(f"a {kind.__name__} is no plain data")
+            raise WireError(f"a {kind.__name__} is not plain data")
         if ODD.get(kind.__name__, ("", None))[0] == kind.__module__:
             out.append(b"G2:")
             _write(kind.__name__, out, keep, depth - 1)
@@ -82,7 +84,7 @@ def _sized(letter: str, data: bytes) -> bytes:
 
 
 def risky(keys: list[Any]) -> int:
-    """How many keys could share a hash by design: not texts, whose hashes nobody can foresee, nor small numbers."""
+    """How many keys could be chosen to share a hash: not strings (their hashes are salted), nor integers below 2^60."""
     return sum(not (type(key) in (str, bytes) or (type(key) is int and -(2**60) < key < 2**60)) for key in keys)
 
 
@@ -105,7 +107,7 @@ class _Reader:
         data, at = self.data, self.at
         colon = data.find(b":", at, at + 12)
         if colon < 0 or not data[at + 1 : colon].isdigit():
-            raise WireError("the bytes are no value")
+            raise WireError("the bytes are not a value")
         letter, count, self.at = chr(data[at]), int(data[at + 1 : colon]), colon + 1
         if letter in CONTAINERS:
             return self.container(letter, count, depth)
@@ -119,18 +121,18 @@ class _Reader:
         if letter in "EZM":
             self.room -= risky(items[::2] if letter == "M" else items)
             if self.room < 0:
-                raise WireError("it has too many keys that are no texts or usual numbers")
+                raise WireError("it has too many keys that are neither strings nor small numbers")
         try:
             if letter == "M":
                 return dict(zip(items[::2], items[1::2], strict=True))
             return _odd(*items) if letter == "G" and self.make else CONTAINERS[letter](items)
         except (TypeError, ValueError, KeyError, ArithmeticError) as error:
-            raise WireError(f"no value: {error}") from None
+            raise WireError(f"not a value: {error}") from None
 
 
 def _odd(name: str, args: tuple[Any, ...]) -> Any:
-    if name != "Decimal" and any(type(arg) is str for arg in args):  # a Fraction of "1e999999999" takes for ever
-        raise ValueError(f"a {name} is not made of texts")
+    if name != "Decimal" and any(type(arg) is str for arg in args):  # Fraction("1e999999999") takes forever
+        raise ValueError(f"a {name} is not made of strings")
     return getattr(__import__(ODD[name][0]), name)(*args)
 
 
@@ -141,7 +143,7 @@ def _one(letter: str, data: bytes, make: Make | None) -> Any:
             return make(int(number), name)
         return READERS[letter](data)
     except (KeyError, ValueError, OverflowError) as error:
-        raise WireError(f"no value of kind {letter!r}: {error}") from None
+        raise WireError(f"not a value of kind {letter!r}: {error}") from None
 
 
 def _complex(data: bytes) -> complex:
@@ -186,28 +188,30 @@ ODD: dict[str, tuple[str, Any]] = {
     "date": ("datetime", lambda value: (value.year, value.month, value.day)),
     "timedelta": ("datetime", lambda value: (value.days, value.seconds, value.microseconds)),
 }
-"""Values that tests compare, but that only pass where both sides may keep objects: inside a sandbox."""
+"""Values that tests compare. They only pass between processes inside a sandbox, where both sides may keep objects."""
 PLAIN: tuple[Any, ...] = (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict)
 
 
 JOBS, REPORTS = 60, 61
-"""File descriptors of those who may speak with the outside."""
+"""File descriptors of the keeper and the judge to the outside."""
 NEXT, LAST = b"N", b"L"
-"""What comes before a job."""
+"""The byte in front of a job: more may follow, or it is the last."""
 GONE = -1.0
-"""Seconds of a run after which there is no more keeper."""
+"""Stands for the seconds of a run after which the keeper has ended."""
 FRAME = 8 << 20
+"""Most bytes of a message from the code."""
 HASHED_INSIDE = 100_000
-"""Risky keys in one message: in here, time is the code's own or the tests'."""
+"""Risky keys in one message inside the sandbox, where reading takes the code's or the tests' own time."""
 MARK = 8
-"""Bytes before a question, drawn anew for each and repeated before its answer: none can be given ahead."""
+"""Random bytes in front of every question, repeated in front of its answer: no answer can be given in advance."""
 UNASKED = bytes(MARK)
-"""Before what the code says first."""
+"""The mark of the code's first message, which answers no question."""
 WORDS = 400
-"""Characters of a message for the reader."""
+"""Most characters of a message for the reader."""
 
 
 def read_frame(fd: int) -> bytes:
+    """The next message; `EOFError` if the other side is gone."""
     size = int.from_bytes(read_exactly(fd, 4), "big")
     if size > FRAME:
         raise EOFError(f"a message of {size} bytes")

@@ -1,4 +1,4 @@
-"""The judge: forks the code before it is told the tests, then runs the tests, and reports."""
+"""The judge: forks the code before it reads the tests, then runs the tests, and reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MEMORY = 1 << 30
 GRACE = 1.0
-"""Seconds that tests may take beyond the code's limit, before their own process is ended."""
+"""Seconds that tests may take beyond the code's limit before their process is killed."""
 
 
 def report(outcome: str, message: str, seconds: float, value: Any = None, stdout: bytes = b"") -> None:
@@ -25,13 +25,13 @@ def report(outcome: str, message: str, seconds: float, value: Any = None, stdout
 
 
 def run_job() -> None:
-    """One job, from its first frame to its report."""
+    """One job, from its first message to its report."""
     job = loads(read_frame(JOBS), hashed=HASHED_INSIDE)
     code = CodeProcess(job)
-    # What came back may be a number that a test then makes a list of.
+    # The code may return a huge number, of which a test then makes a list.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    tests = loads(read_frame(JOBS))
-    # Where the tests themselves hang, this ends the judge, and with it the code.
+    tests = loads(read_frame(JOBS))  # only now: the code was forked before, so it cannot have them
+    # If the tests themselves hang, SIGALRM kills the judge, and with it the code.
     signal.setitimer(signal.ITIMER_REAL, job["seconds"] + GRACE)
     value = None
     try:
@@ -41,12 +41,12 @@ def run_job() -> None:
         elif job["call"]:
             value = code.ask(("call", job["call"], list(job["inputs"].values()), {}))
             if isinstance(value, RemoteObject):
-                raise Ended("wrong", f"the value is a {value._kind}, which is no plain data")
+                raise Ended("wrong", f"the value is a {value._kind}, which is not plain data")
         outcome, message = "passed", ""
     except Ended as ended:
         outcome, message = ended.outcome, ended.message
     except BaseException as error:
-        outcome, message = told(error)
+        outcome, message = ending_of_test(error)
     seconds = time.monotonic() - code.start
     signal.setitimer(signal.ITIMER_REAL, 0)
     stdout = code.close()
@@ -54,14 +54,14 @@ def run_job() -> None:
     try:
         report(outcome, message, seconds, value if outcome == "passed" else None, stdout)
     except WireError as error:
-        report("wrong", f"the value cannot be taken: {error}", seconds, None, stdout)
+        report("wrong", f"the value cannot be used: {error}", seconds, None, stdout)
 
 
 def run_tests(tests: str, names: dict[str, Any], code: CodeProcess, tested: str) -> None:
-    """The tests, in a namespace where what the code defined is called in its own process.
+    """Run the tests in a namespace where calls to what the code defined go to the code's process.
 
-    A name of Python's own stays Python's, unless it is what is tested: tests that say `abs` do not mean the code's, and
-    those that say `math.isclose` mean the module. What the code imported under another name is called over there.
+    A built-in name stays Python's unless it is the one being tested: tests that say `abs` do not mean the code's `abs`,
+    and those that say `math.isclose` mean the module. What the code imported under another name is called over there.
     """
     try:
         compiled = compile(tests, "<tests>", "exec", dont_inherit=True)
@@ -79,19 +79,19 @@ def run_tests(tests: str, names: dict[str, Any], code: CodeProcess, tested: str)
             space[name] = code.remote(name, "function")
         elif (found := shared(*what)) is not None:
             space[name] = found
-            code.lent = code.lent or name not in SHARED
+            code.lent = code.lent or name not in SHARED  # a function of the code's choosing: see `CodeProcess.lent`
     exec(compiled, space)
 
 
 def shared(module: str, name: str) -> Any:
-    """A module that the code imported, or something from it; the code's word is not taken for any other."""
+    """A module that the code imported, or something in it; only modules in SHARED, whatever the code claims."""
     if module not in SHARED or name.startswith("_") or (module == "sys" and name):
         return None
     imported = __import__(module)
     return getattr(imported, name, None) if name else imported
 
 
-def told(error: BaseException) -> tuple[str, str]:
+def ending_of_test(error: BaseException) -> tuple[str, str]:
     """What a test's error says about the code."""
     if hasattr(error, "of_code"):
         return error.of_code[0], error.of_code[1]
@@ -99,5 +99,5 @@ def told(error: BaseException) -> tuple[str, str]:
     line = line_in("<tests>", error)
     place = f" (line {line} of the tests)" if line else ""
     if isinstance(error, AssertionError):
-        return "wrong", (f"{message}{place}" if words_of(error) else f"a test does not hold{place}")
-    return "wrong", f"a test cannot use what came back: {message}{place}"
+        return "wrong", (f"{message}{place}" if words_of(error) else f"a test failed{place}")
+    return "wrong", f"a test cannot use the value: {message}{place}"

@@ -12,9 +12,9 @@ from groupwise.sandbox.wire import GONE, JOBS, LAST, REPORTS, write_frame
 
 
 def keep() -> None:
-    """Wait for jobs until there are no more; a judge that does not end well ends the keeper too.
+    """Wait for jobs until there are no more; if a judge does not exit cleanly, the keeper ends too.
 
-    The last job needs nobody to outlive it: the keeper is its judge.
+    The last job needs nobody to outlive it, so the keeper judges it itself, which saves a fork.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     move_channels()
@@ -31,13 +31,13 @@ def keep() -> None:
         if status:
             late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
             outcome = "timed_out" if late else "wrong"
-            words = "the tests did not end in time" if late else "the tests ended their own process"
+            words = "the tests exceeded their time limit" if late else "the tests ended their own process"
             report(outcome, words, GONE)
             return
 
 
 class Nowhere:
-    """Where tests print to."""
+    """What tests print to: it discards everything."""
 
     def write(self, text: str) -> int:
         return len(text)
@@ -47,7 +47,7 @@ class Nowhere:
 
 
 def move_channels() -> None:
-    """Put jobs and reports where tests that print or read do not touch them, and nothing in their place."""
+    """Move jobs and reports to descriptors that tests do not use, and put closed pipes in place of 0, 1 and 2."""
     os.dup2(0, JOBS)
     os.dup2(1, REPORTS)
     empty, end = os.pipe()

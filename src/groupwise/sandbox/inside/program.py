@@ -1,4 +1,8 @@
-"""The code: a process that runs what a model wrote, under a second filter and limits of its own, and answers calls."""
+"""The code: a process that runs what a model wrote, under a second filter and its own limits, and answers calls.
+
+Assume that the code can do anything in here, including reading and changing these functions: the walls are the kernel's
+filter and limits, and the judge believes nothing that this process says (`remote.py`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import sys
 from groupwise.sandbox.wire import HASHED_INSIDE, MARK, UNASKED, WORDS, WireError, dumps, loads, read_frame, write_frame
 
 ASKED = bytearray(UNASKED)
-"""The mark of the question that is being answered."""
+"""The mark of the question being answered."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
@@ -24,15 +28,15 @@ SHARED = (
     "array", "bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq",
     "itertools", "math", "operator", "random", "re", "statistics", "string", "sys", "typing",
 )  # fmt: skip
-"""Modules that tests may take over from the code: its imports are theirs, as they would be in one process."""
+"""Modules that tests may use if the code imported them, as they could in a single process."""
 
 
 def become_code(job: dict[str, Any], request: int, reply: int, out: int, err: int) -> None:
-    """From here on this process is the code's; it does not come back."""
+    """From here on this process belongs to the code; it never returns."""
     standard_input = os.memfd_create("input")
     os.write(standard_input, job["stdin"].encode("utf-8", "surrogatepass"))
     os.lseek(standard_input, 0, os.SEEK_SET)
-    high = 100
+    high = 100  # first move the five descriptors out of the way, then close all others, then put them at 0 … 4
     for number, fd in enumerate((request, reply, standard_input, out, err)):
         os.dup2(fd, high + number)
     os.closerange(0, high)
@@ -46,9 +50,10 @@ def become_code(job: dict[str, Any], request: int, reply: int, out: int, err: in
 
 
 def lock(job: dict[str, Any]) -> None:
-    """Limits and the filter: after this, nothing can be given back."""
+    """Set limits and the filter, which cannot be undone."""
     memory = job["memory"]
     for kind, most in (
+        # The code's memory plus room for Python itself; processor time is a backstop for the judge's deadline.
         (resource.RLIMIT_AS, memory + (96 << 20)),
         (resource.RLIMIT_DATA, memory + (16 << 20)),
         (resource.RLIMIT_CPU, int(job["seconds"]) + 2),
@@ -57,9 +62,10 @@ def lock(job: dict[str, Any]) -> None:
     ):
         resource.setrlimit(kind, (most, most))
     if job["processes"] > 1:
-        # bubblewrap's own and the keeper count too.
+        # bubblewrap's own process and the keeper count as well.
         resource.setrlimit(resource.RLIMIT_NPROC, (job["processes"] + 2, job["processes"] + 2))
-    # struct sock_fprog: how many steps, and where they are. `ctypes` would take 4 ms to import.
+    # struct sock_fprog: how many instructions, and their address. Importing `ctypes` would take 4 ms, so the address of
+    # the bytes' buffer is computed: it follows the object's header, and `__basicsize__` counts its first byte too.
     steps = job["filter"]
     place = id(steps) + bytes.__basicsize__ - 1
     program = (len(steps) // 8).to_bytes(8, "little") + place.to_bytes(8, "little")
@@ -71,7 +77,7 @@ def lock(job: dict[str, Any]) -> None:
 
 
 def serve(job: dict[str, Any]) -> None:
-    """Run the code, say what it defines, and answer calls until the judge is gone."""
+    """Run the code, report what it defines, and answer calls until the judge is gone."""
     served = job["serve"]
     kept: list[Any] = []
 
@@ -111,7 +117,7 @@ def serve(job: dict[str, Any]) -> None:
 
 
 def answer(data: bytes, space: dict[str, Any], kept: list[Any], keep: Any) -> tuple[Any, dict[int, Any]]:
-    """What one call of the judge gives, and which of its arguments it changed."""
+    """The value of one call by the judge, and those of its arguments (lists, dicts, sets) that it changed."""
     what, target, args, kwargs = loads(data, lambda number, _: kept[number], HASHED_INSIDE)
     before = {place: dumps(arg, keep) for place, arg in enumerate(args) if type(arg) in (list, dict, set)}
     found = kept[target] if isinstance(target, int) else find(space, target)
@@ -136,7 +142,7 @@ def done(what: str, found: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def finished(coroutine: Any) -> Any:
-    """What a coroutine returns that waits for nothing but itself."""
+    """The result of a coroutine that waits for nothing outside itself."""
     try:
         while True:
             coroutine.send(None)
@@ -158,7 +164,7 @@ QUESTIONS: dict[str, Any] = {
 
 
 def definitions(space: dict[str, Any]) -> dict[str, Any]:
-    """Names the tests may use: what can be called, plain data, and what was imported from modules both sides have."""
+    """Names that tests may use: callables, plain data, and what was imported from modules in SHARED."""
     found: dict[str, Any] = {}
     for name, value in list(space.items()):
         if name.startswith("__"):
@@ -181,7 +187,7 @@ def definitions(space: dict[str, Any]) -> dict[str, Any]:
 
 
 def ending_of(error: BaseException) -> tuple[str, str, str]:
-    """An exception of the code: an outcome, its name, and a sentence."""
+    """An exception of the code as an outcome, the exception's name, and a sentence."""
     name, words = type(error).__name__, words_of(error)
     line = error.lineno if isinstance(error, SyntaxError) else line_in("<code>", error)
     message = (f"{name}: {words}" if words else name) + (f" (line {line})" if line else "")
@@ -193,7 +199,7 @@ def ending_of(error: BaseException) -> tuple[str, str, str]:
 
 
 def line_in(file: str, error: BaseException) -> int:
-    """The innermost line of that file on the way to the error; 0 if it is not on it."""
+    """The innermost line of that file in the traceback; 0 if it does not occur."""
     line, trace = 0, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == file:
@@ -203,6 +209,7 @@ def line_in(file: str, error: BaseException) -> int:
 
 
 def words_of(error: BaseException) -> str:
+    """The message of an error, shortened; `__str__` of the code's own exceptions may do anything, even raise."""
     try:
         return str(error.msg if isinstance(error, SyntaxError) else error)[:WORDS]
     except BaseException:

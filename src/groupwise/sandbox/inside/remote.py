@@ -1,4 +1,8 @@
-"""The process of the code as the judge sees it: calls go in, plain data and output come out."""
+"""The code's process as the judge sees it: calls go in, plain data and output come out.
+
+Everything that arrives here was made by the code. It is read within limits, its form is checked, and an outcome can
+only be one that the code is allowed to claim: `passed` is not among them.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 FAILURES = ("wrong", "raised", "memory", "forbidden")
-"""What the code may say of itself; that it passed, only the judge says."""
+"""Outcomes that the code may report about itself; only the judge says that it passed."""
 
 
 class Ended(BaseException):
-    """The run is over before its tests are: an outcome and a sentence."""
+    """The run ended before its tests did: an outcome and a sentence. A BaseException, so that tests hardly catch it."""
 
     def __init__(self, outcome: str, message: str) -> None:
         super().__init__(outcome, message)
@@ -29,7 +33,7 @@ class Ended(BaseException):
 
 
 class CodeProcess:
-    """The process of the code, seen from the judge: calls go in, plain data and output come out."""
+    """The code's process: forked from the judge, asked by pipes, and killed at the end."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         self.start = time.monotonic()
@@ -38,7 +42,8 @@ class CodeProcess:
         self.output: list[bytes] = []
         self.ending: tuple[str, str] | None = None
         self.lent = False
-        """Whether the code chose functions for the tests from modules that both have: what they make is its doing."""
+        """Whether the code passed functions of shared modules to the tests under other names: then what goes wrong with
+        them counts against the code, not as an error of the tests."""
         self._status: int | None = None
         self._mark = UNASKED
         request, self._requests = os.pipe()
@@ -53,41 +58,41 @@ class CodeProcess:
         self._open = {self._replies, self._out, self._err}
 
     def started(self) -> dict[str, Any]:
-        """What the code defines, once it ran to its end."""
+        """The names that the code defines, after it ran to its end."""
         names = self.answer()
         if not isinstance(names, dict):
-            raise self.end("raised", "the code answers nonsense")
+            raise self.end("raised", "the code sent a malformed answer")
         return names
 
     def ask(self, request: tuple[Any, ...]) -> Any:
-        """What the code answers to a call; changes it made to lists, dicts and sets are made here too."""
+        """The code's answer to a call; changes it made to lists, dicts and sets are repeated here."""
         if self.ending:
             raise Ended(*self.ending)
         self._mark = os.urandom(MARK)
         write_frame(self._requests, self._mark + dumps(request, self._known))
         answer = self.answer()
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict):
-            raise self.end("raised", "the code answers nonsense")
+            raise self.end("raised", "the code sent a malformed answer")
         value, changes = answer
         for place, changed in changes.items():
             take_over(request[2], place, changed)
         return value
 
     def answer(self) -> Any:
-        """The next reply of the code, while its output is drained; errors of the code are raised here."""
+        """The code's next reply, while its output is drained; errors of the code are raised here."""
         data = self._received()
         if data[:MARK] != self._mark:
-            raise self.end("wrong", "the code answers what it was not asked")
+            raise self.end("wrong", "the code answered a question that was not asked")
         try:
             kind, value = loads(data[MARK:], self.remote, HASHED_INSIDE)
         except (TypeError, ValueError) as error:
-            raise self.end("wrong", f"the value cannot be taken: {error}") from None
+            raise self.end("wrong", f"the value cannot be used: {error}") from None
         if kind == "value":
             return value
         outcome, name, message = failure(value)
         if kind == "ended":
             raise self.end(outcome, message)
-        # A class of exceptions that the tests may be waiting for; one that ends loops would make `all` believe.
+        # Tests may expect a built-in exception. But a StopIteration would end a loop early, and `all(…)` would be true.
         known = getattr(builtins, name, None)
         proper: Any = known if isinstance(known, type) and issubclass(known, Exception) else RuntimeError
         proper = RuntimeError if issubclass(proper, StopIteration | StopAsyncIteration) else proper
@@ -102,13 +107,13 @@ class CodeProcess:
         return RemoteObject(self, number, kind)
 
     def end(self, outcome: str, message: str) -> Ended:
-        """How the run ended, for good: tests that catch everything cannot change it."""
+        """Fix how the run ended: tests that catch everything cannot change it any more."""
         if self.ending is None:
             self.ending = outcome, message
         return Ended(*self.ending)
 
     def close(self) -> bytes:
-        """End the process; what it had printed."""
+        """End the process; returns what it printed."""
         self._reaped()
         try:
             while self._out in self._open and select.select([self._out], [], [], 0)[0]:
@@ -118,11 +123,11 @@ class CodeProcess:
         return b"".join(self.output)
 
     def _received(self) -> bytes:
-        """A whole frame from the code, before the deadline."""
+        """A complete message from the code, before the deadline."""
         buffer = bytearray()
         while len(buffer) < 4 or len(buffer) < 4 + int.from_bytes(buffer[:4], "big"):
             if len(buffer) >= 4 and int.from_bytes(buffer[:4], "big") > FRAME:
-                raise self.end("memory", f"an answer of more than {FRAME >> 20} MB")
+                raise self.end("memory", f"an answer is larger than {FRAME >> 20} MB")
             left = self.deadline - time.monotonic()
             ready = select.select(list(self._open), [], [], max(left, 0))[0] if left > 0 else []
             if not ready:
@@ -155,11 +160,11 @@ class CodeProcess:
         if number == signal.SIGXCPU:
             return "timed_out", "it used more processor time than its limit"
         if number == signal.SIGSYS:
-            return "forbidden", "it called the kernel in a way that no program may"
-        return "raised", f"the process was ended by signal {number}"
+            return "forbidden", "it made a system call that kills the process"
+        return "raised", f"the process was killed by signal {number}"
 
     def _reaped(self) -> int:
-        """How the process ended; one that only closed its channels is ended now."""
+        """The exit status of the process; if it only closed its pipes, it is killed now."""
         if self._status is None:
             os.kill(self.pid, signal.SIGKILL)
             self._status = os.waitpid(self.pid, 0)[1]
@@ -170,12 +175,12 @@ class CodeProcess:
             return value._number, value._kind
         if isinstance(value, RemoteObject):
             return self.ask(("find", value._number, [], {}))._number, value._kind
-        fault = f"they pass a {type(value).__name__} to the code, and only plain data gets there"
+        fault = f"they pass a {type(value).__name__} to the code, but only plain data can be passed"
         raise Ended("wrong", f"the tests cannot be run: {fault}") if self.lent else Ended("tests", fault)
 
 
 class RemoteObject:
-    """An object in the code's process. It can be called, walked and passed back, but never compares equal."""
+    """An object in the code's process. It can be called, iterated over and passed back, but never compares equal."""
 
     def __init__(self, code: CodeProcess, number: int | str, kind: str) -> None:
         self.__dict__.update(_code=code, _number=number, _kind=kind)
@@ -216,7 +221,7 @@ class RemoteObject:
 
 
 def take_over(arguments: list[Any], place: Any, changed: Any) -> None:
-    """What a call did to one of its arguments."""
+    """Repeat here what a call did to one of its arguments; anything but a change of the same type is ignored."""
     if not isinstance(place, int) or not 0 <= place < len(arguments):
         return
     argument = arguments[place]
@@ -228,8 +233,8 @@ def take_over(arguments: list[Any], place: Any, changed: Any) -> None:
 
 
 def failure(said: Any) -> tuple[str, str, str]:
-    """What the code says went wrong, as far as it may say so."""
+    """What the code says went wrong, as far as it is allowed to."""
     if not isinstance(said, tuple) or len(said) != 3 or not all(isinstance(part, str) for part in said):
-        return "raised", "", "the code answers nonsense"
+        return "raised", "", "the code sent a malformed answer"
     outcome, name, message = said
     return (outcome if outcome in FAILURES else "raised"), name[:WORDS], message[:WORDS]
