@@ -82,9 +82,9 @@ PPO = {"product": "ppo", "estimator": "gae"}
     ("environment", "changes", "code", "message", "hint"),
     [
         ("LunarLander-v2", {}, 2, "LunarLander-v2 no longer exists", "'LunarLander-v3'"),
-        ("Cartpole-v1", {}, 2, "Cartpole-v1 is not an environment we know", "'CartPole-v1'"),
-        ("Nope-v0", {}, 2, "Nope-v0 is not an environment we know", "pprint_registry"),
-        ("BadEndless-v0", {}, 2, "BadEndless-v0 has no step limit of its own", "task.max_episode_steps = 1000"),
+        ("Cartpole-v1", {}, 2, "there is no environment Cartpole-v1", "'CartPole-v1'"),
+        ("Nope-v0", {}, 2, "there is no environment Nope-v0", "pprint_registry"),
+        ("BadEndless-v0", {}, 2, "BadEndless-v0 has no step limit", "task.max_episode_steps = 1000"),
         ("BadNan-v0", {}, 1, "every attempt of the last 2 steps failed", "must be finite"),
         ("BadNanAtReset-v0", {"num_episodes": 1}, 1, "every attempt of the only step failed", "must be finite"),
         ("BadNan-v0", PPO, 1, "BadNan-v0 returned the observation", "division by 0"),

@@ -92,7 +92,7 @@ def test_what_cannot_be_drawn_is_said_before_anything_is_written(tmp_path):
 
     with pytest.raises(ConfigError, match="Mine cannot be drawn"):
         write_gif(policy_for(CartPole()), Mine(), tmp_path / "a.gif")
-    with pytest.raises(ConfigError, match="a.png is not a GIF's name"):
+    with pytest.raises(ConfigError, match="a.png does not end in .gif"):
         write_gif(policy_for(CartPole()), CartPole(), tmp_path / "a.png")
     assert list(tmp_path.iterdir()) == []
 

@@ -116,7 +116,7 @@ def test_the_page_for_those_who_come_from_stable_baselines3_runs(
 
 
 def test_what_cannot_be_saved_or_loaded_says_why(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="not learned anything"):
+    with pytest.raises(RunError, match="not learned anything yet"):
         ControlModel().save(tmp_path / "nothing")
     with pytest.raises(CheckpointError, match="no saved model at"):
         ControlModel.load(tmp_path / "nowhere")

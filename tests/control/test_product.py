@@ -177,7 +177,7 @@ def test_gymnasiums_cartpole_trains_exactly_as_ours(small_config: Configure) -> 
     ("changes", "message"),
     [
         ({"environment": "LunarLander-v2"}, "LunarLander-v2 no longer exists\nDid you mean 'LunarLander-v3'?"),
-        ({"environment": "reward-scale"}, "reward-scale is not an environment we know\nDid you mean 'reward-scales'?"),
+        ({"environment": "reward-scale"}, "there is no environment reward-scale\nDid you mean 'reward-scales'?"),
         ({"options": {"half_lenght": 1.0}}, "half_lenght"),
         ({"environment": "Pendulum-v1", "options": {"gymnasium": True, "gravity": 9.0}}, "gravity"),
         ({"options": {"gymnasium": "yes"}}, "gymnasium = 'yes' must be true or false"),

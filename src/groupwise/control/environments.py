@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     import gymnasium
 
 MASK = "action_mask"
-# Environments whose copies remember earlier episodes (Box2D's solver is never emptied): every reset makes them anew.
+# Copies of these carry state over from earlier episodes (Box2D's solver is never cleared), so a reset makes new ones.
 REMEMBER = ("bipedal_walker",)
-# Which of our extras brings what the modules of Gymnasium's environments need.
+# Which of our extras installs what a module of Gymnasium's environments needs.
 EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "classic_control": "control", "toy_text": "control", "ale_py": "atari"}
 
 
 class GymnasiumEnvironment:
-    """Copies of the Gymnasium environment `id`, made with `options`; more are made when a reset asks for more.
+    """Copies of the Gymnasium environment `id`, made with `options`; a reset makes more when it needs them.
 
-    `max_steps` replaces the environment's own limit. Allowed actions are found in the observation or the info under
-    "action_mask", or by a method `action_masks` or `action_mask` of the environment.
+    `max_steps` replaces the environment's own limit. Action masks come from "action_mask" in the observation or info,
+    or from the environment's method `action_masks` or `action_mask`.
     """
 
     def __init__(self, id: str, *, max_steps: int | None = None, **options: Any) -> None:
@@ -85,7 +85,7 @@ class GymnasiumEnvironment:
             obs, reward, terminated, truncated, info = answer
             self._see(number, obs, info)
             rewards[number] = self._number(reward)
-            # Most steps end nothing, and looking is cheaper than writing.
+            # Few steps end an episode, and checking is cheaper than writing.
             if terminated is not False or truncated is not False:
                 over[number], cut[number] = self._flag(terminated), self._flag(truncated)
         if self._elapsed == self.max_steps:
@@ -93,7 +93,7 @@ class GymnasiumEnvironment:
         return self._obs.copy(), rewards, over.copy(), cut.copy()
 
     def action_mask(self) -> Array | None:
-        """Which actions are allowed now; None if the environment has never said. Copies that have ended may do all."""
+        """Which actions are allowed now; None if the environment gives no masks. Ended copies may do anything."""
         if self._masks is None:
             return None
         ended: Array = np.logical_or(*self._ended)
@@ -101,13 +101,13 @@ class GymnasiumEnvironment:
         return allowed
 
     def drawn(self) -> GymnasiumEnvironment:
-        """The same environment, whose first copy can `render`."""
+        """The same environment with a first copy that can `render`."""
         return GymnasiumEnvironment(
             self.name, max_steps=self.max_steps, **{**self._options, "render_mode": "rgb_array"}
         )
 
     def render(self) -> Any:
-        """A picture of the first copy; see `drawn`."""
+        """A picture of the first copy of a `drawn` environment."""
         return self._copies[0].render()
 
     @property
@@ -125,7 +125,7 @@ class GymnasiumEnvironment:
             mask = obs[MASK] if self._observation.masked else info.get(MASK)
             self._obs[number] = self._observation.row(obs)
         except (ValueError, TypeError, KeyError, IndexError) as error:
-            rule = f"observations must be as its observation_space says, {self._observation.space}"
+            rule = f"observations must fit its observation_space, {self._observation.space}"
             raise self._broken(rule, obs) from error
         if mask is None and self._mask_method:
             mask = getattr(self._copies[number].unwrapped, self._mask_method)()
@@ -156,12 +156,12 @@ class GymnasiumEnvironment:
 
     def _broken(self, rule: str, value: Any) -> ContractError:
         shown = f"an array of shape {value.shape}" if isinstance(value, np.ndarray) else f"{value!r:.100}"
-        hint = "gymnasium.utils.env_checker.check_env(env) checks an environment by hand."
+        hint = "Check the environment with gymnasium.utils.env_checker.check_env(env)."
         return ContractError(f"{self.name} breaks Gymnasium's API: {rule}, not {shown}.", hint=hint)
 
 
 class _Observation:
-    """How an observation becomes a row of numbers."""
+    """Flattens observations into rows of numbers; uint8 images are scaled to 0..1."""
 
     def __init__(self, id: str, space: gymnasium.Space[Any]) -> None:
         from gymnasium import spaces
@@ -171,7 +171,7 @@ class _Observation:
             space = spaces.Dict({key: part for key, part in space.spaces.items() if key != MASK})
         if not space.is_np_flattenable:
             raise ConfigError(
-                f"{id} has observations of changing size, {space}, which no network here can take",
+                f"{id} has observations of varying size, {space}, and the policies here need a fixed one",
                 hint="Wrap it so that its observation space is a Box, Discrete, Dict or Tuple of fixed size.",
                 field="task.environment",
             )
@@ -196,7 +196,7 @@ class _Observation:
 
 
 class _Action:
-    """What the policy chooses from, and how its choice is handed to a copy."""
+    """The policy's action space, and its actions in Gymnasium's form."""
 
     def __init__(self, id: str, space: gymnasium.Space[Any]) -> None:
         from gymnasium import spaces
@@ -216,16 +216,16 @@ class _Action:
             self.count = len(self.space.low)
         else:
             raise ConfigError(
-                f"{id} takes actions of the kind {space}, for which there is no policy",
+                f"{id} has the action space {space}, which no policy here supports",
                 hint="Wrap it so that its action space is Discrete, MultiDiscrete, MultiBinary or Box.",
                 field="task.environment",
             )
 
     def given(self, actions: Array) -> Sequence[Any]:
-        """The actions of all copies as Gymnasium takes them; numbers beyond a limit become the limit."""
+        """The actions of all copies as Gymnasium expects them; numbers out of range are clipped."""
         space: Any = self.theirs
         if isinstance(self.space, Discrete):
-            # NumPy's integers, not Python's: Gymnasium's check of them is the cheaper one.
+            # NumPy integers, not Python's: Gymnasium checks them faster.
             return list((actions + space.start).astype(space.dtype))
         if isinstance(self.space, Box):
             inside = np.clip(actions, self.space.low, self.space.high)
@@ -235,7 +235,7 @@ class _Action:
 
 
 def make_copy(id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """One copy, without a time limit or a checker around it; what is wrong with the id is said in one sentence."""
+    """One copy, without Gymnasium's time limit and checker; an error explains what is wrong with the id."""
     gym = import_gymnasium()
     if id.startswith("ALE/"):
         register_atari(gym)
@@ -243,7 +243,9 @@ def make_copy(id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             copy: gymnasium.Env[Any, Any] = gym.make(id, disable_env_checker=True, max_episode_steps=-1, **options)
-    except gym.error.DependencyNotInstalled as error:
+    except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+        if isinstance(error, ModuleNotFoundError) and id not in gym.registry:
+            raise unknown(id, gym, error) from error
         raise missing(id, gym, error) from error
     except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv, ImportError) as error:
         raise unknown(id, gym, error) from error
@@ -257,7 +259,7 @@ def import_gymnasium() -> Any:
         import gymnasium
     except ImportError as error:
         raise MissingExtra(
-            "Gymnasium's environments need gymnasium, which is not installed",
+            "this environment needs gymnasium, which is not installed",
             hint='Install it: pip install "groupwise[control]"',
         ) from error
     return gymnasium
@@ -274,13 +276,13 @@ def register_atari(gym: Any) -> None:
 
 
 def step_limit(copy: Any) -> int:
-    """The limit its registration names: `make_copy` took the wrapper off, not the number."""
+    """The registered step limit: `make_copy` removed the wrapper, not the number."""
     gym = import_gymnasium()
     limit: int | None = gym.spec(copy.spec.id).max_episode_steps
     if limit is None:
         raise ConfigError(
-            f"{copy.spec.id} has no step limit of its own, so an attempt could go on for ever",
-            hint="Set one: task.max_episode_steps = 1000.",
+            f"{copy.spec.id} has no step limit, so an attempt might never end",
+            hint="Set one, for example task.max_episode_steps = 1000.",
             field="task.max_episode_steps",
         )
     return limit
@@ -301,13 +303,13 @@ def unknown(id: str, gym: Any, error: Exception) -> ConfigError:
     elif isinstance(error, ImportError):
         message, meant = f"{id} cannot be made: {error}", ""
     else:
-        message, meant = f"{id} is not an environment we know", nearest(id, [*gym.registry, *SUITES])
-    hint = f"Did you mean {meant!r}?" if meant else "gymnasium.pprint_registry() lists the ids of Gymnasium."
+        message, meant = f"there is no environment {id}", nearest(id, [*gym.registry, *SUITES])
+    hint = f"Did you mean {meant!r}?" if meant else "gymnasium.pprint_registry() lists Gymnasium's ids."
     return ConfigError(message, hint=hint, field="task.environment")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name most like this one, whatever its version and the case of its letters; "" if none is near."""
+    """The closest known name, ignoring version and case; "" if none is close."""
     folded = {_bare(candidate): candidate for candidate in known}
     found = difflib.get_close_matches(_bare(name), folded, 1, 0.65)
     return folded[found[0]] if found else ""
@@ -354,9 +356,9 @@ OWN: Mapping[str, Callable[..., VectorEnvironment]] = {
 def make(
     name: str, *, max_steps: int | None = None, gymnasium: bool = False, options: Mapping[str, Any] | None = None
 ) -> VectorEnvironment:
-    """The environment of that name; `gymnasium` asks for Gymnasium's own where we have a faster one that is equal.
+    """The environment of that name; `gymnasium` asks for Gymnasium's own in place of our faster equivalent.
 
-    `options` are the environment's: `half_length` of our CartPole, `gravity` of Gymnasium's LunarLander.
+    `options` go to the environment: `half_length` of our CartPole, `gravity` of Gymnasium's LunarLander.
     """
     given = dict(options or {}) | ({} if max_steps is None else {"max_steps": max_steps})
     try:

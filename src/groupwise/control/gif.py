@@ -1,4 +1,4 @@
-"""A greedy episode as a moving picture: Gymnasium's own drawing of every state, put together by Pillow."""
+"""A greedy episode as a GIF: Gymnasium draws every state, Pillow joins the frames."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from groupwise.rollout.contract import action_mask_of
 from groupwise.rollout.episodes import Greedy
 from groupwise.types import Array, VectorEnvironment
 
+# Pixels, frames and palette size: 500 steps of CartPole make a file of about 55 kB.
 WIDTH = 300
 MOST_FRAMES = 250
 COLOURS = 64
-# Browsers slow down pictures that change faster than this.
+# Browsers slow down GIFs whose frames are shorter than this.
 SHORTEST_MS = 20
 
 
 @dataclass(frozen=True)
 class Film:
-    """What was written: the episode's return and length, and how many pictures show it."""
+    """A GIF that was written: the episode's return and length, and the number of frames."""
 
     path: Path
     total: float
@@ -36,17 +37,17 @@ class Film:
 
 
 def write_gif(policy: Greedy, environment: VectorEnvironment | str, path: Path | str, *, seed: int = 0) -> Film:
-    """Play one greedy episode from `seed` and write it to `path`; long episodes show every n-th step."""
+    """Play one greedy episode from `seed` and write it to `path`; of a long episode, only every n-th step."""
     target = Path(path)
     if target.suffix.casefold() != ".gif":
-        raise ConfigError(f"{target} is not a GIF's name", hint="End it in .gif.")
+        raise ConfigError(f"{target} does not end in .gif", hint="Give a file name that ends in .gif.")
     env = filmed(make(environment) if isinstance(environment, str) else environment)
     obs = env.reset([seed])
     shoot, fps = camera(env, seed)
     pictures, total, length, ended = [shoot()], 0.0, 0, False
     while not ended and length < env.max_steps:
         mask = action_mask_of(env, 1)
-        # Only environments that forbid actions hand a policy their mask.
+        # A policy gets a mask only from environments that forbid actions.
         actions = policy.greedy(obs) if mask is None else policy.greedy(obs, mask)  # type: ignore[call-arg]
         obs, rewards, terminated, truncated = env.step(actions)
         total, length, ended = total + float(rewards[0]), length + 1, bool(terminated[0] or truncated[0])
@@ -60,12 +61,12 @@ def write_gif(policy: Greedy, environment: VectorEnvironment | str, path: Path |
 
 
 def filmed(env: VectorEnvironment) -> VectorEnvironment:
-    """The same environment, able to show itself."""
+    """The same environment, made with a render mode."""
     return env.drawn() if isinstance(env, GymnasiumEnvironment) else env
 
 
 def camera(env: VectorEnvironment, seed: int) -> tuple[Callable[[], Array], float]:
-    """What shows the only copy of `env` as it is now, and how many pictures make a second."""
+    """A function that draws the only copy of `env`, and the frames per second."""
     if isinstance(env, MultiTask):
         return camera(env.parts[seed % len(env.parts)].environment, seed)
     if isinstance(env, GymnasiumEnvironment):
@@ -82,13 +83,13 @@ def camera(env: VectorEnvironment, seed: int) -> tuple[Callable[[], Array], floa
 
 
 def renderer_of(env: VectorEnvironment) -> Any:
-    """Gymnasium's environment of the same kind, used for its drawing alone."""
+    """Gymnasium's counterpart of one of our environments, used only to draw."""
     _without_a_screen()
     name = next((name for name, kind in OWN.items() if kind is type(env)), None)
     if name is None:
         raise ConfigError(
             f"{type(env).__name__} cannot be drawn: it is neither Gymnasium's nor one of {', '.join(OWN)}",
-            hint="Register it with Gymnasium, with a render mode rgb_array.",
+            hint="Register it with Gymnasium and give it the render mode rgb_array.",
         )
     renderer: Any = import_gymnasium().make(name, render_mode="rgb_array").unwrapped
     renderer.reset(seed=0)
@@ -104,7 +105,7 @@ def small(picture: Array) -> Image.Image:
 
 
 def _drawing(name: str, shoot: Callable[[], Any]) -> Callable[[], Array]:
-    """`shoot`, with a plain word where drawing needs what is not installed or was never foreseen."""
+    """`shoot`, with a clear error if drawing needs a missing package or does not return a picture."""
     _without_a_screen()
     gym = import_gymnasium()
 
@@ -124,6 +125,6 @@ def _drawing(name: str, shoot: Callable[[], Any]) -> Callable[[], Array]:
 
 
 def _without_a_screen() -> None:
-    """Drawing goes to memory: pygame must neither look for a screen nor greet."""
+    """Draw in memory: pygame must neither open a screen nor print its greeting."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")

@@ -1,12 +1,12 @@
-"""The calls people know from Stable-Baselines3, over a run: `learn`, `predict`, `save`, `load`, `evaluate_policy`.
+"""`ControlModel`: a run with the calls of Stable-Baselines3: `learn`, `predict`, `save`, `load`, `evaluate_policy`.
 
     model = ControlModel("CartPole-v1", "grpo", seed=1).learn(100_000)
     action, _ = model.predict(obs)
     mean, std = evaluate_policy(model, "CartPole-v1", n_eval_episodes=20)
     model.save("cartpole.zip")
 
-A model is a run folder and the policy that came out of it. What is saved is that folder, zipped: settings, events and
-the newest checkpoint; so a model loaded in another process acts the same, and learns on as if it had never stopped.
+A model is a run folder and its policy. Saving zips that folder (settings, events and the newest checkpoint), so a model
+loaded in another process acts the same and continues training as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ Algorithm: TypeAlias = Literal["grpo", "ppo"]
 PRODUCTS = {"grpo": "control", "ppo": "ppo"}
 # A model is evaluated by its user and saved on request, so its run does neither by itself.
 QUIET = {"eval_steps": 0, "group_log_steps": 0, "save_steps": 1_000_000}
+# The only files that `load` unpacks.
 SAVED = re.compile(r"config\.toml|events\.jsonl|checkpoints/\d+/(model\.safetensors|state\.pt|COMPLETE)")
 EVALUATION_SEED = 2_000_000
 
@@ -44,8 +45,9 @@ EVALUATION_SEED = 2_000_000
 def tuned_settings(environment: str, algorithm: Algorithm) -> TrainingConfig:
     """The settings of `configs/<algorithm>/<environment>.toml` if there is one, else the product's defaults."""
     if algorithm not in PRODUCTS:
-        raise ConfigError(f"algorithm = {algorithm!r} is not known", hint="One of grpo, ppo.", field="task.product")
+        raise ConfigError(f"algorithm = {algorithm!r} is not known", hint="Use grpo or ppo.", field="task.product")
     here = Path(__file__)
+    # In a wheel the files are inside the package, in a checkout at its root.
     for folder in (here.parents[1] / "configs", here.parents[3] / "configs"):
         if (path := folder / algorithm / f"{environment}.toml").is_file():
             return load_config(path)
@@ -54,11 +56,11 @@ def tuned_settings(environment: str, algorithm: Algorithm) -> TrainingConfig:
 
 
 class ControlModel:
-    """A policy for one environment that learns by groups (`grpo`) or as PPO does.
+    """A policy for one environment that learns by GRPO or by PPO.
 
-    Any setting may be given by its name and wins over the tuned ones. `network(inputs, outputs)` makes a torch module
-    to act and another to judge in place of the usual layers. `folder` keeps the run where it can be looked at
-    (`groupwise show`, `groupwise report`); without it, it is gone with the model.
+    Any setting can be given by name and overrides the tuned ones. `network(inputs, outputs)` makes a torch module for
+    the actor, and one for the critic, in place of the usual layers. `folder` keeps the run for `groupwise show` and
+    `groupwise report`; without it the run is deleted with the model.
     """
 
     def __init__(
@@ -89,9 +91,9 @@ class ControlModel:
         total_steps: int | None = None,
         callback: Callable[[Event], object] | None = None,
     ) -> Self:
-        """Learn for so many environment steps, or iterations, more; `callback` sees every event of the run.
+        """Train for this many more environment steps or iterations; `callback` gets every event of the run.
 
-        Without a number, as long as the settings say. A second call goes on where the first one ended.
+        Without a number the settings decide. A second call continues where the first one ended.
         """
         cfg = self._extended(total_timesteps, total_steps)
         self.path = self.path or create_run(cfg)
@@ -107,10 +109,10 @@ class ControlModel:
         if timesteps is not None and steps is not None:
             raise ConfigError(
                 f"total_timesteps = {timesteps} and total_steps = {steps} both say when to end",
-                hint="Give one: environment steps, or iterations.",
+                hint="Give one of them: environment steps or iterations.",
             )
         if timesteps is not None:
-            # No iteration is without a step, so the second limit is never the one that counts.
+            # Every iteration takes at least one environment step, so num_episodes never ends the run first.
             limit = self.num_timesteps + timesteps
             return self.cfg.replace(total_samples=limit, num_episodes=max(limit, self.cfg.training.num_episodes))
         if steps is not None:
@@ -123,9 +125,9 @@ class ControlModel:
         return parts
 
     def predict(self, obs: Array, deterministic: bool = True, action_mask: Array | None = None) -> tuple[Array, None]:
-        """The action for an observation [D], or those for several [N, D]: the likeliest, or one drawn.
+        """The action for an observation [D], or for several [N, D]: the likeliest one, or a sample.
 
-        The second value is always None: policies here keep nothing between steps.
+        The second value is always None: these policies keep no state between steps.
         """
         rows = np.atleast_2d(np.asarray(obs, np.float32))
         mask = None if action_mask is None else np.atleast_2d(action_mask)
@@ -139,10 +141,12 @@ class ControlModel:
         return (actions[0] if np.ndim(obs) == 1 else actions), None
 
     def save(self, path: str | Path) -> Path:
-        """Write the model to one file, `path` with .zip; returns where it is."""
+        """Write the model to one .zip file and return its path."""
         newest = next(iter(checkpoint_folders(self.path / "checkpoints")), None) if self.path else None
         if self.path is None or newest is None:
-            raise RunError("this model has not learned anything to save", hint="Call learn() first.")
+            raise RunError(
+                "this model has not learned anything yet, so there is nothing to save", hint="Call learn() first."
+            )
         target = Path(path) if Path(path).suffix == ".zip" else Path(f"{path}.zip")
         target.parent.mkdir(parents=True, exist_ok=True)
         files = [self.path / "config.toml", self.path / "events.jsonl", *sorted(newest.iterdir())]
@@ -153,7 +157,7 @@ class ControlModel:
 
     @classmethod
     def load(cls, path: str | Path, *, network: Network | None = None, folder: str | Path | None = None) -> Self:
-        """The model saved at `path`; one with a network of its own needs that `network` again."""
+        """The model saved at `path`. A model with a custom network needs that `network` again."""
         source = Path(path) if Path(path).exists() else Path(f"{path}.zip")
         with tempfile.TemporaryDirectory(prefix="groupwise-") as unpacked:
             _unpack(source, Path(unpacked))
@@ -169,7 +173,7 @@ class ControlModel:
         except RuntimeError as error:
             raise CheckpointError(
                 f"the weights in {source} do not fit the network: {str(error).splitlines()[-1].strip()}",
-                hint="Give load() the same `network` that the model was made with.",
+                hint="Pass load() the `network` that the model was created with.",
             ) from error
         model.num_steps = checkpoint.step
         model.num_timesteps = int(checkpoint.state["samples"])
@@ -177,21 +181,21 @@ class ControlModel:
 
 
 def _unpack(source: Path, target: Path) -> None:
-    """The files of a saved model, and none but those that `save` writes."""
+    """Unpack a saved model; refuse an archive with any file that `save` does not write."""
     try:
         with zipfile.ZipFile(source) as archive:
             names = archive.namelist()
             strange = [name for name in names if not SAVED.fullmatch(name)]
             if strange or "config.toml" not in names:
                 raise CheckpointError(
-                    f"{source} is not a saved model: it holds {', '.join(strange[:3]) or 'no config.toml'}",
+                    f"{source} is not a saved model: it contains {', '.join(strange[:3]) or 'no config.toml'}",
                     hint="Save one with model.save(path).",
                 )
             archive.extractall(target)
     except FileNotFoundError as error:
         raise CheckpointError(f"there is no saved model at {source}") from error
     except zipfile.BadZipFile as error:
-        raise CheckpointError(f"{source} cannot be read: {error}", hint="It may be cut off; save it again.") from error
+        raise CheckpointError(f"{source} cannot be read: {error}", hint="Save it again: it may be cut off.") from error
 
 
 def evaluate_policy(
@@ -202,9 +206,9 @@ def evaluate_policy(
     deterministic: bool = True,
     seed: int = EVALUATION_SEED,
 ) -> tuple[float, float]:
-    """Mean and standard deviation of the return of `n_eval_episodes` episodes, started from `seed` on.
+    """Mean and standard deviation of the return over `n_eval_episodes` episodes with seeds from `seed` on.
 
-    `model` is whatever has `predict`; the environment is a name, a `VectorEnvironment` or a Gymnasium environment.
+    `model` is anything with `predict`; the environment is a name, a `VectorEnvironment` or a Gymnasium environment.
     """
     seeds = range(seed, seed + n_eval_episodes)
     if isinstance(environment, str):

@@ -1,9 +1,9 @@
-"""Several tasks in one environment, for one policy: the seed of a start says which task it is.
+"""Several tasks in one environment, for one policy: the reset seed says which task it is.
 
-    seed = start · K + k        the k-th of K tasks, from `start`
+    seed = start · K + k        task k of K, from `start`
 
-So a rollout of seeds needs to know nothing of tasks, evaluation seeds go round all of them, and members of a group, who
-share a seed, share a task. What is seen ends in a one-hot of the task, unless the tasks are levels of one.
+So rollouts need to know nothing about tasks, evaluation seeds cycle through all of them, and the members of a group,
+which share a seed, share a task. Observations end in a one-hot of the task, unless the tasks are levels of one task.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ from groupwise.types import ActionSpace, Array, Box, Discrete, Group, Task, Vect
 
 @dataclass(frozen=True)
 class SuiteTask:
-    """One task of several.
-
-    Its rewards are multiplied by `reward_scale`; at the return `goal` a curriculum goes on to the next.
-    """
+    """One task of a suite. Rewards are multiplied by `reward_scale`; a curriculum moves on at the return `goal`."""
 
     kind: str
     environment: VectorEnvironment
@@ -38,7 +35,7 @@ class SuiteTask:
 class MultiTask:
     """Copies of several environments stepped as one: a `VectorEnvironment`.
 
-    Shorter observations are filled up with zeros, and actions that a task does not have are forbidden in it.
+    Shorter observations are padded with zeros, and actions that a task lacks are masked in it.
     """
 
     def __init__(
@@ -60,7 +57,7 @@ class MultiTask:
         self._members: list[tuple[int, Array]] = []
 
     def seed_of(self, kind: int, start: int) -> int:
-        """The seed from which the task number `kind` begins at `start`."""
+        """The seed with which task number `kind` begins at `start`."""
         return start * len(self.parts) + kind
 
     def kind_at(self, seed: int) -> str:
@@ -92,7 +89,7 @@ class MultiTask:
         return obs, rewards, terminated, truncated
 
     def action_mask(self) -> Array | None:
-        """Which actions each copy's own task has; None where all have all."""
+        """Which actions each copy's task has; None if all tasks have the same."""
         if not self._uneven:
             return None
         counts = np.array([part.environment.action_count for part in self.parts])
@@ -110,22 +107,22 @@ class MultiTask:
 
 
 def common_actions(name: str, spaces: Sequence[ActionSpace]) -> ActionSpace:
-    """Actions that fit all tasks: the most choices of any, or numbers alike in all of them."""
+    """Actions that fit all tasks: the largest number of choices, or a Box that all share."""
     if all(isinstance(space, Discrete) for space in spaces):
         return max((space for space in spaces if isinstance(space, Discrete)), key=lambda space: space.count)
     if all(isinstance(space, Box) and space == spaces[0] for space in spaces):
         return spaces[0]
     raise ContractError(
-        f"The tasks of {name} have actions that one policy cannot take: {', '.join(map(str, spaces))}",
-        hint="Put tasks together that all choose one of some actions, or that all take the same numbers.",
+        f"One policy cannot act in all tasks of {name}: {', '.join(map(str, spaces))}",
+        hint="Combine tasks with Discrete actions, or tasks with the same Box.",
     )
 
 
 class TaskCurriculum:
-    """An endless stream of tasks that opens level after level, as the newest is mastered: a `Tasks`.
+    """An endless stream of tasks that opens the next level when the newest is mastered: a `Tasks`.
 
-    Half the tasks are of the newest level, the rest of those before it. A level is mastered when the mean return of its
-    last `window` groups reaches its goal.
+    Half of the tasks come from the newest level, the rest from earlier ones. A level is mastered when the mean return
+    of its last `window` groups reaches its goal.
     """
 
     def __init__(self, environment: MultiTask, make: Callable[[int, int], Task], seed: int, window: int = 8) -> None:
@@ -143,7 +140,7 @@ class TaskCurriculum:
         return [self.make(number, self._level_of(number)) for number in numbers]
 
     def see(self, groups: Sequence[Group]) -> None:
-        """Learn how the tasks went that were taken last."""
+        """Take note of how the latest groups did."""
         newest = self.environment.parts[self.level]
         for group in groups:
             returns = [float(member.rewards.sum()) for member in group.members if member.error is None]
@@ -160,6 +157,7 @@ class TaskCurriculum:
         self.cursor, self.level, self.recent = state["cursor"], state["level"], list(state["recent"])
 
     def _level_of(self, number: int) -> int:
+        # A task's level depends on its number alone, so a resumed run draws the same tasks.
         rng = np.random.default_rng([self.seed, number, 3])
         return self.level if self.level == 0 or rng.random() < 0.5 else int(rng.integers(self.level))
 
@@ -174,7 +172,7 @@ def reward_scales() -> list[SuiteTask]:
 
 
 def dynamics() -> list[SuiteTask]:
-    """The same aim and rewards under different physics."""
+    """The same goal and rewards under different physics."""
     return [
         SuiteTask("cartpole", CartPole()),
         SuiteTask("cartpole-long", CartPole(half_length=2.0)),
@@ -184,18 +182,18 @@ def dynamics() -> list[SuiteTask]:
 
 
 def lengths() -> list[SuiteTask]:
-    """The same task over horizons from 50 to 2,000 steps: the long ones fill a batch and drown the short."""
+    """The same task with limits from 50 to 2,000 steps: long episodes fill a batch and drown out short ones."""
     return [SuiteTask(f"cartpole-{steps}", CartPole(max_steps=steps)) for steps in (50, 500, 2000)]
 
 
 def capability() -> list[SuiteTask]:
-    """Agents of unlike strength: the weakest can push with a fifth of the usual force."""
+    """Agents of different strength: the weakest pushes with a fifth of the usual force."""
     strength = {"strong": 10.0, "weak": 5.0, "weakest": 2.0}
     return [SuiteTask(f"cartpole-{name}", CartPole(force=force)) for name, force in strength.items()]
 
 
 def classic() -> list[SuiteTask]:
-    """Unlike tasks: what is seen and done differs in size and meaning."""
+    """Unrelated tasks: observations and actions differ in size and meaning."""
     return [
         SuiteTask("cartpole", CartPole()),
         SuiteTask("acrobot", Acrobot()),
@@ -204,7 +202,7 @@ def classic() -> list[SuiteTask]:
 
 
 def curriculum() -> list[SuiteTask]:
-    """A mountain car that starts with speed and, level by level, with less, until it must rock itself out."""
+    """A mountain car that starts fast and, level by level, slower, until it must rock itself out."""
     speeds = {"fast": 0.055, "slower": 0.045, "slow": 0.03, "at-rest": 0.0}
     return [
         SuiteTask(f"mountain-car-{name}", MountainCar(start_speed=speed), goal=-150.0) for name, speed in speeds.items()
@@ -222,7 +220,7 @@ PARTS: Mapping[str, Callable[[], list[SuiteTask]]] = {
 
 
 def make_suite(name: str, *, max_steps: int | None = None) -> MultiTask:
-    """The suite of that name. The levels of the curriculum are one task, and so not told apart."""
+    """The suite of that name. The curriculum's levels are one task, so observations do not name the level."""
     return MultiTask(name, PARTS[name](), tell_task=name != "curriculum", max_steps=max_steps)
 
 

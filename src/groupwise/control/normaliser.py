@@ -1,8 +1,8 @@
-"""Observations and returns of like size, whatever units an environment counts in.
+"""Running means and scales of observations and returns, so that an environment's units do not matter.
 
-Means and spreads are frozen while a policy acts and while it learns from what it did, so that a recorded
-log-probability stays the one that learning finds again. What was seen in between counts from the policy's next version
-on. Both are part of a checkpoint: the observations' with the weights, the running sums with the rollout.
+They are frozen while a policy acts and while it learns from those actions, so that the learner computes the recorded
+log-probabilities again. New data counts from the policy's next version on. Both are part of a checkpoint: the scale of
+observations is stored with the weights, the running sums with the rollout.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Moments:
         self.squares = np.zeros(size)
 
     def add(self, rows: Array) -> None:
-        """Take in rows [N, size]."""
+        """Add rows [N, size]."""
         if len(rows):
             mean: Array = np.add.reduce(rows, axis=0, dtype=np.float64) / len(rows)
             squares: Array = np.add.reduce(np.square(rows - mean), axis=0)
             self._merge(len(rows), mean, squares)
 
     def join(self, other: Moments) -> None:
-        """Take in all that `other` has seen."""
+        """Add everything that `other` has seen."""
         self._merge(other.count, other.mean, other.squares)
 
     def std(self) -> NDArray[np.float64]:
@@ -52,6 +52,7 @@ class Moments:
         self.mean, self.squares = state["mean"].numpy(), state["squares"].numpy()
 
     def _merge(self, count: int, mean: Array, squares: Array) -> None:
+        # Two sets merge exactly: M = M₁ + M₂ + δ² n₁ n₂ / n, with δ the difference of their means.
         total = self.count + count
         if total:
             apart = mean - self.mean
@@ -61,7 +62,10 @@ class Moments:
 
 
 class Normaliser:
-    """What a run has seen of observations and returns, and how its policy is told."""
+    """The statistics of a run's observations and returns, and their hand-over to its policy.
+
+    `known` is in use; `fresh` was gathered since and joins it when the policy's version changes.
+    """
 
     def __init__(self, policy: MLPPolicy, observation_size: int) -> None:
         self.policy = policy
@@ -71,12 +75,12 @@ class Normaliser:
 
     @property
     def return_scale(self) -> float:
-        """What returns are divided by: their standard deviation, 1 while none is known."""
+        """What returns are divided by: their standard deviation, or 1 until there is one."""
         spread = float(self.known["returns"].std()[0])
         return spread if spread > 1e-8 else 1.0
 
     def freeze(self) -> None:
-        """Before a rollout: if the policy has learned since the last one, count what was seen in the meantime."""
+        """Before a rollout: if the policy has learned since the last one, count what was gathered in between."""
         if self.policy.version == self.version:
             return
         self.version = self.policy.version
@@ -104,7 +108,7 @@ class Normaliser:
 
 
 class ScaledReward:
-    """A reward whose totals stay as they are, while what single steps earn is divided by the spread of returns."""
+    """A reward whose totals are unchanged, while the rewards of single steps are divided by the spread of returns."""
 
     def __init__(self, reward: Reward, normaliser: Normaliser, gamma: float) -> None:
         self.reward = reward

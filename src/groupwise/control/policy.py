@@ -23,11 +23,15 @@ from groupwise.types import ActionSpace, Array, Box, Discrete, Evaluation, Multi
 # Finite, so that probability × log-probability of a forbidden action is 0 and not NaN.
 FORBIDDEN = -1e8
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
+# The quantile of 0 is −∞; random generators return multiples of 2⁻⁵³, so this only replaces the 0.
 SMALLEST_UNIFORM = 2.0**-54
 
 
 class Distribution(Protocol):
-    """`mask` is true where an action is allowed; `log_std` only a Gaussian looks at."""
+    """How the head's numbers become actions. `mask` is true where an action is allowed; only a Gaussian uses `log_std`.
+
+    Tensors of `evaluate` have the head last, [..., K]; arrays of `sample` and `best` have it first, [K, N].
+    """
 
     def evaluate(
         self, head: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None
@@ -37,14 +41,14 @@ class Distribution(Protocol):
     def sample(
         self, head: Array, uniforms: Array, mask: Array | None, log_std: Array | None
     ) -> tuple[Array, NDArray[np.float32]]:
-        """Actions and their log-probabilities [N]; whoever supplies the uniforms decides the sample."""
+        """Actions and their log-probabilities [N]; the uniforms determine the sample."""
 
     def best(self, head: Array, mask: Array | None) -> Array:
         """The likeliest actions."""
 
 
 class Categorical:
-    """One of K actions. Action k is taken when the uniform [N] lies between the cumulative chances of k − 1 and k."""
+    """One of K actions: k is taken when the uniform lies between the cumulative probabilities of k − 1 and k."""
 
     def evaluate(
         self, head: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None
@@ -56,6 +60,7 @@ class Categorical:
     def sample(
         self, head: Array, uniforms: Array, mask: Array | None, log_std: Array | None
     ) -> tuple[Array, NDArray[np.float32]]:
+        # Inverse CDF without normalising: compare u · Σ exp with the running sums.
         logits = head if mask is None else np.where(mask.T, head, head.dtype.type(FORBIDDEN))
         logits -= np.maximum.reduce(logits)
         cumulative = np.exp(logits)
@@ -70,7 +75,7 @@ class Categorical:
 
 
 class MultiCategorical:
-    """Several independent choices, their scores one after the other in the head; actions [N, choices]."""
+    """Several independent choices, whose logits are concatenated in the head; actions are [N, choices]."""
 
     def __init__(self, counts: tuple[int, ...]) -> None:
         self.counts = counts
@@ -102,16 +107,16 @@ class MultiCategorical:
 
 
 class Gaussian:
-    """Independent normal numbers [N, D] around the head, their spread the same in every state.
+    """Independent normal numbers [N, D] around the head, with the same spread in every state.
 
-    What is learned from is the number drawn: the environment, and not the policy, takes what lies beyond its limits
-    for the limit.
+    Out-of-range actions are clipped by the environment, not here: the policy learns from the unclipped sample.
     """
 
     def evaluate(
         self, head: Tensor, actions: Tensor, mask: Tensor | None, log_std: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         assert log_std is not None
+        # log N(a; μ, σ) = −½ z² − log σ − ½ log 2π with z = (a − μ) / σ; the entropy is ½ + ½ log 2π + log σ.
         z = (actions - head) * torch.exp(-log_std)
         logp = (-0.5 * z.square() - log_std - HALF_LOG_TAU).sum(-1)
         return logp, (0.5 + HALF_LOG_TAU + log_std).sum().expand_as(logp)
@@ -131,7 +136,7 @@ class Gaussian:
 
 
 def normal(uniforms: Array) -> NDArray[np.float64]:
-    """The normal numbers that lie as far along their distribution as `uniforms` of [0, 1) along theirs."""
+    """Standard normal quantiles of `uniforms` in [0, 1)."""
     quantiles = torch.special.ndtri(torch.from_numpy(np.maximum(uniforms, SMALLEST_UNIFORM)))
     numbers: NDArray[np.float64] = quantiles.numpy()
     return numbers
@@ -153,23 +158,23 @@ def head_size(space: ActionSpace) -> int:
 Layer: TypeAlias = tuple[Array, Array]
 Network: TypeAlias = Callable[[int, int], nn.Module]
 
-# Normalised observations further out than so many standard deviations count as that far out.
+# Normalised observations are clipped to this many standard deviations.
 FAR = 10.0
 
 
 class MLPPolicy(nn.Module):
     """Tanh layers over an observation, then an action: a `Policy`.
 
-    `actions` is a number of actions to choose one from, or an action space: one choice, several, or real numbers
-    (drawn around the network's answer; their spread is learned, e⁰ at first, and the same in every state).
+    `actions` is the number of actions, or an action space: one choice, several, or real numbers (drawn around the
+    network's output with a learned spread, 1 at first, that is the same in every state).
 
     Weights are orthogonal (gain √2, the last layer 0.01 so that it starts near the uniform policy, the
-    critic's 1) and depend on `seed` alone: the global random state is neither read nor moved. The critic
-    is a network of its own, so that its gradients never reach the actor.
+    critic's 1) and depend on `seed` alone: the global random state is neither read nor changed. The critic
+    is a separate network, so that its gradients never reach the actor.
 
-    `network(inputs, outputs)` makes a network of one's own for the actor and, with `critic`, another for the critic:
-    a module from [..., inputs] to [..., outputs]. With `normalise`, what is seen is shifted and scaled first by what
-    `set_normalisation` was last told; that is part of the weights.
+    `network(inputs, outputs)` makes a custom network for the actor and, with `critic`, another for the critic: a module
+    from [..., inputs] to [..., outputs]. With `normalise`, observations are first shifted and scaled by the values that
+    `set_normalisation` set last; those are part of the weights.
     """
 
     log_std: nn.Parameter | None
@@ -210,7 +215,7 @@ class MLPPolicy(nn.Module):
         self._views: tuple[list[int], list[Layer]] = [], []
 
     def evaluate(self, inputs: Tensors) -> Evaluation:
-        """What the policy thinks of `actions` [B, T, ...] taken at `obs` [B, T, D], some forbidden by `action_mask`."""
+        """Log-probability, entropy and value of `actions` [B, T, ...] taken at `obs` [B, T, D], given `action_mask`."""
         head = self.actor(self._seen(inputs["obs"]))
         logp, entropy = self._distribution.evaluate(head, inputs["actions"], inputs.get("action_mask"), self.log_std)
         return Evaluation(logp, entropy, None if self.critic is None else self.value(inputs["obs"]))
@@ -223,9 +228,9 @@ class MLPPolicy(nn.Module):
         return values
 
     def act(self, obs: Array, uniforms: Array, mask: Array | None = None) -> tuple[Array, NDArray[np.float32]]:
-        """Sample an action for each of `obs` [N, D], of those that `mask` allows; also its log-probability.
+        """Sample an allowed action for each of `obs` [N, D], and its log-probability.
 
-        Whoever supplies the uniforms, one of [0, 1) per row and number to decide, decides the sample.
+        The uniforms in [0, 1), one per row and decision, determine the sample.
         """
         log_std = None if self.log_std is None else self.log_std.detach().numpy()
         return self._distribution.sample(self._head(obs), uniforms, mask, log_std)
@@ -235,7 +240,7 @@ class MLPPolicy(nn.Module):
         return self._distribution.best(self._head(obs), mask)
 
     def set_normalisation(self, mean: Array, std: Array) -> None:
-        """See the world from now on as (obs − mean) / std; a number that never changed keeps its size."""
+        """From now on, see observations as (obs − mean) / std; a number that never changed is not scaled."""
         with torch.no_grad():
             self.obs_mean.copy_(torch.from_numpy(np.asarray(mean, np.float32)))
             self.obs_scale.copy_(torch.from_numpy(np.where(std > 1e-8, 1.0 / np.maximum(std, 1e-8), 1.0)).float())
@@ -247,6 +252,7 @@ class MLPPolicy(nn.Module):
         return [] if self.critic is None else list(self.critic.parameters())
 
     def __getstate__(self) -> dict[str, Any]:
+        # The views point into this object's own weights, so a copy must make new ones.
         return {**self.__dict__, "_views": ([], [])}
 
     def _seen(self, obs: Tensor) -> Tensor:
@@ -255,7 +261,7 @@ class MLPPolicy(nn.Module):
         return ((obs - self.obs_mean) * self.obs_scale).clamp(-FAR, FAR)
 
     def _head(self, obs: Array) -> Array:
-        """The actor's answers [K, N]: numbers first, so that reducing over them runs along contiguous rows."""
+        """The actor's outputs [K, N]: outputs first, so that reducing over them runs along contiguous rows."""
         if self.normalise:
             obs = np.clip((obs - self.obs_mean.numpy()) * self.obs_scale.numpy(), -FAR, FAR)
         if not self._linear:
@@ -273,8 +279,8 @@ class MLPPolicy(nn.Module):
         return numbers
 
     def _layers(self) -> list[Layer]:
-        """The actor's weights as NumPy views, made anew when a tensor was replaced and not just updated."""
-        # `layer.weight` is a search in three dictionaries; this is the one that holds it.
+        """The actor's weights as NumPy views, made again only when a tensor was replaced rather than updated."""
+        # `layer.weight` searches three dictionaries; the weight is in this one.
         pointers = [p.data_ptr() for layer in self._linear for p in layer._parameters.values() if p is not None]
         if self._views[0] != pointers:
             self._views = pointers, [_view(layer) for layer in self._linear]
@@ -282,14 +288,14 @@ class MLPPolicy(nn.Module):
 
 
 def _own_network(network: Network, inputs: int, outputs: int) -> nn.Module:
-    """A module of the user's making, tried out once."""
+    """The user's module, tried out once."""
     module = network(inputs, outputs)
     with torch.no_grad():
         answer = module(torch.zeros(2, inputs))
     if not isinstance(answer, Tensor) or tuple(answer.shape) != (2, outputs):
         shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
         raise ContractError(
-            f"The network answered zeros of shape (2, {inputs}) with {shape}, not (2, {outputs}).",
+            f"The network turned zeros of shape (2, {inputs}) into {shape}, not (2, {outputs}).",
             hint="network(inputs, outputs) must return a module from [..., inputs] to [..., outputs].",
         )
     return module
@@ -303,6 +309,7 @@ def _network(sizes: Sequence[int], head_gain: float, generator: torch.Generator)
 
 
 def _linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
+    # A layer on "meta" is not initialised, which would move the global random state.
     layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
     nn.init.orthogonal_(layer.weight, gain, generator)
     nn.init.zeros_(layer.bias)
@@ -312,7 +319,7 @@ def _linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) 
 def _view(layer: nn.Linear) -> Layer:
     if layer.weight.device.type != "cpu":
         raise ContractError(
-            f"An MLPPolicy acts on the CPU, and its weights are on {layer.weight.device}.",
-            hint="Move it back with policy.cpu(): networks this small are slower on an accelerator.",
+            f"An MLPPolicy acts on the CPU, but its weights are on {layer.weight.device}.",
+            hint="Move it back with policy.cpu(): a network this small is slower on an accelerator.",
         )
     return layer.weight.detach().numpy(), layer.bias.detach().numpy()[:, np.newaxis]

@@ -1,16 +1,16 @@
-"""PPO, the baseline: fixed-length segments of many copies, a critic, and the one loop and learner of all products.
+"""PPO, the baseline: fixed-length segments of many copies, a critic, and the training loop of all products.
 
-"Proximal Policy Optimization Algorithms" (arXiv 1707.06347), in the form that Stable-Baselines3 made the usual one:
+"Proximal Policy Optimization Algorithms" (arXiv 1707.06347), in the form that Stable-Baselines3 made standard:
 
     play T steps with N copies → V of every state → GAE(γ, λ) → K epochs of minibatches: clip, ½(V − R)², entropy
 
-What lies after "GAE" is `training.learner`; here is what comes before. Departures from Stable-Baselines3, on purpose:
-- advantages are centred and scaled over the whole batch, not in every minibatch anew: a step's weight should not
-  depend on whom the shuffle put beside it;
-- actor and critic are clipped apart, so that a large value error cannot starve the policy's gradient;
+What follows GAE is in `training.learner`; what precedes it is here. Deliberate departures from Stable-Baselines3:
+- advantages are centred and scaled once over the batch, not in each minibatch: a step's weight should not depend on
+  which other steps it was shuffled with;
+- the gradients of actor and critic are clipped separately, so that a large value error cannot starve the policy;
 - the value loss carries its ½, so `loss.value_coef = 1` is what Stable-Baselines3 calls `vf_coef = 0.5`;
-- a copy that ends is started anew at once, and the state it ended in is kept for the value beyond a truncation: no row
-  of the batch is a reset.
+- a copy that ends restarts at once, and its last state is kept for the value after a truncation: no row of the batch
+  is a reset.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import torch
 from torch import Tensor
 
 from groupwise.config import TrainingConfig
-from groupwise.config.sections import SETTINGS
 from groupwise.control.multitask import MultiTask
 from groupwise.control.normaliser import Normaliser
 from groupwise.control.policy import MLPPolicy, Network
 from groupwise.control.product import (
+    changed,
     chosen,
     film,
     fresh_start,
@@ -45,11 +45,12 @@ from groupwise.training.session import Parts
 from groupwise.training.step_groups import advantage_metrics
 from groupwise.types import Array, Batch, Box, End, GroupRecord, Policy, Task
 
+# Settings of common sections that PPO does not use.
 IDLE_SETTINGS = ("num_generations", "tasks_per_step", "dynamic_sampling", "replay_groups", "baseline_type")
 
 
 def build(cfg: TrainingConfig, network: Network | None = None) -> Parts:
-    """Everything a PPO run needs, made from its settings; `network` as for `product.build`."""
+    """Everything a PPO run needs, made from its settings; `network` as in `product.build`."""
     check(cfg)
     environment = restarting(lambda: make_environment(cfg.task))
     policy = make_policy(cfg, environment, network)
@@ -65,7 +66,7 @@ def build(cfg: TrainingConfig, network: Network | None = None) -> Parts:
 
 
 def make_starts(cfg: TrainingConfig) -> MakeTask:
-    """Ever new starts. Of a suite, a copy keeps to one task, so that each gets the same number of steps."""
+    """Ever new starts. In a suite each copy keeps to one task, so that every task gets the same number of steps."""
     name, seed, environment = cfg.task.environment, cfg.run.seed, make_environment(cfg.task)
 
     def start(number: int, copy: int) -> Task:
@@ -79,7 +80,7 @@ def make_starts(cfg: TrainingConfig) -> MakeTask:
 
 
 def check(cfg: TrainingConfig) -> None:
-    """Refuse settings that are not PPO's, before a run folder exists."""
+    """Refuse settings that PPO cannot use, before a run folder exists."""
     refuse_sequence_losses(cfg)
     if cfg.advantage.estimator != "gae":
         raise ConfigError(
@@ -89,17 +90,16 @@ def check(cfg: TrainingConfig) -> None:
         )
     if cfg.policy.use_reference_model:
         raise ConfigError(
-            "policy.use_reference_model = true, but PPO stays near the policy that sampled and not near a reference",
-            hint="Leave it out; optim.kl_stop bounds a single update.",
+            "policy.use_reference_model = true, but PPO stays near the sampling policy, not near a reference",
+            hint="Leave it out; optim.kl_stop limits a single update.",
             field="policy.use_reference_model",
         )
     make_environment(cfg.task)
 
 
 def notes(cfg: TrainingConfig) -> tuple[str, ...]:
-    """Settings that were changed but that PPO does not look at."""
-    changed = [name for name in IDLE_SETTINGS if cfg.flat()[name] != SETTINGS[name].default]
-    return tuple(f"{name} has no effect on a PPO run" for name in changed)
+    """Settings that were changed but have no effect here."""
+    return tuple(f"{name} has no effect on a PPO run" for name in changed(cfg, IDLE_SETTINGS))
 
 
 class SegmentSource:
@@ -147,25 +147,27 @@ class SegmentSource:
         )
 
     def _values(self, segment: RolloutSegment) -> tuple[Tensor, Tensor]:
-        """V of every state [N, T], and of the state each step led to: where a limit cut it, the one cut off."""
+        """V of every state [N, T], and of the state each step led to; after a truncation, of the one cut off."""
         with torch.no_grad():
             values = self.policy.value(torch.from_numpy(segment.obs).float()).double()
             beyond = self.policy.value(torch.from_numpy(segment.cut_obs).float()).double()
+        # Row t + 1 of `obs` is already the next episode's start where a copy ended; `beyond` is the state it left.
         following = values[1:].clone()
         following[torch.from_numpy(segment.truncated)] = beyond
         return values[:-1].T, following.T
 
     def _rewards(self, segment: RolloutSegment) -> Array:
-        """What steps earned, in units of the spread of returns where that is asked for, and clipped where that is."""
+        """Rewards, scaled by the spread of returns and clipped where the settings ask for it."""
         rewards = segment.rewards / self.normaliser.return_scale if self.scales else segment.rewards
         limit = self.cfg.advantage.reward_clip
         return rewards if limit is None else rewards.clip(-limit, limit)
 
     def _see(self, segment: RolloutSegment, returns: Tensor) -> None:
-        """Remember what was seen, for the next version of the policy."""
+        """Add to the running statistics, which take effect with the next version of the policy."""
         if self.policy.normalise:
             self.normaliser.fresh["obs"].add(segment.obs[:-1].reshape(-1, segment.obs.shape[-1]))
         if self.scales:
+            # GAE saw scaled rewards, so its returns are scaled back before they are counted.
             self.normaliser.fresh["returns"].add(returns.reshape(-1, 1).numpy() * self.normaliser.return_scale)
 
     def _records(self, segment: RolloutSegment) -> tuple[GroupRecord, ...]:
@@ -179,7 +181,7 @@ class SegmentSource:
         )  # fmt: skip
 
     def publish(self, policy: Policy) -> None:
-        """The copies are played by the learner's own policy: nothing has to travel."""
+        """The learner's own policy plays the copies: there is nothing to send."""
 
     def state_dict(self) -> dict[str, Any]:
         copies, normaliser = self.copies.state_dict(), self.normaliser.state_dict()
@@ -191,7 +193,7 @@ class SegmentSource:
         self.rounds = state["rounds"]
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """There is nothing to release."""
 
 
 def by_copy(table: Array) -> Tensor:
@@ -205,7 +207,7 @@ def column(table: Tensor) -> Tensor:
 
 
 def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float | None]:
-    """What the episodes that ended in a segment earned; None where none did."""
+    """Rewards and lengths of the episodes that ended in a segment; None if none did."""
     if not episodes:
         return {"reward/mean": None, "attempt/length_mean": None}
     totals, lengths = np.array([e.total for e in episodes]), np.array([e.length for e in episodes])

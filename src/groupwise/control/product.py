@@ -1,4 +1,7 @@
-"""The control product: an environment, a small network and groups of episodes, ready for the loop."""
+"""The control product by GRPO: an environment, a small network and groups of episodes, ready for the training loop.
+
+seeds → groups of episodes (`Episodes`) → one row per step (`rows_of_steps`) → the common loss and learner
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from torch import Tensor
 
 from groupwise.config import TaskSettings, TrainingConfig
 from groupwise.config.rules import OUTCOME_STRATEGIES, needs_critic
-from groupwise.config.sections import SETTINGS
 from groupwise.control import environments
 from groupwise.control.gif import write_gif
 from groupwise.control.multitask import MultiTask, TaskCurriculum
@@ -32,12 +34,14 @@ from groupwise.training.session import Parts
 from groupwise.training.source import BatchRows, GroupSource, NumberedTasks, TaskStream
 from groupwise.types import Array, Box, Group, Policy, Reward, Task, Tensors, Trajectory, VectorEnvironment
 
+# Training starts lie above every seed that `run.eval_seed` can name, so no start is both trained and evaluated on.
 BEYOND_EVALUATION = 2**32
+# Settings of common sections that groups of episodes do not use.
 IDLE_SETTINGS = ("model_name", "gradient_checkpointing", "max_conversation_turns", "num_envs", "num_steps")
 
 
 def make_policy(cfg: TrainingConfig, environment: VectorEnvironment, network: Network | None = None) -> MLPPolicy:
-    """The network that the settings describe, or one of the user's own, for this environment."""
+    """The network that the settings describe, or the user's own, sized for this environment."""
     actions = action_space_of(environment)
     return MLPPolicy(
         environment.observation_size,
@@ -53,7 +57,7 @@ def make_policy(cfg: TrainingConfig, environment: VectorEnvironment, network: Ne
 def build(cfg: TrainingConfig, reward: Reward | None = None, network: Network | None = None) -> Parts:
     """Everything a control run needs, made from its settings.
 
-    `reward` replaces the environment's own, and `network(inputs, outputs)` makes the networks in place of tanh layers.
+    `reward` replaces the environment's own; `network(inputs, outputs)` makes the networks instead of tanh layers.
     """
     check(cfg)
     environment = make_environment(cfg.task)
@@ -88,24 +92,29 @@ def chosen(setting: bool | None, usual: bool) -> bool:
 
 
 def check(cfg: TrainingConfig) -> None:
-    """Refuse settings that no control run can be made of, before a run folder exists."""
+    """Refuse settings that cannot work, before a run folder exists."""
     refuse_sequence_losses(cfg)
     make_environment(cfg.task)
 
 
 def notes(cfg: TrainingConfig) -> tuple[str, ...]:
-    """Settings that were changed but that a control run does not look at, and groups that cannot teach."""
-    idle = [name for name in IDLE_SETTINGS if cfg.flat()[name] != SETTINGS[name].default]
-    found = [f"{name} has no effect on a control run" for name in idle]
+    """Settings that were changed but have no effect here, and groups that cannot teach."""
+    found = [f"{name} has no effect on a control run" for name in changed(cfg, IDLE_SETTINGS)]
     if cfg.rollout.num_generations == 1 and not needs_critic(cfg.advantage.estimator):
         found.append(
-            "rollout.num_generations = 1: a group of one has nothing to compare with and learns nothing; 8 is usual"
+            "rollout.num_generations = 1: a group of one has nothing to be compared with and learns nothing; 8 is usual"
         )
     return (*found, *group_notes(cfg))
 
 
+def changed(cfg: TrainingConfig, names: Sequence[str]) -> list[str]:
+    """The names of those settings that differ from the product's defaults."""
+    given, usual = cfg.flat(), TrainingConfig(product=cfg.task.product).flat()
+    return [name for name in names if given[name] != usual[name]]
+
+
 def group_notes(cfg: TrainingConfig) -> tuple[str, ...]:
-    """What a person should know of the groups that were chosen."""
+    """What the user should know about the chosen groups."""
     grouping, advantage = cfg.grouping, cfg.advantage
     found = []
     if advantage.estimator == "group_gae" and advantage.advantage_scale != "task_rms":
@@ -116,30 +125,30 @@ def group_notes(cfg: TrainingConfig) -> tuple[str, ...]:
     if grouping.scale_group is not None and advantage.advantage_scale != "task_rms":
         found.append(
             f"grouping.scale_group = {grouping.scale_group!r} has no effect: advantage.advantage_scale is "
-            f"{advantage.advantage_scale!r} and not 'task_rms'"
+            f"{advantage.advantage_scale!r}, not 'task_rms'"
         )
     if grouping.baseline_group in OUTCOME_STRATEGIES:
         found.append(
-            f"grouping.baseline_group = {grouping.baseline_group!r} is formed from how attempts ended and teaches "
+            f"grouping.baseline_group = {grouping.baseline_group!r} groups attempts by how they ended, which rewards "
             "the best of the worst: for ablations only"
         )
     return tuple(found)
 
 
 def refuse_sequence_losses(cfg: TrainingConfig) -> None:
-    """Control learns step by step; a ratio of whole attempts is not defined for its rows."""
+    """Control learns from single steps; a ratio over whole attempts is not defined for its rows."""
     loss = cfg.loss
     if loss.importance_level == "sequence" or loss.loss_type in ("gspo", "luspo", "vespo"):
         raise ConfigError(
             f"loss.loss_type = {loss.loss_type!r} with importance_level = {loss.importance_level!r} compares whole "
             "attempts, but a control policy learns from single steps",
-            hint="Choose grpo, bnpo, dr_grpo, dapo, cispo or sapo, at token level.",
+            hint="Use grpo, bnpo, dr_grpo, dapo, cispo or sapo, at token level.",
             field="loss.loss_type",
         )
 
 
 def make_environment(task: TaskSettings) -> VectorEnvironment:
-    """What `task` names: one of ours, a suite, or Gymnasium's; `task.options.gymnasium` insists on the last."""
+    """The environment that `task` names: ours, a suite, or Gymnasium's, which `task.options.gymnasium` insists on."""
     options = dict(task.options)
     gymnasium = options.pop("gymnasium", False)
     if not isinstance(gymnasium, bool):
@@ -148,10 +157,7 @@ def make_environment(task: TaskSettings) -> VectorEnvironment:
 
 
 def make_tasks(environment: VectorEnvironment, name: str, seed: int) -> TaskStream:
-    """The same environment, started from ever new seeds; of a suite, its tasks in turn or as a curriculum opens them.
-
-    They lie above every seed that `run.eval_seed` can name, so no start is both learned from and judged on.
-    """
+    """Ever new starts of one environment; in a suite, its tasks in turn, or in the order a curriculum opens them."""
 
     def single(start: int) -> Task:
         return Task(f"{name}/{start}", name, start)
@@ -174,7 +180,7 @@ def fresh_start(seed: int, number: int) -> int:
 
 
 class Episodes:
-    """Whole episodes by the present policy, every group from one reset state."""
+    """Complete episodes by the current policy; every group starts from one reset state."""
 
     def __init__(
         self,
@@ -223,7 +229,7 @@ class Episodes:
 def rows_of_steps(attempts: Attempts, loss_type: str) -> BatchRows:
     """Every step its own row [N, 1]: a control policy needs no history, so steps may be shuffled.
 
-    Losses that average within each attempt first get that as weights, one over the attempt's length.
+    Losses that first average within each attempt get that average as weights: 1 / length of the attempt.
     """
     mask = attempts.mask
 
@@ -249,11 +255,12 @@ def rows_of_steps(attempts: Attempts, loss_type: str) -> BatchRows:
 
 
 def critic_values(policy: MLPPolicy) -> Callable[[Sequence[Trajectory]], list[Array]]:
-    """For every attempt the critic's view of each state and of the one after the last: [T + 1]."""
+    """For every attempt, the critic's value of each state and of the one after the last: [T + 1]."""
 
     def values(members: Sequence[Trajectory]) -> list[Array]:
         seen = []
         for member in members:
+            # Without a recorded last state the attempt ended in a terminal one, whose value is never used.
             after = member.obs[-1:] * 0 if member.last_obs is None else member.last_obs[None]
             states = torch.from_numpy(np.concatenate([member.obs, after])).float()
             with torch.no_grad():
@@ -264,13 +271,13 @@ def critic_values(policy: MLPPolicy) -> Callable[[Sequence[Trajectory]], list[Ar
 
 
 def frozen_reference(policy: MLPPolicy) -> Callable[[Tensors], Tensor]:
-    """The policy as it is now, for the KL term. It is the same after a resume: it comes from the seed."""
+    """The policy as it is now, for the KL term. It comes from the seed, so a resumed run gets the same one."""
     reference = copy.deepcopy(policy)
     return lambda inputs: reference.evaluate(inputs).logp
 
 
 def greedy_evaluation(cfg: TrainingConfig, environment: VectorEnvironment) -> Evaluate:
-    """Greedy episodes from starts that training never sees."""
+    """Greedy episodes from starts that training never sees. Episodes that failed are counted, not scored."""
     seeds = [cfg.run.eval_seed + n for n in range(cfg.run.eval_episodes)]
 
     def evaluate(policy: Policy) -> dict[str, float]:
@@ -290,9 +297,9 @@ def greedy_evaluation(cfg: TrainingConfig, environment: VectorEnvironment) -> Ev
 
 
 def film(policy: MLPPolicy, environment: VectorEnvironment, path: Path, seed: int) -> str:
-    """One greedy episode as a GIF, and a line about it."""
+    """Write one greedy episode as a GIF and describe it in a line."""
     shown = write_gif(policy, environment, path, seed=seed)
-    return f"{shown.path}: seed {seed}, return {shown.total:g} in {shown.length} steps, {shown.frames} pictures"
+    return f"{shown.path}: seed {seed}, return {shown.total:g} in {shown.length} steps, {shown.frames} frames"
 
 
 def by_kind(suite: MultiTask, seeds: Sequence[int], returns: Array, lengths: Array) -> dict[str, float]:

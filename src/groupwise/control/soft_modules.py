@@ -20,26 +20,26 @@ def soft_route(outputs: Tensor, logits: Tensor) -> Tensor:
         g_i = Σ_j p_ij · o_j,    p_ij = exp(z_ij) / Σ_j exp(z_ij)
 
     Args:
-      outputs: o, [..., n, d]: what the n modules of a layer say.
-      logits: z, [..., m, n]: how much each of the m modules of the next layer wants of each; computed from state and
-        task by a routing network, so that tasks share the modules they can and keep apart the others.
+      outputs: o, [..., n, d]: the outputs of a layer's n modules.
+      logits: z, [..., m, n]: how much each of the m modules of the next layer takes from each; a routing network
+        computes them from state and task, so that tasks share the modules they can and separate the others.
 
     Returns:
-      g, [..., m, d]: what the m modules of the next layer hear. Equal logits give every module the mean.
+      g, [..., m, d]: the inputs of the next layer's m modules. Equal logits give every module the mean.
     """
     check_shape("logits", logits, (*outputs.shape[:-2], logits.shape[-2], outputs.shape[-2]))
     return logits.softmax(-1) @ outputs
 
 
 class SoftModules(nn.Module):
-    """[..., inputs] → [..., outputs], where the last `tasks` inputs are a one-hot of the task, as suites give them.
+    """[..., inputs] → [..., outputs], where the last `tasks` inputs are a one-hot of the task, as in suites.
 
-    Two layers of `modules` modules of `width`. With f the state and h the task, both embedded:
+    Two layers of `modules` modules with `width` units each. With f the embedded state and h the embedded task:
 
         e = f ⊙ h,   z¹ = W¹ relu(e),   z² = W² relu(U z¹ ⊙ e)        the routing network
         g¹ = relu(M¹ f),   g² = relu(M² · route(g¹, z¹)),   out = route(M³ g², z²)
 
-    Departures: two layers (the paper has two and four), f is one layer, and the output is routed like a layer.
+    Departures: two layers (the paper has two and four), f is a single layer, and the output is routed like a layer.
     """
 
     def __init__(self, inputs: int, outputs: int, *, tasks: int, modules: int = 4, width: int = 16) -> None:
@@ -56,7 +56,7 @@ class SoftModules(nn.Module):
         self.route = nn.Linear(hidden, modules**2)
         self.again = nn.Linear(modules**2, hidden)
         self.gather = nn.Linear(hidden, modules)
-        # Torch's own start is small, and e = f ⊙ h would be smaller still: every route would be the same for long.
+        # Torch initialises with small weights; e = f ⊙ h would be smaller still, and all routes alike for a long time.
         nn.init.normal_(self.task.weight)
         for layer, gain in ((self.state, 1.4), (self.route, 1.0), (self.again, 1.0), (self.gather, 1.0)):
             nn.init.normal_(layer.weight, std=gain / layer.in_features**0.5)
@@ -80,5 +80,5 @@ class SoftModules(nn.Module):
 
 
 def soft_modules(tasks: int, *, modules: int = 4, width: int = 16) -> Callable[[int, int], nn.Module]:
-    """A maker of such networks, as `product.build` and `ControlModel` take them."""
+    """A factory of such networks for `product.build` and `ControlModel`."""
     return lambda inputs, outputs: SoftModules(inputs, outputs, tasks=tasks, modules=modules, width=width)

@@ -1,7 +1,7 @@
 """CartPole, many copies at once: Gymnasium's CartPole-v1 to the last bit, without its Python loop.
 
-The state is kept as rows (position, velocity, angle, angular velocity) of N float64 columns. Every array
-a step needs is made at reset, constants included: on a few dozen copies NumPy's cost is the call, and a
+The state is a table of four rows (position, velocity, angle, angular velocity) and N float64 columns. A reset allocates
+every array that a step needs, constants included: with a few dozen copies the cost of NumPy is the call itself, and a
 call on equal shapes without a scalar or a new array is the cheapest there is.
 """
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from groupwise.errors import ContractError
 from groupwise.types import Array
 
+# Gymnasium's constants, in SI units.
 GRAVITY = 9.8
 CART_MASS = 1.0
 POLE_MASS = 0.1
@@ -29,12 +30,12 @@ START_BOUND = 0.05
 class CartPole:
     """Balance a pole on a cart pushed left (0) or right (1): a `VectorEnvironment`.
 
-    Reward 1 for every step up to and including the one that ends the attempt. It terminates when the cart
-    leaves ±2.4 or the pole ±12°, and is truncated after `max_steps`; as with Gymnasium's `TimeLimit`, a pole
-    that falls on the very last step is both. Arrays returned are the caller's to keep.
+    The reward is 1 for every step, including the one that ends the attempt. It terminates when the cart leaves ±2.4 or
+    the pole ±12°, and is truncated after `max_steps`; as with Gymnasium's `TimeLimit`, a pole that falls on the very
+    last step is both. Returned arrays are never reused.
 
-    The defaults are CartPole-v1. `half_length` is the pole's, `force` the push to the right (negative swaps
-    left and right).
+    The defaults are those of CartPole-v1. `half_length` is half the pole's length, `force` the push to the right; a
+    negative force swaps left and right.
     """
 
     observation_size = 4
@@ -48,13 +49,13 @@ class CartPole:
         self.set_state(np.empty((0, 4)))
 
     def reset(self, seeds: Sequence[int]) -> Array:
-        """Start one copy per seed, each where Gymnasium's `reset(seed=seed)` starts it."""
+        """Start one copy per seed, exactly where Gymnasium's `reset(seed=seed)` starts."""
         rows = {seed: row for row, seed in enumerate(dict.fromkeys(seeds))}
         starts = np.array([_start(seed) for seed in rows]).reshape(-1, 4)
         return self.set_state(starts[np.array([rows[seed] for seed in seeds], np.intp)])
 
     def set_state(self, states: Array) -> Array:
-        """Start one copy per row of `states` [N, 4], its clock at 0; returns the observations."""
+        """Start one copy per row of `states` [N, 4] with its clock at 0; return the observations."""
         states = np.asarray(states, np.float64)
         if states.ndim != 2 or states.shape[1] != 4 or not np.isfinite(states).all():
             raise ContractError(
@@ -66,7 +67,7 @@ class CartPole:
         return self._observe()
 
     def restart(self, copies: Array, seeds: Sequence[int]) -> Array:
-        """Start the copies of these numbers anew, each from its seed, while the others go on; all observations."""
+        """Restart these copies, each from its seed, while the others continue; return all observations."""
         self._motion.state[:, copies] = np.array([_start(seed) for seed in seeds]).T
         self._motion.time_step[:, copies] = TIME_STEP
         self._alive[copies] = 1.0
@@ -107,7 +108,7 @@ class CartPole:
         self._next_deadline = self.max_steps
 
     def _check(self, actions: Array) -> None:
-        # OR over all actions is 0 or 1 exactly when each of them is: one pass for both bounds.
+        # The bitwise OR of all actions is 0 or 1 exactly if each of them is: one pass checks both bounds.
         if (
             type(actions) is np.ndarray
             and actions.shape == (self._count,)
@@ -124,19 +125,19 @@ class CartPole:
         )
 
     def _truncate(self) -> None:
-        """Stop the copies whose time is over now."""
+        """Stop the copies that reach their step limit now."""
         due = (self._deadlines == self._elapsed) & (self._alive > 0)
         self._truncated |= due
         self._stop(due)
         self._find_next_deadline()
 
     def _find_next_deadline(self) -> None:
-        # Steps compare one number with the clock; only here are all deadlines looked at.
+        # A step compares only this one number with the clock.
         ahead = self._deadlines[self._deadlines > self._elapsed]
         self._next_deadline = int(ahead.min()) if len(ahead) else -1
 
     def _stop(self, copies: Array) -> None:
-        """Time no longer passes for these copies."""
+        """Freeze these copies: their time step becomes 0."""
         self._alive[copies] = 0.0
         self._motion.time_step[:, copies] = 0.0
 
@@ -145,10 +146,10 @@ class CartPole:
 
 
 class _Motion:
-    """The physics: states as four rows, moved by one Euler step at a time.
+    """The physics: states as four rows, advanced by one Euler step at a time.
 
-    Operations come in Gymnasium's order, so that rounding is the same. Rows that meet the same operation
-    stand side by side and share the call. `time_step` is 0 for the copies that no longer move.
+    Operations follow Gymnasium's order, so that rounding is the same. Rows that undergo the same operation are adjacent
+    and share one call. `time_step` is 0 for copies that no longer move.
     """
 
     def __init__(self, state: Array, time_step: Array, half_length: float) -> None:
@@ -170,6 +171,8 @@ class _Motion:
         self._four_thirds = np.full(count, 4.0 / 3.0)
         self._half_length = np.full(count, half_length)
 
+        # Views into the tables above, so that one call can serve several rows: an operation on `_temp_and_inertia` is
+        # one on `_temp` and `_inertia`.
         self._angle, self._spin = self.state[2:]
         self._placed, self._velocities = self.state[::2], self.state[1::2]
         self._speeds = self._rate[::2]
@@ -182,7 +185,7 @@ class _Motion:
         self._mass = self._total_mass[0]
 
     def __reduce__(self) -> tuple[type[_Motion], tuple[Array, Array, float]]:
-        # Copied one by one, the rows would no longer be parts of the tables.
+        # Copied one by one, the views would no longer be parts of the tables.
         return _Motion, self._arguments
 
     def advance(self, push: Array) -> None:
@@ -194,16 +197,20 @@ class _Motion:
         """
         sin, cos, temp, inertia, spare = self._sin, self._cos, self._temp, self._inertia, self._spare
         both = self._temp_and_inertia
+        # temp = θ̇² and inertia = cos² θ, then both by their masses in one call.
         np.sin(self._angle, sin)
         np.cos(self._angle, cos)
         np.multiply(self._spin, self._spin, temp)
         np.multiply(cos, cos, inertia)
         np.multiply(both, self._masses, both)
+        # temp = (push + pole_moment · θ̇² · sin θ) / total_mass
         np.multiply(temp, sin, temp)
         np.add(temp, push, temp)
         np.divide(both, self._total_mass, both)
+        # inertia = half_length · (4/3 − pole_mass · cos² θ / total_mass)
         np.subtract(self._four_thirds, inertia, inertia)
         np.multiply(inertia, self._half_length, inertia)
+        # (sin θ, cos θ) · (g, temp) = (lift, drag)
         np.multiply(self._trig, self._gravity_and_temp, self._products)
         np.subtract(self._lift, self._drag, spare)
         np.divide(spare, inertia, self._spin_acceleration)
@@ -211,6 +218,7 @@ class _Motion:
         np.multiply(spare, cos, spare)
         np.divide(spare, self._mass, spare)
         np.subtract(temp, spare, self._acceleration)
+        # The old velocities move the cart and the pole: Gymnasium's explicit Euler step.
         np.copyto(self._speeds, self._velocities)
         np.multiply(self._rate, self.time_step, self._rate)
         np.add(self.state, self._rate, self.state)

@@ -18,8 +18,8 @@ POWER = 0.0015
 class MountainCar(StateEnvironment):
     """Rock a car out of a valley by pushing left (0), not at all (1) or right (2): a `VectorEnvironment`.
 
-    Reward −1 for every step until the flag at 0.5. It starts between −0.6 and −0.4, with `start_speed` to the right:
-    0 is MountainCar-v0, and from about 0.06 the car is carried to the flag.
+    The reward is −1 for every step until the flag at 0.5. The car starts between −0.6 and −0.4, with `start_speed` to
+    the right: 0 is MountainCar-v0, and from about 0.06 its momentum carries it to the flag.
     """
 
     state_names = ("position", "velocity")
@@ -30,7 +30,7 @@ class MountainCar(StateEnvironment):
     def __init__(self, *, start_speed: float = 0.0, max_steps: int = 200) -> None:
         if not -SPEED_LIMIT <= start_speed <= SPEED_LIMIT:
             raise ContractError(
-                f"start_speed = {start_speed} is beyond the car's limit of ±{SPEED_LIMIT}.", hint="Give a lower speed."
+                f"start_speed = {start_speed} exceeds the car's limit of ±{SPEED_LIMIT}.", hint="Give a lower speed."
             )
         self._start_speed = start_speed
         super().__init__(max_steps)
@@ -46,6 +46,7 @@ class MountainCar(StateEnvironment):
 
     def _move(self, position: Array, velocity: Array) -> tuple[Array, Array]:
         position = np.clip(position + velocity, LEFT_END, RIGHT_END)
+        # The left end is a wall.
         velocity[(position == LEFT_END) & (velocity < 0)] = 0.0
         return np.stack((position, velocity)), (position >= self.goal) & (velocity >= 0.0)
 
@@ -54,10 +55,10 @@ class MountainCar(StateEnvironment):
 
 
 class MountainCarContinuous(MountainCar):
-    """The same valley with a push of any strength in ±1, 100 for the flag at 0.45 and a price for every push.
+    """The same valley with pushes of up to ±1, a reward of 100 at the flag (0.45) and a cost for every push.
 
-    As in Gymnasium, the price is that of the push asked for, also beyond the limits, and states after the first are
-    kept in single precision.
+    As in Gymnasium, the cost is that of the requested push, even out of range, and states after the first are rounded
+    to single precision.
     """
 
     action_count = 1
@@ -72,7 +73,7 @@ class MountainCarContinuous(MountainCar):
         single = np.float64 if self._elapsed == 1 else np.float32
         position, velocity = self._state.astype(single)
         slope = GRAVITY * np.cos((3 * position).astype(np.float64))
-        # A push inside the limits is Gymnasium's single-precision number, one beyond them its double-precision limit.
+        # Gymnasium computes a push within the limits in single precision, and the limit itself in double precision.
         pull = np.where(
             np.abs(asked) <= 1.0,
             asked * np.float32(POWER) - slope.astype(np.float32),

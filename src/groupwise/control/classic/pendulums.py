@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from groupwise.control.classic.state_environment import StateEnvironment
 from groupwise.types import Array, Box
 
+# Seconds, rad/s and N·m.
 PENDULUM_TIME_STEP = 0.05
 SPEED_LIMIT = 8.0
 TORQUE_LIMIT = 2.0
@@ -19,10 +20,10 @@ START_BOUNDS = np.array([pi, 1.0])
 
 
 class Pendulum(StateEnvironment):
-    """Swing a pendulum up and hold it there by a torque of ±2: a `VectorEnvironment` with continuous actions.
+    """Swing a pendulum up and hold it there with a torque of up to ±2: a `VectorEnvironment` with continuous actions.
 
-    An action [N, 1] beyond the limits counts as the limit. Reward is minus the cost of angle, speed and torque; an
-    attempt never terminates, it is truncated after `max_steps`.
+    Actions [N, 1] are clipped to the limits. The reward is minus the cost of angle, speed and torque. An attempt never
+    terminates; it is truncated after `max_steps`.
     """
 
     state_names = ("angle", "speed")
@@ -40,6 +41,7 @@ class Pendulum(StateEnvironment):
     def _advance(self, actions: Array) -> tuple[Array, Array, Array]:
         angle, speed = self._state
         torque = np.clip(actions[:, 0], -TORQUE_LIMIT, TORQUE_LIMIT)
+        # 0 is upright, whatever turns have been made.
         upright = (angle + pi) % (2 * pi) - pi
         cost = upright * upright + 0.1 * (speed * speed) + 0.001 * (torque * torque)
         faster = speed + (3 * self._gravity / 2 * np.sin(angle) + 3.0 * torque) * PENDULUM_TIME_STEP
@@ -56,14 +58,14 @@ ACROBOT_TIME_STEP = 0.2
 SPEED_LIMITS = (4 * pi, 9 * pi)
 TORQUES = np.array([-1.0, 0.0, 1.0])
 START_BOUND = 0.1
-# Half a link's length: where its mass is. Masses, lengths and moments of inertia are 1.
+# Distance from a link's joint to its centre of mass. Masses, lengths and moments of inertia are 1.
 CENTRE = 0.5
 
 
 class Acrobot(StateEnvironment):
-    """Swing a two-link arm above the bar by torque −1, 0 or +1 at its elbow: a `VectorEnvironment`.
+    """Swing the tip of a two-link arm above the bar with a torque of −1, 0 or +1 at its elbow: a `VectorEnvironment`.
 
-    Reward −1 for every step that does not reach the height. `torque` scales the motor: 1 is Acrobot-v1.
+    The reward is −1 for every step until the tip is high enough. `torque` scales the motor; 1 is Acrobot-v1.
     """
 
     state_names = ("angle of the first link", "angle of the second", "speed of the first", "speed of the second")
@@ -83,6 +85,7 @@ class Acrobot(StateEnvironment):
             wrap(angle)
         for speed, limit in zip(after[2:], SPEED_LIMITS, strict=True):
             np.clip(speed, -limit, limit, out=speed)
+        # The tip's height above the bar, in links.
         terminated = -np.cos(after[0]) - np.cos(after[1] + after[0]) > 1.0
         return after, np.where(terminated, 0.0, -1.0), terminated
 
@@ -104,7 +107,10 @@ def runge_kutta(state: Array, torque: Array) -> Array:
 
 
 def derivative(state: Array, torque: Array) -> Array:
-    """Sutton and Barto's equations of motion (the book's form, as Gymnasium's default)."""
+    """The time derivative of states [4, N], by the equations in Sutton and Barto's book (Gymnasium's default).
+
+    θ̈₂ = (τ + d₂/d₁ · φ₁ − m₂ l₁ c₂ θ̇₁² sin θ₂ − φ₂) / (m₂ c₂² + I₂ − d₂²/d₁),   θ̈₁ = −(d₂ θ̈₂ + φ₁) / d₁
+    """
     angle1, angle2, speed1, speed2 = state
     cos2, sin2 = np.cos(angle2), np.sin(angle2)
     square = CENTRE**2
@@ -124,7 +130,7 @@ def derivative(state: Array, torque: Array) -> Array:
 
 
 def wrap(angle: Array) -> None:
-    """Bring angles into [−π, π] by whole turns, in place."""
+    """Bring angles into [−π, π] by full turns, in place."""
     while (far := angle > pi).any():
         angle[far] -= 2 * pi
     while (far := angle < -pi).any():

@@ -1,4 +1,4 @@
-"""What the vectorised environments have in common: N copies of a state of a few numbers, their clock and their ends."""
+"""The base of the vectorised environments: N copies of a small state, their clock, and how they end."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from groupwise.types import Array, Box
 
 
 class StateEnvironment(ABC):
-    """A `VectorEnvironment` whose whole state is one row of float64 numbers per copy.
+    """A `VectorEnvironment` whose state is a few float64 numbers per copy.
 
-    A subclass names the numbers of its state and says where a seed starts (`_start`), what follows an action
-    (`_advance`) and what is seen (`_observe`). States stand in columns [S, N], so that each number of all copies is one
-    contiguous row.
+    A subclass names these numbers and defines where a seed starts (`_start`), what an action does (`_advance`) and what
+    the policy sees (`_observe`). States are stored as [S, N], so that one number of all copies is a contiguous row.
     """
 
     state_names: ClassVar[tuple[str, ...]]
@@ -30,7 +29,8 @@ class StateEnvironment(ABC):
         self.set_state(np.empty((0, len(self.state_names))))
 
     def reset(self, seeds: Sequence[int]) -> Array:
-        """Start one copy per seed, each where Gymnasium's `reset(seed=seed)` starts it."""
+        """Start one copy per seed, exactly where Gymnasium's `reset(seed=seed)` starts."""
+        # The members of a group share a seed, so each start is drawn once.
         rows = {seed: row for row, seed in enumerate(dict.fromkeys(seeds))}
         for seed in rows:
             if seed < 0:
@@ -40,7 +40,7 @@ class StateEnvironment(ABC):
         return self.set_state(table[np.array([rows[seed] for seed in seeds], np.intp)])
 
     def set_state(self, states: Array) -> Array:
-        """Start one copy per row of `states` [N, S], its clock at 0; returns the observations."""
+        """Start one copy per row of `states` [N, S] with its clock at 0; return the observations."""
         given = np.asarray(states)
         size = len(self.state_names)
         if given.ndim != 2 or given.shape[1] != size or given.dtype.kind not in "fiu" or not np.isfinite(given).all():
@@ -55,7 +55,7 @@ class StateEnvironment(ABC):
         self._terminated = np.zeros(count, np.bool_)
         self._truncated = np.zeros(count, np.bool_)
         self._elapsed = 0
-        # What is seen at a start has the start's own precision, as Gymnasium's does.
+        # The first observation has the precision of the given state, as in Gymnasium.
         return self._observe(given.T)
 
     @property
@@ -67,6 +67,7 @@ class StateEnvironment(ABC):
         self._check(actions)
         self._elapsed += 1
         after, rewards, terminated = self._advance(actions)
+        # Ended copies keep their state and earn nothing.
         if self._alive.all():
             self._state = after
         else:
@@ -80,15 +81,15 @@ class StateEnvironment(ABC):
 
     @abstractmethod
     def _start(self, rng: np.random.Generator) -> Array:
-        """A start [S] drawn from the generator of its seed."""
+        """A start [S], drawn from the generator of its seed."""
 
     @abstractmethod
     def _advance(self, actions: Array) -> tuple[Array, Array, Array]:
-        """The states [S, N] after one step, in an array of its own, and each copy's reward and whether it is over."""
+        """The states [S, N] after one step, as a new array, each copy's reward, and whether it has terminated."""
 
     @abstractmethod
     def _observe(self, state: Array) -> NDArray[np.float32]:
-        """What is seen [N, D] in the states [S, N]."""
+        """The observations [N, D] of the states [S, N]."""
 
     def _check(self, actions: Array) -> None:
         count = len(self._alive)
