@@ -264,8 +264,8 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(name, module, 
         ({"start": lambda obs, info: obs}, "reset must return"),
         ({"start": lambda obs, info: (obs, None)}, "info must be a dictionary"),
         ({"change": lambda *a: a[:4]}, "step must return"),
-        ({"change": lambda o, *rest: (o[:2], *rest)}, "observation_space says"),
-        ({"change": lambda o, *rest: (None, *rest)}, "observation_space says"),
+        ({"change": lambda o, *rest: (o[:2], *rest)}, "must fit its observation_space"),
+        ({"change": lambda o, *rest: (None, *rest)}, "must fit its observation_space"),
         ({"change": lambda o, r, *rest: (o, "much", *rest)}, "rewards must be numbers, not 'much'"),
         ({"change": lambda o, r, *rest: (o, None, *rest)}, "rewards must be numbers, not None"),
         ({"change": lambda o, r, e, *rest: (o, r, 0, *rest)}, "terminated and truncated must be booleans, not 0"),
@@ -283,7 +283,7 @@ def test_an_environment_that_breaks_the_api_is_told_which_rule(options, rule):
 def test_spaces_without_a_policy_or_a_network_are_refused():
     with pytest.raises(ConfigError, match="has the action space Tuple"):
         GymnasiumEnvironment(walk(action_space=spaces.Tuple((spaces.Discrete(2), BOX))))
-    with pytest.raises(ConfigError, match="changing size"):
+    with pytest.raises(ConfigError, match="varying size"):
         GymnasiumEnvironment(walk(observation_space=spaces.Sequence(BOX)))
 
 
