@@ -57,3 +57,14 @@ def test_an_old_language_run_is_exported(tmp_path: Path, monkeypatch: pytest.Mon
     shutil.copytree(OLD / "language", tmp_path / "runs" / "language")
     assert call("export", "language", "model") == 0
     assert (tmp_path / "model" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_old_settings_are_read_and_say_what_no_longer_counts(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 0.1.0 wrote the sections of every product into every run's settings."""
+    monkeypatch.chdir(tmp_path)
+    assert call("config", "check", str(OLD / name / "config.toml")) == 0
+    said = capsys.readouterr()
+    assert "no effect" in said.out + said.err

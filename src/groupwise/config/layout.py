@@ -178,11 +178,13 @@ def resolve(settings: Mapping[Any, Any], base: Mapping[str, Any] | None = None) 
     product, implied = _product(entries, findings, base)
     layout = layout_of(product)
     notices: list[str] = []
-    if settings.keys() >= OLD_SHAPE:
+    old = settings.keys() >= OLD_SHAPE
+    if old:
         entries, notices = _without_idle(entries, layout, product)
     given, unknown = _collect(entries, layout, product)
     profile, wrong_profile = _profile(settings.get(PROFILE))
-    usual = dict(find(product).defaults) if implied else {}
+    # An older file leaves out what is null, and knows no defaults but the general ones.
+    usual = dict(find(product).defaults) if implied and not old else {}
     if base is not None:
         usual |= {name: value for name, value in base.items() if name in layout.settings and name != "product"}
     values, wrong = _values(layout, {"product": product, **usual, **profile, **given})
@@ -266,18 +268,21 @@ def _who_has(entries: Iterable[_Entry]) -> str:
 
 
 def _without_idle(entries: Sequence[_Entry], layout: Layout, product: str) -> tuple[list[_Entry], list[str]]:
-    """A file that lists every section, without what its product does not have, and a notice for what was changed."""
+    """The entries of a file that lists every section, without what its product does not have, and a notice of that."""
+    known = every_setting()
     kept: list[_Entry] = []
-    notices: list[str] = []
+    changed: list[str] = []
     for entry in entries:
-        declared = every_setting().find(entry.section, entry.name)
+        declared = known.find(entry.section, entry.name)
         if declared is None or layout.find(entry.section, entry.name) is not None:
             kept.append(entry)
             continue
-        value, wrong = read_section(every_setting().sections[declared.section], {declared.name: entry.value})
+        value, wrong = read_section(known.sections[declared.section], {declared.name: entry.value})
         if wrong or value[declared.name] != declared.default:
-            notices.append(f"{declared.path} = {quoted(entry.value)} has no effect on a run of the product {product}")
-    return kept, notices
+            changed.append(f"{declared.path} = {quoted(entry.value)}")
+    idle = ", ".join(name for name in known.sections if name in OLD_SHAPE and name not in layout.sections)
+    notice = f"the sections {idle} have no effect on a run of the product {product}"
+    return kept, [f"{notice}, although the file sets {', '.join(changed)}" if changed else notice]
 
 
 def _collect(entries: Iterable[_Entry], layout: Layout, product: str) -> tuple[dict[str, Any], list[Finding]]:
