@@ -68,6 +68,7 @@ def read_bytes(path: str | os.PathLike[str], limits: ReadLimits = USUAL) -> byte
     """The content of a regular file that is not too large."""
     try:
         with open_regular(Path(path)) as file:
+            # One byte more than allowed shows that there is more.
             content = file.read(limits.size + 1)
     except FileNotFoundError:
         raise ConfigError("no such file") from None
@@ -160,6 +161,7 @@ def load_json(content: bytes | str, limits: ReadLimits = USUAL) -> Any:
         raise
     except ValueError as error:  # a number of thousands of digits
         raise ConfigError(f"not valid JSON: {error}") from None
+    # Objects were counted while parsing; now every value counts once.
     clock.count = 0
     _check_values(value, clock)
     return value
@@ -167,6 +169,7 @@ def load_json(content: bytes | str, limits: ReadLimits = USUAL) -> Any:
 
 def _line_of_second(text: str, name: str) -> str:
     """Where a key is given the second time, if the text has it twice and no more."""
+    # The parser does not say where a key stands; two occurrences in the text leave no doubt.
     found = [match.start() for match in re.finditer(rf"{re.escape(json.dumps(name))}\s*:", text)]
     return f" (at line {text.count(chr(10), 0, found[1]) + 1})" if len(found) == 2 else ""
 
@@ -313,6 +316,7 @@ def _check_nodes(root: Any, limits: ReadLimits) -> None:
 def _check_keys(node: Any) -> None:
     seen: set[Hashable] = set()
     for key, _ in node.value:
+        # "<<" merges another mapping and may occur more than once.
         if key.id == "scalar" and key.value != "<<":
             if key.value in seen:
                 raise ConfigError(f"{key.value!r} is given twice{_at(key.start_mark)}", hint="Keep one.")

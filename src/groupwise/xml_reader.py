@@ -16,6 +16,7 @@ from groupwise.readers import USUAL, Clock, ReadLimits, too_large
 
 COMMENT = "#comment"
 XML_ENCODING = re.compile(rb"<\?xml[^>]{0,100}?encoding\s*=\s*[\"']([A-Za-z0-9._-]+)[\"']")
+# Bytes parsed at a time: events are handed out in between, so a large file needs no large list.
 CHUNK = 1 << 16
 
 
@@ -140,9 +141,11 @@ def _recoded(content: bytes | str) -> tuple[bytes, str | None]:
 
 def _parser(encoding: str | None, events: list[XmlEvent], clock: Clock) -> Any:
     """An expat parser that appends to `events`."""
+    # Names come as "namespace}name"; the brace cannot occur in either.
     parser = expat.ParserCreate(encoding, "}")
     parser.buffer_text = parser.ordered_attributes = True
     depth = 0
+    # expat reports prefixes just before the element that declares them.
     declared: list[tuple[str, str]] = []
 
     def full(name: str) -> str:
@@ -173,6 +176,7 @@ def _parser(encoding: str | None, events: list[XmlEvent], clock: Clock) -> Any:
     parser.CharacterDataHandler = lambda text: events.append(XmlEvent("text", text))
     parser.CommentHandler = lambda text: events.append(XmlEvent("comment", text, parser.CurrentLineNumber))
     parser.StartNamespaceDeclHandler = lambda prefix, uri: declared.append((prefix or "", uri or ""))
+    # Refused when they are declared, before anything could be expanded or fetched.
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = parser.ExternalEntityRefHandler = refuse
     return parser
 

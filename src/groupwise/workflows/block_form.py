@@ -78,6 +78,7 @@ class _Sketch:
             first[node.id], last[node.id] = self._enter(node)
         for flow in graph.flows:
             source, target = last[flow.source], first[flow.target]
+            # Parallel arrows would be one edge in `out`, and their probabilities would be lost.
             if target in self.out[source]:
                 raise NotBlocks(f"{graph.name}: two flows lead from {flow.source!r} to {flow.target!r}")
             self._connect(source, target, flow.probability)
@@ -88,6 +89,7 @@ class _Sketch:
         joins, splits = len(self.graph.into(node.id)) > 1, len(self.graph.out_of(node.id)) > 1
         if "or" in (node.join if joins else "", node.split if splits else ""):
             raise NotBlocks(f"{self.graph.name}: {node.label!r} is an or-join or or-split, which blocks do not have")
+        # A condition passes its token to one of its flows, as an xor gateway does.
         if node.kind != "task":
             self._add(node.id, _Gate("xor"), frozenset({node.id}))
             return node.id, node.id
@@ -189,6 +191,7 @@ def lift(workflow: Document | Graph) -> Design:
 
 def _folded(graph: Graph, called: Mapping[str, Block]) -> Block:
     sketch = _Sketch(graph, called)
+    # `any` stops at the first rule that folded something, so simple rules are always tried first.
     while any(rule(sketch) for rule in RULES):
         pass
     rest = [name for name in sketch.content if name not in (sketch.start, sketch.end)]
@@ -208,6 +211,7 @@ def _fold_sequence(sketch: _Sketch) -> bool:
         if block is None:
             continue
         names, parts, here = {name}, [block], name
+        # As far as blocks follow each other; a cycle of blocks must not run for ever.
         while (following := sketch.block(sketch.target(here))) is not None and sketch.target(here) not in names:
             here = sketch.target(here)
             names.add(here)
@@ -255,6 +259,7 @@ def _fold_some(
     shares = [p / sum(known) for p in known] if len(known) == len(given) else [1 / len(given)] * len(given)
     blocks = tuple(block for _, block, _ in branches)
     block: Block = Parallel(blocks) if rule == "and" else Choice(blocks, tuple(shares))
+    # All branches become one node between split and join; a later fold makes them a sequence.
     kept, *others = (name for name, _, _ in branches if name)
     sketch.covers[kept] = sketch.covers[kept].union(*(sketch.covers[name] for name in others))
     for name in others:
@@ -281,6 +286,7 @@ def _fold_loop(sketch: _Sketch) -> bool:
             continue
         if len(sketch.out[exit_]) != 2 or len(sketch.into[exit_]) != 1:
             continue
+        # One way out of the split leads back to the entry, directly or through one block.
         for back, probability in sketch.out[exit_].items():
             redo = Skip() if back == entry else sketch.block(back)
             if redo is None or (back != entry and sketch.target(back) != entry):
@@ -322,6 +328,7 @@ def _region(sketch: _Sketch, split: str) -> tuple[set[str], str] | None:
             if sketch.block(here) is None and not sketch.is_gate(here, "and"):
                 return None
             names.add(here)
+        # Each visited node closes the arrows into it and opens those out of it.
         open_ways += len(sketch.out[here]) - (len(sketch.into[here]) if here != split else 0)
         for target in sketch.out[here]:
             waits[target] = waits.get(target, len(sketch.into[target])) - 1
@@ -374,6 +381,7 @@ def _fold_cancellable(sketch: _Sketch) -> bool:
             continue
         if not _clears_just(sketch.graph, content.cancels, sketch.covers[inside]):
             continue
+        # The guard's flow to the breaker has the probability of cancelling.
         chance = _chance(sketch.out[guard][breaker], sketch.out[guard][end])
         names = {split, inside, guard, end, after, breaker, handler}
         sketch.fold(names, split, after, Cancellable(body, chance, handling))

@@ -200,6 +200,7 @@ class Design:
     def __post_init__(self) -> None:
         for pool, count in self.servers:
             _insist(count >= 1, f"pool {pool!r} has {count} servers but needs at least 1")
+        # `count` is quadratic, so it runs only if there is a duplicate.
         names = [activity.name for activity in activities(self.root)]
         twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
         _insist(not twice, f"activities that occur more than once: {', '.join(twice)}")
@@ -290,11 +291,13 @@ def _joined(parts: list[Block], kind: type[Sequence] | type[Parallel]) -> Block:
     return parts[0] if len(parts) == 1 else kind(tuple(parts))
 
 
+# The key by which branches are sorted; activities are unique, so the order is.
 def _first_name(block: Block) -> str:
     return min((activity.name for activity in activities(block)), default="")
 
 
 def _one_choice(parts: tuple[Block, ...], probabilities: tuple[float, ...]) -> Block:
+    # Branches with their probability, inner choices multiplied out.
     flat: list[tuple[Block, float]] = []
     for part, share in zip(parts, probabilities, strict=True):
         inner = zip(part.parts, part.probabilities, strict=True) if isinstance(part, Choice) else [(part, 1.0)]

@@ -120,6 +120,7 @@ def _around(root: Block, place: ActivityPlace) -> dict[str, Any]:
     for number in place.path:
         match block:
             case Loop(_, again):
+                # The body of a loop runs 1 / (1 − again) times on average.
                 times /= 1 - again
             case Cancellable(_, chance) if number == 0:
                 cancelled = 1 - (1 - cancelled) * (1 - chance)
@@ -146,6 +147,7 @@ def _moves(
     old: Block, before: Mapping[str, ActivityPlace], new: Block, after: Mapping[str, ActivityPlace], both: list[str]
 ) -> Iterator[Move]:
     """As few activities as explain every changed pair: greedily, the one in the most pairs first."""
+    # Pairs of activities whose relation changed, with the relation before and after.
     pairs: dict[tuple[str, str], tuple[str, str]] = {}
     for a, b in combinations(both, 2):
         was, now = relation(old, before[a].path, before[b].path), relation(new, after[a].path, after[b].path)
@@ -160,6 +162,7 @@ def _moves(
 
 
 def _moved(name: str, pairs: Mapping[tuple[str, str], tuple[str, str]]) -> str:
+    # Seen from the other activity of a pair.
     turned = {"before": "after", "after": "before"}
     relations = []
     for (a, b), (was, now) in list(pairs.items())[:SHOWN]:

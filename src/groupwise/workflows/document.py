@@ -56,6 +56,7 @@ class _Drawing:
 
     def free(self, name: str) -> str:
         """The name, with underscores added if an activity already has it."""
+        # Activities keep their names; gateways give way.
         while name in self.taken:
             name += "_"
         return name
@@ -69,6 +70,7 @@ Ends = tuple[str, str]
 
 def to_graphs(design: Design) -> tuple[Graph, ...]:
     """The graphs of a design. A case starts in the first, which calls the others."""
+    # Filled while drawing: inner graphs before the outer ones that call them.
     called: list[Graph] = []
     whole = _drawn(design.name, design.root, called, design.documentation)
     return (whole, *called)
@@ -152,6 +154,7 @@ def _order(drawing: _Drawing, parts: tuple[Block, ...], edges: frozenset[tuple[i
     split = drawing.gateway("and_split", split="and")
     ends = [_draw(drawing, part) for part in parts]
     join = drawing.gateway("and_join", join="and")
+    # Where arrows enter and leave each part: the part itself, or its own join or split.
     opened, closed = [], []
     for number, (first, last) in enumerate(ends):
         several_before = sum(b == number for _, b in edges) > 1
@@ -206,6 +209,7 @@ def _cancellable(drawing: _Drawing, block: Cancellable) -> Ends:
     first, last = _draw(drawing, block.body)
     inside = [node.id for node in drawing.nodes[before_nodes:]] + [flow.id for flow in drawing.flows[before_flows:]]
     guard = drawing.node(Node(drawing.numbered("guard"), kind="condition"))
+    # The body's token waits here for the guard; cancelling clears it as well.
     done = drawing.node(Node(drawing.numbered("guarded"), kind="condition"))
     drawing.flow(split, first)
     drawing.flow(split, guard)
@@ -266,6 +270,7 @@ def calling_order(graphs: tuple[Graph, ...]) -> tuple[list[str], list[str]]:
         for node in graph.nodes
         if node.calls in number
     }
+    # Graphs that nobody calls may be broken without harm.
     reached, stack = {0}, [0]
     while stack:
         here = stack.pop()

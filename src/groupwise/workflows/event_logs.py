@@ -53,6 +53,7 @@ def read_events(path: str | Path, columns: Mapping[str, str] | None = None) -> l
     path = Path(path)
     content = _content(path)
     name = path.name.lower().removesuffix(".gz")
+    # Without a telling suffix, XML starts with "<".
     is_xes = name.endswith(".xes") or (not name.endswith(".csv") and content.lstrip()[:1] == b"<")
     events = list(_xes(path, content) if is_xes else _csv(path, content, columns or {}))
     if not events:
@@ -83,6 +84,7 @@ def _csv(path: Path, content: bytes, columns: Mapping[str, str]) -> Iterator[Log
     except ConfigError as error:
         raise BadFile(f"{path}: {error.message}", hint=error.hint or "Save the log as UTF-8.") from error
     first = text.partition("\n")[0]
+    # The delimiter is whichever candidate occurs most often in the header.
     delimiter = max(",;\t|", key=first.count)
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
@@ -148,6 +150,7 @@ def seconds(place: str, column: str, text: str) -> float:
     except ValueError:
         pass
     try:
+        # Dates such as 2026/03/01 are common in CSV exports.
         found = datetime.fromisoformat(text.strip().replace("/", "-"))
     except ValueError as error:
         raise BadFile(

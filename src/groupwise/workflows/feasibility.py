@@ -77,6 +77,7 @@ def contradictions(requirements: Requirements) -> list[Contradiction]:
     """Every conflict among the rules, reduced to a smallest set, and every pool that cannot handle the demand."""
     rest, found = statements(requirements), []
     judge = _Judge(requirements)
+    # Each conflict is removed before the next is looked for, so that independent ones are all found.
     while conflict := judge(rest):
         conflict = _smallest(conflict, judge)
         found.append(conflict)
@@ -118,6 +119,7 @@ class _Judge:
 
     def __init__(self, requirements: Requirements) -> None:
         self.requirements = requirements
+        # Needs without `must_include`, whose rules can be dropped one by one.
         bare = requirements.rules.model_copy(update={"must_include": ()})
         self.needs = needs(requirements.model_copy(update={"rules": bare}))
 
@@ -125,6 +127,7 @@ class _Judge:
         by_rule: dict[str, list[Statement]] = {}
         for rule in rules:
             by_rule.setdefault(rule.rule, []).append(rule)
+        # Rules that alone make an activity necessary are part of whatever conflict it causes.
         forced = {rule.names[0]: rule for rule in by_rule.get("must_include", ()) if rule.names[0] not in self.needs}
         needed = {**self.needs, **dict.fromkeys(forced, 1.0)}
         precedes = by_rule.get("precedes", [])
@@ -183,6 +186,7 @@ def _ring(precedes: Sequence[Statement]) -> Found | None:
 
 
 def _way_back(start: str, after: Mapping[str, Sequence[str]]) -> list[str]:
+    # Breadth first, so the first way back is a shortest one.
     came: dict[str, str] = {}
     queue = deque([start])
     while queue:
@@ -217,6 +221,7 @@ def _heaviest(
     """Mutually exclusive activities (a clique) with the largest total share; stops at the first total above 1."""
     best = chosen
     for place, name in enumerate(rest):
+        # A clique grows only by activities that exclude everything in it.
         following = [other for other in rest[place + 1 :] if frozenset((name, other)) in apart]
         found = _heaviest([*chosen, name], following, apart, needed)
         if sum(needed[n] for n in found) > sum(needed[n] for n in best):
@@ -233,6 +238,7 @@ def _colourable(
     if any(a == b for a, b in edges):
         return False
     near = {name: {other for edge in edges if name in edge for other in edge} - {name} for name in names}
+    # Depth first over partial assignments, activities with the fewest pools first.
     stack: list[dict[str, str]] = [{}]
     while stack and most:
         given = stack.pop()
@@ -276,6 +282,7 @@ def shortest_time(requirements: Requirements, name: str, needed: Mapping[str, fl
     activity = requirements.activities[name]
     fastest = max((requirements.pools[pool].speed for pool in activity.pools), default=1.0)
     others = [requirements.activities[other] for other in needed if other != name]
+    # The share of cases that no other activity has ended before this one, at best.
     let_pass = math.prod((1 - other.knock_out) * (1 - other.failure) for other in others)
     return needed[name] * let_pass * activity.duration.mean / fastest
 
@@ -292,6 +299,7 @@ def least_work(requirements: Requirements) -> float:
         activity = requirements.activities[name]
         fastest = max((requirements.pools[pool].speed for pool in activity.pools), default=math.inf)
         tests.append((share * activity.duration.mean / fastest, share * activity.knock_out))
+    # Tests that end the most cases per second come first: that order minimises the expected work.
     for seconds, ends in sorted(tests, key=lambda test: -test[1] / test[0] if test[0] else -math.inf):
         found += left * seconds
         left *= 1 - ends
@@ -308,6 +316,7 @@ def overloads(requirements: Requirements) -> list[str]:
     sizes = range(1, (len(sets) if len(sets) <= MOST_SETS else 1) + 1)
     unions = dict.fromkeys(frozenset().union(*some) for size in sizes for some in combinations(sets, size))
     found: list[tuple[frozenset[str], str]] = []
+    # Work that only these pools may do must fit into these pools (Hall's condition).
     for union in sorted(unions, key=lambda one: (len(one), sorted(one))):
         work = [name for name in needed if activities[name].pools and union >= set(activities[name].pools)]
         asked = rate * sum(shortest_time(requirements, name, needed) for name in work)

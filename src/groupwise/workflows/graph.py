@@ -70,6 +70,7 @@ class Flow:
 
     @property
     def id(self) -> str:
+        # Also the name under which `Node.cancels` refers to the flow.
         return f"{self.source}→{self.target}"
 
 
@@ -100,6 +101,7 @@ class Graph:
                     raise DesignError(f"{self.name}: a flow names {end!r}, which does not exist")
             self._out_of[flow.source].append(flow)
             self._into[flow.target].append(flow)
+        # Soundness is defined for exactly one start and one end; readers add them where a format allows several.
         for kind in ("start", "end"):
             found = [node.id for node in self.nodes if node.kind == kind]
             if len(found) != 1:

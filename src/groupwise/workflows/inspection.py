@@ -20,6 +20,7 @@ from groupwise.workflows.rules import Violation, broken_rules
 from groupwise.workflows.scoring import structure_of
 from groupwise.workflows.soundness.check import Soundness, check_document
 
+# The key `activities` at the left margin of a YAML file; parsing it all would be slower.
 ACTIVITIES = re.compile(r"^[\"']?activities[\"']?\s*:", re.MULTILINE)
 
 
@@ -62,6 +63,7 @@ def open_workflow(path: str | Path, requirements: str | Path | Requirements | No
     if not is_requirements(path):
         document = read_workflow(path)
         return Opened(path, document, given or document.requirements)
+    # The start is named relative to the requirements file.
     own = read_requirements(path)
     if own.start is None:
         raise ConfigError(

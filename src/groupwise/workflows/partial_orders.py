@@ -30,6 +30,7 @@ def closure(count: int, edges: Edges) -> list[int]:
     for a, b in edges:
         followers[a].append(b)
     after = [0] * count
+    # In reverse topological order, so that what follows a part is complete when it is asked for.
     for part in reversed(in_order(count, edges)):
         for follower in followers[part]:
             after[part] |= after[follower] | 1 << follower
@@ -39,6 +40,7 @@ def closure(count: int, edges: Edges) -> list[int]:
 def reduced(count: int, edges: Edges) -> Edges:
     """The fewest edges with the same closure (the transitive reduction)."""
     after = closure(count, edges)
+    # Parts that come after `a` through some direct successor, too.
     implied = [0] * count
     for a, b in edges:
         implied[a] |= after[b]
@@ -83,6 +85,7 @@ def _between(parts: list[int], after: list[int]) -> Edges:
     place = {part: number for number, part in enumerate(parts)}
     edges = set()
     for part in parts:
+        # Direct successors: all later parts, without those that come after another later part.
         later = direct = after[part] & some
         for follower in bits(later):
             direct &= ~after[follower]
@@ -93,6 +96,7 @@ def _between(parts: list[int], after: list[int]) -> Edges:
 def _connected(some: int, near: dict[int, int]) -> list[int]:
     clusters = []
     while some:
+        # Start from the lowest part, and grow by everything near.
         cluster = new = some & -some
         while new:
             reached = 0

@@ -201,6 +201,7 @@ def _branches(
     together = Counter(
         pair for case in cases.values() for pair in combinations(sorted({w.activity for w in case} & set(sometimes)), 2)
     )
+    # How often chance would put two activities into one case: cases · share · share.
     expected = len(cases)
     apart = {
         pair
@@ -209,6 +210,7 @@ def _branches(
     }
     groups: list[list[str]] = []
     for activity in sometimes:
+        # Greedy: an activity joins the first group it excludes completely, if their shares still fit into 1.
         for group in groups:
             fits = all(tuple(sorted((activity, other))) in apart for other in group)
             if fits and sum(shares[other] for other in group) + shares[activity] <= 1 + 1e-9:
@@ -238,6 +240,7 @@ def _precedence(cases: Mapping[str, Sequence[LoggedWork]], support: float) -> li
     strong = {}
     for (a, b), count in first.items():
         cases_with_both = both[min(a, b), max(a, b)]
+        # Activities without duration can each "come first" of the other.
         mutual = first[b, a] >= count
         if cases_with_both >= FEWEST_CASES and count >= support * cases_with_both and not mutual:
             strong[a, b] = count / cases_with_both
@@ -255,6 +258,7 @@ def _pools(work: Sequence[LoggedWork], notes: list[str]) -> tuple[dict[str, Pool
     if not any(one.resource or one.role for one in work):
         notes.append("the log names no resources, so there are no pools")
         return {}, {}
+    # Roles in the log are better than guessed teams.
     team = {} if any(one.role for one in work) else _teams(work)
     members: dict[str, set[str]] = defaultdict(set)
     doing: dict[str, Counter[str]] = defaultdict(Counter)
@@ -293,6 +297,7 @@ def _alike(one: Counter[str], other: Counter[str]) -> float:
 def _peak(work: Sequence[LoggedWork], pool: str) -> int:
     """The largest number of a role that worked at the same time."""
     spans = [(one.start, one.end) for one in work if one.role == pool and one.start is not None]
+    # A sweep over starts (+1) and ends (−1).
     moments = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans])
     now, most = 0, 1
     for _, change in moments:

@@ -37,6 +37,7 @@ class Duration(RequirementPart):
     def _spread(self) -> Self:
         if self.kind in ("normal", "lognormal", "uniform", "gamma") and self.std is None:
             raise ValueError(f"a {self.kind} duration needs std")
+        # A uniform distribution reaches from mean − √3·std to mean + √3·std.
         if self.kind == "uniform" and self.std is not None and self.std * math.sqrt(3) > self.mean:
             raise ValueError(f"a uniform duration of mean {self.mean} and std {self.std} would include negative times")
         return self
@@ -46,6 +47,7 @@ class Duration(RequirementPart):
         """The squared coefficient of variation, std² / mean²."""
         if self.mean == 0 or self.kind == "fixed":
             return 0.0
+        # An exponential distribution has std = mean.
         return 1.0 if self.kind == "exponential" else (self.std or 0.0) ** 2 / self.mean**2
 
 
@@ -83,6 +85,7 @@ class Pool(RequirementPart):
         if self.least > self.most:
             raise ValueError(f"least is {self.least}, which is more than most ({self.most})")
         for start, end in self.calendar:
+            # A week has 168 hours.
             if not 0 <= start < end <= 168:
                 raise ValueError(f"[{start}, {end}] must be hours of a week, from 0 to 168")
         return self
@@ -109,6 +112,7 @@ class RequiredBranch(RequirementPart):
     @model_validator(mode="after")
     def _sum(self) -> Self:
         total = sum(self.options.values())
+        # The rest of the probability is for cases that need none of the options.
         if any(p <= 0 for p in self.options.values()) or total > 1 + 1e-9:
             raise ValueError(
                 f"the probabilities of branch {self.name!r} must be above 0 and add up to at most 1, not {total}"
@@ -187,6 +191,7 @@ def parse_requirements(value: Any) -> Requirements:
         return Requirements.model_validate(value)
     except ValidationError as error:
         first, *others = error.errors(include_url=False)
+        # Pydantic adds the name of a validator to the place; readers of a file do not know it.
         place = ".".join(str(part) for part in first["loc"] if part != "function-after")
         more = f" (and {len(others)} more)" if others else ""
         said = str(first["msg"]).removeprefix("Value error, ")

@@ -81,6 +81,7 @@ class PairRules:
         own = before = apart = 0
         for part in parts:
             there, wants, hates = self._masks(part)
+            # Something here must come before, or never with, an earlier part.
             if there & (before | apart):
                 raise _PairBroken
             own |= there
@@ -92,6 +93,7 @@ class PairRules:
         own = before = apart = 0
         for part in parts:
             there, wants, hates = self._masks(part)
+            # Nothing is ordered here, so no part may have to precede another.
             if there & (before | apart) or wants & own:
                 raise _PairBroken
             own |= there
@@ -116,6 +118,7 @@ class PairRules:
             if there & apart:
                 raise _PairBroken
             for other, (those, _, _) in enumerate(masks):
+                # What must come first has to be in a part that the order puts before this one.
                 if other != number and wants & those and not later[other] >> number & 1:
                     raise _PairBroken
             own |= there
@@ -174,6 +177,7 @@ class RuleBook:
         self.has_pairs = bool(rules.precedes or rules.excludes)
         self.pairs = PairRules(requirements)
         self.first = {name: next(iter(one.pools), None) for name, one in requirements.activities.items()}
+        # Per activity: the share of cases it needs (−1 if optional), whether it must be there, and its pools.
         self.known = {
             name: (self.needs.get(name, -1.0) - ROUNDING, name in self.needs, activity.pools)
             for name, activity in requirements.activities.items()
@@ -184,6 +188,7 @@ class RuleBook:
 
         `runs` has the activities with the share of cases that reach each, if the caller has already walked the tree.
         """
+        # Almost every design of a search is legal: confirm that first, and explain only failures.
         if runs is not None and self._kept(design, runs):
             return []
         places = {place.activity.name: place for place in places_of(design.root)}
@@ -287,6 +292,7 @@ def relation(root: Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relat
     """
     block = root
     for a, b in zip(one, other, strict=False):
+        # Still on the common path: go down.
         if a == b:
             block = children(block)[a]
             continue
@@ -311,6 +317,7 @@ def places_of(root: Block) -> Iterator[ActivityPlace]:
         if isinstance(block, Activity):
             yield ActivityPlace(block, path, share)
         elif isinstance(block, Sequence | Parallel | PartialOrder):
+            # Reversed, because the stack is taken from its end.
             stack += [(part, (*path, number), share) for number, part in enumerate(block.parts)][::-1]
         else:
             stack += _unsure(block, path, share)[::-1]

@@ -305,7 +305,7 @@ def test_bad_files_are_refused_with_line_and_reason(content: str, said: str) -> 
         (("kind: Workflow", "kind: Pod"), "line 3: not an Argo workflow: its kind is 'Pod'"),
         (("entrypoint: main", "entrypoint: mian"), "line 6: the entrypoint 'mian' is not a template"),
         (("dependencies: [A]", "dependencies: [Z]"), "'B' needs 'Z', which does not exist"),
-        (("dependencies: [A]", "dependencies: [C]"), "steps need each other in a cycle: 'B' → 'C' → 'B'"),
+        (("dependencies: [A]", "dependencies: [C]"), "steps need each other in a cycle: 'C' → 'B' → 'C'"),
         (("dependencies: [A]", 'when: "x"'), "line 13: task 'B' has when, which is not supported"),
         (("&& B", "|| B"), "line 14: depends 'A.Succeeded || B' is more than names joined by &&"),
         (("limit: 3", "limit: many"), "line 16: limit must be a number, not 'many'"),

@@ -36,6 +36,7 @@ def write(document: Document) -> bytes:
     lines.append(f"    dag_id={dag!r},")
     lines.append(f"    description={document.name!a},")
     lines.append("    schedule=None,")
+    # Airflow requires a start date, and with catchup=False it has no effect.
     lines.append("    start_date=datetime(2000, 1, 1),")
     lines.append("    catchup=False,")
     lines.append("):")
@@ -60,12 +61,14 @@ def _task(step: WorkflowStep, name: str) -> Iterator[str]:
     yield f"tasks[{name!r}] = BashOperator("
     yield f"    task_id={name!r},"
     yield f"    task_display_name={step.label!a},"
+    # A placeholder that succeeds.
     yield '    bash_command="true",'
     if len(step.needs) > 1:
         yield '    trigger_rule="all_success",'
     if retry != Retry():
         yield f"    retries={retry.most},"
         yield f"    retry_delay=timedelta(seconds={retry.pause!r}),"
+        # Airflow only knows constant pauses and doubled ones.
         if retry.growth not in (1.0, 2.0) and retry.pause:
             raise CannotExpress(
                 f"{TITLE} can double pauses or repeat them, but those of {step.label!r} grow {retry.growth:g} times"
@@ -77,6 +80,7 @@ def _task(step: WorkflowStep, name: str) -> Iterator[str]:
         yield f"    pool={handling.pool!a},"
     if handling.priority:
         yield f"    priority_weight={handling.priority},"
+        # Otherwise Airflow adds up the priorities of all downstream tasks.
         yield '    weight_rule="absolute",'
     if step.documentation:
         yield f"    doc={step.documentation!a},"

@@ -15,9 +15,11 @@ from groupwise.workflows.requirements import Requirements, parse_requirements
 
 # As large as the XML file that contains it.
 LIMITS = ReadLimits(size=16 << 20, values=2_000_000)
+# How each field of handling is read from an attribute; pool and scheduling stay texts.
 _NUMBERS = {"priority": int, "retries": int, "pause": float, "growth": float} | dict.fromkeys(
     ("timeout", "delay", "due"), float
 )
+# ISO 8601 without years and months.
 _DURATION = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 
 
@@ -67,6 +69,7 @@ def document_parts(values: Mapping[str, Any]) -> tuple[Requirements | None, tupl
 def to_text(values: Mapping[str, Any]) -> str:
     """JSON, with the characters that are special in XML escaped."""
     text = json.dumps(values, sort_keys=True)
+    # JSON escapes are valid inside its strings, the only place where these characters can occur.
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
@@ -101,4 +104,5 @@ def seconds_of(duration: str) -> float | None:
 
 def duration_of(seconds: float) -> str:
     """An ISO 8601 duration of that many seconds."""
+    # Decimal of the shortest representation: no exponent, and no digits that were not there.
     return f"PT{Decimal(repr(seconds)):f}S".replace(".0S", "S")

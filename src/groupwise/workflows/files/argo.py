@@ -17,12 +17,18 @@ from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
 from groupwise.workflows.files.steps import WorkflowStep, dump_yaml, graph_of, refuse_handling, safe_names, steps_of
 
 TITLE = "Argo"
+# Annotations and a node label in which names, descriptions and pools are kept.
 NAME, ABOUT, POOL = "groupwise/name", "groupwise/about", "groupwise/pool"
+# A placeholder that does nothing and succeeds.
 CONTAINER = {"image": "busybox:1.36", "command": ["true"]}
+# What Kubernetes accepts as the value of a label.
 LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
+# A duration as Argo writes it; seconds if there is no unit.
 LENGTH = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, None: 1}
+# Keys of a template that are read; the others are listed in notes.
 TEMPLATE = {"name", "metadata", "container", "retryStrategy", "activeDeadlineSeconds", "nodeSelector"}
+# Keys of a task that change when or how often it runs.
 CONDITIONS = (
     "when",
     "withItems",
@@ -60,6 +66,7 @@ def write(document: Document) -> bytes:
 
 
 def _text(text: str) -> str:
+    # Argo expands {{ … }}, so a name could read parameters of the workflow.
     if "{{" in text:
         raise CannotExpress(f"{TITLE} would evaluate the '{{{{' in {text!r}", hint="Choose another name.")
     return text
@@ -86,6 +93,7 @@ def _template(step: WorkflowStep, name: str) -> dict[str, Any]:
 def _retries(step: WorkflowStep) -> dict[str, Any]:
     retry = step.handling.retry
     strategy: dict[str, Any] = {"limit": f"{retry.most}"}
+    # Without a pause there is nothing to grow, so no backoff is written.
     if retry.pause or retry.growth != Retry().growth:
         strategy["backoff"] = {"duration": f"{retry.pause:.15g}s", "factor": f"{_whole(retry.growth, step, 'growth')}"}
         if float(f"{retry.pause:.15g}") != retry.pause or "e" in f"{retry.pause:.15g}":
@@ -184,6 +192,7 @@ def _step(
 def _needs(file: YamlDocument, body: dict[str, Any], at: tuple[str | int, ...]) -> tuple[str, ...]:
     needs = body.get("dependencies")
     if "depends" in body:
+        # `depends` is an expression; only "a && b.Succeeded && …" means the same as a list of dependencies.
         needs = [part.strip().removesuffix(".Succeeded") for part in str(body["depends"]).split("&&")]
         if any(not re.fullmatch(r"[A-Za-z0-9_-]+", need) for need in needs):
             file.refuse(f"depends {body['depends']!r} is more than names joined by &&", *at, "depends")

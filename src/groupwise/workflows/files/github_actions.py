@@ -15,7 +15,9 @@ from groupwise.workflows.files.formats import BadFile, CannotExpress, Format
 from groupwise.workflows.files.steps import WorkflowStep, dump_yaml, graph_of, refuse_handling, safe_names, steps_of
 
 TITLE = "GitHub Actions"
+# The runner of a job without a pool.
 USUAL = "ubuntu-latest"
+# Keys of a job that are read; the others are listed in notes.
 KNOWN = {"name", "needs", "runs-on", "timeout-minutes", "steps"}
 
 
@@ -26,6 +28,7 @@ def write(document: Document) -> bytes:
     for step in steps:
         refuse_handling(step, TITLE, only=("timeout", "pool"))
         for text in (step.label, step.handling.pool or "", step.documentation, document.name):
+            # GitHub expands ${{ … }} in names, so a task name could read secrets.
             if "${{" in text:
                 raise CannotExpress(f"{TITLE} would evaluate the '${{{{' in {text!r}", hint="Choose another name.")
         jobs[names[step.id]] = _job(step, [names[need] for need in step.needs])
@@ -39,6 +42,7 @@ def _job(step: WorkflowStep, needs: list[str]) -> dict[str, Any]:
     if needs:
         job["needs"] = needs
     if step.handling.timeout is not None:
+        # Only limits that survive the way to minutes and back are written.
         minutes = step.handling.timeout / 60
         if minutes * 60 != step.handling.timeout:
             raise CannotExpress(
@@ -79,6 +83,7 @@ def read(content: bytes) -> Document:
 
 
 def _word(key: Any) -> str:
+    # YAML 1.1 reads the bare key `on` as true.
     return "on" if key is True else str(key)
 
 
@@ -94,6 +99,7 @@ def _step(file: YamlDocument, job: str, body: Any) -> tuple[WorkflowStep, list[s
     if not isinstance(name, str):
         file.refuse(f"the name of job {job!r} must be a text, not {name!r}", *at, "name")
     notes = [f"job {job}: {key} is not kept" for key in body if key not in KNOWN]
+    # Our own placeholder step is recognised, and its description kept; other steps are not.
     about = _about(body.get("steps"))
     if "steps" in body and body["steps"] != _what_it_does(name or job, about):
         notes.append(f"job {job}: what its steps do is not kept")

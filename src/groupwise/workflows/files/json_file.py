@@ -35,6 +35,7 @@ def plain(value: Any, *, tagged: bool = False) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = _fields(type(value))
         kept = {name: (getattr(value, name), kind) for name, (kind, _) in fields.items()}
+        # Fields with their default are left out, so files stay small and survive new fields.
         changed = {name: pair for name, pair in kept.items() if pair[0] != _default(fields[name][1])}
         body = {name: plain(inner, tagged=_is_union(kind)) for name, (inner, kind) in changed.items()}
         return {TAG: type(value).__name__.lower(), **body} if tagged else body
@@ -100,6 +101,7 @@ def _instance(kind: Any, value: Any, place: str) -> Any:
     for name, (_, field) in fields.items():
         if name not in value and _default(field) is dataclasses.MISSING:
             raise ConfigError(f"{_at(place, name)}: missing", field=_at(place, name))
+    # Checks of the dataclass itself (its __post_init__) run here, and get the place in front.
     known = {name: parsed(fields[name][0], inner, _at(place, name)) for name, inner in value.items()}
     try:
         return kind(**known)
@@ -109,6 +111,7 @@ def _instance(kind: Any, value: Any, place: str) -> Any:
 
 def _scalar(kind: Any, value: Any, place: str) -> Any:
     wanted = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}[kind]
+    # JSON does not distinguish 1 and 1.0; everything else is strict.
     if kind is float and type(value) is int:
         return float(value)
     _insist(type(value) is kind, place, value, wanted)
@@ -193,6 +196,7 @@ def _tagged(kinds: tuple[Any, ...], definitions: dict[str, Any]) -> dict[str, An
             definitions[own] = {}
             body = _object(kind, definitions)
             definitions[own] |= {**body, "properties": {**tag, **body["properties"]}}
+        # if/then instead of oneOf: an error then concerns the named class, not all of them.
         cases.append({"if": {"properties": tag}, "then": {"$ref": f"#/$defs/{own.replace(' ', '%20')}"}})
     names = [kind.__name__.lower() for kind in kinds]
     return {"type": "object", "properties": {TAG: {"enum": names}}, "required": [TAG], "allOf": cases}
@@ -230,6 +234,7 @@ def _read(content: bytes) -> Document | Design:
     value = load_json(content, LIMITS)
     if not isinstance(value, dict) or "groupwise" not in value:
         _refuse("not a Groupwise workflow: the key 'groupwise' is missing")
+    # The head is checked first: "version 2" is a better message than a list of unknown fields.
     kind, version = value.get("groupwise"), value.get("version")
     if not isinstance(kind, str) or kind not in KINDS:
         _refuse(f"groupwise: {kind!r} must be one of {', '.join(KINDS)}")

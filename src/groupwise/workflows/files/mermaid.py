@@ -37,6 +37,7 @@ def write(document: Document) -> bytes:
 def _classes(document: Document, graphs: list[Graph]) -> Iterator[str]:
     """The colours of pools, and dashes around what can be cancelled."""
     pools = pool_styles(document)
+    # Style name → ids of the nodes with that style.
     members: dict[str, list[str]] = {}
     for number, graph in enumerate(graphs):
         cleared = {name for node in graph.nodes for name in node.cancels}
@@ -88,6 +89,7 @@ def _quoted(text: str) -> str:
 def _escaped(text: str) -> str:
     """Text in which every character that is special in Mermaid, Markdown or HTML is a character code."""
     plain = " ".join(text.split())
+    # #38; and the like are understood by Mermaid inside quotes.
     return "".join(c if c.isalnum() or c in " .,:;!?()+-–=×○%/…" else f"#{ord(c)};" for c in plain) or " "
 
 

@@ -15,7 +15,9 @@ from groupwise.xml_reader import Element
 
 PNML = "http://www.pnml.org/version-2009/grammar/pnml"
 PT_NET = "http://www.pnml.org/version-2009/grammar/ptnet"
+# How ProM marks silent transitions; other tools follow it.
 INVISIBLE = "$invisible$"
+# Arc types of extended nets, whose meaning a workflow net does not have.
 _OTHER_ARCS = ("inhibitor", "reset", "read", "test")
 
 
@@ -23,6 +25,7 @@ def write(document: Document) -> bytes:
     """The net of the document's first graph."""
     graph = document.root
     _refuse(document)
+    # A graph that came from PNML is written as it is; any other through its net.
     shown = graph if _is_net(graph) else as_graph(document.name, graph_net(graph).net)
     drawn = {name: box.middle for name, box in layout(shown).boxes.items()}
     ids = xml_names([node.id for node in shown.nodes])
@@ -144,6 +147,7 @@ class _Reading:
             kind = "start" if name == start else "end" if name == end else "condition"
             nodes.append(Node(name, _name_of(part), kind=kind))  # type: ignore[arg-type]
         for name, part in self.transitions.items():
+            # A transition without a name is silent too.
             quiet = any(e.get("activity") == INVISIBLE for e in part.all("toolspecific")) or not _name_of(part)
             nodes.append(Node(name, _name_of(part), join="and", split="and", silent=quiet))
         title = _name_of(self.net) or self.net.get("id") or "net"
@@ -159,6 +163,7 @@ class _Reading:
         for name, part in self.places.items():
             marking = part.find("initialMarking")
             tokens = "0" if marking is None else marking.says("text") or "0"
+            # PNML writes "Default,1" for one token of the default colour.
             if tokens.rpartition(",")[2] != ("1" if name == start else "0") and marking is not None:
                 raise BadFile(
                     f"{place(part)}the place {name!r} starts with {tokens} tokens; only {start!r} may have one"

@@ -17,6 +17,7 @@ from groupwise.workflows.blocks import PLAIN, Handling
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.formats import BadFile, CannotExpress
 from groupwise.workflows.graph import ONCE, Flow, Graph, Node
+from groupwise.workflows.partial_orders import find_ring, in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +41,20 @@ def steps_of(document: Document, title: str) -> list[WorkflowStep]:
         raise CannotExpress(f"{title} has only one graph, but this workflow also has {document.graphs[1].name!r}")
     graph = document.root
     before = {node.id: [flow.source for flow in graph.into(node.id)] for node in graph.nodes}
-    order = _in_order(before)
-    if order.ring:
-        round_ = [graph.by_id[name] for name in order.ring]
+    order, cycle = _in_order(before)
+    if cycle:
+        round_ = [graph.by_id[name] for name in cycle]
         names = [node.label for node in round_ if node.kind == "task" and not node.silent] or [round_[0].label]
         raise CannotExpress(f"{title} has no loops, but {', '.join(map(repr, names[:4]))} can be repeated")
     for node in graph.nodes:
         _only_a_step(graph, node, title)
+    # Gateways vanish: only tasks with work of their own become steps.
     work = {node.id for node in graph.nodes if node.kind == "task" and not node.silent}
     if not work:
         raise CannotExpress(f"{title} needs at least one task, but {graph.name!r} has none")
     # What a gateway needs is passed on to the tasks after it.
     needed: dict[str, tuple[str, ...]] = {}
-    for name in order.names:
+    for name in order:
         found = [inner for source in before[name] for inner in ((source,) if source in work else needed[source])]
         needed[name] = tuple(dict.fromkeys(found))
     return [
@@ -64,6 +66,7 @@ def steps_of(document: Document, title: str) -> list[WorkflowStep]:
 
 def _only_a_step(graph: Graph, node: Node, title: str) -> None:
     into, out = graph.into(node.id), graph.out_of(node.id)
+    # Conditions, the start and the end pass on one token, as xor does.
     splits, joins = node.split if node.kind == "task" else "xor", node.join if node.kind == "task" else "xor"
     if len(out) > 1 and splits != "and":
         ways = ", ".join(repr(graph.by_id[flow.target].label) for flow in out)
@@ -84,38 +87,19 @@ def _only_a_step(graph: Graph, node: Node, title: str) -> None:
             raise CannotExpress(f"{title} has no conditions, but the flow {flow.id} has {flow.condition!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """Names in topological order; or a cycle, if there is one."""
-
-    names: list[str]
-    ring: list[str]
-
-
-def _in_order(before: dict[str, list[str]]) -> _Order:
-    after: dict[str, list[str]] = {name: [] for name in before}
-    for name, sources in before.items():
-        for source in sources:
-            after[source].append(name)
-    waits = {name: len(sources) for name, sources in before.items()}
-    order = [name for name, count in waits.items() if count == 0]
-    for name in order:
-        for target in after[name]:
-            waits[target] -= 1
-            if waits[target] == 0:
-                order.append(target)
-    if len(order) == len(before):
-        return _Order(order, [])
-    left = {name for name, count in waits.items() if count > 0}
-    path = [next(name for name in before if name in left)]
-    while path[-1] not in path[:-1]:
-        path.append(next(source for source in before[path[-1]] if source in left))
-    return _Order([], path[path.index(path[-1]) + 1 :][::-1])
+def _in_order(before: dict[str, list[str]]) -> tuple[list[str], list[str]]:
+    """Names in topological order; or a cycle of them, if there is one."""
+    names = list(before)
+    number = {name: place for place, name in enumerate(names)}
+    edges = frozenset((number[source], number[name]) for name, sources in before.items() for source in sources)
+    cycle = find_ring(len(names), edges)
+    order = [] if cycle else in_order(len(names), edges)
+    return [names[place] for place in order], [names[place] for place in cycle[:-1]]
 
 
 def in_order_of_need(steps: Sequence[WorkflowStep]) -> list[str]:
     """The ids of the steps, each after those it needs."""
-    return _in_order({step.id: list(step.needs) for step in steps}).names
+    return _in_order({step.id: list(step.needs) for step in steps})[0]
 
 
 def refuse_handling(step: WorkflowStep, title: str, *, only: Iterable[str] = ()) -> None:
@@ -149,9 +133,10 @@ def graph_of(name: str, steps: Sequence[WorkflowStep], documentation: str = "") 
         if len(set(step.needs)) < len(step.needs):
             twice = next(need for need in step.needs if step.needs.count(need) > 1)
             raise BadFile(f"{step.id!r} needs {twice!r} twice")
-    ring = _in_order({step.id: list(step.needs) for step in steps}).ring
-    if ring:
-        raise BadFile(f"steps need each other in a cycle: {' → '.join(map(repr, [*ring, ring[0]]))}")
+    _, cycle = _in_order({step.id: list(step.needs) for step in steps})
+    if cycle:
+        raise BadFile(f"steps need each other in a cycle: {' → '.join(map(repr, [*cycle, cycle[0]]))}")
+    # A task waits for all its needs, so its join is "and"; extra gateways are needed only at the two ends.
     followed = {need for step in steps for need in step.needs}
     first = [step.id for step in steps if not step.needs]
     last = [step.id for step in steps if step.id not in followed]
@@ -198,11 +183,13 @@ def safe_names(labels: dict[str, str], allowed: str, first: str, *, longest: int
     """
     names: dict[str, str] = {}
     taken: set[str] = set()
+    # Unsuitable characters become a dash or an underscore, whichever the format allows.
     fill = "-" if "_" not in allowed else "_"
     for key, label in labels.items():
         base = re.sub(f"[^{allowed}]+", fill, label).strip(fill) or first
         base = (base if base[0].isalpha() and base[0].isascii() else f"{first}{fill}{base}")[:longest].rstrip(fill)
         name, number = base, 2
+        # Some formats do not distinguish upper and lower case, so names differ in more than that.
         while name.lower() in taken:
             name, number = f"{base}{fill}{number}", number + 1
         taken.add(name.lower())

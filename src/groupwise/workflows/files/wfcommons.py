@@ -104,6 +104,7 @@ def read(content: bytes) -> Document:
     instance = _instance(load_json(content, LIMITS))
     tasks, execution = instance.workflow.specification.tasks, instance.workflow.execution
     _consistent(tasks)
+    # Task names are labels if they are unique; otherwise ids are, and the name becomes the documentation.
     unique = len({task.name for task in tasks}) == len(tasks)
     runs = _runs(tasks, execution)
     label = {task.id: task.name if unique else task.id for task in tasks}
@@ -121,6 +122,7 @@ def read(content: bytes) -> Document:
     requirements, servers = None, {}
     if execution is not None:
         servers = {machine.nodeName: machine.cpu.coreCount or 1 for machine in execution.machines}
+        # Machines that only tasks mention have one server.
         for run in runs.values():
             servers |= {name: 1 for name in run.machines if name not in servers}
         requirements = _requirements(instance, runs, label, servers)
@@ -178,6 +180,7 @@ def _runs(tasks: list[_Task], execution: _Execution | None) -> dict[str, _Run]:
 
 
 def _handling(run: _Run) -> Handling:
+    # Handling has whole priorities; a note counts the others.
     whole = run.priority is not None and run.priority == int(run.priority)
     return Handling(pool=run.machines[0] if run.machines else None, priority=int(run.priority or 0) if whole else 0)
 
@@ -192,6 +195,7 @@ def _requirements(
         run = runs[task.id]
         command = [run.command.program, *run.command.arguments] if run.command and run.command.program else []
         activities[label[task.id]] = RequiredActivity(
+            # A recorded run has exactly one observation per task.
             duration=Duration(kind="fixed", mean=run.runtimeInSeconds),
             pools=pools,
             cpu=run.coreCount or 0.0,
@@ -236,6 +240,7 @@ def write(document: Document) -> bytes:
     for step in steps:
         refuse_handling(step, TITLE, only=("pool", "priority") if document.requirements else ())
         _expressible(step, known.get(step.label), document)
+    # WfFormat lists every dependency twice: as parent and as child.
     children: dict[str, list[str]] = {step.id: [] for step in steps}
     for step in steps:
         for need in step.needs:
@@ -307,6 +312,7 @@ def _execution(document: Document, steps: list[WorkflowStep], names: dict[str, s
         activity = requirements.activities[step.label]
         task: dict[str, Any] = {"id": names[step.id], "runtimeInSeconds": activity.duration.mean}
         if activity.documentation:
+            # The documentation of an activity read from WfFormat is its command line.
             program, *arguments = _words(activity.documentation)
             task["command"] = {"program": program, "arguments": arguments}
         task |= {"coreCount": activity.cpu} if activity.cpu else {}

@@ -12,6 +12,7 @@ from groupwise.readers import ReadLimits
 from groupwise.workflows.files.formats import BadFile, CannotExpress
 from groupwise.xml_reader import COMMENT, Element, load_xml
 
+# Hand-made workflows have kilobytes; the limits only stop files that are none.
 LIMITS = ReadLimits(size=16 << 20, depth=100, values=300_000)
 
 
@@ -26,6 +27,7 @@ def parse(content: bytes) -> Element:
 def inherit(element: Element, outer: dict[str, str]) -> Element:
     """The element with the prefixes its ancestors declared as its own, so that it can be moved."""
     own = dict(element.prefixes)
+    # Texts such as xs:string refer to prefixes that the parser does not see.
     return replace(element, prefixes=tuple(sorted({**outer, **own}.items())))
 
 
@@ -69,6 +71,7 @@ def place(element: Element) -> str:
     return f"line {element.line}: " if element.line else ""
 
 
+# A subset of what XML allows: letters of ASCII and Latin-1.
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-À-ÖØ-öø-ÿ]")
 _NOT_FIRST = re.compile(r"[0-9.\-]")
 
@@ -94,6 +97,7 @@ def xml_names(texts: Iterable[str], taken: set[str] | None = None) -> dict[str, 
     all_texts = list(dict.fromkeys(texts))
     taken = set() if taken is None else taken
     names = {}
+    # Valid names go first, so that no other text can take them.
     for text in sorted(all_texts, key=lambda text: xml_name(text) != text):
         names[text] = free_name(text, taken)
     return {text: names[text] for text in all_texts}

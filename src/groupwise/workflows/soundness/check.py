@@ -84,6 +84,7 @@ def search(net: Net, bound: int, may: Callable[[int, int], bool] | None = None) 
                 if step.takes & here != step.takes or (may is not None and not may(number, here)):
                     continue
                 fired |= 1 << number
+                # Order of a step: take, clear, put.
                 rest = here & ~step.takes & ~step.clears
                 if rest & step.puts:
                     words = f"{net.marking(rest & step.puts)[0]!r} can receive a second token while it still has one"
@@ -93,6 +94,7 @@ def search(net: Net, bound: int, may: Callable[[int, int], bool] | None = None) 
                 if after in came_from:
                     continue
                 came_from[after] = (here, number)
+                # Proper completion: the end place may only be marked alone.
                 if after & net.goal and after != net.goal:
                     left = ", ".join(net.marking(after & ~net.goal))
                     return found("improper completion", f"the case can end while work is left at {left}", after)
@@ -127,6 +129,7 @@ def _lost(net: Net, leads: dict[int, list[int]]) -> int | None:
             if earlier not in able:
                 able.add(earlier)
                 stack.append(earlier)
+    # The rest of the markings cannot reach the goal.
     lost = [marking for marking in leads if marking not in able]
     return next((marking for marking in lost if not leads[marking]), lost[-1] if lost else None)
 
@@ -235,17 +238,20 @@ def _checked(net: Net, joins: tuple[OrJoin, ...], bound: int) -> Soundness:
     broken = structure(net)
     if broken is not None:
         return broken
+    # Places of or-joins must not be fused: look-ahead asks about each of them.
     apart = 0
     for join in joins:
         apart |= join.places
     less = reduce_net(net, apart)
     rest = less.net
+    # Reduced to a single step from start to goal: sound, without a search.
     if len(rest.transitions) == 1 and rest.transitions[0].takes == rest.start and rest.transitions[0].puts == rest.goal:
         return SOUND
     found = search(rest, bound, OrJoinWait(rest, _renumbered(joins, less)) if joins else None)
     verdict: Verdict = "unsound" if found.rule else "sound"
     if found.rule == "too large":
         verdict = "unknown"
+    # Some step never happened: a dead task, unless other ways to do the same did.
     if not found.rule and found.happened.bit_count() < len(rest.transitions):
         return _dead(net, less, found) or Soundness("sound", markings=found.markings)
     names = (net.transitions[number].name for step in found.steps for number in less.row(step))

@@ -111,6 +111,7 @@ class _Unfolding:
         self.builder = NetBuilder(places=[graph.start.label, graph.end.label])
         self.titles = titles(graph)
         self.places: dict[str, int] = {graph.start.id: 0, graph.end.id: 1}
+        # One place per task, marked while it runs: cancelling a running task clears it.
         self.busy: dict[str, int] = {}
         self.on_flow: dict[str, int] = {}
         self.inputs: dict[str, list[int]] = {node.id: [] for node in graph.nodes}
@@ -133,6 +134,7 @@ class _Unfolding:
         A flow between two conditions is a silent transition of its own.
         """
         before, after = self.places.get(flow.source), self.places.get(flow.target)
+        # A condition that leads to a condition.
         if before is not None and after is not None:
             self.builder.transition([before], [after])
         place = before if before is not None else after
@@ -145,11 +147,13 @@ class _Unfolding:
     def _add_task(self, task: Node) -> None:
         title, before = self.titles[task.id], len(self.builder.transitions)
         inputs, busy = self.inputs[task.id], self.busy[task.id]
+        # Beginning a task takes its inputs; these steps have no name, so traces name each task once.
         for chosen in self._choices(task, task.join, inputs):
             self.builder.transitions.append(NetTransition("", "", mask_of(chosen), 1 << busy))
         if task.join == "or" and len(inputs) > 1:
             numbers = frozenset(range(before, len(self.builder.transitions)))
             self.or_joins.append(OrJoin(task.id, mask_of(inputs), numbers))
+        # Ending it clears what it cancels and marks its outputs.
         clears = self._cleared(task)
         for chosen in self._choices(task, task.split, self.outputs[task.id]):
             label = "" if task.silent else task.label

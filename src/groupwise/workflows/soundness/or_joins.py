@@ -13,7 +13,7 @@ from collections import Counter, deque
 from groupwise.workflows.partial_orders import bits
 from groupwise.workflows.soundness.net import Net, NetTransition, OrJoin
 
-# Steps looked at for all or-joins of a net together: some seconds.
+# Steps looked at for all or-joins of a net together.
 WORK = 5_000_000
 
 
@@ -36,6 +36,7 @@ class OrJoinWait:
         join = self.of_step.get(number)
         if join is None:
             return True
+        # Of the 2^n − 1 steps of a join, only the one that takes all present tokens may fire.
         if self.net.transitions[number].takes != marking & join.places:
             return False
         if join.task not in self.ways:
@@ -104,6 +105,7 @@ class OrJoinWait:
         while places != before:
             before = places
             self._count(join, len(steps))
+            # Backwards, because steps mostly follow the order of the workflow: few rounds are needed.
             for step in reversed(steps):
                 if step.puts & places:
                     places |= step.takes

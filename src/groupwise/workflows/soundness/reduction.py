@@ -140,6 +140,7 @@ def _flat(rows: list[Row]) -> list[int]:
 def reduce_net(net: Net, apart: int = 0) -> Reduced:
     """The net after applying every rule that fits. The places in `apart` are left alone."""
     sketch = _Sketch(net, apart)
+    # Series fusion first; dropped twins make new series, so it repeats until nothing changes.
     todo = sketch.places - sketch.fixed
     while todo:
         _fuse_series(sketch, todo)
@@ -154,6 +155,7 @@ def _finished(net: Net, sketch: _Sketch) -> Reduced:
     steps = {step: new for new, step in enumerate(sorted(sketch.steps))}
 
     def renumbered(mask: int) -> int:
+        # Masks over old numbers become masks over new ones.
         return sum(1 << places[place] for place in bits(mask))
 
     transitions = tuple(
@@ -197,9 +199,11 @@ def _fused_forwards(sketch: _Sketch, place: int) -> list[int]:
     if len(after) > 1 and putters & (putters - 1):  # x & (x − 1) is 0 if at most one bit of x is set
         return []
     for q in after:
+        # Fused places must be cleared by the same steps, and no putter may put twice on one place.
         if sketch.clearers[q] != clearers or sketch.putters[q] & putters:
             return []
     for putter in bits(putters):
+        # The bits of the place and of what follows differ, so ^= removes the one and adds the others.
         sketch.puts[putter] ^= bit | puts
         sketch.follow(putter, putter, step)
     for q in after:
@@ -242,6 +246,7 @@ def _drop_twin_steps(sketch: _Sketch) -> list[int]:
         takes, puts, clears = key = sketch.step_key(step)
         if takes & sketch.apart:
             continue
+        # A step that only puts back one token changes nothing, but is alive wherever that place is marked.
         if takes == puts and not clears and not takes & (takes - 1):
             others = bits(sketch.putters[takes.bit_length() - 1] & ~(1 << step))
         else:

@@ -11,6 +11,7 @@ from groupwise.workflows.files.xml_tree import free_name
 from groupwise.workflows.pictures.drawing_layout import NodeBox, Point
 from groupwise.xml_reader import COMMENT, Element
 
+# Prefix of the ids of diagrams that we write.
 OURS = "groupwise_diagram"
 # Sizes of gateways and events that BPMN editors use, and the space around the content of a sub-process.
 GATE, EVENT, PADDING = 50.0, 36.0, 30.0
@@ -75,6 +76,7 @@ def _line(source: NodeBox, target: NodeBox) -> list[Point]:
     if to_x >= x:
         middle = (x + to_x) / 2
         return [(x, y), (to_x, to_y)] if y == to_y else [(x, y), (middle, y), (middle, to_y), (to_x, to_y)]
+    # 20 pixels below both boxes.
     below = max(source.bottom, target.bottom) + 20
     (x, y), (to_x, to_y) = (source.middle[0], source.bottom), (target.middle[0], target.bottom)
     return [(x, y), (x, below), (to_x, below), (to_x, to_y)]

@@ -23,6 +23,7 @@ def element_of(wiring: Wiring, node: Node, processes: Mapping[str, str], embedde
     if tag == "callActivity" and node.calls:
         attributes["calledElement"] = processes[node.calls]
     default = wiring.default_flow(node.id)
+    # If a gateway splits for the node, that gateway has the default.
     if default and wiring.exit[node.id] == wiring.ids[node.id] and not tag.startswith(("parallel", "eventBased")):
         attributes["default"] = default
     attributes |= dict(carried.attributes if carried is not None else ())
@@ -30,6 +31,7 @@ def element_of(wiring: Wiring, node: Node, processes: Mapping[str, str], embedde
     children += _noted(wiring, node, tag, carried)
     children += [e for e in (carried.children if carried is not None else ()) if e.name not in _WRITTEN_ANEW]
     if node.id in wiring.bodies:
+        # The event that cancels a body needs a trigger: a condition on a variable.
         condition = bpmn.formal("condition", bpmn.variable_name(f"{wiring.subs[node.id]}_broken_off"))
         children.append(bpmn.el("conditionalEventDefinition", condition))
     children += bpmn.written_copies(node)
@@ -58,6 +60,7 @@ def _tag(wiring: Wiring, node: Node, carried: Element | None, embedded: set[str]
         return "callActivity"
     if wiring.is_gateway(node):
         rule = wiring.gate_rule(node)
+        # A gateway with one flow in and one out keeps whatever kind it had.
         passing = wiring.into[node.id] < 2 and wiring.out[node.id] < 2
         if carried is not None and carried.name in bpmn.GATEWAYS and (passing or bpmn.GATEWAYS[carried.name] == rule):
             return carried.name
@@ -76,6 +79,7 @@ def _noted(wiring: Wiring, node: Node, tag: str, carried: Element | None) -> lis
         values["kind"] = "condition"
     if node.kind == "task" and not wiring.is_boundary(node.id):
         values |= wiring.unusual_rules(node)
+    # An empty annotation says that the lane is not the pool.
     in_a_lane = first(node.extras, "lane", bpmn.OWN) is not None
     if values or (node.kind == "task" and node.handling.pool is None and in_a_lane):
         notes.append(bpmn.annotation("node", values))

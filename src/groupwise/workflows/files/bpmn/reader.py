@@ -20,6 +20,7 @@ from groupwise.workflows.files.xml_tree import parse, place
 from groupwise.workflows.graph import Flow, Graph, Node
 from groupwise.xml_reader import COMMENT, Element
 
+# The order of extras in a graph: that of the schema.
 ORDER = (
     *bpmn.BEFORE,
     "laneSet",
@@ -31,6 +32,7 @@ ORDER = (
     *bpmn.ARTIFACTS,
     *bpmn.ROLES,
 )
+# Parts of an element that the graph expresses itself.
 _NOT_CARRIED = ("incoming", "outgoing", "standardLoopCharacteristics")
 
 
@@ -97,6 +99,7 @@ class Scope:
         region = bpmn.annotated_values(part, "region")
         if region:
             return self._region(part, region)
+        # Event sub-processes and compensation have no place in the control flow.
         if part.get("triggeredByEvent") == "true" or part.get("isForCompensation") == "true":
             self.extras.append(bpmn.normal(part))
             self.file.notes.append(f"{place(part)}<{part.name}> {name!r} is kept, but is not part of the graph")
@@ -116,6 +119,7 @@ class Scope:
         if bpmn.find_annotation(part, "part") is not None:
             marks = bpmn.annotated_values(part, "part")
             self.sketch.parts[name] = (marks.get("of", ""), marks.get("side", ""))
+            # Checked at the end, when every node is known.
             self.belongs.append((part, marks.get("of", "")))
         return name
 
@@ -126,6 +130,7 @@ class Scope:
             raise refuse(part, f"the chance of {part.get('id')!r} is not a number") from None
         if not {"split", "guard", "done", "complete", "abort"} <= set(values):
             raise refuse(part, f"the sub-process {part.get('id')!r} has an incomplete region annotation")
+        # Whatever is added from here on lies inside the region.
         before = list(self.sketch.nodes)
         first, last = self.fill(part)
         inside = [name for name in self.sketch.nodes if name not in before]
@@ -139,6 +144,7 @@ class Scope:
         self.sketch.gates[node.id] = bpmn.GATEWAYS[part.name]
         if part.name == "complexGateway":
             self.file.notes.append(f"{place(part)}the complex gateway {node.id!r} is treated as an inclusive gateway")
+        # The choice is made by events, not by the gateway: a condition in YAWL terms.
         deferred = part.name == "eventBasedGateway" or bpmn.annotated_values(part, "node").get("kind") == "condition"
         return replace(node, kind="condition") if deferred else replace(node, silent=True)
 
@@ -152,6 +158,7 @@ class Scope:
             self.sketch.attached[node.id] = owner
             self.belongs.append((part, owner))
         timer = part.find("timerEventDefinition")
+        # A catching timer event delays the case; one on a boundary interrupts instead.
         wait = None if timer is None or part.name == "boundaryEvent" else seconds_of(timer.says("timeDuration"))
         node = replace(node, silent=True)
         return node if wait is None else replace(node, handling=handling_of({"delay": wait}))
@@ -160,6 +167,7 @@ class Scope:
         calls = ""
         if part.name in ("subProcess", "transaction"):
             calls = self.file.sub_process(part)
+        # calledElement may have a namespace prefix.
         elif part.name == "callActivity":
             called = part.get("calledElement").rpartition(":")[2]
             calls = self.file.titles.get(called, "")
@@ -197,6 +205,7 @@ class Scope:
         attributes = tuple(p for p in part.attributes if p[0] not in ("id", "name", "default", "attachedToRef"))
         if node.calls and part.name == "callActivity":
             attributes = tuple(pair for pair in attributes if pair[0] != "calledElement")
+        # What the writer would write anyway is not kept, so that a document does not grow by being saved.
         usual = bpmn.written_copies(replace(node, extras=()))
         children = tuple(e for e in children if e not in usual)
         plain = not attributes and not children and part.name in _plain_names(node, self.sketch)
@@ -220,6 +229,7 @@ class Scope:
             raise refuse(
                 part, f"the probability of {part.get('id')!r} is {values['probability']!r}, not a number"
             ) from None
+        # BPMN names the default flow on its source, a graph on the flow itself.
         default = self.file.defaults.get(ends[0]) == part.get("id")
         text = "" if condition is None else condition.text.strip()
         flow = Flow(ends[0], ends[1], share, text, default)
@@ -324,6 +334,7 @@ class _File:
         for one in holders:
             for flow in one.all("sequenceFlow"):
                 ends = {holder.get(flow.get(side).rpartition(":")[2]) for side in ("sourceRef", "targetRef")}
+                # A flow belongs to the process of its ends; if they differ, to where it is written.
                 (home,) = ends if len(ends) == 1 else (None,)
                 found[home or one.get("id")].append(flow)
         return found
@@ -340,6 +351,7 @@ class _File:
         drawn = {name: one for name, one in self.processes.items() if any(p.name in bpmn.NODES for p in one.parts)}
         if not drawn:
             raise refuse(self.root, "there is no process with any content")
+        # A case starts in the first executable process, or else in the first one.
         runs = [name for name, one in drawn.items() if one.get("isExecutable") == "true"]
         root = (runs or list(drawn))[0]
         self.titles = self._titles(drawn)

@@ -8,6 +8,7 @@ from groupwise.workflows.files.bpmn.vocabulary import OWN, BpmnRoute, has_event,
 from groupwise.workflows.graph import Flow, Node, Rule
 from groupwise.xml_reader import Element
 
+# Marks nodes that only the graph needs (one start, one end); the writer skips them.
 ADDED = Element(f"{{{OWN}}}added")
 
 
@@ -122,11 +123,13 @@ class Sketch:
                 region.names[key] for key in ("split", "guard", "done", "complete", "abort")
             )
             del self.nodes[name]
+            # Inserted before the node that cancels, so that a document comes back in the same order.
             at = list(self.nodes).index(abort)
             added = {guard: Node(guard, kind="condition"), done: Node(done, kind="condition")}
             items = list(self.nodes.items())
             self.nodes = dict([*items[:at], *added.items(), *items[at:]])
             inside = region.inside
+            # Regions nest: an outer region now contains guard and done instead of the sub-process.
             for other in self.regions.values():
                 if name in other.inside:
                     place = other.inside.index(name)
@@ -164,6 +167,7 @@ class Sketch:
         """An activity with a boundary event continues normally or, instead, with the event."""
         for event, owner in self.attached.items():
             ways = self.out_of(owner)
+            # The normal exit becomes one branch of the new split, so several normal flows need a node of their own.
             normal = [flow for flow in ways if flow.target not in self.attached]
             if len(normal) > 1:
                 after = self.free(f"{owner}_after")
@@ -171,6 +175,7 @@ class Sketch:
                 self.flows = [replace(f, source=after) if f in normal else f for f in self.flows]
                 self.flows.append(Flow(owner, after))
             self.flows.append(Flow(owner, event))
+            # BPMN events interrupt unless they say otherwise.
             interrupts = (source_element(self.nodes[event]) or ADDED).get("cancelActivity", "true") != "false"
             if not interrupts:
                 self.notes.append(f"the event {event!r} does not interrupt {owner!r}; it is treated as an or-split")
@@ -182,6 +187,7 @@ class Sketch:
         for name, loop in self.repeats.items():
             again = self.free(f"{name}_again")
             condition = loop.says("loopCondition")
+            # A while loop: the test comes before the first round.
             if loop.get("testBefore") == "true":
                 self.nodes[again] = Node(again, silent=True, join=self.nodes[name].join, split="xor")
                 self.flows = [replace(f, target=again) if f.target == name else f for f in self.flows]
@@ -206,6 +212,7 @@ class Sketch:
         starts = [name for name, node in self.nodes.items() if node.kind == "start"]
         targets = {flow.target for flow in self.flows}
         loose = [name for name, node in self.nodes.items() if name not in targets and node.kind == "task"]
+        # A boundary event starts from its owner, although no flow leads to it.
         loose = [name for name in loose if name not in self.attached]
         if len(starts) == 1 and not loose:
             return
@@ -229,6 +236,7 @@ class Sketch:
             return
         tasks = [name for name, node in self.nodes.items() if node.kind == "task" and node.split != "xor"]
         ways = self._by_source()
+        # Several tokens can only exist if something splits by and or or.
         parallel = any(len(ways[name]) > 1 for name in tasks)
         for name in ends:
             self.change(name, kind="task", silent=True)

@@ -18,6 +18,7 @@ XSI = "http://www.w3.org/2001/XMLSchema-instance"
 OWN = "urn:groupwise:workflow"
 TYPE = f"{{{XSI}}}type"
 PREFIXES = (("bpmn", BPMN), ("bpmndi", BPMNDI), ("dc", DC), ("di", DI), ("xsi", XSI), ("groupwise", OWN))
+# The id of lanes that we made for pools; the reader drops them.
 LANES = "groupwise_lanes"
 
 TASKS = (
@@ -31,6 +32,7 @@ TASKS = (
     "receiveTask",
 )
 CALLS = ("callActivity", "subProcess", "transaction")
+# A complex gateway is closest to an inclusive one; an event-based one takes exactly one branch.
 GATEWAYS: dict[str, Rule] = {
     "exclusiveGateway": "xor",
     "parallelGateway": "and",
@@ -107,6 +109,7 @@ def has_event(element: Element | None, kind: str) -> bool:
 def copies_of(task: Element) -> TaskCopies:
     """The copies of a multi-instance activity. A number that depends on data counts as one to two."""
     several = task.find("multiInstanceLoopCharacteristics")
+    # Our annotation is exact; BPMN itself has only a number or an expression.
     values = annotated_values(task, "copies")
     if values:
         return TaskCopies(int(values["least"]), int(values["most"]), int(values["enough"]))
@@ -155,6 +158,7 @@ def routes(gateway: str, rule: Rule, targets: Sequence[str]) -> list[BpmnRoute]:
     if rule == "and" or len(targets) < 2:
         return [BpmnRoute() for _ in targets]
     name = variable_name(f"{gateway}_goes_to")
+    # An xor gateway compares, an or gateway looks into a list; engines evaluate both.
     asked = [f"{name} == '{t}'" if rule == "xor" else f"'{t}' in {name}" for t in targets]
     return [*(BpmnRoute(question) for question in asked[:-1]), BpmnRoute(default=True)]
 

@@ -57,6 +57,7 @@ def guarded_bodies(graph: Graph) -> dict[str, GuardedBody]:
     """Every guarded body, by the node that cancels it."""
     maybe = [_guarded(graph, node) for node in graph.nodes if node.cancels]
     found = [body for body in maybe if body is not None]
+    # Bodies that overlap partly cannot both be sub-processes; neither is then.
     crossing = {one.abort for one in found for other in found if one is not other and not _apart(one, other)}
     return {body.abort: body for body in found if body.abort not in crossing}
 
@@ -80,6 +81,7 @@ def _guarded(graph: Graph, abort: Node) -> GuardedBody | None:
     last = [f.source for f in graph.into(done)] if done else []
     if not first or len(last) != 1 or not _is_gate(graph, split, "split") or not _is_gate(graph, complete, "join"):
         return None
+    # `cancels` names nodes and flows; only the nodes are the body.
     inside = frozenset(name for name in abort.cancels if name in graph.by_id) - {done}
     body = GuardedBody(split, guard, done, complete, abort.id, first, last[0], inside, into[0].probability)
     return body if _is_sealed(graph, body, abort) else None
@@ -159,6 +161,7 @@ class Wiring:
         for flow in self.flows:
             into[flow.target] += 1
         for body in self.bodies.values():
+            # Body and guard leave the split as two flows, but enter the sub-process as one.
             out[body.split] -= 1
             into[body.complete] -= 1
         return into, out
@@ -173,6 +176,7 @@ class Wiring:
         if node.kind != "task":
             return False
         if self.is_gateway(node):
+            # A gateway with several flows in and out has one rule; a node with two rules needs a second gateway.
             return self.out[node.id] > 1 and not (source_element(node) is not None and node.join == node.split)
         return node.join != "xor"
 
@@ -204,6 +208,7 @@ class Wiring:
         given = [BpmnRoute(flow.condition, flow.default) for flow in ways]
         carried = source_element(node)
         waits = carried is not None and carried.name == "eventBasedGateway"
+        # Conditions of the file are kept as they are, even if only some flows have one.
         if len(ways) < 2 or waits or any(route != BpmnRoute() for route in given):
             return given
         rule: Rule = node.split if node.kind == "task" else "xor"
@@ -238,6 +243,7 @@ class Wiring:
             join = rule if self.into[node.id] > 1 else join
             split = rule if self.out[node.id] > 1 else split
         known = {side for _, side, _ in self.gates[node.id]}
+        # Boundary events and guarded bodies imply the split when they are read.
         known |= {"split"} if any(self.is_boundary(flow.target) for flow in self.graph.out_of(node.id)) else set()
         known |= {"split"} if any(body.split == node.id for body in self.bodies.values()) else set()
         known |= {"join"} if any(body.complete == node.id for body in self.bodies.values()) else set()

@@ -54,6 +54,7 @@ class Process:
         """The nodes and flows among `names`, with sub-processes for the guarded bodies in them."""
         wiring = self.wiring
         bodies = wiring.bodies_among(names)
+        # Nodes of a body are written inside its sub-process, by a deeper call of _level.
         inside = frozenset().union(*(body.hidden for body in bodies))
         here = [name for name in names if name not in inside]
         nodes: list[Element] = []
@@ -93,6 +94,7 @@ class Process:
         chance = {} if body.chance is None else {"chance": body.chance}
         noted = bpmn.el("extensionElements", bpmn.annotation("region", {**values, **chance}))
         ends = (bpmn.el("startEvent", id=start), bpmn.el("endEvent", id=end))
+        # The start and end event exist only in the file; the reader removes them again.
         links = (self._link(start, wiring.entry[body.first]), self._link(wiring.exit[body.last], end))
         sheet.expanded.add(sub)
         return bpmn.el("subProcess", noted, *ends, *nodes, *links, *flows, id=sub)
@@ -122,6 +124,7 @@ class Process:
             children.append(replace(expression, attributes=(*expression.attributes, *spelled.attributes)))
         children.sort(key=lambda e: bpmn.in_place(e, "sequenceFlow"))
         self.sheet.lines[name] = ends
+        # A route fits only if no gateway was put before or after the nodes.
         if flow.id in self.routes and ends == (self.ids[flow.source], self.ids[flow.target]):
             self.sheet.routes[name] = self.routes[flow.id]
         drawn = first(flow.extras, "BPMNEdge", bpmn.BPMNDI)
@@ -149,6 +152,7 @@ class Process:
         drawn = {name: box for name, shape in shapes.items() if (box := box_of(shape)) is not None}
         if not drawn:
             return self._our_boxes(around)
+        # Drawn nodes stay where they are; new ones are put near their neighbours.
         middles = placed(self.graph, {name: box.middle for name, box in drawn.items()})
         self.sheet.carried |= {self.ids[name]: shape for name, shape in shapes.items() if shape and name in drawn}
         return {node.id: drawn.get(node.id) or _box(middles[node.id], _size(node)) for node in self.graph.nodes}
@@ -210,6 +214,7 @@ class _File:
         self.document = document
         self.taken = {name for carried in self._carried() for e in carried.walk() if (name := e.get("id"))}
         callers = Counter(node.calls for graph in document.graphs for node in graph.nodes if node.calls)
+        # A graph is written inside the task that calls it if the file had it there and nobody else calls it.
         self.embedded = {
             node.calls
             for graph in document.graphs
@@ -242,6 +247,7 @@ class _File:
         processes = []
         shared = first(self.document.extras, "collaboration", bpmn.BPMN)
         for name, identity in self.processes.items():
+            # Processes of a collaboration share one diagram; others have one each.
             if shared is None or not sheets:
                 sheets.append(DiagramSheet(identity if shared is None else shared.get("id"), self.taken))
             processes.append(self._process(self.graphs[name], identity, sheets[-1]))

@@ -1,9 +1,9 @@
 """YAWL: reads specifications of versions Beta 3 to 4.0, and writes 4.0.
 
-    vocabulary.py   names of YAWL, and the parts that are written by default
-    reader.py       files to documents; open this file first
-    writer.py       documents to files
-    layout.py       the layout section, for YAWL's editor
+vocabulary.py   names of YAWL, and the parts that are written by default
+reader.py       files to documents; open this file first
+writer.py       documents to files
+layout.py       the layout section, for YAWL's editor
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ DECORATOR = 11.0
 LABEL_WIDTH, LABEL_HEIGHT = 96.0, 18.0
 # The sides of a task, as the editor numbers them: joins on the left, splits on the right.
 LEFT, RIGHT = "12", "13"
+# The locale decides how the editor reads decimal points.
 LOCALE = ("en", "GB")
 
 
@@ -58,6 +59,7 @@ def _drawn_at(node: Node) -> tuple[float, float] | None:
     if bounds is None:
         return None
     try:
+        # A layout with numbers that nobody can read is treated as missing.
         x, y, w, h = (_number(bounds.get(name)) for name in ("x", "y", "w", "h"))
     except ValueError:
         return None
@@ -147,6 +149,7 @@ def _is_ours(document: Document, layout: Element, uri: str, nets: list[str], ids
     locale = layout.find("locale")
     if locale is None or (locale.get("language"), locale.get("country")) != LOCALE:
         return False
+    # `ids` map from the file to the graph; the writer needs them the other way round.
     written = [{new: old for old, new in names.items()} for names in ids]
     return layout_of(document, uri, nets, written) == layout
 

@@ -22,6 +22,7 @@ from groupwise.workflows.graph import ONCE, Flow, Graph, Kind, Node, Rule
 from groupwise.workflows.requirements import Requirements
 from groupwise.xml_reader import COMMENT, Element
 
+# Versions that a file may name.
 VERSIONS = ("Beta 3", "Beta 4", "Beta 6", "Beta 7", "Beta 7.1", "2.0", "2.1", "2.2", "3.0", "4.0")
 _VARIABLES = ("inputParam", "outputParam", "localVariable", "enablementParam")
 
@@ -51,6 +52,7 @@ class _Upgrade:
     def element(self, element: Element) -> Element:
         if element.tag == COMMENT or element.namespace not in (yawl.YAWL, yawl.BETA):
             return element
+        # Beta wrote the name of a variable as an attribute, later versions as an element.
         if self.beta and element.name in _VARIABLES and element.get("name"):
             return self.variable(element)
         children = tuple(self.element(child) for child in element.children if not self.left_out(child, element))
@@ -192,6 +194,7 @@ class YawlNet:
             ways, variable = self._flows(name, part)
             flows += ways
             usual += [] if variable is None else [variable]
+        # Needed by _node, which checks that cancelled flows exist.
         self.flows = {flow.id for flow in flows}
         nodes = tuple(self._node(name, part, spare) for name, part in self.elements.items())
         if any(
@@ -214,6 +217,7 @@ class YawlNet:
         if part.name == "task":
             known = (*known, "join", "split", "removesTokens", "removesTokensFromFlow", *yawl.TASK_EXTRAS)
             node = self._task(node, part, spare)
+        # Conditions have no resourcing, but annotations may give them a handling.
         elif (handling := self._handling(name, part)) != PLAIN:
             node = replace(node, handling=handling)
         self.notes += left_out(part, known, f"{part.name} {name!r}")
@@ -289,6 +293,7 @@ class YawlNet:
         targets = [self._exists(way.find("nextElementRef"), part, "flows into") for way in ways]
         rule = self._rule(part, "split") if part.name == "task" else "and"
         variable, usual = yawl.routes(self.id, name, rule, targets)
+        # If the writer would make exactly these predicates, they are not kept.
         ours = variable in self.own.children and usual == [_route(way) for way in ways]
         shares = self.known.get("probabilities", {})
         flows = []
@@ -383,6 +388,7 @@ class _Specification:
         return replace(document, notes=tuple(self.notes))
 
     def _root_first(self) -> list[str]:
+        # A single net need not be marked as the root.
         marked = [name for name, net in self.nets.items() if net.get("isRootNet") in ("true", "1")]
         if not marked and len(self.nets) == 1:
             marked = list(self.nets)

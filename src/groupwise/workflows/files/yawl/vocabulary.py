@@ -20,6 +20,7 @@ TYPE = f"{{{XSI}}}type"
 LOCATION = f"{{{XSI}}}schemaLocation"
 NET, GATEWAY = "NetFactsType", "WebServiceGatewayFactsType"
 SEVERAL = "MultipleInstanceExternalTaskFactsType"
+# The attribute by which we recognise the variable that contains our annotations.
 KNOWLEDGE = "groupwise"
 
 # What a task, a net and a specification have besides what a graph has, in the order of the schema.
@@ -131,6 +132,7 @@ def written_resourcing(node: Node) -> Element | None:
     pool = node.handling.pool
     if pool_of(carried) == pool:
         return carried
+    # With initiator "system" the engine offers the work by itself; with "user" an administrator does.
     chosen = () if pool is None else (el("distributionSet", el("initialSet", el("role", text=pool))),)
     rest = () if carried is None else tuple(part for part in carried.parts if part.name != "offer")
     offer = el("offer", *chosen, initiator="user" if pool is None else "system")
@@ -171,6 +173,7 @@ def routes(net: str, task: str, rule: Rule, targets: Sequence[str]) -> tuple[Ele
     if rule == "and" or len(targets) < 2:
         return None, [YawlRoute() for _ in targets]
     name = route_variable(task)
+    # An XPath to the text of the variable in the data of the net.
     path = f"/{net}/{name}/text()"
     asked = [f"{path} = '{t}'" if rule == "xor" else f"contains({path}, '{t}')" for t in targets]
     found = [YawlRoute(question, str(place)) for place, question in enumerate(asked[:-1])]

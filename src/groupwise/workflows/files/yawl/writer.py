@@ -40,6 +40,7 @@ class _Specification:
         taken = set(self.gateways)
         self.nets = xml_names([graph.name for graph in document.graphs], taken)
         self.taken = taken
+        # Graphs called once per item need a parameter for the item, unless the file has its own data mapping.
         self.each = {
             node.calls
             for graph in document.graphs
@@ -87,6 +88,7 @@ class _Net:
 
     def decomposition(self) -> Element:
         graph = self.graph
+        # The schema wants the input condition first and the output condition last.
         middle = [self._element(node) for node in graph.nodes if node.kind in ("task", "condition")]
         control = yawl.el("processControlElements", self._element(graph.start), *middle, self._element(graph.end))
         extras = graph.extras
@@ -115,6 +117,7 @@ class _Net:
             self.variables.append(yawl.items_variable())
         known = self._knowledge()
         taken = {e.says("name") for e in (*carried, *self._parameters())}
+        # A variable that the file already has is not declared again.
         new = [one for one in self.variables if one.says("name") not in taken]
         if known:
             noted = yawl.variable("localVariable", free_name(yawl.KNOWLEDGE, taken), to_text(known))
@@ -157,6 +160,7 @@ class _Net:
         flows = self.out[node.id]
         targets = [self.ids[flow.target] for flow in flows]
         chosen = [yawl.YawlRoute(f.condition, _ordering(f) if f.condition else "", f.default) for f in flows]
+        # A split without predicates gets some, so that an engine can run the net.
         if node.kind == "task" and all(route == yawl.YawlRoute() for route in chosen):
             decides, chosen = yawl.routes(self.id, self.ids[node.id], node.split, targets)
             self.variables += [] if decides is None else [decides]
