@@ -43,6 +43,7 @@ class Database:
     def transaction(self, *, write: bool = True) -> Iterator[sqlite3.Connection]:
         """Everything inside happens, or nothing if an exception leaves the block."""
         with self._lock, self._translated():
+            # IMMEDIATE takes the write lock now; upgrading a read lock later fails if another process writes.
             self._link.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
                 yield self._link
@@ -72,6 +73,7 @@ class Database:
             self._link.execute("PRAGMA foreign_keys = ON")
             self._set_durability()
             found, version = (self._number(name) for name in ("application_id", "user_version"))
+            # 0 in a file without any table: a new one, and nobody's yet.
             empty = not self._number("schema_version")
         if not empty and found != mark:
             raise ConfigError(f"{self.path} is an SQLite file, but not one of {self.kind}", hint="Choose another file.")

@@ -84,6 +84,7 @@ class ContextualMemory(Mapping[str, Context]):
         return made
 
     def _evict(self) -> None:
+        # `argmin` takes the first of equals, which is the smallest id.
         oldest = int(self._columns.ids[np.argmin(self._columns["met"])])
         self._store.remove(oldest)
         self._columns.remove(oldest)

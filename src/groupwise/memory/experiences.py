@@ -82,6 +82,7 @@ class ExperienceMemory:
         shares = np.maximum((priority / priority.max()) ** alpha, np.finfo(float).tiny)
         chances = shares / shares.sum()
         places = rng.choice(len(chances), count, p=chances)
+        # (n · P(i))^−β over its maximum, which the smallest P has: n cancels.
         weights = (chances[places] / chances.min()) ** -beta
         ids = self._columns.ids[places].tolist()
         drawn = tuple(Experience(**json.loads(body)) for body in self._store.bodies(ids))

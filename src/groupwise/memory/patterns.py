@@ -145,6 +145,7 @@ class PatternMemory:
         now = self._store.now
         similarity = similarities(self._columns["features"], features)
         weight = self._decay.decayed(self._columns["weight"], self._columns["used"], now)
+        # [patterns]: cosine with the situation, times the weight that is left after decay.
         relevance = similarity * weight
         places = np.flatnonzero(relevance > threshold)
         best = places[np.argsort(-relevance[places], kind="stable")]
@@ -154,6 +155,7 @@ class PatternMemory:
     def _same(self, features: Direction, text: str) -> Pattern | None:
         """The pattern with an equal payload and the most similar situation, if it is similar enough."""
         ids = self._by_text.get(text, ())
+        # -i: of equally similar ones, the oldest.
         near = [(float(self._known[i].features @ features), -i) for i in ids]
         cosine, negative = max(near, default=(0.0, 0))
         return self._known[-negative] if cosine >= SAME_SITUATION else None

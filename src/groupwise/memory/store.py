@@ -42,6 +42,7 @@ def _plain(value: Any) -> dict[Any, Any]:
 
 PATIENCE = 5.0  # seconds
 MARK = 0x47574D31  # "GWM1"
+# Append-only: records never change, a state is valid from its `seq` on, a removal is a row of its own.
 STEPS = (
     """
     CREATE TABLE records (
@@ -102,6 +103,7 @@ class Store:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Keep everything written inside, or nothing if an exception leaves the block. Blocks can be nested."""
         if self._link is not None:
+            # SQLite rolls back by itself, for example when the disk is full: what follows must not look kept.
             if not self._link.in_transaction:
                 raise StorageError(f"{self.path} lost this transaction", hint="Leave the block and try again.")
             yield self._link
@@ -189,6 +191,7 @@ class Store:
                 hint=f"Rewind to {self.settled} or later, or start with a new file.",
             )
         with self.transaction() as link:
+            # States and removals go too, so that what was changed or removed later is back as it was.
             for table in ("records", "states", "removals"):
                 link.execute(f"DELETE FROM {table} WHERE seq > ?", (seq,))
             link.execute("UPDATE clock SET now = min(now, ?)", (seq,))
@@ -208,6 +211,7 @@ class Store:
             )
             link.execute("DELETE FROM removals WHERE record NOT IN (SELECT id FROM records)")
             link.execute(
+                # Of the states up to `seq`, only the latest can ever be read again.
                 "DELETE FROM states WHERE seq < "
                 "(SELECT max(seq) FROM states AS later WHERE later.record = states.record AND later.seq <= ?)",
                 (seq,),

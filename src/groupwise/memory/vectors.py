@@ -63,10 +63,12 @@ class RecordColumns:
     def remove(self, record: int) -> None:
         place, end = self.place(record), self._length
         for column in (self._ids, *self._columns.values()):
+            # Shift and do not swap with the last: the order by id is what makes sums reproducible.
             column[place : end - 1] = column[place + 1 : end]
         self._length -= 1
 
     def place(self, record: int) -> int:
+        # Ids only grow, so they are sorted.
         place = int(np.searchsorted(self.ids, record))
         assert place < self._length
         assert self._ids[place] == record

@@ -83,6 +83,7 @@ class MultiObjectiveRewardFunction(RewardFunction):
         """One score per attempt, given the scores [attempts][components]; failed attempts are not compared with."""
         found: list[Score | Failed] = [self._failure(scores) or Score(0.0) for scores in attempts]
         sound = [n for n, score in enumerate(found) if isinstance(score, Score)]
+        # Methods that compare see the group at once; the others one attempt at a time, so that one cannot fail others.
         together = [sound] if self.normalization_method in WITHIN_GROUP else [[n] for n in sound]
         for rows in filter(None, together):
             try:
@@ -100,6 +101,7 @@ class MultiObjectiveRewardFunction(RewardFunction):
         return COMBINATIONS[self.normalization_method](table, list(self.weights.values()))
 
     def _score(self, total: float, scores: Sequence[Any]) -> Score:
+        # `average` first: an own part of that name wins.
         parts, flags = self._average(scores), []
         for name, score in zip(self.components, scores, strict=True):
             parts[name] = score.total

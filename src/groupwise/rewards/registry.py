@@ -175,6 +175,7 @@ def _called(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> 
 
 
 def _check_options(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    # Options are stored with the settings in the run folder.
     secret = next((option for option in options if option in SECRETS), None)
     if secret is not None:
         raise ConfigError(
@@ -185,6 +186,7 @@ def _check_options(name: str, make: Callable[..., Any], options: Mapping[str, An
     known = parameters(make)
     if any(p.kind is p.VAR_KEYWORD for p in known):
         return
+    # What a function needs by position is the turns or the task, not an option.
     skipped = 0 if isinstance(make, type) else needed(make)
     taken = [p.name for p in known[skipped:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     unknown = [option for option in options if option not in taken]

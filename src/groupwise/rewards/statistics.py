@@ -71,6 +71,7 @@ def find_gamed(
     """
     change, t = trends(means)
     enough = np.abs(change) >= MATTERS * stds
+    # `not ≥` and not `<`: NaN is no trend.
     if not t[0] >= LIKELY:
         return []
     rising = [n for n in range(1, len(t)) if t[n] >= SURE and enough[n]]
@@ -209,6 +210,7 @@ class PartStatistics:
             (first, second): float(matrix[n, m])
             for n, first in enumerate(self.names)
             for m, second in enumerate(self.names)
+            # Column 0 is the total, which is made of the parts.
             if 0 < n < m and np.isfinite(matrix[n, m]) and matrix[n, m] != 0
         }
 
@@ -281,6 +283,7 @@ def _widened(step: StepMoments, size: int) -> StepMoments:
 def _correlation(products: Floats) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         scale = np.sqrt(np.outer(np.diag(products), np.diag(products)))
+    # Products of huge scores overflow: such a pair has no correlation, rather than a wrong one.
     scale = np.where(np.isfinite(scale), scale, 0.0)
     return np.where(scale > 1e-18, products / np.where(scale > 1e-18, scale, 1.0), math.nan)
 

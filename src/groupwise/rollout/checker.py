@@ -58,6 +58,7 @@ class _Run:
 def _play(env: VectorEnvironment) -> _Run:
     rng = np.random.default_rng(0)
     start = check_observations(env, env.reset(SEEDS), len(SEEDS))
+    # `given` are the arrays as returned, `kept` copies of them: if they differ later, the arrays were reused.
     given = [(start, np.zeros(len(SEEDS)), np.zeros(len(SEEDS), np.bool_), np.zeros(len(SEEDS), np.bool_))]
     kept = [tuple(array.copy() for array in given[0])]
     # Two steps more than the limit, to see what copies do after they have ended.

@@ -48,6 +48,7 @@ def action_mask_of(env: VectorEnvironment, count: int) -> Array | None:
         rule = f"action_mask() must return a boolean array of shape ({count}, {env.action_count})"
         raise broken(env, rule, mask, "Return one row per copy, true where an action is allowed.")
     space = action_space_of(env)
+    # Several choices at once: their masks lie side by side, and each needs an allowed action.
     parts = np.split(mask, np.cumsum(space.counts)[:-1], axis=1) if isinstance(space, MultiDiscrete) else [mask]
     if not all(part.any(axis=1).all() for part in parts):
         raise broken(
@@ -65,6 +66,7 @@ def random_actions(env: VectorEnvironment, rng: np.random.Generator, count: int)
         even = rng.uniform(np.where(limited, low, -1.0), np.where(limited, high, 1.0), (count, len(low)))
         return np.where(limited, even, rng.normal(size=even.shape)).astype(np.float32)
     mask = action_mask_of(env, count)
+    # Allowed actions get 1 on top of a uniform in [0, 1), so that the largest is an allowed one, each equally likely.
     chances = rng.random((count, env.action_count)) + (0.0 if mask is None else mask)
     if isinstance(space, Discrete):
         choices: Array = np.argmax(chances, axis=1)

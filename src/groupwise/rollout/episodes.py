@@ -65,6 +65,7 @@ def collect_groups(
     def sample(obs: Array, *mask: Array) -> tuple[Array, Array]:
         return check_choice(actor, actor.act(obs, rng.random((len(obs), *space.shape)), *mask), len(obs), space)
 
+    # Members of a group are neighbours and share the seed: copy = task · group_size + member.
     tape = _play(env, sample, [task.seed for task in tasks for _ in range(group_size)])
     tape.check_logp(actor)
     members = iter(tape.cut(names, version))

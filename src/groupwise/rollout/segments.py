@@ -132,9 +132,11 @@ class EnvironmentCopies:
             actions, logp = contract.check_choice(policy, choice, self.count, self.space)
             obs, rewards, terminated, truncated = self._step(actions)
             self.tape.append(actions)
+            # An episode that terminates at its limit has terminated: there is nothing to bootstrap.
             truncated = truncated & ~terminated
             ended = np.flatnonzero(terminated | truncated)
             if len(ended):
+                # Before the restart below replaces these rows with those of the next episodes.
                 cut.append(obs[truncated])
                 episodes += [self._episode(copy, bool(terminated[copy])) for copy in ended]
                 obs = self._start_next(ended)
@@ -143,6 +145,7 @@ class EnvironmentCopies:
             played.append((actions, logp, rewards, terminated, truncated))
         actions, logp, rewards, terminated, truncated = (np.stack(column) for column in zip(*played, strict=True))
         allowed = np.stack(masks) if masks else None
+        # The empty slice gives the shape [0, D] when no episode was cut off.
         cut_obs = np.concatenate([*cut, self.obs[:0]])
         return RolloutSegment(
             np.stack(seen), actions, logp, rewards, terminated, truncated, allowed, cut_obs, tuple(episodes)
@@ -226,6 +229,8 @@ class EnvironmentCopies:
     def _replay(self) -> None:
         self.totals = np.zeros(self.count)
         self.obs = self._reset()
+        # Time runs over the tape: restart the copies whose episode began at this point, then repeat the action.
+        # An episode that began at 0 was started by the reset.
         for clock in range(len(self.tape) + 1):
             starting = np.flatnonzero(self.began == clock)
             if clock and len(starting):

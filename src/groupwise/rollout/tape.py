@@ -33,10 +33,12 @@ class Tape:
         self.actions = np.empty((rows, count, *space.shape), np.float32 if isinstance(space, Box) else np.int64)
         self.logp = np.empty((rows, count), np.float32)
         self.rewards = np.empty((rows, count), np.float64)
+        # Invariant: a live copy has length 0; `lengths` is set once, when the copy stops.
         self.live = np.ones(count, np.bool_)
         self.lengths = np.zeros(count, np.int64)
         self.terminated = np.zeros(count, np.bool_)
         self.failures: dict[int, Failure] = {}
+        # Empty, or one entry [N, actions] per recorded step: an environment gives masks always or never.
         self.masks: list[Array] = []
         self.running = count > 0
 
@@ -63,13 +65,16 @@ class Tape:
         if mask is not None:
             self.masks.append(mask)
         self.rewards[step] = rewards
+        # Before `steps` advances, so that a copy that is dropped ends before this step and does not keep it.
         self._drop_not_finite(self.obs[step + 1], self.rewards[step])
         self.steps = step + 1
         ended = np.logical_or(terminated, truncated)
+        # Copies that ended earlier keep saying so: count each end once.
         np.logical_and(ended, self.live, ended)
         if np.count_nonzero(ended):
             self.terminated |= ended & terminated
             self._stop(ended)
+        # Whatever is still live now was cut off by the limit: truncated, not terminated.
         if self.steps == self.env.max_steps:
             self._stop(self.live.copy())
 
@@ -87,6 +92,7 @@ class Tape:
     def cut(self, names: Sequence[Names], version: int) -> list[Trajectory]:
         """One episode per copy, with its names (id, task id, group id)."""
         mask = self.played()
+        # [T, N, …] → [N, T, …] → [Σ lengths, …]: the episodes of all copies end to end, so that each is a slice.
         tables = (self.obs, self.actions, self.logp, self.rewards)
         obs, actions, logp, rewards = (table[: self.steps].swapaxes(0, 1)[mask] for table in tables)
         allowed = np.stack(self.masks).swapaxes(0, 1)[mask] if self.masks else None
@@ -117,6 +123,7 @@ class Tape:
             return End.ENV_ERROR, None
         if self.terminated[copy]:
             return End.FINISHED, None
+        # The observation after the last step: the value of a truncated episode is bootstrapped from it.
         return End.TRUNCATED, self.obs[self.lengths[copy], copy].copy()
 
     def _stop(self, copies: Array) -> None:
@@ -136,6 +143,7 @@ class Tape:
         for copy in np.flatnonzero(lost & self.live).tolist():
             self.failures[copy] = self._not_finite(obs[copy], rewards[copy])
         self._stop(lost & self.live)
+        # The policy is still given this row, and must not see a NaN.
         obs[lost] = 0.0
 
     def _not_finite(self, obs: Array, reward: float) -> Failure:

@@ -192,6 +192,7 @@ class Dialect:
         if "temperature" in complaint and "temperature" in options:
             del options["temperature"]
             return replace(self, options=options)
+        # Too long a question stays too long in any format.
         if "context" in complaint or self.format not in SIMPLER:
             return None
         return replace(self, format=SIMPLER[self.format])
@@ -227,8 +228,10 @@ class JudgeEndpoint:
     async def _post(self, body: Mapping[str, Any]) -> JudgeReply:
         self._insist_on_key()
         httpx = http_client()
+        # A proxy from the environment is not for servers on this machine.
         client = httpx.AsyncClient(verify=_tls(), timeout=self.timeout, trust_env=not self.address.on_this_machine)
         try:
+            # httpx's own timeout starts again with every read.
             async with asyncio.timeout(self.timeout), client:
                 content = json.dumps(body, ensure_ascii=False).encode("utf8", "replace")
                 headers = {"Content-Type": "application/json", **self.address.headers}
@@ -259,6 +262,7 @@ class JudgeEndpoint:
 
     def _refused(self, status: int, headers: Mapping[str, str], text: str) -> EndpointError:
         said, code = _complaint(text)
+        # No money left is a 429 too, but waiting does not help.
         again = (status in TEMPORARY or status >= 500) and code != "insufficient_quota"
         ill = status not in BAD_REQUEST and not (again and status == BUSY)
         return self._error(

@@ -69,6 +69,7 @@ def split_shared(talks: Sequence[Talk]) -> tuple[Talk, list[Talk]]:
             (n for n, line in enumerate(talks[0]) if line.startswith('{"role": "assistant"')), len(talks[0]) - 1
         )
     else:
+        # At least the last turn of every conversation stays with its attempt.
         most = min(len(talk) for talk in talks) - 1
     common = 0
     while common < most and len({talk[common] for talk in talks}) == 1:
@@ -80,6 +81,7 @@ def question(rubric: Rubric, talks: Sequence[Talk], rng: random.Random) -> Judge
     """The question, with the order and names of the attempts drawn from `rng`."""
     shared, rests = split_shared(talks)
     names = _names(len(talks), rng)
+    # Shuffled, because judges favour positions; names say nothing of the order.
     order = rng.sample(range(len(talks)), len(talks))
     attempts = [f'<attempt id="{names[n]}">\n{_lines(rests[n])}\n</attempt>' for n in order]
     example = json.dumps({"id": "its id", "reason": "one short sentence", **dict.fromkeys(rubric.names, 0.5)})
@@ -150,6 +152,7 @@ def checked_marks(row: Any, rubric: Rubric) -> Marks:
 
 
 def _rows(text: str) -> list[Any]:
+    # Reasoning models think aloud first.
     text = THOUGHTS.sub("", text, count=1)
     fenced = FENCE.fullmatch(text)
     try:

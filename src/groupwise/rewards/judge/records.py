@@ -175,6 +175,7 @@ class JudgeRecord:
 
 
 def _append(path: Path, line: bytes) -> None:
+    # Opened for appending, so that several processes do not overwrite each other's lines.
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(file, line)

@@ -46,6 +46,7 @@ class CircuitBreaker:
         if self._opened is not None:
             if self._trial is not None or self.remaining > 0:
                 return None
+            # After the cooldown one call goes through; others are refused until its outcome is known.
             self._trial = permit
         return permit
 
@@ -109,6 +110,7 @@ class RetryPolicy:
                 answer = await attempt(number)
             except EndpointError as error:
                 self._last_error = error.message
+                # A refusal of this one question says nothing about the server's health.
                 (self.breaker.failed if error.ill else self.breaker.withdrew)(permit)
                 raise
             except BaseException:

@@ -109,6 +109,7 @@ class RulerRewardFunction(RewardFunction):
         scores: Sequence[Score | Failed]
         by: By
         try:
+            # Sorted and without duplicates: equal attempts get equal scores, and the cache key has one form.
             marks, by = await self._marks(sorted(set(talks)))
             scores = [Score(self.rubric.total(marks[talk]), marks[talk]) for talk in talks]
         except EndpointError as error:
@@ -133,6 +134,7 @@ class RulerRewardFunction(RewardFunction):
         known = self._known(key, len(talks))
         if known is not None:
             return dict(zip(talks, known, strict=True)), "cache"
+        # Any order has the same length.
         self._insist_on_length(prompt.question(self.rubric, talks, random.Random(key)))
         marks = await self.retry_policy.persist(lambda number: self._ask(talks, key, number))
         self.cache.put(key, marks)
@@ -149,6 +151,7 @@ class RulerRewardFunction(RewardFunction):
 
     async def _ask(self, talks: Sequence[Talk], key: str, number: int) -> list[Marks]:
         """Call the judge once, with the attempts in an order of their own; an incomplete answer is rejected."""
+        # A retry shows another order, so that an answer that a position caused is not repeated.
         asked = prompt.question(self.rubric, talks, random.Random(digest(self.seed, talks, number)))
         began, reply, error = time.monotonic(), None, None
         try:

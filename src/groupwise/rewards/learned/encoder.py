@@ -30,6 +30,7 @@ SILENCE = ""
 @lru_cache(maxsize=50_000)
 def pieces(word: str) -> tuple[int, ...]:
     """The rows of the table for a word: its own, and those of its pieces."""
+    # The brackets mark beginning and end, as in fastText: the piece `<un` can only be a prefix.
     framed = f"<{word}>"
     parts = [framed]
     if len(word) > 2:
@@ -62,12 +63,14 @@ class WordVectors(nn.Module):
         """Vectors [B, T, E], which positions contain a word [B, T], and which of those the policy said [B, T]."""
         said = [words_of(transcript) for transcript in batch]
         longest = max(map(len, said))
+        # The distinct words of the batch, in order of appearance → their row in `known`.
         numbers: dict[str, int] = {}
         rows = [[numbers.setdefault(word, len(numbers)) for _, word in words] for words in said]
         # Padding is -1 here, and row 0 in the lookup, where the mask discards it.
         place = torch.tensor([row + [-1] * (longest - len(row)) for row in rows])
         own = torch.tensor([[own for own, _ in words] + [False] * (longest - len(words)) for words in said])
         parts = [pieces(word) for word in numbers]
+        # EmbeddingBag wants all pieces in one row, and where each word's pieces start.
         starts = torch.tensor([0, *(len(part) for part in parts)]).cumsum(0)[:-1]
         known = self.table(torch.tensor([row for part in parts for row in part]), starts)
         return self.norm(known[place.clamp(min=0)]) + self.speaker(own.long()), place >= 0, own
@@ -85,10 +88,13 @@ class Encoder(nn.Module):
 
     def forward(self, batch: Sequence[RewardTranscript]) -> Tensor:
         words, there, own = self.words(batch)
+        # [B, T, E]: E/2 from each direction, added to the word itself.
         read = words + self.reader(words)[0]
+        # [B, 1, E]: the mean of what others said.
         question = torch.tanh(self.question(_mean(read, there & ~own)))[:, None]
         pairs = torch.cat([read, question.expand_as(read), self.answer(read) * question], -1)
         compared = nn.functional.gelu(self.compare(pairs))
+        # Over the policy's own words only; the empty word at the end ensures that there is one.
         return torch.cat([_mean(compared, own), compared.masked_fill(~own[..., None], -math.inf).amax(1)], -1)
 
 
@@ -97,6 +103,7 @@ class Opinions(nn.Module):
 
     def __init__(self, width: int, hidden: int, heads: int, seed: int) -> None:
         super().__init__()
+        # The initial weights depend on the seed alone, and leave the run's generator as it was.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.encoder = Encoder(width)
@@ -108,6 +115,7 @@ class Opinions(nn.Module):
         """`keep` [B, 2E] is the dropout mask on the encoder's output during training."""
         encoded = self.encoder(batch)
         encoded = encoded if keep is None else encoded * keep
+        # [B, 2E] @ [heads, 2E, hidden] @ [heads, hidden, 1] → [heads, B].
         return (nn.functional.gelu(encoded @ self.first + self.bias) @ self.last).squeeze(-1)
 
 

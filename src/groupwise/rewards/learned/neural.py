@@ -113,10 +113,12 @@ class NeuralRewardFunction(RewardFunction):
         return [s if isinstance(s, Failed) else replace(s, flags=(*s.flags, *flags)) for s in known]
 
     def _learn(self, group: Group, taught: Sequence[Score | Failed]) -> None:
+        # Not strict: without a teacher there are no scores at all.
         pairs = zip(group.members, taught, strict=False)
         self.trainer.add_scores([(_transcript(m), s.total) for m, s in pairs if isinstance(s, Score)])
         due = self.evaluations // self.update_frequency
         self.evaluations += len(group.members)
+        # Updates are due at multiples of `update_frequency`, however many attempts a group adds at once.
         for _ in range(self.evaluations // self.update_frequency - due):
             self.trainer.update()
 

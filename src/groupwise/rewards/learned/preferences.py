@@ -144,6 +144,7 @@ class Split:
         opening = stable_hash(transcript.opening)
         if opening not in self.first and len(self.first) < FEW_OPENINGS:
             self.first.append(opening)
+        # By hash, so that the same conversation falls on the same side in every process and after a resume.
         return (stable_hash(transcript.turns) if opening in self.first else opening) % ONE_IN == 0
 
 
@@ -182,6 +183,7 @@ class PrioritisedReplay:
         return len(self.kept)
 
     def add(self, preference: Preference) -> None:
+        # The first one has no others to take a priority from.
         urgent = self.priorities.max(initial=LEAST_PRIORITY) if len(self.priorities) else 1.0
         if len(self.kept) < self.capacity:
             self.kept.append(preference)

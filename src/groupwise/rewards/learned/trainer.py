@@ -87,6 +87,7 @@ class NeuralRewardTrainer:
     def _with_the_last(self, held_out: bool, alone: Scored) -> list[Scored]:
         """A single attempt and the last one before it; a held-out attempt is used only once."""
         last = self.alone.pop(held_out, None)
+        # Learned-from attempts form a chain, each compared with the one before; held-out pairs must not overlap.
         if last is None or not held_out:
             self.alone[held_out] = alone
         return [] if last is None else [last, alone]
@@ -99,6 +100,7 @@ class NeuralRewardTrainer:
             self.replay.add(pair)
             self.credit += PASSES / BATCH
             if pair.scores is not None:
+                # A teacher may score beyond [0, 1]: remember how far, to rescale.
                 self.range = (min(self.range[0], pair.scores[1]), max(self.range[1], pair.scores[0]))
 
     def _keep_to_judge(self, pair: Preference) -> None:
@@ -140,7 +142,9 @@ class NeuralRewardTrainer:
         pairs = [self.replay.kept[number] for number in numbers]
         better, worse = self._opinions(pairs, learning=True)
         heads = _heads_of(pairs, len(better))
+        # [heads, pairs]. softplus(worse − better) = −log σ(better − worse), without overflow.
         each = softplus(worse - better) + self._squared_error(pairs, better, worse)
+        # Mean over the heads that learn from a pair; a pair that no head learns from counts 0.
         each = (each * heads).sum(0) / heads.sum(0).clamp(min=1)
         centre = CENTRE * (better.square() + worse.square()).mean()
         loss = (torch.from_numpy(weights).to(each.dtype) * each).mean() + centre
@@ -150,6 +154,7 @@ class NeuralRewardTrainer:
         if not bool(torch.isfinite(norm)):
             raise FloatingPointError(f"the gradient's norm is {float(norm)}")
         self.optimizer.step()
+        # The priority is the ranking loss alone, without the squared error of the scores.
         self.replay.settle(numbers, softplus(worse - better).mean(0).tolist())
         return float(loss.detach())
 
@@ -176,6 +181,7 @@ class NeuralRewardTrainer:
         pairs = list(self.held_out)
         with torch.no_grad():
             better, worse = self._opinions(pairs)
+        # The heads vote by their mean, as they do in `score`.
         margin = (better - worse).mean(0)
         if not bool(torch.isfinite(margin).all()):
             raise FloatingPointError("an output for held-out preferences is not finite")

@@ -43,6 +43,7 @@ def answer_in(text: str) -> tuple[str, bool]:
 
 def _tagged(text: str) -> tuple[int, str] | None:
     """The last answer between tags, with its position."""
+    # One pass over the tags, so that hostile text takes linear time.
     opened, found = None, None
     for tag in TAG.finditer(text):
         if not tag.group().startswith("</"):
@@ -54,6 +55,7 @@ def _tagged(text: str) -> tuple[int, str] | None:
 
 def _boxed(text: str) -> tuple[int, str] | None:
     """The content of the last \\boxed{…} that is closed, with its position; braces may be nested."""
+    # A stack of open braces (position after it, whether it is a box): nesting in one linear pass.
     opened: list[tuple[int, bool]] = []
     found: tuple[int, str] | None = None
     for brace in BRACE.finditer(text):
@@ -169,6 +171,7 @@ class NumericReward(AnswerReward):
     def same(self, answer: Any, right: Any) -> bool:
         try:
             allowed = max(self.tolerance, self.relative_tolerance * abs(right))
+            # These are decimals: unlike with floats, 0.1 and long integers are exact.
             return bool(answer == right) or (allowed > 0 and abs(answer - right) <= allowed)
         except ArithmeticError:  # a number with a million digits
             return False

@@ -94,6 +94,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 def _tokens(text: str) -> list[str]:
     text = THOUSANDS.sub("", LEFT_SIDE.sub("", text))
+    # Only whole commands: \pi must not match the start of \pitchfork.
     for written, meant in (LATEX | PLAIN).items():
         text = re.sub(re.escape(written) + r"(?![A-Za-z])", meant.replace("\\", "\\\\"), text)
     text = SHORT_FRACTION.sub(r"(\1/\2)", text).strip()
@@ -111,6 +112,7 @@ class _Reader:
     """A recursive-descent parser with one method per line of the grammar."""
 
     def __init__(self, tokens: list[str]) -> None:
+        # The empty token at the end means that `next` always exists.
         self.tokens = [*tokens, ""]
         self.place = self.depth = 0
 
@@ -154,6 +156,7 @@ class _Reader:
         while self.next in ("*", "/", "(", "{") or self.next[:1].isalnum() or self.next[:1] in ("\\", "."):
             if self.next == "/":
                 self.take()
+                # Left to right: 8/4/2 is 1. No precedence for juxtaposition: 1/2x is x/2.
                 total = _product(total, _power(self.signed(), -1))
             else:
                 if self.next == "*":
@@ -178,6 +181,7 @@ class _Reader:
         self.depth += 1
         if self.depth > DEEPEST:
             raise Unreadable(f"deeper than {DEEPEST} levels")
+        # Right-associative through `signed`: 2^3^2 is 2^9, and 2^-1 is 1/2.
         raised = _power(base, self.signed())
         self.depth -= 1
         return raised
