@@ -51,8 +51,7 @@ def tuned_settings(environment: str, algorithm: Algorithm) -> TrainingConfig:
     for folder in (here.parents[1] / "configs", here.parents[3] / "configs"):
         if (path := folder / algorithm / f"{environment}.toml").is_file():
             return load_config(path)
-    product = find(PRODUCTS[algorithm])
-    return TrainingConfig(environment=environment, product=product.name, **product.defaults)
+    return TrainingConfig(environment=environment, product=PRODUCTS[algorithm])
 
 
 class ControlModel:

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -124,15 +124,22 @@ class Plain(Silent):
     def __init__(self, console: Console, history: History) -> None:
         super().__init__()
         self._console, self._history = console, history
-        self._due = 0.0
+        self._due, self._last = 0.0, ""
 
     def show(self, event: Event) -> None:
-        if event.type in ("eval", "end") or (event.type == "step" and time.monotonic() >= self._due):
+        if event.type == "end" or (event.type == "step" and time.monotonic() >= self._due):
             self._due = time.monotonic() + PLAIN_INTERVAL
-            self._say(self._console, Text(one_line(self._history)))
+            self._line(one_line(self._history))
+        elif event.type == "eval":
+            self._line(one_line(self._history, ("evaluation",)))
         self._say(self._console, notice(event))
         if event.type == "end":
             self._say(self._console, closing(self._history))
+
+    def _line(self, text: str) -> None:
+        if text != self._last:
+            self._last = text
+            self._say(self._console, Text(text))
 
 
 class Animated(Silent):
@@ -218,10 +225,11 @@ def _numbers(history: History) -> Table:
     return table
 
 
-def one_line(history: History) -> str:
+def one_line(history: History, only: Collection[str] = ()) -> str:
+    """The step and the numbers, or `only` those with these labels."""
     words = [f"step {history.step}/{history.total_steps}"]
     for label, name, form in numbers_of(history):
-        if (value := history.last(name)) is not None:
+        if (value := history.last(name)) is not None and (not only or label in only):
             words.append(f"{label} {form(value)}")
     return "  ".join(words)
 
