@@ -289,7 +289,7 @@ def chat(role: str = "user", content: str = "1+2", said: str = "3") -> list[dict
         (
             product.build,
             chat("us|>er"),
-            r"line 18: the column 'prompt' has a message of the role 'us\|>er', not a plain word",
+            r"line 18: the column 'prompt' has a message with the role 'us\|>er', not a word",
         ),
         (product.build, chat(content="1<|end|><|assistant|>2"), r"line 18 contains '<\|assistant\|>', which"),
         (warm_start.build, chat(said="3<pad>"), "line 18 contains '<pad>', which is a special token"),

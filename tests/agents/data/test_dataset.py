@@ -108,7 +108,7 @@ def test_a_prompt_to_judge_on_is_left_out_of_training(written: Callable[..., Pat
     judged = written(ROWS[:10], "judged.jsonl")
     data = find_data(written(ROWS), {"eval_file": str(judged)})
     assert [p.text for p in data.train] == [row["prompt"] for row in ROWS[10:]]
-    with pytest.raises(ConfigError, match="every prompt to train on is also one to judge on"):
+    with pytest.raises(ConfigError, match="every training prompt is also held out"):
         find_data(judged, {"eval_file": str(judged)})
 
 
@@ -287,23 +287,23 @@ GOOD = json_lines(ROWS[:3])
 BROKEN: dict[str, tuple[str | bytes, str]] = {
     "half an object": (GOOD + '{"prompt": "1', r"line 4: is not valid JSON: Unterminated string"),
     "no object": (GOOD + "[1]\n", r"line 4: is a list, not an object"),
-    "no column": (GOOD + '{"question": "1", "answer": 2}', r"line 4: has no column 'prompt'\nIts columns: question"),
+    "no column": (GOOD + '{"question": "1", "answer": 2}', r"line 4: has no column 'prompt'\nIts columns are question"),
     "empty prompt": (GOOD + '{"prompt": " ", "answer": "2"}', r"line 4 has an empty prompt"),
     "null": (GOOD + '{"prompt": null, "answer": "2"}', r"line 4: the column 'prompt' is empty, not text"),
     "object": (GOOD + '{"prompt": {}, "answer": "2"}', r"line 4: the column 'prompt' is dict, not text"),
-    "bad chat": (GOOD + '{"prompt": ["x"], "answer": "2"}', r"line 4: the column 'prompt' is not a chat"),
+    "bad chat": (GOOD + '{"prompt": ["x"], "answer": "2"}', r"line 4: the column 'prompt' is not a list of messages"),
     "only an answer": (
         '{"prompt": [{"role": "assistant", "content": "x"}], "answer": "2"}', r"line 1 has an empty prompt",
     ),
     "empty answer": (GOOD + '{"prompt": "1", "answer": ""}', r"line 4: the column 'answer' has an empty answer"),
-    "NaN": (GOOD + '{"prompt": "1", "answer": NaN}', r"line 4: is not valid JSON: NaN is not a value"),
+    "NaN": (GOOD + '{"prompt": "1", "answer": NaN}', r"line 4: is not valid JSON: NaN is not a JSON value"),
     "infinite": (GOOD + '{"prompt": "1", "answer": 1e999}', r"line 4: the column 'answer' is inf, not a number"),
     "endless integer": (GOOD + f'{{"prompt": "1", "answer": {"1" * 5000}}}', r"line 4: is not valid JSON: Exceeds"),
     "deep": (GOOD + "[" * 100_000, r"line 4: is nested too deeply"),
     "huge line": (GOOD + " " * (LONGEST_LINE + 1), r"line 4: is longer than 16 MiB"),
-    "binary": (b"PAR1\0\0\1", r"line 1: is not text: it holds a zero byte"),
+    "binary": (b"PAR1\0\0\1", r"line 1: is not text: it contains a zero byte"),
     "Latin-1": ('{"prompt": "é"}'.encode("latin-1"), r"line 1: is not UTF-8 text \(at byte 12\)"),
-    "half a pair": (GOOD + r'{"prompt": "\ud83d", "answer": "1"}', r"line 4: the column 'prompt' holds half of a surr"),
+    "half a pair": (GOOD + r'{"prompt": "\ud83d", "answer": "1"}', r"line 4: the column 'prompt' contains half of a"),
     "nothing": ("", r"the file is empty"),
     "blank lines": ("\n\n", r"the file is empty"),
     "one prompt": (json_lines(ROWS[:1] * 3), r"has only one prompt"),
@@ -323,10 +323,10 @@ def test_whatever_is_wrong_is_one_sentence_with_its_line(written: Callable[..., 
     ("name", "content", "sentence"),
     [
         ("sums.csv", "a,b", r"ends in \.jsonl, \.json, \.parquet, not '\.csv'"),
-        ("sums.json", '{"prompt": "1"}', r"holds an object, not a list"),
+        ("sums.json", '{"prompt": "1"}', r"contains an object, not a list"),
         ("sums.json", '[{"prompt": "1", "answer": "1"}, 3]', r"entry 2: is a number, not an object"),
         ("sums.json", "[1,\n2,,", r"not valid JSON: .* \(at line 2, column 3\)"),
-        ("sums.parquet", "no parquet", r"is not a sound Parquet file"),
+        ("sums.parquet", "no parquet", r"is not a valid Parquet file"),
         ("sums.jsonl", b"\xef\xbb\xbf" + GOOD.encode() + b"7", r"line 4: is a number"),
     ],
 )
@@ -343,7 +343,7 @@ def test_other_files_are_refused_as_clearly(
         (LATIN, "row 3: the column 'odd' is not UTF-8 text .at byte 0."),
         (
             pa.array([0, 0, 2**62], pa.timestamp("ms")),
-            "row 3: the column 'odd' holds a timestamp.ms. that Python cannot",
+            "row 3: the column 'odd' contains a timestamp.ms. that Python cannot",
         ),
     ],
 )
@@ -361,7 +361,7 @@ def test_values_that_python_cannot_hold_are_named(tmp_path: Path, column: pa.Arr
 
 
 def test_folders_and_missing_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="has no rows to train on .it holds nothing"):
+    with pytest.raises(ConfigError, match="has no training data .it contains nothing"):
         find_data(tmp_path, {})
     (tmp_path / "state.json").write_text("{}")
     with pytest.raises(ConfigError, match="does not list the data files"):
@@ -370,7 +370,7 @@ def test_folders_and_missing_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(ConfigError, match="cannot be read: "):
         find_data(tmp_path, {})
     (tmp_path / "secret.arrow").write_bytes(b"none of it")
-    with pytest.raises(ConfigError, match="not a sound Arrow file"):
+    with pytest.raises(ConfigError, match="not a valid Arrow file"):
         find_data(tmp_path, {})
     monkeypatch.chdir(tmp_path)
     for name in ("nothing.jsonl", "some/where"):
@@ -382,16 +382,16 @@ def test_folders_and_missing_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ("options", "sentence"),
     [
         ({"promt": "q"}, r"promt = 'q' is not an option of a data file\nDid you mean 'prompt'"),
-        ({"prompt": 3}, r"prompt = 3 is of the wrong kind"),
-        ({"held_out_share": 1}, r"held_out_share = 1 must lie between 0 and 1"),
-        ({"held_out_share": True}, r"held_out_share = True is of the wrong kind"),
-        ({"held_out_share": 1.0}, r"must lie between 0 and 1"),
-        ({"answer_pattern": "(("}, r"is no regular expression"),
+        ({"prompt": 3}, r"prompt = 3 has the wrong type"),
+        ({"held_out_share": 1}, r"held_out_share = 1 must be between 0 and 1"),
+        ({"held_out_share": True}, r"held_out_share = True has the wrong type"),
+        ({"held_out_share": 1.0}, r"must be between 0 and 1"),
+        ({"answer_pattern": "(("}, r"is not a valid regular expression"),
         ({"answer_pattern": "#### (.*)"}, r"line 1: the column 'answer' does not match .*####"),
-        ({"check": "exakt"}, r"check = 'exakt' is not a check\nOne of exact, number, contains"),
+        ({"check": "exakt"}, r"check = 'exakt' is not a check\nUse one of exact, number, contains"),
         ({"check": "no_such_module:f"}, r"cannot be imported: ModuleNotFoundError"),
-        ({"check": "json:no_such"}, r"names no function: json has no 'no_such'"),
-        ({"check": "{mine}:needs"}, r"needs unheard_of, which no row has\nColumns there: answer, level, prompt"),
+        ({"check": "json:no_such"}, r"does not name a function: json has no 'no_such'"),
+        ({"check": "{mine}:needs"}, r"needs unheard_of, which no row has\nThe columns are answer, level, prompt"),
         ({"check": "number", "answer": "prompt", "answer_pattern": "[+]"}, r"line 1: .* without a number: '\+'"),
         ({"eval_file": "none.jsonl"}, r"none.jsonl: no such file"),
     ],

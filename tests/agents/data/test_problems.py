@@ -122,7 +122,7 @@ def test_a_task_takes_a_size_and_nothing_else() -> None:
     options = TaskSettings(environment="addition", options={"digits": 5})
     assert max(len(find_problems(options).training(0, n).answer) for n in range(50)) >= 5
     for wrong in ({"digits": 0}, {"digits": "5"}, {"letters": 3}, {"digits": 2.5}):
-        with pytest.raises(ConfigError, match=r"takes digits, a whole number from 1 to 9"):
+        with pytest.raises(ConfigError, match=r"option is digits, a whole number from 1 to 9"):
             find_problems(TaskSettings(environment="addition", options=wrong))
 
 

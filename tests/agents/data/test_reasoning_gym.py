@@ -59,7 +59,7 @@ def test_what_the_library_cannot_do_is_refused(name: str, options: dict[str, Any
 
 def test_a_dataset_without_answers_has_no_demonstrations() -> None:
     problems = found("rubiks_cube")
-    with pytest.raises(ConfigError, match="'reasoning_gym:rubiks_cube' gives no answers to imitate"):
+    with pytest.raises(ConfigError, match="'reasoning_gym:rubiks_cube' has no answers to imitate"):
         problems.demonstration(problems.training(0, 0))
 
 

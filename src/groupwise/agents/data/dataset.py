@@ -1,4 +1,12 @@
-"""How the text of a model is compared with the right answer of a data row."""
+"""`task.environment` → problems; a data file's rows as problems, and how answers to them are checked.
+
+    [task]
+    environment = "sums.jsonl"
+    options = { prompt = "question", answer = "answer", check = "number" }
+
+`DataOptions` lists the options. Held-out rows come from a test file, from `eval_file`, or from a split by a hash of the
+prompt, so that they are never trained on.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +34,7 @@ from groupwise.user_code import load_module
 
 
 def answer_in(text: str, pattern: str) -> str | None:
-    """The last match of the pattern (its first group, if it has one), trimmed; the whole text without a pattern."""
+    """Return the last match of the pattern (its first group, if any), trimmed; without a pattern, the entire text."""
     if not pattern:
         return text.strip()
     found = list(re.finditer(pattern, text))
@@ -36,7 +44,7 @@ def answer_in(text: str, pattern: str) -> str | None:
 
 
 class Check(Protocol):
-    """Scores a text against a problem. `refuses` says what is wrong with a right answer, if anything."""
+    """Scores a text against a problem. `refuses` says what is wrong with a row's reference answer, if anything."""
 
     needs_answer: bool
 
@@ -45,7 +53,7 @@ class Check(Protocol):
 
 
 class TextCheck:
-    """Compares texts: right is 1, wrong is 0, and an answer that was cut off is not right."""
+    """Compares texts: 1 if right, 0 if wrong. A truncated answer is wrong."""
 
     needs_answer = True
 
@@ -64,7 +72,7 @@ class TextCheck:
 
 
 class NoCheck:
-    """For rows without right answers, of which `reward.name` says what they are worth."""
+    """For rows without right answers, which `reward.name` scores instead."""
 
     needs_answer = False
 
@@ -73,7 +81,7 @@ class NoCheck:
 
     def __call__(self, problem: Problem, text: str, finished: bool, pattern: str) -> Score:
         raise ContractError(
-            "task.options.check = 'none' leaves nothing to tell right from wrong by", hint="Set reward.name."
+            "task.options.check = 'none' cannot grade an answer", hint="Set reward.name to choose a reward."
         )
 
 
@@ -86,9 +94,9 @@ CHECKS: Mapping[str, Check] = {
 
 
 class FunctionCheck:
-    """A function of one's own: it gets the text and, by their names, the columns of the row that it asks for.
+    """Your own function: it gets the text and, by name, the columns of the row that it has parameters for.
 
-    It may be async. One that ends the program has failed like one that raises.
+    It may be async. One that calls sys.exit has failed, like one that raises.
     """
 
     needs_answer = False
@@ -104,7 +112,7 @@ class FunctionCheck:
         if missing:
             there = ", ".join(sorted(columns))
             raise _refused(
-                reference, f"needs {', '.join(sorted(missing))}, which no row has", f"Columns there: {there}."
+                reference, f"needs {', '.join(sorted(missing))}, which no row has", f"The columns are {there}."
             )
 
     def refuses(self, answer: str) -> str:
@@ -140,15 +148,15 @@ class FunctionCheck:
 
 
 def find_check(name: str, columns: Iterable[str]) -> Check:
-    """A check by its name, or one's own as `module:function` or `file.py:function`."""
+    """Return a check by its name, or your own given as `module:function` or `file.py:function`."""
     if name in CHECKS:
         return CHECKS[name]
     module, colon, function = name.rpartition(":")
     if not colon or not module or not function.isidentifier():
-        raise _refused(name, "is not a check", f"One of {', '.join(CHECKS)}, or your own as module:function.")
+        raise _refused(name, "is not a check", f"Use one of {', '.join(CHECKS)}, or your own as module:function.")
     found = getattr(load_module(module, lambda fault: _refused(name, fault)), function, None)
     if not callable(found):
-        raise _refused(name, f"names no function: {module} has no {function!r}")
+        raise _refused(name, f"does not name a function: {module} has no {function!r}")
     return FunctionCheck(name, found, columns)
 
 
@@ -158,7 +166,7 @@ def _parameters(reference: str, function: Callable[..., Any]) -> list[inspect.Pa
     except ValueError:
         parameters = []
     if not parameters:
-        raise _refused(reference, "takes no arguments", "It gets the text, then columns by their names.")
+        raise _refused(reference, "takes no arguments", "It gets the text, then columns by name.")
     return parameters
 
 
@@ -172,7 +180,7 @@ COLUMN = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class DataOptions:
-    """`task.options` of a data file. `prompt` and `demonstration` are a column's name, or a text with {columns}."""
+    """`task.options` of a data file. `prompt` and `demonstration` name a column, or are a text with {columns} in it."""
 
     prompt: str = "prompt"
     answer: str = "answer"
@@ -188,18 +196,19 @@ class DataOptions:
         for name, value in options.items():
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
-                hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
+                hint = f"Did you mean {near[0]!r}?" if near else f"The options are {', '.join(known)}."
                 raise _wrong_option(name, value, "is not an option of a data file", hint)
             fits = float | int if known[name] is float else known[name]
             if not isinstance(value, fits) or isinstance(value, bool):
-                raise _wrong_option(name, value, "is of the wrong kind", f"It is a {known[name].__name__}.")
+                raise _wrong_option(name, value, "has the wrong type", f"It must be a {known[name].__name__}.")
         read = cls(**options)
         if not 0 < read.held_out_share < 1:
-            raise _wrong_option("held_out_share", read.held_out_share, "must lie between 0 and 1")
+            raise _wrong_option("held_out_share", read.held_out_share, "must be between 0 and 1")
         try:
             re.compile(read.answer_pattern)
         except re.error as error:
-            raise _wrong_option("answer_pattern", read.answer_pattern, f"is no regular expression: {error}") from None
+            fault = f"is not a valid regular expression: {error}"
+            raise _wrong_option("answer_pattern", read.answer_pattern, fault) from None
         return read
 
 
@@ -222,13 +231,11 @@ class DataProblems:
             judged = {problem.text for problem in self.test}
             self.train = [problem for problem in problems if problem.text not in judged]
             if not self.train:
-                raise refused(
-                    f"{path}: every prompt to train on is also one to judge on", "Give other rows to judge on."
-                )
+                raise refused(f"{path}: every training prompt is also held out for evaluation", "Hold out other rows.")
         self._epoch = lru_cache(maxsize=2)(self._shuffled)
 
     def __iter__(self) -> Iterator[Problem]:
-        """Every problem, to train on and to judge on."""
+        """All problems: training, then held-out ones."""
         return iter([*self.train, *self.test])
 
     def training(self, seed: int, number: int) -> Problem:
@@ -236,7 +243,7 @@ class DataProblems:
         return self.train[self._epoch(seed, epoch)[place]]
 
     def held_out(self, seed: int, count: int) -> Sequence[Problem]:
-        """A choice of the rows to judge on; all of them where there are no more than asked for."""
+        """Return `count` held-out problems; all of them if there are no more."""
         if count >= len(self.test):
             return self.test
         return random.Random(seed).sample(self.test, count)
@@ -267,7 +274,7 @@ class DataProblems:
         return Problem(prompt, self._answer(row), row.columns, shown, row.place)
 
     def _answer(self, row: DataRow) -> str:
-        """The right answer as text; a check of one's own may do without."""
+        """Return the right answer as text; your own check may do without one."""
         if not self.check.needs_answer and self.options.answer not in row.columns:
             return ""
         whole = _text(row, self.options.answer, _value(row, self.options.answer))
@@ -288,14 +295,15 @@ def find_data(path: Path, options: Mapping[str, Any]) -> DataProblems:
 
 
 def split(problems: Sequence[Problem], share: float, path: str) -> tuple[list[Problem], list[Problem]]:
-    """By a hash of the prompt alone: rows that are added later move no other row to the other side."""
+    """Split by a hash of the prompt alone, so that adding rows never moves another row to the other side."""
     place = {problem.text: _hash(problem.text) for problem in problems}
     if len(place) < 2:
         raise refused(
-            f"{path}: has only one prompt, and needs one to train on and one to judge on", "Add rows or eval_file."
+            f"{path}: has only one prompt, but needs one for training and one for evaluation", "Add rows or eval_file."
         )
     lowest, highest = min(place.values()), max(place.values())
-    border = min(max(share, math.nextafter(lowest, 1)), highest)  # neither side is empty
+    # Moved inwards if necessary, so that neither side is empty.
+    border = min(max(share, math.nextafter(lowest, 1)), highest)
     sides: tuple[list[Problem], list[Problem]] = ([], [])
     for problem in problems:
         sides[place[problem.text] < border].append(problem)
@@ -303,19 +311,19 @@ def split(problems: Sequence[Problem], share: float, path: str) -> tuple[list[Pr
 
 
 def _hash(text: str) -> float:
-    """A number in [0, 1) that depends on the text alone."""
+    """Return a number in [0, 1) that depends on the text alone."""
     return int.from_bytes(hashlib.sha256(text.encode("utf8", "surrogatepass")).digest()[:6], "big") / 2**48
 
 
 def _value(row: DataRow, name: str) -> Any:
     if name not in row.columns:
         there = ", ".join(row.columns) or "none"
-        raise refused(f"{row.place}: has no column {name!r}", f"Its columns: {there}. Choose others in task.options.")
+        raise refused(f"{row.place}: has no column {name!r}", f"Its columns are {there}; choose one in task.options.")
     return row.columns[name]
 
 
 def _filled(row: DataRow, template: str, alone: bool = False) -> str:
-    """The template with its {columns} put in; `alone`: a template without any is the name of a column."""
+    """Fill {columns} into a template. With `alone`, a template without any is the name of a column."""
     if alone and not COLUMN.search(template):
         return _text(row, template, _value(row, template))
     return COLUMN.sub(lambda found: _text(row, found[1], _value(row, found[1])), template)
@@ -325,24 +333,25 @@ def _text(row: DataRow, name: str, value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         raise refused(f"{row.place}: the column {name!r} is {value}, not a number")
     if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise refused(f"{row.place}: the column {name!r} holds half of a surrogate pair, which is no character")
+        raise refused(f"{row.place}: the column {name!r} contains half of a surrogate pair, which is not a character")
     if isinstance(value, str | int | float):
         return str(value)
     raise refused(f"{row.place}: the column {name!r} is {'empty' if value is None else type(value).__name__}, not text")
 
 
 def _chat(row: DataRow, name: str, value: Any) -> tuple[tuple[Message, ...] | str, str | None]:
-    """The messages up to the user's last, and what the assistant answered to it, if that is there."""
+    """Split a chat into the messages up to the user's last and, if there is one, the assistant's answer to it."""
     if not isinstance(value, list):
         return _text(row, name, value), None
     sound = [m for m in value if isinstance(m, dict) and isinstance(m.get("role"), str) and "content" in m]
     if not value or len(sound) < len(value):
         raise refused(
-            f"{row.place}: the column {name!r} is not a chat", 'A message is {"role": "user", "content": "…"}.'
+            f"{row.place}: the column {name!r} is not a list of messages",
+            'Write messages like {"role": "user", "content": "…"}.',
         )
     for role in (m["role"] for m in sound):
         if not ROLE.fullmatch(role):
-            raise refused(f"{row.place}: the column {name!r} has a message of the role {role!r:.60}, not a plain word")
+            raise refused(f"{row.place}: the column {name!r} has a message with the role {role!r:.60}, not a word")
     chat = tuple({"role": m["role"], "content": _text(row, f"{name}.content", m["content"])} for m in sound)
     said = chat[-1]["content"] if chat[-1]["role"] == "assistant" else None
     return (chat, None) if said is None else (chat[:-1], said)
@@ -353,7 +362,7 @@ def _wrong_option(name: str, value: Any, fault: str, hint: str = "") -> ConfigEr
 
 
 def find_problems(task: TaskSettings) -> Problems:
-    """A registered task by its name, a dataset of reasoning-gym, or a data file or folder by its path."""
+    """Return the problems that `task.environment` names: a built-in task, a reasoning-gym dataset, or a data file."""
     name, path = task.environment, Path(task.environment)
     if name in TASKS:
         return TASKS[name].with_options(task.options)
@@ -362,5 +371,5 @@ def find_problems(task: TaskSettings) -> Problems:
     if "/" in name or path.suffix.lower() in READERS or path.exists():
         return find_data(path, task.options)
     near = difflib.get_close_matches(name, TASKS, 1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(TASKS)}; or the path of a data file."
-    raise ConfigError(f"task.environment = {name!r} is not a task we know", hint=hint, field="task.environment")
+    hint = f"Did you mean {near[0]!r}?" if near else f"Use one of {', '.join(TASKS)}, or the path of a data file."
+    raise ConfigError(f"task.environment = {name!r} is not a known task", hint=hint, field="task.environment")

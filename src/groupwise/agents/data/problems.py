@@ -1,8 +1,9 @@
-"""The contract of whatever delivers problems: a registered task, a data file, or a library of generators.
+"""Problems with one answer: the contract that training and evaluation rely on, and the built-in tasks.
 
     find_problems(cfg.task) → Problems → Problem → the model's text → Score
 
-`agents/data/dataset.py` finds one by name; training, evaluation and supervised runs know no more than this.
+`dataset.py` finds problems by name. Built-in tasks make a problem from a random generator, so there is nothing to
+download. They are split by a hash of the prompt, so held-out ones never occur in training, regardless of seed.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from groupwise.types import Message, Score
 
 @dataclass(frozen=True)
 class Problem:
-    """What is asked, and what is known about its answer.
+    """A question and what is known about its answer.
 
-    `prompt` is one text, or the messages of a chat so far. `columns` are all that came with the problem, for rewards
-    that need more than the answer. `place` says where it is from, for messages about it.
+    `prompt` is one text, or the messages of a chat so far. `columns` is everything that came with the problem, for
+    rewards that need more than the answer. `place` says where it came from, for error messages.
     """
 
     prompt: str | tuple[Message, ...]
@@ -34,11 +35,11 @@ class Problem:
 
     def __post_init__(self) -> None:
         if not self.text.strip():
-            raise ConfigError(f"{self.place or 'a problem'} has an empty prompt", hint="Ask something, or drop it.")
+            raise ConfigError(f"{self.place or 'a problem'} has an empty prompt", hint="Fill it in, or leave it out.")
 
     @property
     def label(self) -> str:
-        """How messages name the problem: by its place or, without one, by how it begins."""
+        """How error messages name the problem: by its place or, without one, by its beginning."""
         return self.place or f"the problem {self.text[:40]!r}"
 
     @property
@@ -48,12 +49,12 @@ class Problem:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Who speaks, in order."""
+        """The roles of the messages, in order."""
         return tuple(message["role"] for message in self.messages)
 
     @property
     def text(self) -> str:
-        """The prompt as a reader sees it."""
+        """The prompt as plain text."""
         if isinstance(self.prompt, str):
             return self.prompt
         return "\n".join(message["content"] for message in self.prompt)
@@ -62,10 +63,9 @@ class Problem:
 class Problems(Protocol):
     """Where problems come from.
 
-    `training` is a pure function of its arguments, so that a run can go on anywhere; what it returns is never among
-    what `held_out` returns, whatever the seeds. `grade` is called in a thread; what it returns may have to be awaited.
-    `demonstration` is the text a supervised run imitates, or a
-    `ConfigError` that says there is none.
+    `training` is a pure function of its arguments, so a run can resume anywhere, and never returns a problem that
+    `held_out` returns, regardless of seed. `grade` is called in a thread, and its result may have to be awaited.
+    `demonstration` returns the text that a supervised run imitates, or raises `ConfigError` if there is none.
     """
 
     @property
@@ -77,9 +77,9 @@ class Problems(Protocol):
 
 
 def is_correct(score: Score) -> bool | None:
-    """Whether an answer is right: as a part `correct` of its score says, or else if it earned all of 1.
+    """Return whether an answer is right: what the part `correct` of its score says, else whether the total is 1.
 
-    None where nothing tells: a total beyond 0 to 1, or one that several rewards were combined into.
+    None if that cannot be known: the total is outside 0 … 1, or combines several rewards.
     """
     said = [value for name, value in score.parts.items() if name.rpartition(".")[2] == "correct"]
     if said:
@@ -88,13 +88,13 @@ def is_correct(score: Score) -> bool | None:
     return score.total >= 1.0 if 0.0 <= score.total <= 1.0 and not combined else None
 
 
-HELD_OUT = 5
+HELD_OUT = 5  # one prompt in this many is held out
 DIGITS, LETTERS, FEW_LETTERS = "0123456789", "abcdefgh", "abcd"
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large problems get: `task.options` sets the number of `unit`."""
+    """The size of problems: `task.options` sets the number of `unit`."""
 
     unit: str
     value: int
@@ -104,9 +104,9 @@ class Size:
 
 @dataclass(frozen=True)
 class VerifiableTask:
-    """A kind of problem: how one of a size is made, and which characters an answer may be made of.
+    """A kind of problem: how to make one of a given size, and which characters an answer may contain.
 
-    With a `marker`, an answer is what stands behind the marker, and characters of `scratch` may stand before it.
+    With a `marker`, the answer is what follows the marker; only characters of `scratch` may come before it.
     """
 
     name: str
@@ -117,13 +117,13 @@ class VerifiableTask:
     scratch: str = ""
 
     def with_options(self, options: Mapping[str, object]) -> VerifiableTask:
-        """The task at the size that `task.options` asks for."""
+        """Return the task at the size that `task.options` asks for."""
         size = self.size
         for name, value in options.items():
             if name != size.unit or type(value) is not int or not size.least <= value <= size.most:
                 raise ConfigError(
                     f"task.options.{name} = {value!r} does not fit the task {self.name!r}",
-                    hint=f"It takes {size.unit}, a whole number from {size.least} to {size.most}.",
+                    hint=f"Its option is {size.unit}, a whole number from {size.least} to {size.most}.",
                     field="task.options",
                 )
             size = replace(size, value=value)
@@ -146,10 +146,10 @@ class VerifiableTask:
         return problem.answer if problem.demonstration is None else problem.demonstration
 
     def grade(self, problem: Problem, text: str, finished: bool) -> Score:
-        """1 for the right answer; less for one that is only in part right, or only in the right form.
+        """Score 1 for the right answer; less for one that is partly right, or only well-formed.
 
-        total = 0.7 · correct + 0.2 · share of places that are right + 0.1 · well-formed. A place is a character at its
-        distance from the end, so that the units of a sum can be right when its tens are not.
+        total = 0.7 · correct + 0.2 · share of right places + 0.1 · well-formed. A place is a character counted from the
+        end, so that the units of a sum can be right when its tens are not.
         """
         before, marker, answer = text.rpartition(self.marker) if self.marker else ("", "", text)
         well_formed = (
@@ -163,12 +163,13 @@ class VerifiableTask:
         places = sum(a == b for a, b in pairs) / max(len(answer), len(problem.answer))
         correct = well_formed and answer == problem.answer
         parts = {"correct": float(correct), "places": places if well_formed else 0.0, "format": float(well_formed)}
+        # Summed in tenths, because 0.7 + 0.2 + 0.1 is not exactly 1 in floating point.
         tenths = 7 * parts["correct"] + 2 * parts["places"] + parts["format"]
         return Score(tenths / 10, parts)
 
 
 def is_held_out(prompt: str) -> bool:
-    """One prompt in `HELD_OUT` is kept for judging, chosen by its text alone."""
+    """Return whether a prompt is held out: one in `HELD_OUT`, chosen by its text alone."""
     return hashlib.sha256(prompt.encode()).digest()[0] % HELD_OUT == 0
 
 
@@ -178,14 +179,14 @@ def addition(rng: random.Random, digits: int) -> Problem:
 
 
 def column_addition(rng: random.Random, digits: int) -> Problem:
-    """A sum as it is done on paper: all digits of both numbers, the answer from the units up; 07+95 is 201."""
+    """A sum as on paper: both numbers with all digits, the answer from the units up, so 07+95 is 201 (for 102)."""
     first, second = rng.randrange(10**digits), rng.randrange(10**digits)
     answer = f"{first + second:0{digits + 1}}"
     return Problem(f"{first:0{digits}}+{second:0{digits}}", answer[::-1])
 
 
 def addition_steps(rng: random.Random, digits: int) -> Problem:
-    """The sum, worked out from the units with carries: 47+85 is 7+5=12,4+8+1=13:132."""
+    """A sum with its working, from the units with carries: 47+85 is 7+5=12,4+8+1=13:132."""
     problem = addition(rng, digits)
     first, second = problem.text.split("+")
     steps, carry = [], 0
@@ -212,9 +213,9 @@ def reversing(rng: random.Random, longest: int) -> Problem:
 
 
 def editing(rng: random.Random, longest: int) -> Problem:
-    """One edit of every occurrence of a letter: replace, delete or double it."""
+    """Edit every occurrence of a letter: replace, delete or double it."""
     letters = word(rng, FEW_LETTERS, longest)
-    while len(set(letters)) == 1:  # without its only letter nothing would be left to answer
+    while len(set(letters)) == 1:  # deleting its only letter would leave an empty answer
         letters = word(rng, FEW_LETTERS, longest)
     old = rng.choice(letters)
     new = rng.choice([letter for letter in FEW_LETTERS if letter != old])

@@ -1,7 +1,7 @@
 """Problems of the reasoning-gym library: `task.environment = "reasoning_gym:chain_sum"`.
 
-Its datasets are generators that judge answers themselves; `task.options` are the settings of the one that is named.
-An answer may be the whole text, or stand between <answer> and </answer> behind the model's reasoning.
+Its datasets generate problems and grade answers themselves; `task.options` are the dataset's settings. An answer is the
+entire text, or what stands between <answer> and </answer> after the model's reasoning.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from groupwise.errors import ConfigError, ContractError, MissingExtra
 from groupwise.types import Score
 
 PREFIX = "reasoning_gym:"
-POOL = 10_000  # some generators prepare as many problems as they are large
-TRIES = 1_000
+POOL = 10_000  # some generators prepare all problems of their size in advance
+TRIES = 1_000  # draws before we conclude that there is no problem for training, or none to hold out
 
 
 class GymProblems:
-    """One dataset of reasoning-gym. A seed has a pool of its own; the split is by the question's text in all pools."""
+    """One dataset of reasoning-gym. Every seed has its own pool; the question's text decides what is held out."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self.name, self.options = f"{PREFIX}{name}", {"size": POOL, **options}
         self.library = _library(self.name)
         self.pool = lru_cache(maxsize=4)(self._pool)
         self._check_name(name)
-        self.pool(0)  # options that do not fit are refused here
+        self.pool(0)  # refuses wrong options
 
     def training(self, seed: int, number: int) -> Problem:
         return self._sample(seed, random.Random(f"{seed}/{number}"), held_out=False)
@@ -43,17 +43,17 @@ class GymProblems:
         return [self._sample(seed, rng, held_out=True) for _ in range(count)]
 
     def grade(self, problem: Problem, text: str, finished: bool) -> Score:
-        """The dataset's own score; none for an answer that was cut off."""
+        """Return the dataset's own score; 0 for a truncated answer."""
         answer = self.library.utils.extract_answer(text) or text.strip()
         try:
             total = float(self.pool(0).score_answer(answer=answer, entry=problem.columns)) if finished else 0.0
         except Exception as error:
-            raise ContractError(f"{self.name} could not judge {answer[:60]!r}: {error}") from error
+            raise ContractError(f"{self.name} could not grade {answer[:60]!r}: {error}") from error
         return Score(total, {"correct": float(total >= 1.0)})
 
     def demonstration(self, problem: Problem) -> str:
         if not problem.answer:
-            raise ConfigError(f"{self.name!r} gives no answers to imitate", field="task.environment")
+            raise ConfigError(f"{self.name!r} has no answers to imitate", field="task.environment")
         return problem.answer
 
     def _sample(self, seed: int, rng: random.Random, held_out: bool) -> Problem:
@@ -65,11 +65,11 @@ class GymProblems:
             if is_held_out(entry["question"]) == held_out:
                 answer = "" if entry["answer"] is None else str(entry["answer"])
                 return Problem(entry["question"], answer, entry, place=f"{self.name} problem {number}")
-        side = "judge" if held_out else "train"
-        raise ConfigError(f"{self.name!r} with these options has no problem to {side} on", field="task.options")
+        purpose = "evaluation" if held_out else "training"
+        raise ConfigError(f"{self.name!r} with these options has no problem for {purpose}", field="task.options")
 
     def _pool(self, seed: int) -> Any:
-        """Generators seed problem n with seed + n: pools are put far apart."""
+        # Generators seed problem n with seed + n, so the pools of neighbouring seeds must lie far apart.
         try:
             return self.library.create_dataset(
                 self.name.removeprefix(PREFIX), seed=random.Random(seed).getrandbits(31), **self.options
@@ -89,7 +89,7 @@ class GymProblems:
 
 @contextmanager
 def global_seed(seed: int) -> Iterator[None]:
-    """A few generators also draw from the global random state: it is set for them, and put back."""
+    """Set the global random state, which a few generators also draw from, and restore it."""
     before, numpy_before = random.getstate(), np.random.get_state()  # noqa: NPY002
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002

@@ -1,6 +1,6 @@
-"""Data files to rows: JSON lines, JSON, Parquet, and folders of them or of a Hugging Face `datasets` save.
+"""Reads data files into rows: JSON lines, JSON, Parquet, and folders of them or of a saved Hugging Face dataset.
 
-Everything is read at once and kept in memory. Whatever is wrong is one sentence that names the file and the line.
+Everything is read at once and kept in memory. Every error names the file and the line.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any, NoReturn
 
 from groupwise.errors import ConfigError
 
-LONGEST_LINE = 16 << 20
+LONGEST_LINE = 16 << 20  # bytes
 TRAINING = ("train", "training")
 HELD_OUT = ("test", "validation", "valid", "eval")
 
 
 @dataclass(frozen=True)
 class DataRow:
-    """The columns of one row, and where it stands."""
+    """The columns of one row, and where it came from."""
 
     place: str
     columns: Mapping[str, Any]
 
 
 def read_splits(path: Path) -> tuple[list[DataRow], list[DataRow] | None]:
-    """The rows to train on and, where a folder holds some, those to judge on."""
+    """Return the training rows and, if a folder has them, the held-out rows."""
     if not path.is_dir():
         return read_rows(path), None
     train, test = (_parts_of(path, names) for names in (TRAINING, HELD_OUT))
@@ -38,13 +38,13 @@ def read_splits(path: Path) -> tuple[list[DataRow], list[DataRow] | None]:
         return read_rows(path), None
     beside = ", ".join(sorted(child.name for child in path.iterdir())[:5]) or "nothing"
     raise refused(
-        f"{path}: the folder has no rows to train on (it holds {beside})",
-        f"Put a train file into it, ending in {', '.join(READERS)}, or what `Dataset.save_to_disk` writes.",
+        f"{path}: the folder has no training data (it contains {beside})",
+        f"Add a train file ending in {', '.join(READERS)}, or the output of `Dataset.save_to_disk`.",
     )
 
 
 def read_rows(path: Path) -> list[DataRow]:
-    """All rows of one file, or of one saved dataset; at least one."""
+    """Return all rows of one file or one saved dataset; there must be at least one."""
     try:
         rows = list(_reader(path)(path))
     except OSError as error:
@@ -60,7 +60,7 @@ def refused(message: str, hint: str = "") -> ConfigError:
 
 def _reader(path: Path) -> Callable[[Path], Iterator[DataRow]]:
     if not path.exists():
-        raise refused(f"{path}: no such file", f"Paths count from {Path.cwd()}.")
+        raise refused(f"{path}: no such file", f"Paths are relative to {Path.cwd()}.")
     if path.is_dir():
         return _saved_dataset
     if not path.is_file():
@@ -71,7 +71,7 @@ def _reader(path: Path) -> Callable[[Path], Iterator[DataRow]]:
 
 
 def _parts_of(folder: Path, names: tuple[str, ...]) -> list[Path]:
-    """The files or saved datasets of the first of these splits that is there; a split may come in numbered parts."""
+    """Return the files or saved datasets of the first of these splits that exists; it may be in numbered parts."""
     for name in names:
         part = re.compile(rf"{name}(-\d+-of-\d+)?\.\w+")
         found = [child for child in sorted(folder.iterdir()) if part.fullmatch(child.name) and child.suffix in READERS]
@@ -91,7 +91,7 @@ def _json_lines(path: Path) -> Iterator[DataRow]:
         for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
             place = f"{path} line {number}"
             if len(line) > LONGEST_LINE:
-                raise refused(f"{place}: is longer than {LONGEST_LINE >> 20} MiB", "One line holds one JSON object.")
+                raise refused(f"{place}: is longer than {LONGEST_LINE >> 20} MiB", "Write one JSON object per line.")
             if line.strip():
                 yield _row(place, _parsed(place, line))
 
@@ -100,7 +100,7 @@ def _json_list(path: Path) -> Iterator[DataRow]:
     content = _parsed(str(path), path.read_bytes())
     if not isinstance(content, list):
         raise refused(
-            f"{path}: holds {_kind(content)}, not a list of objects", "Lines of objects belong in a .jsonl file."
+            f"{path}: contains {_kind(content)}, not a list of objects", "Use .jsonl for one object per line."
         )
     for number, entry in enumerate(content, start=1):
         yield _row(f"{path} entry {number}", entry)
@@ -108,7 +108,7 @@ def _json_list(path: Path) -> Iterator[DataRow]:
 
 def _parsed(place: str, content: bytes) -> Any:
     if b"\0" in content:
-        raise refused(f"{place}: is not text: it holds a zero byte")
+        raise refused(f"{place}: is not text: it contains a zero byte")
     try:
         return json.loads(content.decode("utf-8-sig").rstrip(), parse_constant=_not_a_number)
     except UnicodeDecodeError as error:
@@ -123,7 +123,7 @@ def _parsed(place: str, content: bytes) -> Any:
 
 
 def _not_a_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a value of JSON")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def _row(place: str, value: Any) -> DataRow:
@@ -138,7 +138,7 @@ def _kind(value: Any) -> str:
 
 
 def _parquet(path: Path) -> Iterator[DataRow]:
-    import pyarrow.parquet as parquet  # heavy: only who reads such a file waits for it
+    import pyarrow.parquet as parquet  # slow to import, and only needed for such files
     from pyarrow import ArrowException
 
     rows: list[DataRow] = []
@@ -146,16 +146,16 @@ def _parquet(path: Path) -> Iterator[DataRow]:
         for batch in parquet.ParquetFile(path).iter_batches():
             rows.extend(_arrow_rows(path, batch, len(rows)))
     except ArrowException as error:
-        raise refused(f"{path}: is not a sound Parquet file: {_first_line(error)}") from None
+        raise refused(f"{path}: is not a valid Parquet file: {_first_line(error)}") from None
     yield from rows
 
 
 def _saved_dataset(folder: Path) -> Iterator[DataRow]:
-    """What `datasets.Dataset.save_to_disk` wrote: Arrow streams, listed in state.json."""
+    """Read what `datasets.Dataset.save_to_disk` wrote: Arrow streams, listed in state.json."""
     import pyarrow as pa
 
     if not (folder / "state.json").is_file():
-        raise refused(f"{folder}: is a folder without rows of its own", "Name a file, or a folder with a train file.")
+        raise refused(f"{folder}: is not a saved dataset", "Name a file, or a folder with a train file.")
     state = _parsed(f"{folder}/state.json", (folder / "state.json").read_bytes())
     try:
         names = [Path(entry["filename"]).name for entry in state["_data_files"]]
@@ -167,22 +167,22 @@ def _saved_dataset(folder: Path) -> Iterator[DataRow]:
             with pa.memory_map(str(folder / name)) as source:
                 rows = _arrow_rows(folder, pa.ipc.open_stream(source).read_all(), number)
         except pa.ArrowException as error:
-            raise refused(f"{folder / name}: is not a sound Arrow file: {_first_line(error)}") from None
+            raise refused(f"{folder / name}: is not a valid Arrow file: {_first_line(error)}") from None
         number += len(rows)
         yield from rows
 
 
 def _arrow_rows(path: Path, table: Any, before: int) -> list[DataRow]:
-    """The rows of a table or batch that follows `before` others of its file."""
+    """Return the rows of a table or batch that comes after `before` others of its file."""
     try:
         rows = table.to_pylist()
-    except (ValueError, OverflowError):  # text that is not UTF-8, a time beyond Python's years
+    except (ValueError, OverflowError):  # text that is not UTF-8, or a date beyond Python's range
         raise _unreadable(path, table, before) from None
     return [DataRow(f"{path} row {number}", row) for number, row in enumerate(rows, start=before + 1)]
 
 
 def _unreadable(path: Path, table: Any, before: int) -> ConfigError:
-    """Where the first value stands that Python cannot hold."""
+    """Find the first value that Python cannot represent."""
     for name, column in zip(table.schema.names, table.columns, strict=True):
         for number, value in enumerate(column, start=before + 1):
             try:
@@ -190,11 +190,11 @@ def _unreadable(path: Path, table: Any, before: int) -> ConfigError:
             except UnicodeDecodeError as error:
                 fault = f"is not UTF-8 text (at byte {error.start})"
             except (ValueError, OverflowError) as error:
-                fault = f"holds a {value.type} that Python cannot: {_first_line(error)}"
+                fault = f"contains a {value.type} that Python cannot represent: {_first_line(error)}"
             else:
                 continue
             return refused(f"{path} row {number}: the column {name!r} {fault}")
-    return refused(f"{path}: holds values that Python cannot read")
+    return refused(f"{path}: contains values that Python cannot represent")
 
 
 def _first_line(error: Exception) -> str:
