@@ -308,8 +308,8 @@ def test_the_context_ends_in_the_middle_of_a_turn(model: Any) -> None:
         ([], "at least 1 token"),
         ([[1, 2]], "list of at least 1 token"),
         (LONG[:20], "20 tokens, but max_length is 20"),
-        ([1, VOCABULARY], f"Token {VOCABULARY} is not in the model's vocabulary of {VOCABULARY}"),
-        ([-1], "Token -1"),
+        ([1, VOCABULARY], f"token {VOCABULARY} is not in the model's vocabulary of {VOCABULARY}"),
+        ([-1], "token -1"),
     ],
 )
 def test_impossible_prompts_are_refused(model: Any, ids: list[Any], message: str) -> None:
