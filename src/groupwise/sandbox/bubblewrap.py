@@ -167,7 +167,6 @@ class Bubblewrap:
         return ran
 
     def _cell(self) -> SandboxProcess:
-        """A started sandbox: a spare or a new one."""
         with self._lock:
             launch = self._launching()
             self._ready = [spare for spare in self._ready if not (spare.done() and _dead(spare))]

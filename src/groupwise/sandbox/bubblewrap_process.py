@@ -36,16 +36,16 @@ for name, code in marshal.loads(data):
     exec(code, module.__dict__)
 module.keep()
 """
+# Modules in the order in which they import one another; the last one has `keep`, which `BOOT` calls.
 PARTS = ("wire", "inside.program", "inside.remote", "inside.judge", "inside.keeper")
-"""Modules in the order in which they import one another; the last one has `keep`, which `BOOT` calls."""
+# Seconds for a sandbox to start on a busy machine.
 PATIENCE = 30.0
-"""Seconds for a sandbox to start on a busy machine."""
+# Seconds beyond a run's own limit after which the sandbox is ended from outside.
 GRACE = 3.0
-"""Seconds beyond a run's own limit after which the sandbox is ended from outside."""
+# Most bytes of a report.
 REPORT = 24 << 20
-"""Most bytes of a report."""
+# Pieces of a report besides the value, and some to spare, so that `fault_of` sees a value that is too large.
 AROUND = 10
-"""Pieces of a report besides the value, and some to spare, so that `fault_of` sees a value that is too large."""
 
 
 class SandboxDied(Exception):

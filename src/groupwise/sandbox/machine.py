@@ -128,6 +128,5 @@ def _asked(place: str) -> Interpreter | None:
 
 
 def _outermost(folders: list[str]) -> tuple[str, ...]:
-    """The folders without those that lie inside others."""
     real = sorted({os.path.realpath(folder) for folder in folders if folder})
     return tuple(f for f in real if not any(f.startswith(f"{other}/") for other in real))

@@ -77,12 +77,12 @@ def _script(program: str, rules: str) -> str:
     return f'#!/bin/sh\n{shlex.join(words)} "$@" 3<{shlex.quote(rules)} 2>/dev/null\n'
 
 
+# Starts a coroutine on an event loop.
 Submit: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]
-"""Starts a coroutine on an event loop."""
 
 
+# Of all arguments in a run together: reading them takes our time, not the code's.
 CHARACTERS = 20_000_000
-"""Of all arguments in a run together: reading them takes our time, not the code's."""
 
 
 class HostCalls:
@@ -127,7 +127,6 @@ class HostCalls:
             raise self._stop
 
     def _faces(self) -> str:
-        """The source of the functions that the code sees."""
         faces = []
         for name in self._functions:
             define, wait = ("async def", "await ") if name in self._async else ("def", "")
@@ -303,7 +302,6 @@ def _limits(limits: SandboxLimits) -> dict[str, Any]:
 
 
 def _value(written: str) -> tuple[Any, str]:
-    """The value of a text, and what is wrong with it."""
     try:
         value, _ = read(written)
     except ValueError as error:
@@ -313,7 +311,6 @@ def _value(written: str) -> tuple[Any, str]:
 
 
 def _ending_of(error: Any, library: Any) -> tuple[SandboxOutcome, str]:
-    """A Monty error as an outcome and a sentence."""
     if isinstance(error, library.MontyCrashedError):
         return (SandboxOutcome.TIMED_OUT if error.timed_out else SandboxOutcome.MEMORY), f"the worker ended: {error}"
     inner = error.exception()

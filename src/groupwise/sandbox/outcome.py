@@ -8,8 +8,8 @@ from typing import Any
 
 from groupwise.errors import ConfigError
 
+# Most characters of a message.
 LONGEST = 500
-"""Most characters of a message."""
 
 
 class SandboxOutcome(StrEnum):

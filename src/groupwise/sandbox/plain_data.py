@@ -15,8 +15,8 @@ from groupwise.sandbox.wire import HASHED, risky
 DEPTH = 50
 PIECES = 100_000  # values in a value, itself included
 CHARACTERS = 1_000_000  # of all strings and bytes together
+# Of an integer: Python refuses to convert much larger ones to decimals, which logs and JSON would try.
 BITS = 10_000
-"""Of an integer: Python refuses to convert much larger ones to decimals, which logs and JSON would try."""
 
 
 def fault_of(value: Any) -> str:
@@ -92,8 +92,6 @@ def read(text: str, most: int = PIECES) -> tuple[Any, int]:
 
 
 class _Reader:
-    """A text, and how far it has been read."""
-
     def __init__(self, text: str, most: int) -> None:
         self.text, self.most = text, most
         self.at = self.pieces = 0

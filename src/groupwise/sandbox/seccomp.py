@@ -19,9 +19,10 @@ EPERM, ENOSYS = 1, 38
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 NUMBER, ARCH, ARGUMENTS = 0, 4, 16
 
+# Every CLONE_NEW… flag: no process may create a namespace, least of all a user namespace.
 NEW_NAMESPACES = 0x7E020080
-"""Every CLONE_NEW… flag: no process may create a namespace, least of all a user namespace."""
 
+# What model-written code may call: no sockets, signals, programs, processes, mounts, tracing, keys or io_uring.
 CODE = {
     "read": 0, "write": 1, "open": 2, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "poll": 7, "lseek": 8, "mmap": 9,
     "mprotect": 10, "munmap": 11, "brk": 12, "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15,
@@ -35,20 +36,19 @@ CODE = {
     "ppoll": 271, "set_robust_list": 273, "dup3": 292, "pipe2": 293, "getrandom": 318, "statx": 332, "rseq": 334,
     "faccessat2": 439,
 }  # fmt: skip
-"""What model-written code may call: no sockets, signals, programs, processes, mounts, tracing, keys or io_uring."""
 
 IOCTL, FCNTL, CLONE, PRLIMIT, CLONE3 = 16, 72, 56, 302, 435
+# ioctl: TCGETS, TIOCGWINSZ, FIONBIO, FIONCLEX, FIOCLEX, FIONREAD.
 TERMINAL_OR_CLOSE = (0x5401, 0x5413, 0x5421, 0x5450, 0x5451, 0x541B)
-"""ioctl: TCGETS, TIOCGWINSZ, FIONBIO, FIONCLEX, FIOCLEX, FIONREAD."""
+# fcntl: F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC.
 FILE_FLAGS = (0, 1, 2, 3, 4, 1030)
-"""fcntl: F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC."""
 
 PROCESSES = {"fork": 57, "vfork": 58, "wait4": 61, "waitid": 247}
+# What the keeper and the judge, which start, judge and end the code, need in addition.
 KEEPER = {
     **PROCESSES, "execve": 59, "kill": 62, "prctl": 157, "setrlimit": 160, "rt_sigtimedwait": 128, "seccomp": 317,
     "memfd_create": 319, "ftruncate": 77,
 }  # fmt: skip
-"""What the keeper and the judge, which start, judge and end the code, need in addition."""
 
 
 def keeper_filter() -> bytes:

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     Make = Callable[[int, str], Any]
 
 DEPTH = 60
+# Risky keys of dicts and sets in one message: with equal hashes, every new key is compared with all others.
 HASHED = 1000
-"""Risky keys of dicts and sets in one message: with equal hashes, every new key is compared with all others."""
+# Values in one message: a value of three bytes is written much faster than it is read.
 PIECES = 1_000_000
-"""Values in one message: a value of three bytes is written much faster than it is read."""
+# Stands for an object that stays where it is: a number and the name of its type.
 HANDLE = "H"
-"""Stands for an object that stays where it is: a number and the name of its type."""
 
 
 class WireError(ValueError):
@@ -89,8 +89,6 @@ def risky(keys: list[Any]) -> int:
 
 
 class _Reader:
-    """Bytes, and how far they have been read."""
-
     def __init__(self, data: bytes, make: Make | None, hashed: int, pieces: int) -> None:
         self.data = data
         self.make = make
@@ -172,13 +170,14 @@ READERS: dict[str, Callable[[bytes], Any]] = {
     "B": lambda data: data,
     "K": lambda data: KINDS[data.decode()],
 }
+# Types that are the same everywhere.
 KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, object, type(None))
 }
-"""Types that are the same everywhere."""
 LETTERS: dict[Any, str] = {list: "L", tuple: "U", set: "E", frozenset: "Z"}
 CONTAINERS: dict[str, Any] = {**{letter: kind for kind, letter in LETTERS.items()}, "M": dict, "G": tuple}
+# Values that tests compare. They only pass between processes inside a sandbox, where both sides may keep objects.
 ODD: dict[str, tuple[str, Any]] = {
     "Fraction": ("fractions", lambda value: (value.numerator, value.denominator)),
     "Decimal": ("decimal", lambda value: (str(value),)),
@@ -188,26 +187,25 @@ ODD: dict[str, tuple[str, Any]] = {
     "date": ("datetime", lambda value: (value.year, value.month, value.day)),
     "timedelta": ("datetime", lambda value: (value.days, value.seconds, value.microseconds)),
 }
-"""Values that tests compare. They only pass between processes inside a sandbox, where both sides may keep objects."""
 PLAIN: tuple[Any, ...] = (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict)
 
 
+# File descriptors of the keeper and the judge to the outside.
 JOBS, REPORTS = 60, 61
-"""File descriptors of the keeper and the judge to the outside."""
+# The byte in front of a job: more may follow, or it is the last.
 NEXT, LAST = b"N", b"L"
-"""The byte in front of a job: more may follow, or it is the last."""
+# Stands for the seconds of a run after which the keeper has ended.
 GONE = -1.0
-"""Stands for the seconds of a run after which the keeper has ended."""
+# Most bytes of a message from the code.
 FRAME = 8 << 20
-"""Most bytes of a message from the code."""
+# Risky keys in one message inside the sandbox, where reading takes the code's or the tests' own time.
 HASHED_INSIDE = 100_000
-"""Risky keys in one message inside the sandbox, where reading takes the code's or the tests' own time."""
+# Random bytes in front of every question, repeated in front of its answer: no answer can be given in advance.
 MARK = 8
-"""Random bytes in front of every question, repeated in front of its answer: no answer can be given in advance."""
+# The mark of the code's first message, which answers no question.
 UNASKED = bytes(MARK)
-"""The mark of the code's first message, which answers no question."""
+# Most characters of a message for the reader.
 WORDS = 400
-"""Most characters of a message for the reader."""
 
 
 def read_frame(fd: int) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from groupwise.workflows.blocks import (
 )
 from groupwise.workflows.evaluation import evaluate
 from groupwise.workflows.evaluation.encoding import encode
-from groupwise.workflows.evaluation.simulation import Simulated, confidence, queue_lengths, simulate
+from groupwise.workflows.evaluation.simulation import Simulated, confidence, simulate
 from groupwise.workflows.requirements import Requirements, parse_requirements
 
 FIXED = {"kind": "fixed", "mean": 10.0}
@@ -233,9 +233,11 @@ def test_a_trace_is_a_possible_history() -> None:
     for times in by_server.values():
         times.sort()
         assert all(end <= start for (_, end), (start, _) in pairwise(times))
-    lengths = queue_lengths(found.trace, "p")
-    assert min(length for _, length in lengths) >= 0
-    assert lengths[-1][1] == 0
+    waits = [(one.ready, one.start) for one in found.trace if one.pool == "p"]
+    steps = sorted([(ready, 0, 1) for ready, _ in waits] + [(start, 1, -1) for _, start in waits])
+    lengths = list(accumulate(change for _, _, change in steps))
+    assert min(lengths) >= 0
+    assert lengths[-1] == 0
 
 
 def test_a_hopeless_overload_is_said_and_still_simulated() -> None:

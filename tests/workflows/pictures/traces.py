@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from groupwise.workflows.blocks import Activity, Choice, Design, Handling, Loop, Parallel, Retry, Sequence
-
-
-@dataclass(frozen=True)
-class Try:
-    case: int
-    activity: str
-    ready: float
-    start: float
-    end: float
-    pool: str | None = None
-    server: int = -1
-    outcome: str = "done"
+from groupwise.workflows.evaluation.performance import SimulatedTry as Try
 
 
 def tree_of(picture: str) -> ElementTree.Element:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 MEMORY = 1 << 30
+# Seconds that tests may take beyond the code's limit before their process is killed.
 GRACE = 1.0
-"""Seconds that tests may take beyond the code's limit before their process is killed."""
 
 
 def report(outcome: str, message: str, seconds: float, value: Any = None, stdout: bytes = b"") -> None:

@@ -14,8 +14,8 @@ import sys
 
 from groupwise.sandbox.wire import HASHED_INSIDE, MARK, UNASKED, WORDS, WireError, dumps, loads, read_frame, write_frame
 
+# The mark of the question being answered.
 ASKED = bytearray(UNASKED)
-"""The mark of the question being answered."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
@@ -24,11 +24,11 @@ else:
     ModuleType = type(sys)
 
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 1, 22, 2
+# Modules that tests may use if the code imported them, as they could in a single process.
 SHARED = (
     "array", "bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq",
     "itertools", "math", "operator", "random", "re", "statistics", "string", "sys", "typing",
 )  # fmt: skip
-"""Modules that tests may use if the code imported them, as they could in a single process."""
 
 
 def become_code(job: dict[str, Any], request: int, reply: int, out: int, err: int) -> None:

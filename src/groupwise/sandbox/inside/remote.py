@@ -19,8 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+# Outcomes that the code may report about itself; only the judge says that it passed.
 FAILURES = ("wrong", "raised", "memory", "forbidden")
-"""Outcomes that the code may report about itself; only the judge says that it passed."""
 
 
 class Ended(BaseException):

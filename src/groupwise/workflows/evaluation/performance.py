@@ -1,4 +1,4 @@
-"""How a design performs: what every tier of evaluation returns."""
+"""How a design performs: what every tier of evaluation returns, and the trace of a simulation."""
 
 from __future__ import annotations
 
@@ -48,3 +48,20 @@ class Performance:
             return NotImplemented
         pairs = [(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)]
         return all(mine == theirs or (mine != mine and theirs != theirs) for mine, theirs in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedTry:
+    """One try of an activity. `server` is −1 if none is needed; `outcome` is "done", "failed" or "cancelled".
+
+    `ready` is when it could have started; the time until `start` is its wait.
+    """
+
+    case: int
+    activity: str
+    ready: float
+    start: float
+    end: float
+    pool: str | None = None
+    server: int = -1
+    outcome: str = "done"

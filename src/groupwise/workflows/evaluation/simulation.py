@@ -17,7 +17,6 @@ What a design means, beyond what its blocks say:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,32 +26,15 @@ from groupwise.workflows.evaluation.encoding import ACTIVITY, INSTANCES, ORDER, 
 from groupwise.workflows.evaluation.engine import engine_fields as fields
 from groupwise.workflows.evaluation.engine.simulation_loop import run_arrivals, run_batches
 from groupwise.workflows.evaluation.network.solver import plain_times
-from groupwise.workflows.evaluation.performance import Performance
+from groupwise.workflows.evaluation.performance import Performance, SimulatedTry
 
 PERCENTILES = (50, 90, 95, 99)
 WARM_UP = 0.2  # cases simulated first and not measured, as a share of those that are
 BATCHES = 20
+# How many times as many cases may arrive as are measured, while the last measured ones are still running.
 PATIENCE = 2
-"""How many times as many cases may arrive as are measured, while the last measured ones are still running."""
 STUDENT = {20: 2.093}  # 97.5% quantile of Student's t for 19 degrees of freedom
 LARGEST = 1 << 24
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedTry:
-    """One try of an activity. `server` is −1 if none is needed; `outcome` is "done", "failed" or "cancelled".
-
-    `ready` is when it could have started; the time until `start` is its wait.
-    """
-
-    case: int
-    activity: str
-    ready: float
-    start: float
-    end: float
-    pool: str | None
-    server: int
-    outcome: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,14 +285,3 @@ def confidence(values: Floats, batches: int | None = None) -> tuple[float, float
     means = np.array([batch.mean() for batch in np.array_split(values, count)])
     half = STUDENT[BATCHES] * float(means.std(ddof=1)) / math.sqrt(count)
     return mean - half, mean + half
-
-
-def queue_lengths(tries: Sequence[SimulatedTry], pool: str) -> list[tuple[float, int]]:
-    """The length of a pool's queue, each time it changes. At equal times arrivals (0) sort before starts (1)."""
-    mine = [one for one in tries if one.pool == pool]
-    steps = sorted([(one.ready, 0) for one in mine] + [(one.start, 1) for one in mine])
-    waiting, found = 0, []
-    for time, starts in steps:
-        waiting += -1 if starts else 1
-        found.append((time, waiting))
-    return found

@@ -17,17 +17,18 @@ from PIL import Image, ImageColor, ImageDraw
 
 from groupwise.errors import ConfigError, StorageError
 from groupwise.workflows.document import Document
+from groupwise.workflows.evaluation.performance import SimulatedTry
 from groupwise.workflows.graph import Graph, Node
 from groupwise.workflows.pictures.drawing_layout import MARGIN, Point
-from groupwise.workflows.pictures.figures import TracedTry, gantt, queues, utilisation
+from groupwise.workflows.pictures.figures import gantt, queues, utilisation
 from groupwise.workflows.pictures.labels import seconds as in_words
 from groupwise.workflows.pictures.png import png_of
 from groupwise.workflows.pictures.scene import PlacedGraph, arranged, scene
 from groupwise.workflows.pictures.shapes import QUIET, Scene, Words
 from groupwise.workflows.pictures.svg import svg, svg_of
 
+# The share of the animation that a token takes from one task to the next.
 TRAVEL = 0.03
-"""The share of the animation that a token takes from one task to the next."""
 MOST = 400  # tries shown by default: more tokens would slow a browser down
 STEP = 13.0  # pixels between tokens at one task
 CLOSE = 1e-9  # times this close count as equal
@@ -52,7 +53,7 @@ class Journey:
         return self.stops[-1][1:]
 
 
-def journeys(document: Document, tries: Sequence[TracedTry], *, most: int = MOST) -> tuple[list[Journey], float]:
+def journeys(document: Document, tries: Sequence[SimulatedTry], *, most: int = MOST) -> tuple[list[Journey], float]:
     """The tokens of the first `most` tries, and how many seconds of the simulation they cover."""
     shown = sorted(tries, key=lambda one: (one.ready, one.start, one.end))[:most]
     if not shown:
@@ -74,7 +75,7 @@ def _scaled(journey: Journey, last: float) -> Journey:
 class _Visit:
     """A try on the drawing: where its token is worked on, when it leaves, and the tasks it has led to."""
 
-    what: TracedTry
+    what: SimulatedTry
     node: str
     spot: Point
     leaves: float
@@ -82,8 +83,6 @@ class _Visit:
 
 
 class _Stage:
-    """One graph on the page, with the tries of its tasks."""
-
     def __init__(self, placed: PlacedGraph, begin: float, span: float) -> None:
         self.placed, self.begin, self.span = placed, begin, span
         self.graph = placed.graph
@@ -94,7 +93,7 @@ class _Stage:
         self.above: dict[str, list[float]] = {}
         self.below: dict[str, list[float]] = {}
 
-    def journeys(self, tries: Sequence[TracedTry]) -> Iterator[Journey]:
+    def journeys(self, tries: Sequence[SimulatedTry]) -> Iterator[Journey]:
         cases: dict[int, list[_Visit]] = {}
         for one in tries:
             if one.activity in self.tasks:
@@ -106,7 +105,7 @@ class _Stage:
     def _moment(self, time: float) -> float:
         return TRAVEL + (time - self.begin) / self.span
 
-    def _come(self, visits: list[_Visit], one: TracedTry) -> Iterator[Journey]:
+    def _come(self, visits: list[_Visit], one: SimulatedTry) -> Iterator[Journey]:
         """The token of a try, and tokens of other branches that arrived earlier at the join before it."""
         node = self.tasks[one.activity]
         origins = sorted(self._origins(visits, one, node), key=lambda visit: visit.leaves)
@@ -127,7 +126,7 @@ class _Stage:
             visit.follows.add(node)
         visits.append(_Visit(one, node, spot, stops[-1][0]))
 
-    def _origins(self, visits: list[_Visit], one: TracedTry, node: str) -> list[_Visit]:
+    def _origins(self, visits: list[_Visit], one: SimulatedTry, node: str) -> list[_Visit]:
         """The last finished try of each task that leads to this node and has not led to it before."""
         latest: dict[str, _Visit] = {}
         for visit in visits:
@@ -206,7 +205,6 @@ def _ways(graph: Graph, source: str) -> dict[str, tuple[str, ...]]:
 
 
 def _walk(points: Sequence[Point], start: float, end: float) -> list[Stop]:
-    """Walk along the points at constant speed."""
     lengths = [hypot(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(points)]
     whole, gone = sum(lengths) or 1.0, 0.0
     stops = [(start, *points[0])]
@@ -225,7 +223,7 @@ PAPER_COLOURS = 200
 WHITE = "#ffffff"
 
 
-def animation_svg(document: Document, tries: Sequence[TracedTry], *, seconds: float = 30.0, most: int = MOST) -> str:
+def animation_svg(document: Document, tries: Sequence[SimulatedTry], *, seconds: float = 30.0, most: int = MOST) -> str:
     """A self-contained SVG that plays the first `most` tries in this many seconds, over and over."""
     found, drawn = _prepared(document, tries, seconds, most)
     duration = f'dur="{seconds:g}s" repeatCount="indefinite"'
@@ -238,14 +236,14 @@ def animation_svg(document: Document, tries: Sequence[TracedTry], *, seconds: fl
     return svg_of(drawn, [bar, *(_token(journey, duration) for journey in found)], css)
 
 
-def _prepared(document: Document, tries: Sequence[TracedTry], seconds: float, most: int) -> tuple[list[Journey], Scene]:
+def _prepared(
+    document: Document, tries: Sequence[SimulatedTry], seconds: float, most: int
+) -> tuple[list[Journey], Scene]:
     if not 0 < seconds <= 3600:
         raise ConfigError(f"an animation cannot last {seconds} s; choose more than 0 and at most 3600 s")
     found, span = journeys(document, tries, most=most)
     drawn = scene(document)
-    words = (
-        f"{in_words(span)} in {seconds:g} s; cases wait below a task, are worked on above it; one colour per case"
-    )
+    words = f"{in_words(span)} in {seconds:g} s; cases wait below a task, are worked on above it; one colour per case"
     foot = Words(MARGIN, drawn.height + 10, words, "label")
     return found, replace(drawn, height=drawn.height + FOOT, shapes=(*drawn.shapes, foot))
 
@@ -273,7 +271,7 @@ def _token(journey: Journey, duration: str) -> str:
 
 
 def animation_gif(
-    document: Document, tries: Sequence[TracedTry], *, seconds: float = 20.0, rate: int = 10, most: int = MOST
+    document: Document, tries: Sequence[SimulatedTry], *, seconds: float = 20.0, rate: int = 10, most: int = MOST
 ) -> bytes:
     """The same as a GIF with `rate` frames per second."""
     found, drawn = _prepared(document, tries, seconds, most)
@@ -324,7 +322,7 @@ SHOWN = 300
 
 
 def write_figures(
-    document: Document, tries: Sequence[TracedTry], servers: Mapping[str, int], folder: str | Path
+    document: Document, tries: Sequence[SimulatedTry], servers: Mapping[str, int], folder: str | Path
 ) -> list[Path]:
     """Write the workflow, a Gantt chart, queues, utilisation, and animations as SVG and GIF; returns the files.
 

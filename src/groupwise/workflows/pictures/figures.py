@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import floor, inf, log10
-from typing import Protocol
 
 from groupwise.errors import ConfigError
+from groupwise.workflows.evaluation.performance import SimulatedTry
 from groupwise.workflows.pictures.drawing_layout import MARGIN, Point
 from groupwise.workflows.pictures.labels import SMALL, seconds, shortened, width_of
 from groupwise.workflows.pictures.shapes import POOLS, Line, Oblong, Scene, Shape, Words
@@ -20,33 +20,7 @@ ROW, STRIP_HEIGHT = 22.0, 74.0
 NOBODY = "nobody needed"
 
 
-class TracedTry(Protocol):
-    """One try of an activity in a case: when it was ready, started and ended, and who did it.
-
-    `server` counts from 0 within the pool and is −1 if none is needed; `outcome` is "done", "failed" or "cancelled".
-    """
-
-    @property
-    def case(self) -> int: ...
-    @property
-    def activity(self) -> str: ...
-    @property
-    def ready(self) -> float: ...
-    @property
-    def start(self) -> float: ...
-    @property
-    def end(self) -> float: ...
-    @property
-    def pool(self) -> str | None: ...
-    @property
-    def server(self) -> int: ...
-    @property
-    def outcome(self) -> str: ...
-
-
 class _Axis:
-    """Time from left to right."""
-
     def __init__(self, begin: float, end: float, left: float, right: float) -> None:
         self.begin, self.end, self.left, self.right = begin, max(end, begin + 1e-9), left, right
 
@@ -71,7 +45,7 @@ def _ticks(span: float) -> list[float]:
     return [number * step for number in range(int(span / step * (1 + 1e-12)) + 1)]
 
 
-def _window(tries: Sequence[TracedTry], until: float | None) -> tuple[list[TracedTry], float, float]:
+def _window(tries: Sequence[SimulatedTry], until: float | None) -> tuple[list[SimulatedTry], float, float]:
     if not tries:
         raise ConfigError("the trace is empty", hint="Simulate with a trace of at least one try.")
     begin = min(one.ready for one in tries)
@@ -79,7 +53,7 @@ def _window(tries: Sequence[TracedTry], until: float | None) -> tuple[list[Trace
     return [one for one in tries if one.ready < end], begin, end
 
 
-def _pools(tries: Sequence[TracedTry]) -> list[str]:
+def _pools(tries: Sequence[SimulatedTry]) -> list[str]:
     return list(dict.fromkeys(sorted(one.pool for one in tries if one.pool is not None)))
 
 
@@ -87,7 +61,7 @@ def _label_width(labels: Sequence[str]) -> float:
     return MARGIN + max(width_of(label, SMALL) for label in labels) + 10
 
 
-def gantt(tries: Sequence[TracedTry], *, until: float | None = None, title: str = "Who did what, and when") -> Scene:
+def gantt(tries: Sequence[SimulatedTry], *, until: float | None = None, title: str = "Who did what, and when") -> Scene:
     """A row for every server and a bar for every try; those that failed or were cancelled are dashed."""
     shown, begin, end = _window(tries, until)
     rows = _rows(shown)
@@ -107,14 +81,14 @@ def gantt(tries: Sequence[TracedTry], *, until: float | None = None, title: str 
     return Scene(title, WIDTH, bottom + 32 + height, (*shapes, *legend))
 
 
-def _rows(tries: Sequence[TracedTry]) -> list[tuple[str, list[TracedTry]]]:
+def _rows(tries: Sequence[SimulatedTry]) -> list[tuple[str, list[SimulatedTry]]]:
     """One row per server of every pool; tries that need nobody share as few rows as possible."""
-    rows: dict[tuple[str, int], list[TracedTry]] = {}
+    rows: dict[tuple[str, int], list[SimulatedTry]] = {}
     for one in sorted(tries, key=lambda one: (one.start, one.end)):
         if one.pool is not None and one.server >= 0:
             rows.setdefault((one.pool, one.server), []).append(one)
     found = [(f"{pool} {server + 1}", bars) for (pool, server), bars in sorted(rows.items())]
-    free: list[list[TracedTry]] = []
+    free: list[list[SimulatedTry]] = []
     for one in sorted(tries, key=lambda one: (one.start, one.end)):
         if one.pool is None or one.server < 0:
             row = next((row for row in free if row[-1].end <= one.start), None)
@@ -125,7 +99,7 @@ def _rows(tries: Sequence[TracedTry]) -> list[tuple[str, list[TracedTry]]]:
     return found + [(NOBODY if number == 0 else "", bars) for number, bars in enumerate(free)]
 
 
-def _bar(one: TracedTry, axis: _Axis, y: float, style: str) -> Iterator[Shape]:
+def _bar(one: SimulatedTry, axis: _Axis, y: float, style: str) -> Iterator[Shape]:
     left, right = axis.x(one.start), axis.x(one.end)
     hint = (
         f"{one.activity}, case {one.case}: {seconds(one.end - one.start)}, "
@@ -153,7 +127,7 @@ def _names(styles: Mapping[str, str], top: float) -> tuple[list[Shape], float]:
     return shapes, y - top + 24
 
 
-def queues(tries: Sequence[TracedTry], *, until: float | None = None, title: str = "Queue lengths") -> Scene:
+def queues(tries: Sequence[SimulatedTry], *, until: float | None = None, title: str = "Queue lengths") -> Scene:
     """The length of every pool's queue over time."""
     shown, begin, end = _window(tries, until)
     strips = []
@@ -165,7 +139,7 @@ def queues(tries: Sequence[TracedTry], *, until: float | None = None, title: str
 
 
 def utilisation(
-    tries: Sequence[TracedTry],
+    tries: Sequence[SimulatedTry],
     servers: Mapping[str, int],
     *,
     until: float | None = None,

@@ -84,13 +84,9 @@ def shortened(text: str, letters: int) -> str:
 def percent(share: float) -> str:
     """62%, 2.5%, 0.1%: as many digits as are useful."""
     value = 100 * share
-    return (
-        f"{value:.0f}%"
-        if value >= 9.95 or abs(value - round(value)) < 0.05
-        else f"{value:.1g}%"
-        if value < 1
-        else f"{value:.1f}%"
-    )
+    if value >= 9.95 or abs(value - round(value)) < 0.05:
+        return f"{value:.0f}%"
+    return f"{value:.1g}%" if value < 1 else f"{value:.1f}%"
 
 
 def flow_label(flow: Flow) -> str:

@@ -8,25 +8,8 @@ from itertools import pairwise
 
 from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Flow, Graph, Node, Rule
+from groupwise.workflows.pictures import labels
 from groupwise.workflows.pictures.drawing_layout import MARGIN, NAME_LINE, DrawingLayout, NodeBox, in_rows, layout
-from groupwise.workflows.pictures.labels import (
-    FONT,
-    ICON,
-    LINE,
-    SMALL,
-    STRIP,
-    Icon,
-    flow_label,
-    mark_width,
-    marks_of,
-    marks_width,
-    name_below,
-    seconds,
-    shortened,
-    strips_of,
-    width_of,
-    wrapped,
-)
 from groupwise.workflows.pictures.shapes import (
     POOLS,
     Disc,
@@ -116,8 +99,8 @@ def legend(
     shapes: list[Shape] = []
     x, y, right = MARGIN, top + 10.0, 0.0
     for sign, words in entries:
-        words = shortened(words, 28)
-        step = 24 + width_of(words, SMALL) + 18
+        words = labels.shortened(words, 28)
+        step = 24 + labels.width_of(words, labels.SMALL) + 18
         if x > MARGIN and x + step > width - MARGIN + 18:
             x, y = MARGIN, y + ROW
         shapes += [*_sample(sign, x + 8, y), Words(x + 22, y + 4, words, "label")]
@@ -128,7 +111,7 @@ def legend(
 
 def _signs(graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
-        yield from (icon for icon, _ in marks_of(node))
+        yield from (icon for icon, _ in labels.marks_of(node))
         if node.cancels:
             yield "region"
         if node.kind == "task" and len(graph.into(node.id)) > 1:
@@ -147,11 +130,11 @@ def _sample(sign: str, x: float, y: float) -> Iterator[Shape]:
         rule: Rule = "xor" if sign == "xor" else "and" if sign == "and" else "or"
         yield from glyph(rule, x, y, 3.5)
     else:
-        icon: Icon = next(known for known in _ICONS if known == sign)
+        icon: labels.Icon = next(known for known in _ICONS if known == sign)
         yield from icon_shapes(icon, x, y)
 
 
-_ICONS: tuple[Icon, ...] = ("instances", "retry", "timeout", "delay", "due", "priority")
+_ICONS: tuple[labels.Icon, ...] = ("instances", "retry", "timeout", "delay", "due", "priority")
 
 
 BEND = 6.0
@@ -185,9 +168,9 @@ def scene(document: Document) -> Scene:
     width = max(one.layout.width for one in placed)
     for one in placed:
         if len(placed) > 1:
-            name = shortened(one.graph.name, 80)
+            name = labels.shortened(one.graph.name, 80)
             shapes.append(Words(MARGIN, one.top + 6, name, "heading"))
-            width = max(width, 2 * MARGIN + width_of(name, 16))
+            width = max(width, 2 * MARGIN + labels.width_of(name, 16))
         shapes += [moved(shape, one.top) for shape in graph_shapes(document, one.graph, one.layout, pools)]
     bottom = placed[-1].top + placed[-1].layout.height
     below, size = legend(document, [one.graph for one in placed], pools, max(width, 480.0), bottom)
@@ -221,7 +204,7 @@ def _region(graph: Graph, place: DrawingLayout, node: Node) -> Iterator[Shape]:
 
 
 def _around(graph: Graph, place: DrawingLayout, node: Node, margin: float) -> tuple[float, float, float, float]:
-    box, below = place.boxes[node.id], NAME_LINE * len(name_below(graph.by_id[node.id]))
+    box, below = place.boxes[node.id], NAME_LINE * len(labels.name_below(graph.by_id[node.id]))
     return box.x - margin, box.y - margin, box.right + margin, box.bottom + margin + below
 
 
@@ -235,7 +218,7 @@ def _flow(flow: Flow, place: DrawingLayout) -> Iterator[Shape]:
     half = TIP * 0.45
     corners = ((x2, y2), (base[0] + dy * half, base[1] + dx * half), (base[0] - dy * half, base[1] - dx * half))
     yield Line(corners, "tip", closed=True)
-    label = flow_label(flow)
+    label = labels.flow_label(flow)
     if label:
         x, y = place.labels[flow.id]
         yield Words(x, y, label, "label")
@@ -250,7 +233,7 @@ def _node(document: Document, graph: Graph, node: Node, box: NodeBox, pools: Map
         yield from _gate(graph, node, box, hint)
     else:
         yield from _task(graph, node, box, pools.get(pool_of(document, node), "call" if node.calls else "task"), hint)
-    for number, line in enumerate(name_below(node)):
+    for number, line in enumerate(labels.name_below(node)):
         yield Words(x, box.bottom + 12 + NAME_LINE * number, line, "label", "middle")
 
 
@@ -272,22 +255,22 @@ def _gate(graph: Graph, node: Node, box: NodeBox, hint: str) -> Iterator[Shape]:
 
 def _task(graph: Graph, node: Node, box: NodeBox, style: str, hint: str) -> Iterator[Shape]:
     yield Oblong(box.x, box.y, box.width, box.height, style, 8, hint)
-    joins, splits = strips_of(graph, node)
-    for wanted, rule, x in ((joins, node.join, box.x), (splits, node.split, box.right - STRIP)):
+    joins, splits = labels.strips_of(graph, node)
+    for wanted, rule, x in ((joins, node.join, box.x), (splits, node.split, box.right - labels.STRIP)):
         if wanted:
-            edge = x + STRIP if x == box.x else x
+            edge = x + labels.STRIP if x == box.x else x
             yield Line(((edge, box.y + 6), (edge, box.bottom - 6)), "icon")
-            yield from glyph(rule, x + STRIP / 2, box.middle[1], 5)
-    x, y = box.middle[0] + STRIP * (joins - splits) / 2, box.middle[1]
-    lines, marks = wrapped(node.label), marks_of(node)
-    first = y - LINE * (len(lines) - 1) / 2 + FONT * 0.36 - (8 if marks else 0)
+            yield from glyph(rule, x + labels.STRIP / 2, box.middle[1], 5)
+    x, y = box.middle[0] + labels.STRIP * (joins - splits) / 2, box.middle[1]
+    lines, marks = labels.wrapped(node.label), labels.marks_of(node)
+    first = y - labels.LINE * (len(lines) - 1) / 2 + labels.FONT * 0.36 - (8 if marks else 0)
     for number, line in enumerate(lines):
-        yield Words(x, first + LINE * number, line, "name", "middle")
-    left = x - (marks_width(marks) - 8) / 2
+        yield Words(x, first + labels.LINE * number, line, "name", "middle")
+    left = x - (labels.marks_width(marks) - 8) / 2
     for icon, text in marks:
-        yield from icon_shapes(icon, left + ICON / 2, box.bottom - 13)
-        yield Words(left + ICON + 4, box.bottom - 9, text, "mark")
-        left += mark_width(text)
+        yield from icon_shapes(icon, left + labels.ICON / 2, box.bottom - 13)
+        yield Words(left + labels.ICON + 4, box.bottom - 9, text, "mark")
+        left += labels.mark_width(text)
 
 
 def _hint(document: Document, node: Node) -> str:
@@ -297,14 +280,14 @@ def _hint(document: Document, node: Node) -> str:
     lines += [f"done by {pool}"] if pool else []
     activity = document.requirements.activities.get(node.label) if document.requirements else None
     if activity and not node.silent:
-        lines.append(f"takes {seconds(activity.duration.mean)} on average")
+        lines.append(f"takes {labels.seconds(activity.duration.mean)} on average")
     if handling.retry.most:
-        pause = f", the first after {seconds(handling.retry.pause)}" if handling.retry.pause else ""
+        pause = f", the first after {labels.seconds(handling.retry.pause)}" if handling.retry.pause else ""
         count = handling.retry.most
         lines.append(f"up to {count} {'retry' if count == 1 else 'retries'}{pause}")
-    lines += [f"times out after {seconds(handling.timeout)}"] if handling.timeout is not None else []
-    lines += [f"starts after a delay of {seconds(handling.delay)}"] if handling.delay else []
-    lines += [f"due {seconds(handling.due)} after the case starts"] if handling.due is not None else []
+    lines += [f"times out after {labels.seconds(handling.timeout)}"] if handling.timeout is not None else []
+    lines += [f"starts after a delay of {labels.seconds(handling.delay)}"] if handling.delay else []
+    lines += [f"due {labels.seconds(handling.due)} after the case starts"] if handling.due is not None else []
     lines += [f"runs {node.calls}"] if node.calls else []
     lines += [node.documentation] if node.documentation else []
     return "\n".join(lines)

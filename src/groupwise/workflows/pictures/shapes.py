@@ -47,6 +47,7 @@ POOLS = (
     (("#dfe7ec", "#7f97a6"), ("#25333c", "#7a93a3")),
 )
 
+# Fills for the value of a program in a search, from worthless to solved.
 WORTH = (
     ("#f6f8fb", "#1e293b"),
     ("#fdf3d7", "#3f3318"),
@@ -54,7 +55,6 @@ WORTH = (
     ("#cfeac4", "#24442a"),
     ("#a9dfb4", "#1f5c37"),
 )
-"""Fills for the value of a program in a search, from worthless to solved."""
 
 STYLES: dict[str, Style] = {
     "paper": Style(fill=PAPER),

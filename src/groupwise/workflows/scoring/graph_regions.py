@@ -130,7 +130,6 @@ def _leave(region: int, closed: int, parent: dict[int, int]) -> int:
 
 
 def _without_single(of: list[int], parent: dict[int, int], first: dict[int, int]) -> Regions:
-    """Drop regions that consist of one node."""
     members = dict.fromkeys(parent, 0)
     for region in of:
         if region != TOP:

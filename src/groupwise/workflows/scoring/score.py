@@ -23,22 +23,9 @@ from groupwise.workflows.evaluation import Performance, evaluate
 from groupwise.workflows.feasibility import best_cycle_time, least_work, shortest_time
 from groupwise.workflows.requirements import RequiredActivity, Requirements, Weights
 from groupwise.workflows.rules import RuleBook, Violation, needs
+from groupwise.workflows.scoring import measures
 from groupwise.workflows.scoring.design_metrics import Anatomy, anatomy
-from groupwise.workflows.scoring.measures import (
-    BY_GROUP,
-    GROUPS,
-    MEASURES,
-    at_least,
-    busy,
-    documentation,
-    halved,
-    is_described,
-    modularity,
-    readability,
-    share_of,
-    testability,
-    verb_and_object,
-)
+from groupwise.workflows.scoring.measures import BY_GROUP, GROUPS, MEASURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +171,7 @@ class DesignScorer:
 
     def _facts(self, name: str, activity: RequiredActivity) -> tuple[bool, bool, float]:
         """Whether it has a description, whether its label is well formed, and the share of cases that need it."""
-        return is_described(activity), verb_and_object(name), self.rules.needs.get(name, 0.0)
+        return measures.is_described(activity), measures.verb_and_object(name), self.rules.needs.get(name, 0.0)
 
     def __call__(self, design: Design, performance: Performance | None = None) -> DesignScore:
         """The score of a design; its performance is evaluated unless given."""
@@ -225,9 +212,9 @@ class DesignScorer:
         loaded = self._cores_busy(design, found, performance) if self.machines else None
         passed = min(1.0, rate / best.throughput) if best.throughput else 1.0
         return [
-            (time, done * at_least(best.cycle_time, time), best.cycle_time),
-            (held, done * at_least(best.memory, held), best.memory) if best.memory else NOTHING,
-            (loaded, share_of(loaded), 1.0) if loaded is not None else NOTHING,
+            (time, done * measures.at_least(best.cycle_time, time), best.cycle_time),
+            (held, done * measures.at_least(best.memory, held), best.memory) if best.memory else NOTHING,
+            (loaded, measures.share_of(loaded), 1.0) if loaded is not None else NOTHING,
             (rate, done * passed, best.throughput),
         ]
 
@@ -258,7 +245,6 @@ class DesignScorer:
         return self._useful(performance, working) * busy_cores / there if there else 0.0
 
     def _shape(self, design: Design, found: Anatomy) -> tuple[list[Measured], list[Measured]]:
-        """The measures of structure and of maintainability."""
         metrics, runs = found.metrics, found.runs
         interface = metrics.interface / metrics.nodes
         described = labelled = 0
@@ -270,15 +256,15 @@ class DesignScorer:
             covered += share if share < needed else needed
             rarest = share if share < rarest else rarest
         covered = covered / self.needed if self.needed else 1.0
-        read = readability(metrics, labelled / len(runs))
-        apart = modularity(found)
-        documented = documentation(described / len(runs), bool(design.documentation.strip()))
-        tested = testability(metrics, rarest)
+        read = measures.readability(metrics, labelled / len(runs))
+        apart = measures.modularity(found)
+        documented = measures.documentation(described / len(runs), bool(design.documentation.strip()))
+        tested = measures.testability(metrics, rarest)
         structure: list[Measured] = [
-            (metrics.cyclomatic, halved(metrics.cyclomatic, 1, 10), 1.0),
-            (metrics.control_flow, halved(metrics.control_flow, 0, 20), 0.0),
-            (interface, halved(interface, 1, 5), 1.0),
-            (metrics.connectivity, halved(metrics.connectivity, 1, 1.5), 1.0),
+            (metrics.cyclomatic, measures.halved(metrics.cyclomatic, 1, 10), 1.0),
+            (metrics.control_flow, measures.halved(metrics.control_flow, 0, 20), 0.0),
+            (interface, measures.halved(interface, 1, 5), 1.0),
+            (metrics.connectivity, measures.halved(metrics.connectivity, 1, 1.5), 1.0),
             (covered, covered, 1.0),
         ]
         return structure, [(value, value, 1.0) for value in (read, apart, documented, tested)]
@@ -311,10 +297,12 @@ class DesignScorer:
         load = self._useful(performance, working) * working / servers if servers else None
         waits = self._waits(performance, working)
         return [
-            (load, busy(load), 0.8) if load is not None else NOTHING,
-            (performance.cost, done * at_least(best.cost, performance.cost), best.cost) if best.cost else NOTHING,
-            (full, share_of(1 - full), 0.0) if servers else NOTHING,
-            (waits, share_of(1 - waits), 0.0) if servers else NOTHING,
+            (load, measures.busy(load), 0.8) if load is not None else NOTHING,
+            (performance.cost, done * measures.at_least(best.cost, performance.cost), best.cost)
+            if best.cost
+            else NOTHING,
+            (full, measures.share_of(1 - full), 0.0) if servers else NOTHING,
+            (waits, measures.share_of(1 - waits), 0.0) if servers else NOTHING,
         ]
 
 

@@ -56,10 +56,10 @@ OUTCOME = 0
 CYCLE, WAITED, SPENT = range(3)
 KEPT = 3
 
+# Kinds of events: a case arrives, a try joins its queue, a try ends, a body is cancelled, a pool serves its queue.
 ARRIVE, ENQUEUE, END, BREAK, OPEN = range(5)
-"""Kinds of events: a case arrives, a try joins its queue, a try ends, a body is cancelled, a pool serves its queue."""
 EVENT_FIELDS = 4  # kind, record, stamp, serial number; the key (its time, or its rank in a queue) is in x
+# What the agenda asks for: a frame begins, ends well, or ends its case.
 BEGIN, DONE, LOST = range(3)
-"""What the agenda asks for: a frame begins, ends well, or ends its case."""
 AGENDA_FIELDS = 3  # what, frame, stamp
 TRACE_FIELDS = 8  # case, activity, ready, start, end, pool, server, outcome
