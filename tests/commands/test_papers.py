@@ -13,8 +13,8 @@ def test_a_paper_for_a_reader_and_as_json(capsys: pytest.CaptureFixture[str]) ->
     command = ["paper", "gpmixture", "--seed", "5", "--seeds", "2"]
     assert run(command) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "one process of everything" in shown
-    assert "than one model of all: this appeared" in shown
+    assert "one process over everything" in shown
+    assert "than one model of everything: reproduced" in shown
     assert run([*command, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert set(told) >= {

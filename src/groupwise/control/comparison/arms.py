@@ -17,10 +17,7 @@ EVALUATION = 2_000
 
 
 def default_algorithms(environment: str = "CartPole-v1", total_samples: int = BUDGET) -> dict[str, TrainingConfig]:
-    """PPO, GRPO-auto and GRPO-task at their tuned settings for an environment, with the same number of steps.
-
-    Evaluations come about every `EVALUATION` steps, so that none is seen to reach a threshold sooner than another.
-    """
+    """PPO, GRPO-auto and GRPO-task at their tuned settings for an environment, with the same number of steps."""
     ppo, grpo = (tuned_settings(environment, name).replace(**budget(total_samples)) for name in ("ppo", "grpo"))
     grouped: dict[str, Any] = {"advantage_scale": "task_rms", "group_weight_method": "balanced"}
     iteration = ppo.rollout.num_envs * ppo.rollout.num_steps
@@ -32,13 +29,13 @@ def default_algorithms(environment: str = "CartPole-v1", total_samples: int = BU
 
 
 def budget(total_samples: int) -> dict[str, Any]:
-    """Settings that end a run by its environment steps alone."""
+    """Settings that end a run after this many environment steps."""
     return {"total_samples": total_samples, "num_episodes": total_samples, "save_steps": 20}
 
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """Arms that differ in one thing, and the words that say why it matters (HTML)."""
+    """Arms that differ in one setting, and a preface (HTML) that says why it matters."""
 
     title: str
     arms: Mapping[str, TrainingConfig]
@@ -46,27 +43,27 @@ class Ablation:
 
 
 WHY = """<h2>Why groups formed from the outcome fail</h2>
-<p>GRPO makes likelier what scored above its group's mean. That is only a gradient of the expected score if the group
-was fixed <strong>before</strong> acting: then the mean does not depend on what an attempt did, and subtracting it takes
-away noise and nothing else.</p>
+<p>GRPO makes attempts that scored above their group's mean more likely. That is a gradient of the expected score only
+if the group was fixed <strong>before</strong> acting: then the mean does not depend on what an attempt did, and
+subtracting it removes noise and nothing else.</p>
 <p>Groups by return, by length or by clusters of finished trajectories are fixed <strong>after</strong> acting. An
-attempt that fell early is put beside others that fell early; the least bad of them is above their mean and is made
-likelier. An attempt that nearly stood to the end is put beside others that nearly did; half of them are made less
-likely. What was good or bad about all attempts of a group at once (which is nearly everything there is to learn)
-cancels out, and what is left teaches the best of the worst and unlearns the worst of the best.</p>
-<p>So such groups may <em>divide</em> (scale) and <em>weigh</em>, which changes the size of a step but not its sign, and
-never subtract. The arms below have the same settings, seeds and budget; only the group whose mean is subtracted
-differs. Placing the same attempts in other groups is all it takes.</p>"""
+attempt that fell early is compared with others that fell early; the least bad of them is above their mean and becomes
+more likely. An attempt that almost lasted to the end is compared with others that almost did, and half of them become
+less likely. Whatever all attempts of a group did well or badly (nearly everything there is to learn) cancels out, and
+what remains teaches the best of the worst and unlearns the worst of the best.</p>
+<p>So such groups may <em>divide</em> (scale) and <em>weight</em>, which changes the size of a step but not its sign,
+but must never subtract. The arms below have the same settings, seeds and budget; only the group whose mean is
+subtracted differs.</p>"""
 
 
 def outcome_grouping() -> Ablation:
-    """CartPole by outcome scores, against the mean of one start, and against groups formed from how attempts ended."""
+    """CartPole: the mean of attempts from one start as the baseline, against groups formed from how attempts ended."""
     text = files("groupwise.control").joinpath("cartpole.toml").read_text("utf8")
     base = TrainingConfig.from_dict(parse_text(text, ".toml")).replace(
         estimator="outcome", advantage_scale="batch_std", total_samples=BUDGET, num_episodes=BUDGET, eval_episodes=40
     )
     arms = {"same start": base}
-    # Grouping by length would be the same again: in CartPole the return is the length.
+    # In CartPole the return is the length, so grouping by length would repeat grouping by return.
     outcome: dict[str, Any] = {"by return": "difficulty", "by clusters": "auto"}
     for name, strategy in outcome.items():
         arms[name] = base.replace(baseline_group=strategy, allow_outcome_baseline=True)

@@ -1,11 +1,11 @@
 """Every (algorithm, environment, seed) of a comparison, in worker processes: one per core, resumable.
 
-    <folder>/jobs/<name>.json      what was asked for          courses/<name>.json     what came of it
-             runs/<name>/          the run, as ever            failures/<name>.json    or why nothing did
-             snapshots/<name>.npz  a few of its groups         log.txt                 what the workers said
+    <folder>/jobs/<name>.json      the settings                courses/<name>.json     the scores over steps
+             runs/<name>/          the run folder              failures/<name>.json    or why it failed
+             snapshots/<name>.npz  a few of its groups         log.txt                 output of the workers
 
-A finished course is a file, so a comparison that was killed goes on where it stood; runs under way go on from their
-checkpoints. A course that fails is recorded and tried again next time; the others do not notice.
+A finished run leaves a file, so a comparison that was killed continues where it stopped; unfinished runs resume from
+their checkpoints. A run that fails is recorded and tried again next time, without affecting the others.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from groupwise.training.folder import inspect_run, lock_run
 from groupwise.training.loop import changes
 from groupwise.workers import RequestFailed, WorkerLost, Workers, how_it_ended
 
+# Seconds between looks at the progress of the runs.
 POLL = 0.2
 Progress = Callable[[float, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An algorithm in an environment: its name, its settings, and the module of the product that runs them."""
+    """An algorithm in an environment: its name, its settings, and the module that implements its product."""
 
     algorithm: str
     cfg: TrainingConfig
@@ -53,7 +54,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class CampaignOutcome:
-    """What a campaign left: the courses that were finished, and those that failed."""
+    """The results of a campaign: scores of finished runs, and the failures."""
 
     courses: tuple[Course, ...]
     failures: tuple[FailedCourse, ...]
@@ -67,10 +68,10 @@ def run_campaign(
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> CampaignOutcome:
-    """Make every course that is not there yet and return them all.
+    """Train every run that is not finished yet and return the scores of all.
 
-    `progress(done, finished, total)` is told now and then how far the campaign is, in courses; `done` counts those
-    under way by their share.
+    `progress(done, finished, total)` is called now and then with numbers of runs; `done` includes the finished share of
+    unfinished runs.
     """
     check(entries)
     wanted = [job_of(folder, entry, seed, snapshot=seed == seeds[0]) for seed in seeds for entry in entries]
@@ -88,11 +89,11 @@ def run_campaign(
 
 
 def check(entries: Sequence[Entry]) -> None:
-    """Refuse what no comparison can be made of, before anything runs."""
+    """Refuse entries that cannot be compared, before anything runs."""
     names = [(entry.algorithm, entry.environment) for entry in entries]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"{name[0]!r} is given twice for {name[1]}", hint="Give each its own name: NAME=FILE.")
+            raise ConfigError(f"{name[0]!r} is given twice for {name[1]}", hint="Name them: NAME=FILE.")
     for entry in entries:
         if entry.cfg.run.eval_steps == 0:
             raise ConfigError(
@@ -103,31 +104,32 @@ def check(entries: Sequence[Entry]) -> None:
 
 
 def job_of(folder: Path, entry: Entry, seed: int, snapshot: bool) -> CourseJob:
-    """One thread, no trackers, and the seed; all else is the entry's own."""
+    """The entry's settings with this seed, one thread and no trackers."""
     cfg = entry.cfg.replace(seed=seed, threads=entry.cfg.run.threads or 1, report_to=(), run_name=None)
     name = f"{entry.algorithm}--{entry.environment}"
     slug = re.sub(r"[^A-Za-z0-9._+=@-]+", "-", name).lstrip(".-+=@")[:80]
+    # Two names that differ only in replaced characters must not share a file.
     if slug != name:
         slug = f"{slug}-{sha256(name.encode()).hexdigest()[:6]}"
     return CourseJob(f"{slug}--{seed}", str(folder), entry.algorithm, entry.product, cfg.to_dict(), snapshot)
 
 
 def settle(job: CourseJob) -> None:
-    """Write the job down; refuse to go on with courses that were made by other settings."""
+    """Write the job down; refuse to mix it with results of other settings."""
     path = Path(job.folder) / "jobs" / f"{job.name}.json"
     if path.exists():
         before = CourseJob(**json.loads(path.read_text("utf8")))
         differing = changes(before.settings, job.settings)
         if differing or before.product != job.product:
             raise ConfigError(
-                f"{job.folder} holds courses of {job.algorithm} with other settings ({'; '.join(differing[:3])})",
-                hint="Choose another folder (--out), or remove this one.",
+                f"{job.folder} has results of {job.algorithm} with other settings ({'; '.join(differing[:3])})",
+                hint="Choose another folder (--out) or delete this one.",
             )
     job.write()
 
 
 def available(product: str) -> bool:
-    """Whether the module of a product is there."""
+    """Whether a module is installed."""
     try:
         return find_spec(product) is not None
     except ModuleNotFoundError:
@@ -135,7 +137,7 @@ def available(product: str) -> bool:
 
 
 def work(folder: Path, jobs: Sequence[CourseJob], processes: int, tell: Callable[[], None]) -> None:
-    """Have the jobs carried out in worker processes, and record those whose process did not survive."""
+    """Carry out the jobs in worker processes, and record those whose process died."""
     with (folder / "log.txt").open("ab") as log:
         count = max(1, min(processes, len(jobs)))
         workers = Workers("groupwise.control.comparison.worker:make_handler", count, stderr=log)
@@ -147,16 +149,16 @@ def work(folder: Path, jobs: Sequence[CourseJob], processes: int, tell: Callable
                     settle_up(open_jobs.pop(done), done)
             tell()
         finally:
-            workers.close(grace=0)  # runs under way keep their folders, to be resumed
+            workers.close(grace=0)  # unfinished runs keep their folders and can be resumed
 
 
 def settle_up(job: CourseJob, done: Future[None]) -> None:
-    """Write down why a job left no file of its own."""
+    """Record a job whose worker could not record anything itself."""
     try:
         done.result()
     except WorkerLost as error:
         log = Path(job.folder) / "log.txt"
-        fail(job, f"its process {how_it_ended(error.status)}", f"{log} may say more; 9 often means out of memory.")
+        fail(job, f"its process {how_it_ended(error.status)}", f"See {log}. Signal 9 often means out of memory.")
     except RequestFailed as error:
         fail(job, error.message, error.hint)
 
@@ -169,7 +171,7 @@ def tell(progress: Progress | None, jobs: Sequence[CourseJob]) -> None:
 
 
 def share_done(job: CourseJob) -> float:
-    """How far a course under way is, by its run's own account; less than 1 until its file is there."""
+    """The finished share of a run, by its own status; less than 1 until its scores are written."""
     path = job.runs / job.name
     if not (path / "status.json").exists():
         return 0.0
@@ -178,7 +180,7 @@ def share_done(job: CourseJob) -> float:
 
 
 def gather(jobs: Sequence[CourseJob]) -> CampaignOutcome:
-    """What the jobs left."""
+    """The scores and failures that the jobs left."""
     courses, failures = [], []
     for job in jobs:
         if job.result.exists():
@@ -189,13 +191,13 @@ def gather(jobs: Sequence[CourseJob]) -> CampaignOutcome:
 
 
 def unavailable(entry: Entry, seeds: Sequence[int]) -> list[FailedCourse]:
-    """The courses of an entry whose product is not there, as failures."""
-    message = f"not available: {entry.product} is not part of this installation"
+    """An entry whose product is not installed, as one failure per seed."""
+    message = f"not available: {entry.product} is not installed"
     return [FailedCourse(entry.algorithm, entry.environment, seed, message) for seed in seeds]
 
 
 def product_module(cfg: TrainingConfig) -> str:
-    """The module that implements a run's product; of an unknown product its name, which `available` refuses."""
+    """The module that implements a run's product; for an unknown product its name, which is never `available`."""
     try:
         return product_of(cfg).implementation
     except ConfigError:
@@ -205,7 +207,7 @@ def product_module(cfg: TrainingConfig) -> str:
 def compare(
     folder: Path, entries: Sequence[Entry], seeds: Sequence[int], *, jobs: int | None = None, progress: Any = None
 ) -> CampaignOutcome:
-    """The campaign of those entries whose product is there; the others are failures that say so."""
+    """Run the entries whose product is installed; the others count as failures."""
     there = [entry for entry in entries if available(entry.product)]
     missing = [failed for entry in entries if entry not in there for failed in unavailable(entry, seeds)]
     outcome = run_campaign(folder, there, seeds, jobs=jobs, progress=progress)
@@ -213,7 +215,7 @@ def compare(
 
 
 def extras_of(folder: Path, entries: Sequence[Entry], seed: int, **words: str) -> Extras:
-    """What the runs of the first seed left besides scores: groups to look at, weights over time, settings."""
+    """What the report shows besides scores, from the runs of one seed: groups, weights over time, settings."""
     moments: dict[str, Moment] = {}
     shares: dict[str, Shares] = {}
     for entry in entries:

@@ -40,11 +40,12 @@ from groupwise.training.session import Build, Parts, execute
 from groupwise.training.source import GroupSource
 from groupwise.types import Event, Group, Score, ScoredGroup
 
+# Groups in a snapshot: enough for the figures, and quick to play.
 GROUPS = 4
 
 
 class GroupSnapshot:
-    """Watches a run and keeps one moment of it: its first evaluation after the start."""
+    """Watches a run and keeps a few groups at its first evaluation after the start."""
 
     def __init__(self, cfg: TrainingConfig, path: Path) -> None:
         self.cfg = cfg
@@ -53,7 +54,7 @@ class GroupSnapshot:
 
     def see(self, event: Event) -> None:
         if event.type == "eval" and event.step > 0 and self.parts is not None and not self.path.exists():
-            # A picture must never cost a course; what went wrong is in the log.
+            # A failed snapshot must not cost the run; the log has the traceback.
             try:
                 self._keep(self.parts, event.step)
             except Exception:
@@ -66,7 +67,7 @@ class GroupSnapshot:
 
 
 def watching(build: Build, snapshot: GroupSnapshot | None) -> Build:
-    """`build`, which also tells the snapshot whom it watches."""
+    """`build`, which also hands the parts to the snapshot."""
 
     def built(cfg: TrainingConfig) -> Parts:
         parts = build(cfg)
@@ -78,6 +79,7 @@ def watching(build: Build, snapshot: GroupSnapshot | None) -> Build:
 
 
 def moment_of(source: GroupSource, rollout: Episodes, cfg: TrainingConfig, step: int) -> Moment:
+    # A copy of the task stream: taking from the run's own would change which tasks it trains on next.
     tasks = copy.deepcopy(source.tasks).take(GROUPS)
     rng = np.random.default_rng([cfg.run.seed, step])
     environment = make_environment(cfg.task)
@@ -87,6 +89,7 @@ def moment_of(source: GroupSource, rollout: Episodes, cfg: TrainingConfig, step:
     gamma = cfg.advantage.gamma
     returns = discounted_returns(attempts.rewards, attempts.mask, gamma)
     played = returns[attempts.mask]
+    # One mean and one deviation for all steps, against the mean of the group's members alive at each step.
     everywhere = (returns - played.mean()) / played.std(correction=0).clamp(min=1e-12)
     within = group_return_to_go(attempts.rewards, attempts.mask, gamma, group_ids=attempts.group)
     within = within / within[attempts.mask].square().mean().sqrt().clamp(min=1e-12)
@@ -104,7 +107,7 @@ def _by_its_rewards(group: Group) -> ScoredGroup:
 
 
 def _labels(groups: Sequence[Group]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """What to call the groups: by task where there are several, else by the start they share."""
+    """Names for the groups: their tasks if there are several, else their starts."""
     names = [group.task.id.rpartition("/")[0] or group.task.id for group in groups]
     if len(set(names)) == 1:
         names = [f"start {number + 1}" for number in range(len(groups))]
@@ -120,7 +123,7 @@ def gradient_cosines(
     label: NDArray[np.int64],
     count: int,
 ) -> NDArray[np.float64]:
-    """The cosines [L, L] between the policy gradients that the labels' attempts ask for, each by itself."""
+    """The cosines [L, L] between the policy gradients of the attempts with each label."""
     rows = source.collate(attempts)
     policy = rollout.policy
     wanted = rows.pick(advantages)
@@ -136,14 +139,15 @@ def gradient_cosines(
     return np.asarray((table @ table.T).numpy(), np.float64)
 
 
+# A suite's evaluation names each of its tasks.
 TASK_SCORE = re.compile(r"eval/(?:task/)?(?P<task>.+)/reward_mean")
 
 
 @dataclass(frozen=True, slots=True)
 class CourseJob:
-    """What a worker needs to make one course: an algorithm's settings with their seed, and whose product it is.
+    """One run of a comparison: an algorithm's settings with their seed, and the module that implements its product.
 
-    `folder` is the comparison's: the run goes to `runs/<name>`, the course to `courses/<name>.json`, a failure to
+    `folder` is the comparison's: the run goes to `runs/<name>`, its scores to `courses/<name>.json`, a failure to
     `failures/<name>.json`.
     """
 
@@ -182,7 +186,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def carry_out(job: CourseJob) -> None:
-    """Train, or go on training where the run stands, and leave a course; whatever goes wrong is left instead."""
+    """Train, or resume where the run stopped, and write down its scores, or the error that ended it."""
     job.failure.unlink(missing_ok=True)  # left by an earlier try
     try:
         courses = train(job)
@@ -215,7 +219,7 @@ def train(job: CourseJob) -> list[Course]:
 
 
 def courses_of(history: History, algorithm: str, cpu_seconds: float) -> list[Course]:
-    """The evaluations of a run by the samples it had made: one course for every task it names, or one in all."""
+    """A run's evaluations over environment steps: one course per task that it names, or a single one."""
     environment, seed = str(history.setting("task.environment")), int(history.setting("run.seed"))
     samples = {0: 0.0, **dict(zip(*history.series("totals/samples"), strict=True))}
     names = {match["task"]: name for name in history.names() if (match := TASK_SCORE.fullmatch(name))}
@@ -226,7 +230,7 @@ def courses_of(history: History, algorithm: str, cpu_seconds: float) -> list[Cou
         found = {int(samples[step]): score for step, score in zip(steps, scores, strict=True) if step in samples}
         if not found:
             raise ContractError(
-                f"the run {history.run} has no evaluation of {task}", hint="Set run.eval_steps to 1 or more."
+                f"run {history.run} has no evaluation of {task}", hint="Set run.eval_steps to 1 or more."
             )
         course = Course(algorithm, environment, task, seed, tuple(found), tuple(found.values()), wall, cpu_seconds)
         courses.append(course)
@@ -234,5 +238,5 @@ def courses_of(history: History, algorithm: str, cpu_seconds: float) -> list[Cou
 
 
 def make_handler() -> Callable[[CourseJob], None]:
-    """What `groupwise.workers` starts a worker process with."""
+    """The entry point of a worker process; `groupwise.workers` calls it."""
     return carry_out

@@ -1,4 +1,4 @@
-"""What came of repeating a paper's central experiment in small."""
+"""The result of repeating a paper's central experiment on a small scale."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class PaperFinding:
-    """A paper's claim, whether it appeared, and the numbers: a table for the reader, and one name for each number.
+    """A paper's claim, whether the effect appeared, and the numbers, as a table and by name.
 
-    `effects` decide: each is a number with its 95% interval over seeds, of which there are two or more. `lesson` says
-    what to do with it here.
+    `effects` decide: each is a number with its 95% interval over two or more seeds. `lesson` says what that means for
+    users of this package.
     """
 
     name: str
@@ -37,8 +37,8 @@ class PaperFinding:
 
     @property
     def sentence(self) -> str:
-        """The claim and whether it appeared, in one sentence."""
-        return f"{self.claim}: {'this appeared' if self.appeared else 'this did not appear'}, {self.outcome}."
+        """The claim and whether the effect appeared, in one sentence."""
+        return f"{self.claim}: {'reproduced' if self.appeared else 'not reproduced'}, {self.outcome}."
 
 
 def gain(ours: ArrayLike, theirs: ArrayLike) -> Interval:
@@ -57,7 +57,7 @@ def mean_of(values: Sequence[float]) -> Interval:
     return gain(values, np.zeros(len(values)))
 
 
-def told(interval: Interval, digits: int = 2) -> str:
+def with_interval(interval: Interval, digits: int = 2) -> str:
     """A number with its interval, in a sentence."""
     return f"{interval.value:.{digits}f} ({interval.low:.{digits}f} to {interval.high:.{digits}f})"
 

@@ -28,13 +28,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.control.classic.cartpole import CartPole
-from groupwise.control.papers.finding import PaperFinding, Progress, cell, mean_of, ratio, told
+from groupwise.control.papers.finding import PaperFinding, Progress, cell, mean_of, ratio, with_interval
 from groupwise.core.grouping.kmeans import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """ℓ, s and ν: how far a point tells about others, how large answers are, and how noisy."""
+    """ℓ, s and ν: the distance over which points are correlated, the size of answers, and their noise."""
 
     length: float = 1.0
     signal: float = 1.0
@@ -53,8 +53,8 @@ def predict(kernel: Kernel, seen: Floats, answers: Floats, points: Floats) -> tu
     μ(x) = k(x, X) (K + ν²I)⁻¹ Y,   σ²(x) = s² + ν² − k(x, X) (K + ν²I)⁻¹ k(X, x)
 
     Args:
-      seen: X, [N, D]; N may be 0, then the answer is the prior's.
-      answers: Y, [N, Q]: Q numbers with one kernel, each a process of its own.
+      seen: X, [N, D]; with N = 0 the prediction is the prior.
+      answers: Y, [N, Q]: Q independent processes with the same kernel.
       points: [M, D].
     """
     if len(seen) != len(answers):
@@ -72,14 +72,14 @@ def log_density(answer: Floats, mean: Floats, variance: float) -> float:
 
 
 class ProcessMixture:
-    """A mixture that grows: hand it a stream, and it says of every point which task it is from.
+    """A growing mixture: given a stream of points, it assigns each one to a task.
 
     Args:
-      kernel: of every task's process.
+      kernel: the kernel of every task's process.
       concentration: α; larger finds more tasks.
-      stickiness: κ; larger holds on to the task of the point before. A young process knows little, so that now and
-        then an old one guesses better by chance: κ must outweigh that, and the sizes of all others.
-      capacity: points that a process remembers. Time per point grows with its cube.
+      stickiness: κ; larger stays with the task of the previous point. A new process has seen little, so an old one
+        sometimes predicts better by chance: κ must outweigh that, and the sizes of all other tasks.
+      capacity: points that a process remembers. The time per point grows with its cube.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class ProcessMixture:
         return len(self.sizes)
 
     def expect(self, point: Floats) -> Floats:
-        """What answer [Q] the task of the point before would give at `point` [D]; 0 where nothing was seen."""
+        """The answer [Q] that the previous point's task would give at `point` [D]; 0 before any point."""
         if self.current < 0:
             return np.zeros(1)
         mean, _ = predict(self.kernel, self.seen[self.current], self.answers[self.current], point[np.newaxis])
@@ -106,7 +106,7 @@ class ProcessMixture:
         return answer
 
     def see(self, point: Floats, answer: Floats) -> int:
-        """Learn that `point` [D] was answered by `answer` [Q]; the number of the task that this is."""
+        """Learn that the answer at `point` [D] is `answer` [Q]; return the number of its task."""
         scores = [self._score(number, point, answer) for number in range(len(self))]
         scores.append(math.log(self.concentration) + log_density(answer, np.zeros_like(answer), self._prior_variance))
         self.current = int(np.argmax(scores))
@@ -133,8 +133,10 @@ class ProcessMixture:
 
 
 WORLDS: tuple[Mapping[str, float], ...] = ({"force": 10.0}, {"force": -10.0}, {"force": 20.0, "half_length": 1.0})
+# How often each world is visited, and for how many steps.
 VISITS, STAY = 2, 40
 KERNEL = Kernel(length=3.0, signal=2.0, noise=0.15)
+# Bring observations and speed changes to a size of about 1, as the kernel expects.
 SEEN_SCALE = np.array([1.0, 1.0, 0.1, 1.0])
 CHANGE_SCALE = np.array([0.2, 0.3])
 MEMORY, RECENT = 200, 20
@@ -142,7 +144,7 @@ MEMORY, RECENT = 200, 20
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What was seen and done [T, 5], how the speeds changed [T, 2], and which world it was [T]."""
+    """Observations and pushes [T, 5], changes of the two speeds [T, 2], and the world's number [T]."""
 
     points: Floats
     answers: Floats
@@ -167,7 +169,7 @@ def stream(seed: int) -> Stream:
 
 
 def mixture_errors(seen: Stream) -> tuple[Floats, Ints, int]:
-    """Squared errors made before each step was seen [T], the mixture's names for the worlds [T], and how many."""
+    """Squared errors of the predictions [T], the mixture's labels [T], and how many tasks it found."""
     mixture = ProcessMixture(KERNEL)
     errors, labels = [], []
     for point, answer in zip(seen.points, seen.answers, strict=True):
@@ -176,11 +178,11 @@ def mixture_errors(seen: Stream) -> tuple[Floats, Ints, int]:
     return np.array(errors), np.array(labels, np.int64), len(mixture)
 
 
-def process_errors(seen: Stream, *, memory: int, told_worlds: bool = False) -> Floats:
-    """The same of one process that remembers `memory` steps, of the present world alone where it is told."""
+def process_errors(seen: Stream, *, memory: int, known_worlds: bool = False) -> Floats:
+    """The same for one process over the last `memory` steps, or over those of the current world if that is known."""
     errors = []
     for now in range(len(seen.points)):
-        past = np.flatnonzero(seen.worlds[:now] == seen.worlds[now]) if told_worlds else np.arange(now)
+        past = np.flatnonzero(seen.worlds[:now] == seen.worlds[now]) if known_worlds else np.arange(now)
         past = past[-memory:]
         mean, _ = predict(KERNEL, seen.points[past], seen.answers[past], seen.points[now : now + 1])
         errors.append(np.square(mean[0] - seen.answers[now]).mean())
@@ -188,7 +190,7 @@ def process_errors(seen: Stream, *, memory: int, told_worlds: bool = False) -> F
 
 
 def agreement(labels: Ints, worlds: Ints) -> float:
-    """The share of steps whose world has the name that most steps of that world have, where no two worlds share it."""
+    """The share of steps that carry their world's most frequent label; 0 if two worlds share a label."""
     names = [int(np.bincount(labels[worlds == world]).argmax()) for world in np.unique(worlds)]
     right = sum(int((labels[worlds == world] == name).sum()) for world, name in enumerate(names))
     return right / len(labels) if len(set(names)) == len(names) else 0.0
@@ -203,10 +205,10 @@ def experiment(seeds: Sequence[int], progress: Progress) -> PaperFinding:
         seen = stream(seed)
         mixed, labels, count = mixture_errors(seen)
         arms = {
-            "one process of everything": process_errors(seen, memory=MEMORY),
-            f"one of the last {RECENT} steps": process_errors(seen, memory=RECENT),
+            "one process over everything": process_errors(seen, memory=MEMORY),
+            f"one over the last {RECENT} steps": process_errors(seen, memory=RECENT),
             "the mixture": mixed,
-            "told the task": process_errors(seen, memory=MEMORY, told_worlds=True),
+            "one per task, task given": process_errors(seen, memory=MEMORY, known_worlds=True),
         }
         for name, made in arms.items():
             errors.setdefault(name, []).append(float(made[known].mean()))
@@ -223,12 +225,12 @@ def experiment(seeds: Sequence[int], progress: Progress) -> PaperFinding:
     return PaperFinding(
         "gpmixture",
         "Infinite Mixture of Gaussian Processes (arXiv 2006.11441)",
-        "A mixture that grows finds how many worlds there are and recognises one that returns, so it predicts better "
-        "than one model of all",
+        "A growing mixture finds how many worlds there are and recognises one that returns, so it predicts better than "
+        "one model of everything",
         effects["error_vs_one_process"].high < 1 and effects["agreement"].value > 0.9,
-        f"with {told(effects['error_vs_one_process'], 3)} times its error when worlds return, and "
-        f"{told(effects['tasks_found'], 1)} of {len(WORLDS)} worlds found",
-        'The same kind of mixture over whole trajectories is grouping.group_strategy = "dirichlet".',
+        f"with {with_interval(effects['error_vs_one_process'], 3)} times its error when worlds return, and "
+        f"{with_interval(effects['tasks_found'], 1)} of {len(WORLDS)} worlds found",
+        'grouping.group_strategy = "dirichlet" is the same kind of mixture, over complete trajectories.',
         ("model of the world", "squared error"),
         tuple((name, cell(made, 3)) for name, made in errors.items()),
         effects,

@@ -1,10 +1,10 @@
 """GRPO: the group's mean in place of a critic. "DeepSeekMath" (arXiv 2402.03300), section 4.1.
 
-A linear softmax policy answers questions, each met once: eight numbers, one of six answers is right. A score is 1 for
-the right answer plus what the judge makes of the question, which no answer changes: like a reward model's, scores
-compare only within a question. Three arms see the same questions and differ in what they subtract: nothing, a critic's
-estimate (a small network, trained beside), or the group's mean, divided by its deviation. Each learns at three rates,
-and its best one counts.
+A linear softmax policy answers questions it sees only once: eight numbers, one of six answers is right. A score is 1
+for the right answer plus a bonus that depends only on the question, so scores are comparable only within a question,
+like those of a reward model. Three arms see the same questions and differ in what they subtract: nothing, the estimate
+of a critic (a small network trained alongside), or the group's mean, divided by its deviation. Each arm learns at three
+rates, and its best one counts.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from groupwise.control.papers.finding import PaperFinding, Progress, cell, ratio, told
+from groupwise.control.papers.finding import PaperFinding, Progress, cell, ratio, with_interval
 from groupwise.core import group_advantages
 
 NUMBERS, ANSWERS = 8, 6
 QUESTIONS, GROUP = 16, 8
 RATES = (0.1, 0.3, 1.0)
 ARMS = {"nothing": "nothing (REINFORCE)", "critic": "a critic's estimate", "group": "the group's mean (GRPO)"}
+# The share of right answers that counts as learned, and the updates after which an arm gives up.
 ENOUGH, LIMIT = 0.75, 200
+# Gradients drawn to measure their noise.
 DRAWS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Which answers are right, and which questions the judge likes."""
+    """Which answers are right [D, A], and which questions get a bonus [D, 1]."""
 
     right: Tensor
     liked: Tensor
@@ -52,7 +54,7 @@ class World:
 
 
 class CriticBaseline:
-    """A small network that learns what questions score on average."""
+    """A small network that learns the average score of a question."""
 
     def __init__(self, seed: int) -> None:
         with torch.random.fork_rng(devices=[]):
@@ -61,7 +63,7 @@ class CriticBaseline:
         self.optimiser = torch.optim.Adam(self.net.parameters(), lr=1e-2)
 
     def advantages(self, questions: Tensor, scores: Tensor) -> Tensor:
-        """Scores minus what was expected; then the expectation is mended, four times over."""
+        """Scores minus the expected ones; then four updates of the expectation."""
         with torch.no_grad():
             expected = self.net(questions).squeeze(1)
         for _ in range(4):
@@ -73,7 +75,7 @@ class CriticBaseline:
 
 
 class AnswerLearner:
-    """A policy, and an arm's way of making gradients for it."""
+    """A policy, and the gradient of one arm."""
 
     def __init__(self, arm: str, seed: int) -> None:
         self.world = World.of(seed)
@@ -106,7 +108,7 @@ class AnswerLearner:
 
 
 def steps_to_learn(arm: str, seed: int, rate: float) -> int:
-    """Updates until three quarters of the answers to held-out questions are right; the limit where they never are."""
+    """Updates until three quarters of the answers to held-out questions are right; at most `LIMIT`."""
     learner = AnswerLearner(arm, seed)
     optimiser = torch.optim.Adam([learner.weights], lr=rate)
     held_out = torch.randn(500, NUMBERS, generator=torch.Generator().manual_seed(seed + 2), dtype=torch.float64)
@@ -119,13 +121,13 @@ def steps_to_learn(arm: str, seed: int, rate: float) -> int:
 
 
 def noise(arm: str, seed: int) -> float:
-    """Variance of the untrained policy's gradient over its squared mean: how much of a step is chance."""
+    """Variance of the untrained policy's gradient over its squared mean: how much of a step is noise."""
     learner = AnswerLearner(arm, seed)
     if learner.critic is not None:
         for _ in range(DRAWS):
             learner.gradient()
     drawn = torch.stack([learner.gradient().flatten() for _ in range(DRAWS)])
-    # The squared norm of a mean of n draws is too large by a share 1/n of their variance.
+    # E‖mean of n draws‖² = ‖true mean‖² + variance / n, hence the correction.
     variance = float(drawn.var(0).sum())
     return variance / (float(drawn.mean(0).square().sum()) - variance / DRAWS)
 
@@ -150,10 +152,10 @@ def experiment(seeds: Sequence[int], progress: Progress) -> PaperFinding:
         "DeepSeekMath (arXiv 2402.03300)",
         "The mean of a group is a baseline that needs no critic, so GRPO learns in fewer steps than without a baseline",
         effects["steps_vs_nothing"].high < 1,
-        f"with {told(effects['steps_vs_nothing'])} times the steps, and {told(effects['steps_vs_critic'])} times those "
-        "with a critic",
-        "Where scores compare only within a task, groups need nothing else. A critic pays where one attempt is all "
-        "there is, or where episodes are long.",
+        f"with {with_interval(effects['steps_vs_nothing'])} times as many steps, and "
+        f"{with_interval(effects['steps_vs_critic'])} times as many as with a critic",
+        "Where scores are comparable only within a task, groups are enough. A critic pays off if there is only one "
+        "attempt per task, or if episodes are long.",
         ("subtracted", "noise of a gradient", "steps to 75% right", "best rate"),
         tuple(
             (name, cell(noises[arm], 1), cell(best[arm], 0), f"{RATES[np.mean(steps[arm], 0).argmin()]}")

@@ -1,9 +1,11 @@
-"""PCGrad: gradients that conflict are projected. "Gradient Surgery for Multi-Task Learning" (arXiv 2001.06782).
+"""PCGrad: project conflicting gradients. "Gradient Surgery for Multi-Task Learning" (arXiv 2001.06782).
 
-One small network plays four tasks at once; each has other right answers, so they conflict, and their rewards are 1, 3,
-10 and 30, so one dominates. Arms differ only in how the four gradients become a step: their sum, the sum after surgery,
-and the sum of gradients of equal length, much as if every task were scaled by its own spread. Gradients are exact, each
-arm learns at three rates and its best one counts, and all seeds learn side by side.
+One small network learns four tasks at once. Each has different right answers, so they conflict, and their rewards are
+1, 3, 10 and 30, so one dominates. Arms differ only in how the four gradients become a step: their sum, the sum after
+surgery, and the sum of gradients scaled to equal length, much as if every task were scaled by its own spread. Gradients
+are exact, each arm learns at three rates and its best one counts, and all seeds learn side by side.
+
+Shapes: S seeds, K tasks, N questions, D numbers in a question, P weights.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from groupwise.control.papers.finding import PaperFinding, Progress, cell, gain, told
+from groupwise.control.papers.finding import PaperFinding, Progress, cell, gain, with_interval
 from groupwise.core.surgery import project_conflicts, random_orders
 
 TASKS, NUMBERS, ANSWERS, HIDDEN, QUESTIONS = 4, 6, 5, 16, 64
@@ -25,14 +27,14 @@ SHAPES = ((NUMBERS + TASKS, HIDDEN), (1, HIDDEN), (HIDDEN, ANSWERS), (1, ANSWERS
 
 
 class ConflictingTasks:
-    """For every seed, four tasks: which of five answers is right, by a matrix each."""
+    """For every seed four tasks, each a matrix that says which of five answers is right: [S, K, D, A]."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
         self.random = [torch.Generator().manual_seed(seed) for seed in seeds]
         self.right = self.draw(TASKS, NUMBERS, ANSWERS)
 
     def draw(self, *shape: int) -> Tensor:
-        """Normal numbers [S, *shape]; a seed's do not depend on which others run beside it."""
+        """Normal numbers [S, *shape]; those of a seed do not depend on the other seeds."""
         return torch.stack([torch.randn(shape, generator=random) for random in self.random])
 
     def questions(self, count: int) -> tuple[Tensor, Tensor]:
@@ -43,14 +45,14 @@ class ConflictingTasks:
 
 
 def right_share(weights: Sequence[Tensor], questions: Tensor, answers: Tensor) -> Tensor:
-    """The chance of a right answer [S, K]. Weights are [S, 1 or K, ...]: shared, or one copy for every task."""
+    """The probability of a right answer [S, K]. Weights are [S, 1 or K, ...]: shared, or one copy per task."""
     first, shift, second, offset = weights
     logits = (questions @ first + shift).tanh() @ second + offset
     return logits.softmax(-1).gather(-1, answers).mean((-2, -1))
 
 
 def task_gradients(weights: Sequence[Tensor], questions: Tensor, answers: Tensor) -> Tensor:
-    """∇ of minus each task's expected reward, [S, K, P]: every task differentiates a copy of its own."""
+    """∇ of minus each task's expected reward, [S, K, P]. Each task differentiates its own copy of the weights."""
     copies = [weight.expand(-1, TASKS, -1, -1).clone().requires_grad_() for weight in weights]
     loss = -(right_share(copies, questions, answers) * REWARDS).sum()
     return torch.cat([part.flatten(2) for part in torch.autograd.grad(loss, copies)], -1)
@@ -60,6 +62,7 @@ def train(arm: str, seeds: Sequence[int], rate: float, steps: int = STEPS) -> Te
     """The share of right answers to unseen questions [S, K] after gradient descent."""
     tasks, orders = ConflictingTasks(seeds), torch.Generator().manual_seed(0)
     held_out = tasks.questions(300)
+    # Biases (one row) start at 0.
     weights = [tasks.draw(1, *shape) / shape[0] ** 0.5 * (shape[0] > 1) for shape in SHAPES]
     for _ in range(steps):
         gradients = task_gradients(weights, *tasks.questions(QUESTIONS))
@@ -93,12 +96,12 @@ def experiment(seeds: Sequence[int], progress: Progress, steps: int = STEPS) -> 
     return PaperFinding(
         "pcgrad",
         "Gradient Surgery for Multi-Task Learning (arXiv 2001.06782)",
-        "Projecting away what conflicts lets tasks learn that are drowned in the sum of gradients",
+        "Projecting away conflicts lets a network learn tasks that are drowned out in the sum of gradients",
         effects["mean_gain"].low > 0 and effects["worst_task_gain"].low > 0,
-        f"by {told(effects['mean_gain'])} of right answers on average and {told(effects['worst_task_gain'])} in the "
-        "worst task",
-        f"Scaling every task by its own spread gains {told(effects['mean_gain_of_scaling'])} and "
-        f'{told(effects["worst_task_gain_of_scaling"])} without a second gradient: advantage_scale = "task_rms".',
+        f"by {with_interval(effects['mean_gain'])} in right answers on average and "
+        f"{with_interval(effects['worst_task_gain'])} in the worst task",
+        f"Scaling every task by its own spread gains {with_interval(effects['mean_gain_of_scaling'])} and "
+        f'{with_interval(effects["worst_task_gain_of_scaling"])} without surgery: advantage_scale = "task_rms".',
         ("gradients", "right answers", *(f"× {reward:g}" for reward in REWARDS.tolist()), "worst task"),
         tuple(
             (name, cell(means[arm]), *(f"{x:.2f}" for x in best[arm].mean(0)), cell(worst[arm]))

@@ -1,11 +1,11 @@
-"""Soft modules: a routing network puts modules together, task by task. "Multi-Task Reinforcement Learning with Soft
+"""Soft modules: a routing network combines modules, task by task. "Multi-Task Reinforcement Learning with Soft
 Modularization" (arXiv 2003.13661).
 
-Eight tasks: four read the world in one way and four in another, and each has its own meaning of the answers, so there
-is something to share and something to keep apart. Three networks with about the same number of weights maximise the
-expected share of right answers plus an entropy bonus, as the paper's soft actor-critic does: one plain network that is
-told the task; the same modules, told the task as one more input, with a routing that is not; and soft modules, whose
-routing is told. All seeds learn side by side.
+Eight tasks in two families: tasks of one family read the world in the same way, but each task orders its answers
+differently, so there is something to share and something to separate. Three networks with about the same number of
+weights maximise the expected share of right answers plus an entropy bonus, as the paper's soft actor-critic does: a
+plain network with the task as an input; the same modules with the task as an input but hidden from the routing; and
+soft modules, whose routing sees the task. All seeds learn side by side.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from groupwise.control.papers.finding import PaperFinding, Progress, cell, gain, mean_of, told
+from groupwise.control.papers.finding import PaperFinding, Progress, cell, gain, mean_of, with_interval
 from groupwise.control.soft_modules import SoftModules
 
 TASKS, FAMILIES, NUMBERS, ANSWERS, QUESTIONS = 8, 2, 6, 5, 8
@@ -26,14 +26,14 @@ Function = Callable[[dict[str, Tensor], Tensor], Tensor]
 
 
 def plain() -> nn.Module:
-    """One network of four layers, as large as the modules and their routing together."""
+    """One network of four layers with as many weights as the modules and their routing."""
     width = 46
     layers = [nn.Linear(INPUTS, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(width, width), nn.ReLU(), nn.Linear(width, ANSWERS))
 
 
 class Blind(SoftModules):
-    """The same modules, which see the task as one more input; the routing sees a task of zeros."""
+    """The same modules with the task as an input; the routing sees zeros instead of the task."""
 
     def __init__(self) -> None:
         super().__init__(INPUTS + TASKS, ANSWERS, tasks=TASKS)
@@ -44,13 +44,13 @@ class Blind(SoftModules):
 
 ARMS: dict[str, Callable[[], nn.Module]] = {
     "one network": plain,
-    "modules, routing not told the task": Blind,
+    "modules, routing blind to the task": Blind,
     "soft modules": lambda: SoftModules(INPUTS, ANSWERS, tasks=TASKS),
 }
 
 
 class FamilyTasks:
-    """For every seed, tasks [S, K, D, A]: a family's way to read the world, and an order of answers of their own."""
+    """For every seed, tasks [S, K, D, A]: the matrix of their family, with the answers in an order of their own."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
         self.random = [torch.Generator().manual_seed(seed) for seed in seeds]
@@ -96,7 +96,7 @@ def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 def likeness(network: nn.Module) -> float:
-    """How much more alike the routes of tasks of one family are than those of two: a difference of mean cosines."""
+    """How much more similar routes are within a family than between families: a difference of mean cosines."""
     assert isinstance(network, SoftModules)
     states = torch.randn(200, 1, NUMBERS, generator=torch.Generator().manual_seed(0)).expand(-1, TASKS, -1)
     with torch.no_grad():
@@ -125,12 +125,12 @@ def experiment(seeds: Sequence[int], progress: Progress, steps: int = STEPS) -> 
     return PaperFinding(
         "softmod",
         "Multi-Task Reinforcement Learning with Soft Modularization (arXiv 2003.13661)",
-        "Routed by task, modules learn several tasks better than one network of the same size",
+        "Modules routed by task learn several tasks better than one network of the same size",
         effects["gain_over_one_network"].low > 0,
-        f"the difference being {told(effects['gain_over_one_network'], 3)} of right answers, and "
-        f"{told(effects['gain_over_blind_routing'], 3)} against modules whose routing is not told the task",
-        f"Routes of tasks of one family are {told(effects['likeness_of_family'])} more alike (cosine) than of two. "
-        "control.modular.soft_modules makes such networks; a plain one that is told the task is hard to beat in small.",
+        f"by {with_interval(effects['gain_over_one_network'], 3)} in right answers, and "
+        f"{with_interval(effects['gain_over_blind_routing'], 3)} against modules whose routing is blind to the task",
+        f"Routes within a family are {with_interval(effects['likeness_of_family'])} more similar (cosine) than between "
+        "families. control.soft_modules makes such networks; at this size a plain network is hard to beat.",
         ("network", "right answers", "worst task", "weights"),
         tuple((name, cell(means[name], 3), cell(worst[name], 3), str(size(make()))) for name, make in ARMS.items()),
         effects,
