@@ -18,65 +18,27 @@ In the order in which data flows:
     differences.py     what changed between two workflows
     inspection.py      opens a workflow from any file and runs every check: open this file first
 
-The names below are imported when they are first used: evaluation needs numba and writing XML needs lxml, the rest
-neither.
+Importing this loads nothing heavy: numba and lxml are imported when a design is evaluated or XML is written.
 """
 
-from __future__ import annotations
+from groupwise.workflows.block_form import lift
+from groupwise.workflows.blocks import Design
+from groupwise.workflows.differences import Differences, compare_workflows
+from groupwise.workflows.document import Document, document_of
+from groupwise.workflows.evaluation import Performance, evaluate
+from groupwise.workflows.feasibility import best_cycle_time, contradictions
+from groupwise.workflows.files import read_workflow, write_workflow
+from groupwise.workflows.inspection import Opened, open_workflow
+from groupwise.workflows.process_mining import requirements_from_log
+from groupwise.workflows.requirements import Requirements, parse_requirements, read_requirements
+from groupwise.workflows.rules import broken_rules
+from groupwise.workflows.scoring import DesignScore, DesignScorer, score, score_batch, structure_of
+from groupwise.workflows.soundness.check import Soundness, check_design, check_document, check_graph
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-_HOMES = {
-    "Design": "blocks",
-    "Document": "document",
-    "document_of": "document",
-    "Differences": "differences",
-    "compare_workflows": "differences",
-    "Performance": "evaluation",
-    "evaluate": "evaluation",
-    "best_cycle_time": "feasibility",
-    "contradictions": "feasibility",
-    "read_workflow": "files",
-    "write_workflow": "files",
-    "lift": "block_form",
-    "requirements_from_log": "process_mining",
-    "Opened": "inspection",
-    "open_workflow": "inspection",
-    "Requirements": "requirements",
-    "parse_requirements": "requirements",
-    "read_requirements": "requirements",
-    "broken_rules": "rules",
-    "DesignScore": "scoring",
-    "DesignScorer": "scoring",
-    "score": "scoring",
-    "score_batch": "scoring",
-    "structure_of": "scoring",
-    "Soundness": "soundness.check",
-    "check_design": "soundness.check",
-    "check_document": "soundness.check",
-    "check_graph": "soundness.check",
-}
-__all__ = [*_HOMES]
-
-if TYPE_CHECKING:
-    from groupwise.workflows.block_form import lift
-    from groupwise.workflows.blocks import Design
-    from groupwise.workflows.differences import Differences, compare_workflows
-    from groupwise.workflows.document import Document, document_of
-    from groupwise.workflows.evaluation import Performance, evaluate
-    from groupwise.workflows.feasibility import best_cycle_time, contradictions
-    from groupwise.workflows.files import read_workflow, write_workflow
-    from groupwise.workflows.inspection import Opened, open_workflow
-    from groupwise.workflows.process_mining import requirements_from_log
-    from groupwise.workflows.requirements import Requirements, parse_requirements, read_requirements
-    from groupwise.workflows.rules import broken_rules
-    from groupwise.workflows.scoring import DesignScore, DesignScorer, score, score_batch, structure_of
-    from groupwise.workflows.soundness.check import Soundness, check_design, check_document, check_graph
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__all__ = [
+    "Design", "DesignScore", "DesignScorer", "Differences", "Document", "Opened", "Performance", "Requirements",
+    "Soundness", "best_cycle_time", "broken_rules", "check_design", "check_document", "check_graph",
+    "compare_workflows", "contradictions", "document_of", "evaluate", "lift", "open_workflow", "parse_requirements",
+    "read_requirements", "read_workflow", "requirements_from_log", "score", "score_batch", "structure_of",
+    "write_workflow",
+]  # fmt: skip

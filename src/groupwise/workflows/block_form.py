@@ -14,29 +14,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from groupwise.workflows.blocks import (
-    PLAIN,
-    Activity,
-    Block,
-    Cancellable,
-    Choice,
-    Design,
-    DesignError,
-    Instances,
-    Loop,
-    Parallel,
-    PartialOrder,
-    Sequence,
-    Skip,
-    activities,
-    tidied,
-)
+from groupwise.workflows import blocks
 from groupwise.workflows.document import Document, calling_order
 from groupwise.workflows.graph import Graph, Node, Rule
 from groupwise.workflows.partial_orders import reduced
 
 
-class NotBlocks(DesignError):
+class NotBlocks(blocks.DesignError):
     """A graph without a block form; the message names the part that cannot be folded."""
 
     code = "not_blocks"
@@ -56,7 +40,7 @@ class _Breaker:
     cancels: frozenset[str]
 
 
-Content: TypeAlias = Block | _Gate | _Breaker
+Content: TypeAlias = blocks.Block | _Gate | _Breaker
 
 
 class _Sketch:
@@ -66,7 +50,7 @@ class _Sketch:
     here stands for.
     """
 
-    def __init__(self, graph: Graph, called: Mapping[str, Block]) -> None:
+    def __init__(self, graph: Graph, called: Mapping[str, blocks.Block]) -> None:
         self.graph, self.called = graph, called
         self.content: dict[str, Content] = {}
         self.out: dict[str, dict[str, float | None]] = {}
@@ -117,12 +101,12 @@ class _Sketch:
             return _Breaker(frozenset(node.cancels))
         copies = node.copies
         block = self._body(node)
-        return block if copies.most == 1 else Instances(block, copies.least, copies.most, copies.enough)
+        return block if copies.most == 1 else blocks.Instances(block, copies.least, copies.most, copies.enough)
 
-    def _body(self, node: Node) -> Block:
+    def _body(self, node: Node) -> blocks.Block:
         if not node.calls:
-            return Skip() if node.silent else Activity(node.label, node.handling)
-        if node.handling != PLAIN:
+            return blocks.Skip() if node.silent else blocks.Activity(node.label, node.handling)
+        if node.handling != blocks.PLAIN:
             raise NotBlocks(f"{self.graph.name}: {node.label!r} calls {node.calls!r} and also has its own handling")
         return self.called[node.calls]
 
@@ -134,13 +118,13 @@ class _Sketch:
         self.out[source][target] = probability
         self.into[target].add(source)
 
-    def block(self, name: str) -> Block | None:
+    def block(self, name: str) -> blocks.Block | None:
         """The block of a node with one arrow in and one out; None for breakers, the two ends and branching nodes."""
         content = self.content[name]
         if name in (self.start, self.end) or len(self.out[name]) != 1 or len(self.into[name]) != 1:
             return None
         if isinstance(content, _Gate):
-            return Skip()
+            return blocks.Skip()
         return None if isinstance(content, _Breaker) else content
 
     def is_gate(self, name: str, rule: Rule) -> bool:
@@ -158,7 +142,7 @@ class _Sketch:
             self.out[source].pop(name, None)
         del self.content[name], self.covers[name]
 
-    def fold(self, names: set[str], entry: str, exit_: str, block: Block) -> None:
+    def fold(self, names: set[str], entry: str, exit_: str, block: blocks.Block) -> None:
         """Replace the nodes by `block`, with the arrows into `entry` and those out of `exit_`."""
         before = [(source, self.out[source][entry]) for source in self.into[entry] if source not in names]
         after = [(target, p) for target, p in self.out[exit_].items() if target not in names]
@@ -172,24 +156,26 @@ class _Sketch:
             self._connect(entry, target, probability)
 
 
-def lift(workflow: Document | Graph) -> Design:
+def lift(workflow: Document | Graph) -> blocks.Design:
     """The block design of a document or a single graph; raises `NotBlocks` if it has none."""
     document = workflow if isinstance(workflow, Document) else Document(workflow.name, (workflow,))
     root = document.root
     order, ring = calling_order(document.graphs)
     if ring:
         raise NotBlocks(f"{root.name}: graphs call each other in a cycle: {' → '.join(ring)}")
-    called: dict[str, Block] = {}
+    called: dict[str, blocks.Block] = {}
     for graph in sorted((g for g in document.graphs if g.name in order), key=lambda g: order.index(g.name)):
         called[graph.name] = _folded(graph, called)
-    block = tidied(called[root.name])
-    twice = [name for name, count in Counter(activity.name for activity in activities(block)).items() if count > 1]
+    block = blocks.tidied(called[root.name])
+    twice = [
+        name for name, count in Counter(activity.name for activity in blocks.activities(block)).items() if count > 1
+    ]
     if twice:
         raise NotBlocks(f"{root.name}: {', '.join(map(repr, twice[:5]))} would occur more than once")
-    return Design(document.name, block, document.servers, root.documentation)
+    return blocks.Design(document.name, block, document.servers, root.documentation)
 
 
-def _folded(graph: Graph, called: Mapping[str, Block]) -> Block:
+def _folded(graph: Graph, called: Mapping[str, blocks.Block]) -> blocks.Block:
     sketch = _Sketch(graph, called)
     # `any` stops at the first rule that folded something, so simple rules are always tried first.
     while any(rule(sketch) for rule in RULES):
@@ -217,8 +203,8 @@ def _fold_sequence(sketch: _Sketch) -> bool:
             names.add(here)
             parts.append(following)
         if len(parts) > 1:
-            flat = [inner for part in parts for inner in (part.parts if isinstance(part, Sequence) else (part,))]
-            sketch.fold(names, name, here, Sequence(tuple(flat)))
+            flat = [inner for part in parts for inner in (part.parts if isinstance(part, blocks.Sequence) else (part,))]
+            sketch.fold(names, name, here, blocks.Sequence(tuple(flat)))
             done = True
     return done
 
@@ -237,28 +223,28 @@ def _fold_branches(sketch: _Sketch) -> bool:
     return done
 
 
-def _by_join(sketch: _Sketch, split: str) -> dict[str, list[tuple[str, Block, float | None]]]:
+def _by_join(sketch: _Sketch, split: str) -> dict[str, list[tuple[str, blocks.Block, float | None]]]:
     """The branches of a split by the node they lead to; a flow straight to that node is an empty branch."""
-    found: dict[str, list[tuple[str, Block, float | None]]] = {}
+    found: dict[str, list[tuple[str, blocks.Block, float | None]]] = {}
     for name, probability in sketch.out[split].items():
         block = sketch.block(name)
         if block is not None:
             found.setdefault(sketch.target(name), []).append((name, block, probability))
     for name, probability in sketch.out[split].items():
         if name in found:
-            found[name].append(("", Skip(), probability))
+            found[name].append(("", blocks.Skip(), probability))
     return found
 
 
 def _fold_some(
-    sketch: _Sketch, split: str, join: str, branches: list[tuple[str, Block, float | None]], rule: Rule
+    sketch: _Sketch, split: str, join: str, branches: list[tuple[str, blocks.Block, float | None]], rule: Rule
 ) -> None:
     # Probabilities are relative to these branches; if any is unknown, all are equally likely.
     given = [probability for _, _, probability in branches]
     known = [p for p in given if p is not None]
     shares = [p / sum(known) for p in known] if len(known) == len(given) else [1 / len(given)] * len(given)
-    blocks = tuple(block for _, block, _ in branches)
-    block: Block = Parallel(blocks) if rule == "and" else Choice(blocks, tuple(shares))
+    parts = tuple(block for _, block, _ in branches)
+    block: blocks.Block = blocks.Parallel(parts) if rule == "and" else blocks.Choice(parts, tuple(shares))
     # All branches become one node between split and join; a later fold makes them a sequence.
     kept, *others = (name for name, _, _ in branches if name)
     sketch.covers[kept] = sketch.covers[kept].union(*(sketch.covers[name] for name in others))
@@ -288,11 +274,11 @@ def _fold_loop(sketch: _Sketch) -> bool:
             continue
         # One way out of the split leads back to the entry, directly or through one block.
         for back, probability in sketch.out[exit_].items():
-            redo = Skip() if back == entry else sketch.block(back)
+            redo = blocks.Skip() if back == entry else sketch.block(back)
             if redo is None or (back != entry and sketch.target(back) != entry):
                 continue
             again = 0.5 if probability is None else probability  # an unknown probability counts as one half
-            sketch.fold({entry, inside, exit_, back}, entry, exit_, Loop(body or Skip(), again, redo))
+            sketch.fold({entry, inside, exit_, back}, entry, exit_, blocks.Loop(body or blocks.Skip(), again, redo))
             done = True
             break
     return done
@@ -337,7 +323,7 @@ def _region(sketch: _Sketch, split: str) -> tuple[set[str], str] | None:
     return None
 
 
-def _ordered(sketch: _Sketch, names: set[str]) -> Block:
+def _ordered(sketch: _Sketch, names: set[str]) -> blocks.Block:
     parts = [name for name in sketch.content if name in names and not isinstance(sketch.content[name], _Gate)]
     number = {name: place for place, name in enumerate(parts)}
     edges = set()
@@ -350,10 +336,10 @@ def _ordered(sketch: _Sketch, names: set[str]) -> Block:
                 edges.add((number[name], number[target]))
             elif target in names:
                 stack += sketch.out[target]
-    blocks = tuple(block for name in parts if (block := sketch.block(name)) is not None)
-    if len(blocks) < 2:
-        return blocks[0] if blocks else Skip()
-    return PartialOrder(blocks, reduced(len(blocks), frozenset(edges)))
+    folded = tuple(block for name in parts if (block := sketch.block(name)) is not None)
+    if len(folded) < 2:
+        return folded[0] if folded else blocks.Skip()
+    return blocks.PartialOrder(folded, reduced(len(folded), frozenset(edges)))
 
 
 def _fold_cancellable(sketch: _Sketch) -> bool:
@@ -374,7 +360,7 @@ def _fold_cancellable(sketch: _Sketch) -> bool:
         split, inside, end = around
         after, handler = sketch.target(end), sketch.target(breaker)
         body, ending, handling = sketch.block(inside), sketch.block(after), sketch.block(handler)
-        if body is None or not isinstance(ending, Skip) or handling is None:
+        if body is None or not isinstance(ending, blocks.Skip) or handling is None:
             continue
         join = sketch.target(after)
         if join != sketch.target(handler) or not sketch.is_gate(join, "xor"):
@@ -384,7 +370,7 @@ def _fold_cancellable(sketch: _Sketch) -> bool:
         # The guard's flow to the breaker has the probability of cancelling.
         chance = _chance(sketch.out[guard][breaker], sketch.out[guard][end])
         names = {split, inside, guard, end, after, breaker, handler}
-        sketch.fold(names, split, after, Cancellable(body, chance, handling))
+        sketch.fold(names, split, after, blocks.Cancellable(body, chance, handling))
         done = True
     return done
 

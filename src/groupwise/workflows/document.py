@@ -11,21 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from groupwise.workflows.blocks import (
-    Activity,
-    Block,
-    Cancellable,
-    Choice,
-    Design,
-    DesignError,
-    Instances,
-    Loop,
-    Parallel,
-    PartialOrder,
-    Sequence,
-    Skip,
-    activities,
-)
+from groupwise.workflows import blocks
 from groupwise.workflows.graph import Flow, Graph, Node, Rule, TaskCopies
 from groupwise.workflows.partial_orders import find_ring, in_order
 from groupwise.workflows.requirements import Requirements
@@ -68,7 +54,7 @@ class _Drawing:
 Ends = tuple[str, str]
 
 
-def to_graphs(design: Design) -> tuple[Graph, ...]:
+def to_graphs(design: blocks.Design) -> tuple[Graph, ...]:
     """The graphs of a design. A case starts in the first, which calls the others."""
     # Filled while drawing: inner graphs before the outer ones that call them.
     called: list[Graph] = []
@@ -76,16 +62,16 @@ def to_graphs(design: Design) -> tuple[Graph, ...]:
     return (whole, *called)
 
 
-def to_graph(design: Design) -> Graph:
+def to_graph(design: blocks.Design) -> Graph:
     """The graph of a design that needs only one; `to_graphs` handles every design."""
     whole, *called = to_graphs(design)
     if called:
-        raise DesignError(f"{design.name}: instances of more than one activity need a second graph")
+        raise blocks.DesignError(f"{design.name}: instances of more than one activity need a second graph")
     return whole
 
 
-def _drawn(name: str, block: Block, called: list[Graph], documentation: str = "") -> Graph:
-    drawing = _Drawing(name, {activity.name for activity in activities(block)}, called)
+def _drawn(name: str, block: blocks.Block, called: list[Graph], documentation: str = "") -> Graph:
+    drawing = _Drawing(name, {activity.name for activity in blocks.activities(block)}, called)
     start = drawing.node(Node(drawing.free("start"), kind="start"))
     first, last = _draw(drawing, block)
     end = drawing.node(Node(drawing.free("end"), kind="end"))
@@ -94,42 +80,42 @@ def _drawn(name: str, block: Block, called: list[Graph], documentation: str = ""
     return Graph(name, tuple(drawing.nodes), tuple(drawing.flows), documentation)
 
 
-def _draw(drawing: _Drawing, block: Block) -> Ends:
+def _draw(drawing: _Drawing, block: blocks.Block) -> Ends:
     """Draw the block, and return its first and last node."""
     match block:
-        case Activity():
+        case blocks.Activity():
             return (drawing.node(_task(block)),) * 2
-        case Skip():
+        case blocks.Skip():
             return (drawing.gateway("skip"),) * 2
-        case Instances(Activity() as body, least, most, enough):
+        case blocks.Instances(blocks.Activity() as body, least, most, enough):
             return (drawing.node(_task(body, TaskCopies(least, most, enough))),) * 2
-        case Instances(body, least, most, enough):
+        case blocks.Instances(body, least, most, enough):
             return (drawing.node(_call(drawing, body, TaskCopies(least, most, enough))),) * 2
-        case Sequence(parts):
+        case blocks.Sequence(parts):
             ends = [_draw(drawing, part) for part in parts]
             for (_, before), (after, _) in pairwise(ends):
                 drawing.flow(before, after)
             return ends[0][0], ends[-1][1]
-        case Parallel(parts):
+        case blocks.Parallel(parts):
             return _between(drawing, "and", parts, lambda _: None)
-        case Choice(parts, probabilities):
+        case blocks.Choice(parts, probabilities):
             return _between(drawing, "xor", parts, lambda number: probabilities[number])
-        case PartialOrder(parts, edges):
+        case blocks.PartialOrder(parts, edges):
             return _order(drawing, parts, edges)
-        case Loop(body, again, redo):
+        case blocks.Loop(body, again, redo):
             return _loop(drawing, body, again, redo)
-        case Cancellable():
+        case blocks.Cancellable():
             return _cancellable(drawing, block)
 
 
-def _task(activity: Activity, copies: TaskCopies | None = None) -> Node:
+def _task(activity: blocks.Activity, copies: TaskCopies | None = None) -> Node:
     node = Node(activity.name, activity.name, join="xor", split="and", handling=activity.handling)
     return node if copies is None else Node(
         node.id, node.name, join="xor", split="and", handling=activity.handling, copies=copies
     )  # fmt: skip
 
 
-def _call(drawing: _Drawing, body: Block, copies: TaskCopies) -> Node:
+def _call(drawing: _Drawing, body: blocks.Block, copies: TaskCopies) -> Node:
     """A task that runs another graph, once per instance."""
     task = drawing.numbered("instances")
     name = f"{drawing.name}_{task}"
@@ -138,7 +124,7 @@ def _call(drawing: _Drawing, body: Block, copies: TaskCopies) -> Node:
 
 
 def _between(
-    drawing: _Drawing, rule: Rule, parts: tuple[Block, ...], probability: Callable[[int], float | None]
+    drawing: _Drawing, rule: Rule, parts: tuple[blocks.Block, ...], probability: Callable[[int], float | None]
 ) -> Ends:
     split = drawing.gateway(f"{rule}_split", split=rule)
     ends = [_draw(drawing, part) for part in parts]
@@ -149,7 +135,7 @@ def _between(
     return split, join
 
 
-def _order(drawing: _Drawing, parts: tuple[Block, ...], edges: frozenset[tuple[int, int]]) -> Ends:
+def _order(drawing: _Drawing, parts: tuple[blocks.Block, ...], edges: frozenset[tuple[int, int]]) -> Ends:
     """A part with several predecessors gets a join before it; one with several successors gets a split after it."""
     split = drawing.gateway("and_split", split="and")
     ends = [_draw(drawing, part) for part in parts]
@@ -175,13 +161,13 @@ def _order(drawing: _Drawing, parts: tuple[Block, ...], edges: frozenset[tuple[i
     return split, join
 
 
-def _loop(drawing: _Drawing, body: Block, again: float, redo: Block) -> Ends:
+def _loop(drawing: _Drawing, body: blocks.Block, again: float, redo: blocks.Block) -> Ends:
     entry = drawing.gateway("loop_start")
     first, last = _draw(drawing, body)
     exit_ = drawing.gateway("loop_end", split="xor")
     drawing.flow(entry, first)
     drawing.flow(last, exit_)
-    if isinstance(redo, Skip):
+    if isinstance(redo, blocks.Skip):
         drawing.flow(exit_, entry, again)
     else:
         back, forth = _draw(drawing, redo)
@@ -197,7 +183,7 @@ def _after(drawing: _Drawing, split: str, probability: float) -> str:
     return done
 
 
-def _cancellable(drawing: _Drawing, block: Cancellable) -> Ends:
+def _cancellable(drawing: _Drawing, block: blocks.Cancellable) -> Ends:
     """A guard runs beside the body: either both end together, or the guard cancels the body and the handler follows.
 
     split → body → guarded ──┐
@@ -248,13 +234,15 @@ class Document:
     def __post_init__(self) -> None:
         names = [graph.name for graph in self.graphs]
         if not names:
-            raise DesignError(f"{self.name}: a document needs at least one graph")
+            raise blocks.DesignError(f"{self.name}: a document needs at least one graph")
         if len(set(names)) < len(names):
-            raise DesignError(f"{self.name}: the graph {next(n for n in names if names.count(n) > 1)!r} occurs twice")
+            raise blocks.DesignError(
+                f"{self.name}: the graph {next(n for n in names if names.count(n) > 1)!r} occurs twice"
+            )
         for graph in self.graphs:
             for node in graph.nodes:
                 if node.calls and node.calls not in names:
-                    raise DesignError(f"{graph.name}: {node.label!r} calls {node.calls!r}, which does not exist")
+                    raise blocks.DesignError(f"{graph.name}: {node.label!r} calls {node.calls!r}, which does not exist")
 
     @property
     def root(self) -> Graph:
@@ -283,6 +271,6 @@ def calling_order(graphs: tuple[Graph, ...]) -> tuple[list[str], list[str]]:
     return [graphs[place].name for place in order], [graphs[place].name for place in ring]
 
 
-def document_of(design: Design, requirements: Requirements | None = None) -> Document:
+def document_of(design: blocks.Design, requirements: Requirements | None = None) -> Document:
     """A design as a document, ready to be written in any format."""
     return Document(design.name, to_graphs(design), requirements, design.servers)

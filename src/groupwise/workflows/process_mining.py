@@ -116,8 +116,7 @@ def _paired(events: Sequence[LogEvent]) -> list[LoggedWork]:
             found.append(LoggedWork(event.case, event.activity, start, event.time, event.resource, event.role))
     if not found:
         raise ConfigError(
-            "the log has no completed activity",
-            hint="An event that ends an activity has the lifecycle 'complete'.",
+            "the log has no completed activity", hint="An event that ends an activity has the lifecycle 'complete'."
         )
     return found
 

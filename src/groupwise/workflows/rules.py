@@ -10,19 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from groupwise.workflows.blocks import (
-    Activity,
-    Block,
-    Cancellable,
-    Choice,
-    Design,
-    Instances,
-    Loop,
-    Parallel,
-    PartialOrder,
-    Sequence,
-    children,
-)
+from groupwise.workflows import blocks
 from groupwise.workflows.partial_orders import closure
 from groupwise.workflows.requirements import Requirements
 
@@ -61,21 +49,21 @@ class PairRules:
 
     def _masks(self, block: Any) -> Masks:
         kind = type(block)
-        if kind is Activity:
+        if kind is blocks.Activity:
             return self.masks.get(block.name, NOTHING)
-        if kind is Sequence:
+        if kind is blocks.Sequence:
             return self._in_turn(block.parts)
-        if kind is Parallel:
+        if kind is blocks.Parallel:
             return self._at_once(block.parts)
-        if kind is Choice:
+        if kind is blocks.Choice:
             return self._one_of(block.parts)
-        if kind is PartialOrder:
+        if kind is blocks.PartialOrder:
             return self._ordered(block)
-        if kind is Loop:
+        if kind is blocks.Loop:
             return self._in_turn((block.body, block.redo))
-        if kind is Cancellable:
+        if kind is blocks.Cancellable:
             return self._in_turn((block.body, block.handler))
-        return self._masks(block.body) if kind is Instances else NOTHING
+        return self._masks(block.body) if kind is blocks.Instances else NOTHING
 
     def _in_turn(self, parts: tuple[Any, ...]) -> Masks:
         own = before = apart = 0
@@ -110,7 +98,7 @@ class PairRules:
             apart |= hates
         return own, before, apart
 
-    def _ordered(self, block: PartialOrder) -> Masks:
+    def _ordered(self, block: blocks.PartialOrder) -> Masks:
         masks = [self._masks(part) for part in block.parts]
         later = closure(len(masks), block.edges)
         own = before = apart = 0
@@ -150,7 +138,7 @@ class Violation:
 class ActivityPlace:
     """Where an activity stands: the child indexes that lead there from the root, and the share of cases that do."""
 
-    activity: Activity
+    activity: blocks.Activity
     path: tuple[int, ...]
     share: float
 
@@ -164,7 +152,7 @@ def needs(requirements: Requirements) -> dict[str, float]:
     return found
 
 
-Runs: TypeAlias = Iterable[tuple[Activity, float, float]]
+Runs: TypeAlias = Iterable[tuple[blocks.Activity, float, float]]
 
 
 class RuleBook:
@@ -183,7 +171,7 @@ class RuleBook:
             for name, activity in requirements.activities.items()
         }
 
-    def broken(self, design: Design, runs: Runs | None = None) -> list[Violation]:
+    def broken(self, design: blocks.Design, runs: Runs | None = None) -> list[Violation]:
         """Every broken rule except the deadline.
 
         `runs` has the activities with the share of cases that reach each, if the caller has already walked the tree.
@@ -197,7 +185,7 @@ class RuleBook:
             found += self._pairs(design.root, places)
         return found
 
-    def _kept(self, design: Design, runs: Runs) -> bool:
+    def _kept(self, design: blocks.Design, runs: Runs) -> bool:
         """Whether every rule is kept: the fast path, which does not say what is broken."""
         rules = self.requirements.rules
         present = 0
@@ -242,7 +230,7 @@ class RuleBook:
                 words = f"{name!r} is done in {place.share:.4g} of the cases, but must be done in {needed:.4g}"
                 yield Violation("every case", words, (name,))
 
-    def _people(self, design: Design, places: Mapping[str, ActivityPlace]) -> Iterator[Violation]:
+    def _people(self, design: blocks.Design, places: Mapping[str, ActivityPlace]) -> Iterator[Violation]:
         pools, activities = self.requirements.pools, self.requirements.activities
         for name, place in places.items():
             pool, wanted = place.activity.handling.pool, activities.get(name)
@@ -264,7 +252,7 @@ class RuleBook:
     def _pool(self, place: ActivityPlace | None) -> str | None:
         return None if place is None else place.activity.handling.pool or self.first.get(place.activity.name)
 
-    def _pairs(self, root: Block, places: Mapping[str, ActivityPlace]) -> Iterator[Violation]:
+    def _pairs(self, root: blocks.Block, places: Mapping[str, ActivityPlace]) -> Iterator[Violation]:
         for first, second in self.requirements.rules.precedes:
             if first in places and second in places:
                 found = relation(root, places[first].path, places[second].path)
@@ -278,14 +266,14 @@ class RuleBook:
                     yield Violation("excludes", f"{one!r} and {other!r} can both happen in one case", (one, other))
 
 
-def broken_rules(design: Design, requirements: Requirements, cycle_time: float | None = None) -> list[Violation]:
+def broken_rules(design: blocks.Design, requirements: Requirements, cycle_time: float | None = None) -> list[Violation]:
     """Every rule that the design breaks; the deadline is checked if `cycle_time` is given."""
     book = RuleBook(requirements)
     late = book.late(cycle_time) if cycle_time is not None else None
     return [*book.broken(design), *([late] if late else [])]
 
 
-def relation(root: Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relation:
+def relation(root: blocks.Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relation:
     """The relation between two activities, decided at the block where their paths separate.
 
     In a loop the body comes before `redo`; a cancelled body comes before its handler.
@@ -294,14 +282,14 @@ def relation(root: Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relat
     for a, b in zip(one, other, strict=False):
         # Still on the common path: go down.
         if a == b:
-            block = children(block)[a]
+            block = blocks.children(block)[a]
             continue
         match block:
-            case Choice():
+            case blocks.Choice():
                 return "never both"
-            case Parallel():
+            case blocks.Parallel():
                 return "beside"
-            case PartialOrder(parts, edges):
+            case blocks.PartialOrder(parts, edges):
                 later = closure(len(parts), edges)
                 return "before" if later[a] >> b & 1 else "after" if later[b] >> a & 1 else "beside"
             case _:
@@ -309,28 +297,30 @@ def relation(root: Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relat
     raise AssertionError("two activities at one place")
 
 
-def places_of(root: Block) -> Iterator[ActivityPlace]:
+def places_of(root: blocks.Block) -> Iterator[ActivityPlace]:
     """Every activity of a tree with its place, in the order in which they are written."""
-    stack: list[tuple[Block, tuple[int, ...], float]] = [(root, (), 1.0)]
+    stack: list[tuple[blocks.Block, tuple[int, ...], float]] = [(root, (), 1.0)]
     while stack:
         block, path, share = stack.pop()
-        if isinstance(block, Activity):
+        if isinstance(block, blocks.Activity):
             yield ActivityPlace(block, path, share)
-        elif isinstance(block, Sequence | Parallel | PartialOrder):
+        elif isinstance(block, blocks.Sequence | blocks.Parallel | blocks.PartialOrder):
             # Reversed, because the stack is taken from its end.
             stack += [(part, (*path, number), share) for number, part in enumerate(block.parts)][::-1]
         else:
             stack += _unsure(block, path, share)[::-1]
 
 
-def _unsure(block: Block, path: tuple[int, ...], share: float) -> list[tuple[Block, tuple[int, ...], float]]:
+def _unsure(
+    block: blocks.Block, path: tuple[int, ...], share: float
+) -> list[tuple[blocks.Block, tuple[int, ...], float]]:
     """The children of a block that not every case reaches, each with its path and share."""
     match block:
-        case Choice(parts, probabilities):
+        case blocks.Choice(parts, probabilities):
             return [(part, (*path, n), share * probabilities[n]) for n, part in enumerate(parts)]
-        case Loop(body, again, redo):
+        case blocks.Loop(body, again, redo):
             return [(body, (*path, 0), share), (redo, (*path, 1), share * again)]
-        case Cancellable(body, chance, handler):
+        case blocks.Cancellable(body, chance, handler):
             return [(body, (*path, 0), share), (handler, (*path, 1), share * chance)]
         case _:
-            return [(part, (*path, n), share) for n, part in enumerate(children(block))]
+            return [(part, (*path, n), share) for n, part in enumerate(blocks.children(block))]

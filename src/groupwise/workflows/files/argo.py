@@ -30,16 +30,8 @@ UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, None: 1}
 TEMPLATE = {"name", "metadata", "container", "retryStrategy", "activeDeadlineSeconds", "nodeSelector"}
 # Keys of a task that change when or how often it runs.
 CONDITIONS = (
-    "when",
-    "withItems",
-    "withParam",
-    "withSequence",
-    "templateRef",
-    "inline",
-    "continueOn",
-    "hooks",
-    "onExit",
-)
+    "when", "withItems", "withParam", "withSequence", "templateRef", "inline", "continueOn", "hooks", "onExit",
+)  # fmt: skip
 
 
 def write(document: Document) -> bytes:

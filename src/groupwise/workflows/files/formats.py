@@ -25,16 +25,8 @@ DRAWN = ("container", "vertex", "flow", "net", "layout", "decomposesTo", "defini
 UNSEEN = ("http://www.omg.org/spec/BPMN/20100524/DI", "urn:groupwise:workflow")
 # Modules of this package. Where several formats share a suffix (.xml, .json, .yaml), the content decides.
 MODULES: tuple[str, ...] = (
-    "yawl",
-    "bpmn",
-    "pnml",
-    "json_file",
-    "mermaid",
-    "github_actions",
-    "argo",
-    "airflow",
-    "wfcommons",
-)
+    "yawl", "bpmn", "pnml", "json_file", "mermaid", "github_actions", "argo", "airflow", "wfcommons",
+)  # fmt: skip
 
 
 class CannotExpress(DesignError):

@@ -137,10 +137,5 @@ def _handling(file: YamlDocument, job: str, body: dict[str, Any], notes: list[st
 
 
 FORMAT = Format(
-    "actions",
-    TITLE,
-    (".yml", ".yaml"),
-    lambda head: b"jobs:" in head or b"workflow_dispatch" in head,
-    read,
-    write,
+    "actions", TITLE, (".yml", ".yaml"), lambda head: b"jobs:" in head or b"workflow_dispatch" in head, read, write
 )

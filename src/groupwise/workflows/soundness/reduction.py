@@ -45,11 +45,7 @@ class _Sketch:
             self.takes.append(step.takes)
             self.puts.append(step.puts)
             self.clears.append(step.clears)
-            for mask, users in (
-                (step.takes, self.takers),
-                (step.puts, self.putters),
-                (step.clears, self.clearers),
-            ):
+            for mask, users in ((step.takes, self.takers), (step.puts, self.putters), (step.clears, self.clearers)):
                 while mask:
                     low = mask & -mask
                     users[low.bit_length() - 1] |= bit

@@ -22,16 +22,9 @@ from groupwise.xml_reader import COMMENT, Element
 
 # The order of extras in a graph: that of the schema.
 ORDER = (
-    *bpmn.BEFORE,
-    "laneSet",
-    *bpmn.AMONG,
-    "subProcess",
-    *bpmn.TASKS,
-    "callActivity",
-    "transaction",
-    *bpmn.ARTIFACTS,
+    *bpmn.BEFORE, "laneSet", *bpmn.AMONG, "subProcess", *bpmn.TASKS, "callActivity", "transaction", *bpmn.ARTIFACTS,
     *bpmn.ROLES,
-)
+)  # fmt: skip
 # Parts of an element that the graph expresses itself.
 _NOT_CARRIED = ("incoming", "outgoing", "standardLoopCharacteristics")
 

@@ -21,16 +21,7 @@ PREFIXES = (("bpmn", BPMN), ("bpmndi", BPMNDI), ("dc", DC), ("di", DI), ("xsi", 
 # The id of lanes that we made for pools; the reader drops them.
 LANES = "groupwise_lanes"
 
-TASKS = (
-    "task",
-    "userTask",
-    "serviceTask",
-    "scriptTask",
-    "manualTask",
-    "businessRuleTask",
-    "sendTask",
-    "receiveTask",
-)
+TASKS = ("task", "userTask", "serviceTask", "scriptTask", "manualTask", "businessRuleTask", "sendTask", "receiveTask")
 CALLS = ("callActivity", "subProcess", "transaction")
 # A complex gateway is closest to an inclusive one; an event-based one takes exactly one branch.
 GATEWAYS: dict[str, Rule] = {
@@ -50,20 +41,10 @@ ARTIFACTS = ("association", "group", "textAnnotation")
 ROLES = ("resourceRole", "performer", "humanPerformer", "potentialOwner", "correlationSubscription", "supports")
 # The order of an activity's parts in the schema; parts that only some activities have come last.
 PARTS = (
-    "documentation",
-    "extensionElements",
-    "auditing",
-    "monitoring",
-    "categoryValueRef",
-    "incoming",
-    "outgoing",
-    "ioSpecification",
-    "property",
-    "dataInputAssociation",
-    "dataOutputAssociation",
-    *ROLES[:4],
+    "documentation", "extensionElements", "auditing", "monitoring", "categoryValueRef", "incoming", "outgoing",
+    "ioSpecification", "property", "dataInputAssociation", "dataOutputAssociation", *ROLES[:4],
     "multiInstanceLoopCharacteristics",
-)
+)  # fmt: skip
 
 
 def in_place(element: Element, whole: str) -> int:

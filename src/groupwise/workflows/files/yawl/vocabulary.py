@@ -25,22 +25,10 @@ KNOWLEDGE = "groupwise"
 
 # What a task, a net and a specification have besides what a graph has, in the order of the schema.
 TASK_EXTRAS = (
-    "defaultConfiguration",
-    "configuration",
-    "startingMappings",
-    "completedMappings",
-    "enablementMappings",
-    "timer",
-    "resourcing",
-    "customForm",
-    "decomposesTo",
-    "minimum",
-    "maximum",
-    "threshold",
-    "creationMode",
-    "miDataInput",
+    "defaultConfiguration", "configuration", "startingMappings", "completedMappings", "enablementMappings", "timer",
+    "resourcing", "customForm", "decomposesTo", "minimum", "maximum", "threshold", "creationMode", "miDataInput",
     "miDataOutput",
-)
+)  # fmt: skip
 NET_EXTRAS = ("name", "inputParam", "outputParam", "logPredicate", "localVariable", "externalDataGateway")
 SPECIFICATION_EXTRAS = ("name", "documentation", "metaData", "schema", "importedNet")
 
