@@ -144,7 +144,7 @@ MISTAKES = [
     (["chat", "tiny", "--greedy", "--temperature", "0.5"], 2, "--greedy and --temperature 0.5 contradict each other"),
     (["chat", "tiny", "--temperature", "-1"], 2, "agent.temperature = -1.0 must be >= 0"),
     (["chat", "tiny", "--max-new-tokens", "0"], 2, "agent.max_new_tokens = 0 must be >= 1"),
-    (["chat", "tiny", "--strategy", "sale"], 2, "there is no strategy 'sale'; known are customer_service"),
+    (["chat", "tiny", "--strategy", "sale"], 2, "there is no strategy 'sale'; there are customer_service"),
     (["chat", "tiny", "--conversation", "a"], 2, "--conversation a names one of a store"),
     (["chat", "tiny", "--store", "{settings}"], 2, "is not a valid SQLite file"),
     (["chat", "./nowhere"], 2, "model folder './nowhere' does not exist"),

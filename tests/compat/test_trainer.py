@@ -172,7 +172,7 @@ def test_an_adapter_of_the_agent_is_part_of_the_run(tmp_path: Path) -> None:
     assert trainer.path is not None
     loaded = load_run(trainer.path).model.state_dict()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in agent.model.state_dict().items())
-    with pytest.raises(ConfigError, match="lora_rank = 4, and the agent's model has an adapter of rank 2"):
+    with pytest.raises(ConfigError, match="lora_rank = 4, but the agent's model has an adapter of rank 2"):
         asyncio.run(GRPOTrainer(agent, Letters(), config=settings(tmp_path, lora_rank=4)).initialize())
     asyncio.run(agent.close())
 

@@ -1,12 +1,12 @@
-"""Training by the calls people know, over the one loop.
+"""Trainers with the names of the founding documents; `train` runs the one loop, and the other calls its parts.
 
     agent = MultiTurnAgent(AgentConfig(model_name="tiny"))
     trainer = MultiTurnGRPOTrainer(agent, environment, reward, TrainingConfig(num_episodes=100))
     await trainer.initialize()
     agent = await trainer.train()
 
-`train` is a run like any other: its folder (`trainer.path`) holds events and checkpoints, and a trainer with the same
-`run_name` goes on with it. The other calls take single steps by hand with the same parts.
+`train` is a run like any other: its folder (`trainer.path`) has events and checkpoints, and a trainer with the same
+`run_name` resumes it. The other methods take single steps by hand.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from groupwise.types import Event, Message, Reward, ScoredGroup, Task
 
 
 class Trainable(Protocol):
-    """An agent that can learn: it has a language model, and makes it ready when asked."""
+    """An agent that can learn: it has a language model and loads it on request."""
 
     @property
     def language(self) -> LanguageModel: ...
@@ -55,11 +55,11 @@ class GRPOTrainer:
     """Trains an agent's model on conversations with an environment.
 
     Args:
-      agent: whose weights learn, in place.
+      agent: its weights are trained in place.
       environment: the scenarios, such as a `ConversationEnvironment`.
-      reward_fn: what a conversation is worth: a `RewardFunction`, or a function of its turns. Without one, the
-        environment's own rewards count.
-      config: settings of the run. How the agent was told to sample holds where these leave it at the default.
+      reward_fn: a `RewardFunction`, or a function of a conversation's turns. Without one, the environment's own
+        rewards count.
+      config: settings of the run. Sampling settings left at their default are taken from the agent.
       on_event: called with every event of `train`.
     """
 
@@ -86,15 +86,15 @@ class GRPOTrainer:
         self._drawn = 0
 
     async def initialize(self) -> None:
-        """Make the agent's model ready, and everything that trains it."""
+        """Load the agent's model and make everything that trains it."""
         await self.agent.initialize()
         self._adapt()
         self._prepare()
 
     async def train(self) -> Any:
-        """Train to the end and return the agent. Other tasks of the event loop go on meanwhile.
+        """Train to the end and return the agent, without blocking the event loop.
 
-        Ctrl-C, or cancelling whoever waits, ends it after the step under way, with a checkpoint to go on from.
+        Ctrl-C, or cancelling the task, ends training after the current step, with a checkpoint to resume from.
         """
         if self._parts is None:
             await self.initialize()
@@ -109,7 +109,7 @@ class GRPOTrainer:
         return self.agent
 
     def run(self, stop: StopFlag | None = None) -> None:
-        """The same from ordinary code, for an agent that is ready; raise `stop` to end it after the step under way."""
+        """Train from synchronous code, with an initialised agent; raise `stop` to end after the current step."""
         if self._parts is not None and (self._run is not None or self._position.step):
             self._save()
         self.close()
@@ -120,7 +120,7 @@ class GRPOTrainer:
         self._parts = None
 
     async def generate_trajectories(self, scenarios: Sequence[Any] | None = None) -> list[ScoredGroup]:
-        """A group of conversations about every scenario, scored; without any, about the next ones in training."""
+        """Return a scored group of conversations for every scenario; by default for the next training scenarios."""
         source = self._source
         if scenarios is None:
             tasks: Sequence[Task] = source.tasks.take(self.cfg.rollout.tasks_per_step)
@@ -134,49 +134,48 @@ class GRPOTrainer:
         return [await score_group(source.reward, group, timeout) for group in groups]
 
     def compute_grpo_loss(self, groups: Sequence[ScoredGroup]) -> dict[str, Tensor]:
-        """The terms of the loss, `total_loss` among them, with their graph."""
+        """Return the terms of the loss, including `total_loss`, as differentiable tensors."""
         terms = self._learner.losses(self._compared(groups))
         return {"total_loss": terms.pop("loss/total"), **{name.replace("/", "_"): term for name, term in terms.items()}}
 
     def compute_enhanced_grpo_loss(self, groups: Sequence[ScoredGroup], beta: float) -> dict[str, Tensor]:
-        """The same with the KL term towards the reference model weighted by `beta`."""
+        """Return the terms of the loss with the KL term towards the reference model weighted by `beta`."""
         if not self.cfg.policy.use_reference_model:
             raise ConfigError(
-                "the loss with a KL term needs a reference model", hint="TrainingConfig(use_reference_model=True, …)."
+                "a loss with a KL term needs a reference model", hint="Use TrainingConfig(use_reference_model=True, …)."
             )
         with _weighted(self._learner, beta):
             return self.compute_grpo_loss(groups)
 
     async def training_step(self, groups: Sequence[ScoredGroup]) -> dict[str, float]:
-        """Learn from the groups: all epochs of one step."""
+        """Learn from the groups, with all epochs of one step, and return the metrics."""
         batch = self._compared(groups)
         metrics = await asyncio.to_thread(self._learner.update, batch)
         assert self._parts is not None
         self._parts.source.publish(self._parts.policy)
         self._position.advance(batch)
-        told = {name: value for name, value in batch.metrics.items() if value is not None}
-        return {**told, **metrics}
+        return {**{name: value for name, value in batch.metrics.items() if value is not None}, **metrics}
 
     async def evaluate(self, scenarios: Sequence[Any] | None = None) -> Mapping[str, float]:
-        """How the model does, greedily, on the held-out scenarios or those given."""
+        """Evaluate the model with greedy answers, on the held-out scenarios or those given."""
         self._prepare()
         assert self._parts is not None
-        examination: Any = self._parts.evaluate
-        before = examination.tasks
+        evaluation: Any = self._parts.evaluate
+        before = evaluation.tasks
         if scenarios is not None:
-            examination.tasks = [Task(f"{self.environment.name}/given {n}", s, n) for n, s in enumerate(scenarios)]
+            evaluation.tasks = [Task(f"{self.environment.name}/given {n}", s, n) for n, s in enumerate(scenarios)]
         try:
-            result: Mapping[str, float] = await asyncio.to_thread(examination, self._parts.policy)
+            result: Mapping[str, float] = await asyncio.to_thread(evaluation, self._parts.policy)
             return result
         finally:
-            examination.tasks = before
+            evaluation.tasks = before
 
     async def save_checkpoint(self) -> Path:
-        """Keep weights, optimiser and place, so that `train`, or a trainer with this `run_name`, goes on from here."""
+        """Save weights, optimiser and position, so that `train`, or a trainer with this `run_name`, resumes here."""
         return await asyncio.to_thread(self._save)
 
     def close(self) -> None:
-        """Let go of engine, threads and run folder; what was saved stays."""
+        """Release the engine, threads and run folder; what was saved stays."""
         if self._parts is not None:
             self._parts.source.close()
         if self._run is not None:
@@ -184,12 +183,12 @@ class GRPOTrainer:
         self._parts = self._run = None
 
     def _adapt(self) -> None:
-        """Give the agent's model what the settings ask for; an adapter that it has already is written into them."""
+        """Prepare the agent's model as the settings ask; an adapter it already has is entered into the settings."""
         settings, there = self.cfg.language, lora_of(self.agent.language.model)
         if there is not None and settings.lora_rank not in (0, there.rank):
             raise ConfigError(
-                f"language.lora_rank = {settings.lora_rank}, and the agent's model has an adapter of rank {there.rank}",
-                hint="Give the rank to the AgentConfig or to the TrainingConfig, not to both.",
+                f"language.lora_rank = {settings.lora_rank}, but the agent's model has an adapter of rank {there.rank}",
+                hint="Set the rank in the AgentConfig or in the TrainingConfig, not in both.",
                 field="language.lora_rank",
             )
         if there is not None:
@@ -206,12 +205,12 @@ class GRPOTrainer:
             self.agent.use(language)
 
     def _build(self, cfg: TrainingConfig) -> Parts:
-        """The parts of a run. Its reference is the model as this trainer first saw it, however often it is built."""
-        told = getattr(getattr(self.agent, "config", None), "system_prompt", None)
-        own = isinstance(self.environment, RolloutScenarios)  # whose agent writes all its messages itself
-        scenarios = Told(self.environment, told) if told and not own else self.environment
+        prompt = getattr(getattr(self.agent, "config", None), "system_prompt", None)
+        own = isinstance(self.environment, RolloutScenarios)  # a rollout function writes all messages itself
+        scenarios = PromptedScenarios(self.environment, prompt) if prompt and not own else self.environment
         parts = build(cfg, self.reward, scenarios, self.agent.language, self._reference)
         assert isinstance(parts.policy, LanguagePolicy)
+        # However often the parts are built, the reference is the model as this trainer first saw it.
         self._reference = parts.policy.reference
         return parts
 
@@ -233,7 +232,7 @@ class GRPOTrainer:
         return self._source.compare(StepGroups(tuple(groups), (), 1))
 
     def _folder(self) -> Path:
-        """The run's folder: the one that is there under its name, or a new one."""
+        """Return the run's folder: the existing one with its name, or a new one."""
         name = self.cfg.run.run_name
         there = Path(self.cfg.run.output_dir) / name if name else None
         return self.path or (there if there is not None and (there / "config.toml").is_file() else create_run(self.cfg))
@@ -248,8 +247,8 @@ class GRPOTrainer:
         return self._run.save(step, self._parts.policy.state_dict(), state, self.cfg.run.save_total_limit)
 
 
-class Told:
-    """Scenarios whose conversations begin with what the agent is told, unless they begin with a system message."""
+class PromptedScenarios:
+    """Scenarios whose conversations begin with a system prompt, unless they have one already."""
 
     def __init__(self, scenarios: Scenarios, prompt: str) -> None:
         self.scenarios, self.prompt, self.name = scenarios, prompt, scenarios.name
@@ -257,12 +256,10 @@ class Told:
         self.shared = getattr(scenarios, "shared", False)
 
     def make(self) -> Environment:
-        return ToldConversation(self.scenarios.make(), self.prompt)
+        return PromptedEnvironment(self.scenarios.make(), self.prompt)
 
 
-class ToldConversation:
-    """A conversation with what the agent is told at its head."""
-
+class PromptedEnvironment:
     def __init__(self, environment: Environment, prompt: str) -> None:
         self.environment, self.prompt, self.step = environment, prompt, environment.step
 
@@ -278,7 +275,7 @@ class ToldConversation:
 
 
 class MultiTurnGRPOTrainer(GRPOTrainer):
-    """`GRPOTrainer`, by the name under which conversations of several turns are trained."""
+    """`GRPOTrainer` under the name that the documents use for conversations of several turns."""
 
 
 def train(
@@ -288,7 +285,7 @@ def train(
     reward_fn: Reward | Callable[[Sequence[Message]], Any] | None = None,
     **settings: Any,
 ) -> GRPOTrainer:
-    """Train an agent for so many iterations, in one call from ordinary code; any setting may be given by its name."""
+    """Train an agent for `num_episodes` iterations in one synchronous call; other settings are keyword arguments."""
     trainer = GRPOTrainer(agent, environment, reward_fn, TrainingConfig(num_episodes=num_episodes, **settings))
     loop = EventLoop("trainer")
     loop.run(trainer.initialize())

@@ -1,8 +1,7 @@
-"""The same job handed to TRL: its GRPOTrainer trains the agent's model, on our scenarios and our rewards.
+"""Hands training to TRL: its GRPOTrainer trains the agent's model on our scenarios and rewards.
 
-TRL's trainer has vLLM and a distribution over several machines behind it. What it cannot carry is refused by name
-rather than left out: conversations of several turns, critics, credit by turns, baselines of ours. `docs/trl.md` tells
-which setting is which.
+TRL brings vLLM and multi-machine training. What it does not support (conversations of several turns, critics, credit
+per turn, other baselines) is refused by name rather than ignored. docs/trl.md maps the settings.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from groupwise.rewards.scoring import RewardScorer
 from groupwise.types import End, Group, Message, Reward, Score, Task, Trajectory
 
 MOST_PROMPTS = 10_000
-# A setting, the values TRL has something for, and what it is there.
+# Setting → the values that TRL supports, and why.
 CARRIED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "estimator": (("outcome",), "TRL gives every attempt one advantage"),
     "baseline_type": (("group_mean",), "TRL compares with the group's mean"),
@@ -42,6 +41,19 @@ CARRIED: Mapping[str, tuple[tuple[Any, ...], str]] = {
 }
 
 
+SAME = (
+    "num_generations", "temperature", "top_p", "top_k", "repetition_penalty", "top_entropy_quantile", "learning_rate",
+    "lr_scheduler_type", "max_grad_norm", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "bf16", "fp16",
+    "gradient_checkpointing", "seed",
+)  # fmt: skip
+# TRL's name → ours.
+RENAMED = {
+    "max_steps": "num_episodes", "num_iterations": "num_epochs", "max_completion_length": "max_new_tokens",
+    "epsilon": "clip_ratio", "epsilon_high": "clip_ratio_high", "delta": "dual_clip",
+    "mask_truncated_completions": "mask_truncated",
+}  # fmt: skip
+
+
 async def train_with_trl_grpo(
     config: TrainingConfig,
     agent: Trainable,
@@ -52,10 +64,10 @@ async def train_with_trl_grpo(
     """Train the agent's model with TRL, in place, and return the agent.
 
     Args:
-      config: as for a run of ours; `policy.model_name`, LoRA and quantisation are the agent's.
-      agent: whose weights learn.
-      environment: scenarios whose first message is the prompt, and which end with the model's first answer.
-      reward_model: what an answer is worth; without one, the environment's own reward.
+      config: as for any other run, except that model, LoRA and quantisation are the agent's.
+      agent: its weights are trained.
+      environment: scenarios whose first messages are the prompt, and which end with the model's first answer.
+      reward_model: scores an answer; by default the environment's own reward.
       trl_settings: further fields of TRL's `GRPOConfig`, such as `use_vllm=True`.
     """
     library = _library()
@@ -80,14 +92,14 @@ async def train_with_trl_grpo(
 
 
 def trl_arguments(config: TrainingConfig) -> dict[str, Any]:
-    """Our settings as fields of TRL's `GRPOConfig`; what it cannot carry is refused."""
+    """Return our settings as fields of TRL's `GRPOConfig`; refuse those it does not support."""
     cfg = SimpleNamespace(**config.replace(product="agent").flat())
     for name, (values, reason) in CARRIED.items():
         value = getattr(cfg, name)
         if value not in values:
             allowed = " or ".join(map(repr, values))
             raise ConfigError(
-                f"{name} = {value!r} cannot be handed to TRL: {reason}",
+                f"TRL does not support {name} = {value!r}: {reason}",
                 hint=f"Set {name} = {allowed}, or train with MultiTurnGRPOTrainer.",
                 field=name,
             )
@@ -96,41 +108,19 @@ def trl_arguments(config: TrainingConfig) -> dict[str, Any]:
     scale = {"group_std": "group", "batch_std": "batch", "none": "none"}[cfg.advantage_scale]
     sequence = cfg.loss_type == "gspo" or cfg.importance_level == "sequence"
     return {
+        **{name: getattr(cfg, name) for name in SAME},
+        **{theirs: getattr(cfg, ours) for theirs, ours in RENAMED.items()},
         "output_dir": str(Path(cfg.output_dir) / (cfg.run_name or "trl")),
-        "max_steps": cfg.num_episodes,
         "per_device_train_batch_size": size,
         "gradient_accumulation_steps": rows // size,
         "steps_per_generation": rows // size,
-        "num_generations": cfg.num_generations,
-        "num_iterations": cfg.num_epochs,
-        "max_completion_length": cfg.max_new_tokens,
-        "temperature": cfg.temperature,
-        "top_p": cfg.top_p,
-        "top_k": cfg.top_k,
         "min_p": cfg.min_p or None,
-        "repetition_penalty": cfg.repetition_penalty,
         "beta": cfg.beta if cfg.use_reference_model else 0.0,
         "loss_type": "grpo" if cfg.loss_type == "gspo" else cfg.loss_type,
         "importance_sampling_level": "sequence" if sequence else "token",
-        "epsilon": cfg.clip_ratio,
-        "epsilon_high": cfg.clip_ratio_high,
-        "delta": cfg.dual_clip,
         "scale_rewards": scale if cfg.advantage_normalization else "none",
-        "mask_truncated_completions": cfg.mask_truncated,
-        "top_entropy_quantile": cfg.top_entropy_quantile,
-        "learning_rate": cfg.learning_rate,
-        "lr_scheduler_type": cfg.lr_scheduler_type,
         "warmup_steps": math.ceil(cfg.warmup_ratio * cfg.num_episodes),
-        "max_grad_norm": cfg.max_grad_norm,
-        "weight_decay": cfg.weight_decay,
-        "adam_beta1": cfg.adam_beta1,
-        "adam_beta2": cfg.adam_beta2,
-        "adam_epsilon": cfg.adam_epsilon,
-        "bf16": cfg.bf16,
-        "fp16": cfg.fp16,
-        "gradient_checkpointing": cfg.gradient_checkpointing,
         "use_cpu": cfg.device == "cpu",
-        "seed": cfg.seed,
         "report_to": [],
         "save_strategy": "no",
         "logging_steps": 1,
@@ -138,7 +128,7 @@ def trl_arguments(config: TrainingConfig) -> dict[str, Any]:
 
 
 async def _openings(environment: Scenarios, cfg: TrainingConfig) -> tuple[list[Task], list[list[Message]]]:
-    """The tasks of the training, and the messages each begins with."""
+    """Return the training tasks and the opening messages of each."""
     count = min(MOST_PROMPTS, cfg.training.num_episodes * cfg.rollout.tasks_per_step)
     tasks = [Task(f"{environment.name}/{n}", environment.training(cfg.run.seed, n), n) for n in range(count)]
     prompts = []
@@ -146,7 +136,7 @@ async def _openings(environment: Scenarios, cfg: TrainingConfig) -> tuple[list[T
         observation = await environment.make().reset(task)
         if observation.tools:
             raise ConfigError(
-                f"{environment.name!r} gives the model tools, and its conversations cannot be handed to TRL",
+                f"{environment.name!r} gives the model tools, which the TRL bridge does not support",
                 hint="Train with MultiTurnGRPOTrainer.",
             )
         prompts.append(list(observation.messages))
@@ -154,7 +144,7 @@ async def _openings(environment: Scenarios, cfg: TrainingConfig) -> tuple[list[T
 
 
 class _Scores:
-    """A reward function as TRL calls it: all completions of a batch, with the columns of their prompts."""
+    """A reward function in TRL's form: called with all completions of a batch and the columns of their prompts."""
 
     def __init__(
         self, environment: Scenarios, tasks: Sequence[Task], prompts: Sequence[Sequence[Message]],
@@ -166,7 +156,7 @@ class _Scores:
         self.scorer = RewardScorer(cfg.rollout.reward_timeout)
 
     def __call__(self, completions: Sequence[Any], number: Sequence[int], **_: Any) -> list[float | None]:
-        """One reward each, None for an attempt without a score: TRL leaves it out."""
+        """Return one reward per completion; TRL leaves out those that are None, which have no score."""
         texts = [said if isinstance(said, str) else said[-1]["content"] for said in completions]
         if self.reward is None:
             return [self.loop.run(self._played(n, text)) for n, text in zip(number, texts, strict=True)]
@@ -185,8 +175,8 @@ class _Scores:
         transition = await environment.step(Reply(text))
         if transition.end is None:
             raise ContractError(
-                f"{self.environment.name!r} goes on after the first answer, and TRL makes only one",
-                hint="Train with MultiTurnGRPOTrainer, or give a reward_model to judge first answers by.",
+                f"{self.environment.name!r} continues after the first answer, but TRL makes only one",
+                hint="Train with MultiTurnGRPOTrainer, or pass a reward_model that scores first answers.",
             )
         return float(transition.reward)
 

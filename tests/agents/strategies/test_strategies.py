@@ -238,7 +238,7 @@ def test_a_state_written_by_another_version_is_read() -> None:
 
 def test_an_unknown_strategy_lists_the_known_and_the_nearest() -> None:
     with pytest.raises(
-        UnknownStrategy, match="there is no strategy 'sale'; known are customer_service, educational"
+        UnknownStrategy, match="there is no strategy 'sale'; there are customer_service, educational"
     ) as e:
         find_strategy("sale")
     assert e.value.hint == "Did you mean 'sales'?"
@@ -273,7 +273,7 @@ def test_a_strategy_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "waiter" in known_strategies()
     state = restore("waiter", report(find_strategy("waiter")().advance({"role": "user", "content": "Soup please"})))
     assert state.guidance() == "Confirm the order."
-    with pytest.raises(ContractError, match="'sales' is Sales already"):
+    with pytest.raises(ContractError, match="'sales' is already Sales"):
         strategy("sales")(Waiter)
     with pytest.raises(ContractError, match="no guidance"):
         strategy("mute")(type("Mute", (), {"advance": Waiter.advance}))

@@ -1,7 +1,10 @@
-"""Strategies: how a conversation of a kind is led, as a small state that every turn moves on.
+"""Strategies: how to conduct a kind of conversation, as a small state that every turn updates.
 
-A strategy is a frozen dataclass: what it has understood so far. `advance(state, message) -> state` takes a turn of
-either side in, `guidance(state) -> str` tells the model what that asks of its next turn. Both are pure.
+    registry            the contract, how strategies are found, and `Signal` to recognise phrases; start here
+    customer_service, technical_support, educational, sales
+
+A strategy is a frozen dataclass of what it has understood so far. `advance(message)` returns the state after a turn of
+either side, `guidance()` instructs the model for its next turn. Both are pure.
 
     @strategy("waiter")
     @dataclass(frozen=True, slots=True)

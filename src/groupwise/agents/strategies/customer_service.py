@@ -1,4 +1,4 @@
-"""Customer service: the issue, how the customer feels, what was promised, and whether it is settled."""
+"""Customer service: tracks the issue, the customer's mood, what was promised, and whether it is settled."""
 
 from __future__ import annotations
 
@@ -18,22 +18,16 @@ ISSUES = {
     "wrong item": Signal("wrong (?:item|size|colou?r|order|product) | not what i ordered", denied=False),
     "cancellation": Signal(r"cancel\w* | unsubscribe", denied=False),
     "billing": Signal(
-        r"""
-            charged (?:twice|wrongly|again) | double charge\w* | invoice | bill(?:ed|ing)? | overcharged
-        """,
+        r"charged (?:twice|wrongly|again) | double charge\w* | invoice | bill(?:ed|ing)? | overcharged",
         denied=False,
     ),
     "return or exchange": Signal(
-        """
-            return (?:it|this|them|the|my) | exchange | send (?:it|this|them) back
-        """,
+        "return (?:it|this|them|the|my) | exchange | send (?:it|this|them) back",
         denied=False,
     ),
     "delivery": Signal(
-        r"""
-            (?:not|never|\w+n't|yet to) (?:\w+ )?(?:arriv\w+|receiv\w+|come) | deliver\w* | late | delay\w* | track\w* |
-            shipp?\w* | package | parcel | where is | where's | lost
-        """,
+        r"(?:not|never|\w+n't|yet to) (?:\w+ )?(?:arriv\w+|receiv\w+|come) | deliver\w* | late | delay\w* | "
+        r"track\w* | shipp?\w* | package | parcel | where is | where's | lost",
         denied=False,
     ),
     "account": Signal("account | password | log ?in | locked out | sign in", denied=False),
@@ -41,44 +35,26 @@ ISSUES = {
 }
 REFERENCE = re.compile(r"(?:#\s?|\border (?:number |no\.? |id )?#?)([A-Z]{0,4}-?\d{3,})", re.IGNORECASE)
 BAD = Signal(
-    r"""
-        angry | furious | terrible | awful | unacceptable | ridiculous | worst | disappointed | disappointing |
-        annoy\w+ | frustrat\w+ | upset | hate | useless | scam | rude | sick of | fed up | waste | still waiting |
-        not (?:happy|acceptable|good enough|satisfied) | never again | disgrace\w* | joke
-    """,
+    r"angry | furious | terrible | awful | unacceptable | ridiculous | worst | disappointed | disappointing | "
+    r"annoy\w+ | frustrat\w+ | upset | hate | useless | scam | rude | sick of | fed up | waste | still waiting | "
+    r"not (?:happy|acceptable|good enough|satisfied) | never again | disgrace\w* | joke",
     denied=False,
 )
 GOOD = Signal(
-    """
-        thanks? | thank you | great | perfect | wonderful | appreciate | happy | awesome | excellent | lovely |
-        helpful
-    """
+    "thanks? | thank you | great | perfect | wonderful | appreciate | happy | awesome | excellent | lovely | helpful"
 )
 SETTLED = Signal(
-    """
-        that(?:'s| is| was) all | (?:all|it's|that's|is) (?:sorted|settled|solved|resolved|fixed) |
-        that (?:solves|solved|helps|works) | problem solved | nothing else |
-        (?:got|received) (?:it|the refund|my money) | no,? (?:thanks|thank you|that's it|that's all)
-    """
+    "that(?:'s| is| was) all | (?:all|it's|that's|is) (?:sorted|settled|solved|resolved|fixed) | "
+    "that (?:solves|solved|helps|works) | problem solved | nothing else | "
+    "(?:got|received) (?:it|the refund|my money) | no,? (?:thanks|thank you|that's it|that's all)"
 )
 REOPENS = Signal(
-    r"""
-        still | again | not (?:solved|resolved|fixed|yet) | \w+n't (?:work|solve|help|arrive)\w* | but
-    """,
+    r"still | again | not (?:solved|resolved|fixed|yet) | \w+n't (?:work|solve|help|arrive)\w* | but",
     denied=False,
 )
-PERSON = Signal(
-    """
-        manager | supervisor | (?:real|actual) (?:person|human) | a human | complaint | lawyer
-    """,
-    denied=False,
-)
+PERSON = Signal("manager | supervisor | (?:real|actual) (?:person|human) | a human | complaint | lawyer", denied=False)
 PROMISE = Signal("i(?:'ll| will| am going to|'m going to) | we(?:'ll| will) | let me")
-OFFERS_MORE = Signal(
-    """
-        anything else | does that (?:help|solve|work) | is (?:that|everything) (?:all right|ok|okay)
-    """
-)
+OFFERS_MORE = Signal("anything else | does that (?:help|solve|work) | is (?:that|everything) (?:all right|ok|okay)")
 
 ASKS: dict[Status, str] = {
     "listening": "Find out what the matter is: greet, and ask for it and the order number, one question at once.",
@@ -98,7 +74,7 @@ TONE: dict[Mood, str] = {
 @strategy("customer_service")
 @dataclass(frozen=True, slots=True)
 class CustomerService:
-    """listening → working → checking → resolved or escalated; what comes up again is worked on again.
+    """listening → working → checking → resolved or escalated; an issue that comes up again goes back to working.
 
     `sentiment` from -1 to 1 is a running mean over the customer's messages, and `mood` its name.
     """
@@ -164,7 +140,7 @@ class CustomerService:
 
 
 def _feeling(text: str) -> float:
-    """From -1 to 1: kind words less unkind ones; shouting makes unkind ones count double."""
+    """Return -1 … 1: kind words minus unkind ones; shouting gives unkind words more weight."""
     loud = text.count("!") >= 2 or any(word.isupper() and len(word) > 3 for word in re.findall(r"[A-Za-z]+", text))
     score = (
         0.5 * GOOD.count(text)

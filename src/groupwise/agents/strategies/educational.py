@@ -1,4 +1,4 @@
-"""Educational: how far the learner is, estimated from answers, and how to explain accordingly."""
+"""Educational: estimates the learner's level from answers, and adapts the explanations."""
 
 from __future__ import annotations
 
@@ -13,41 +13,25 @@ Level = Literal["beginner", "intermediate", "advanced"]
 Mode = Literal["explain", "check", "simplify", "extend"]
 
 CONFUSED = Signal(
-    r"""
-        (?:don't|do not|didn't|can't) (?:really |quite )?(?:understand|get|follow|see) | confus\w+ | i'm lost |
-        no idea | makes no sense | what does (?:that|this|it) mean | too (?:hard|fast|difficult|complicated) |
-        not (?:clear|sure) | i don't know | explain (?:it |that )?(?:again|more simply)
-    """,
+    r"(?:don't|do not|didn't|can't) (?:really |quite )?(?:understand|get|follow|see) | confus\w+ | i'm lost | "
+    r"no idea | makes no sense | what does (?:that|this|it) mean | too (?:hard|fast|difficult|complicated) | "
+    r"not (?:clear|sure) | i don't know | explain (?:it |that )?(?:again|more simply)",
     denied=False,
 )
-UNDERSTOOD = Signal(
-    """
-        i see | got it | (?:that )?makes sense | i understand | now i get it | clear now | aha | easy
-    """
-)
+UNDERSTOOD = Signal("i see | got it | (?:that )?makes sense | i understand | now i get it | clear now | aha | easy")
 NEWCOMER = Signal(
-    r"""
-        (?:complete |total |absolute )?beginner | new to (?:this|\w+) | never (?:learned|learnt|studied|heard|did) |
-        first time | from scratch
-    """,
+    r"(?:complete |total |absolute )?beginner | new to (?:this|\w+) | never (?:learned|learnt|studied|heard|did) | "
+    r"first time | from scratch",
     denied=False,
 )
 VERSED = Signal(
-    r"""
-        (?:i )?already know | i(?:'ve| have) studied | (?:phd|degree|graduate|professor|engineer) |
-        i(?:'m| am) familiar | formal(?:ly)? | rigorous(?:ly)? | prove | proof | derive |
-        derivation | in general | edge cases? | complexity
-    """
+    r"(?:i )?already know | i(?:'ve| have) studied | (?:phd|degree|graduate|professor|engineer) | "
+    r"i(?:'m| am) familiar | formal(?:ly)? | rigorous(?:ly)? | prove | proof | derive | derivation | in general | "
+    r"edge cases? | complexity"
 )
-RIGHT = Signal(
-    """
-        correct | exactly | that's right | well done | you got it | right! | perfect | good job | yes,
-    """
-)
+RIGHT = Signal("correct | exactly | that's right | well done | you got it | right! | perfect | good job | yes,")
 WRONG = Signal(
-    """
-        incorrect | not (?:quite|right|correct|exactly) | wrong | almost | close,? but | try again | mistake
-    """,
+    "incorrect | not (?:quite|right|correct|exactly) | wrong | almost | close,? but | try again | mistake",
     denied=False,
 )
 TOPIC = re.compile(
@@ -72,7 +56,7 @@ ASKS: dict[Mode, str] = {
 @strategy("educational")
 @dataclass(frozen=True, slots=True)
 class Educational:
-    """`ability` from 0 to 1 is raised by right answers and lowered by wrong ones and confusion; `level` names it."""
+    """`ability` (0 … 1) rises with right answers and falls with wrong ones and confusion; `level` is its name."""
 
     topic: str = ""
     ability: float = 0.45
@@ -107,7 +91,7 @@ class Educational:
         return replace(new, mode="check" if answered else "explain", answered=answered, asked=False)
 
     def _said(self, text: str) -> Educational:
-        """The tutor's verdict on an answer counts; a question it ends with awaits one."""
+        """Take in the tutor's verdict on an answer, and whether it ends with a question."""
         asked = text.rstrip().endswith("?")
         new = replace(self, asked=asked, answered=False)
         if not self.answered:

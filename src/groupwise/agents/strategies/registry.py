@@ -1,4 +1,7 @@
-"""What people say, recognised by words: small, in English, and the same every time."""
+"""The contract of a strategy, how strategies are found and stored, and how phrases are recognised.
+
+`Signal` recognises English phrases with regular expressions: small, fast and deterministic.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,16 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 from groupwise.errors import ConfigError, ContractError
 from groupwise.types import Message
 
-LONGEST = 120  # characters of a sentence that is kept
-HEARD = 8000  # characters of a message that are listened to
-MOST = 6  # sentences of a kind that are kept
+LONGEST = 120  # characters kept of a noted sentence
+HEARD = 8000  # characters of a message that are read
+MOST = 6  # sentences kept of each kind
+# A negation up to two words before a phrase: "not very happy".
 DENIAL = re.compile(r"(?:\b(?:not|no|never|hardly|cannot)|n't)(?:\W+\w+){0,2}\W*$", re.IGNORECASE)
 SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 class Signal:
-    """Phrases as regular expressions of whole words, between ` | `. With `denied`, "not happy" is no "happy"."""
+    """Phrases of entire words as regular expressions, separated by ` | `. With `denied`, "not happy" does not count."""
 
     def __init__(self, phrases: str, *, denied: bool = True) -> None:
         choices = [phrase.strip() for phrase in re.split(r"\s\|\s", phrases.strip())]
@@ -41,7 +45,7 @@ class Signal:
 
 
 def words_of(message: Message) -> str:
-    """How the message begins, with straight apostrophes: whoever pastes a book is not read to its end."""
+    """Return the beginning of a message, with straight apostrophes."""
     return str(message.get("content") or "")[:HEARD].replace("’", "'")
 
 
@@ -54,13 +58,13 @@ def clipped(sentence: str) -> str:
 
 
 def noted(known: tuple[str, ...], *new: str) -> tuple[str, ...]:
-    """The sentences with new ones added, each once, the newest few kept."""
+    """Add new sentences, each once, and keep the newest few."""
     short = [clipped(sentence.strip(" .")) for sentence in new if sentence.strip(" .")]
     return tuple(dict.fromkeys((*known, *short)))[-MOST:]
 
 
 def listed(head: str, sentences: tuple[str, ...]) -> list[str]:
-    """A line of guidance about some sentences; none if there are none."""
+    """Return a line of guidance about some sentences, or none."""
     return [f"{head}: {'; '.join(sentences)}."] if sentences else []
 
 
@@ -73,7 +77,7 @@ DOMAINS = {
 
 
 class Strategy(Protocol):
-    """The state of a conversation that is led in one way. Its fields have defaults and are plain values."""
+    """The state of a conversation under one strategy. Its fields are plain values with defaults."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -91,16 +95,16 @@ class UnknownStrategy(ConfigError):
 
 
 def strategy(name: str) -> Callable[[S], S]:
-    """Makes a dataclass with `advance` and `guidance` known under a name; one name stands for one class."""
+    """Register a dataclass with `advance` and `guidance` under a unique name."""
 
     def register(kind: S) -> S:
         lacking = [method for method in ("advance", "guidance") if not callable(getattr(kind, method, None))]
         if lacking or not is_dataclass(kind):
-            what = f"no {' and no '.join(lacking)}" if lacking else "no fields: it is no dataclass"
+            what = f"no {' and no '.join(lacking)}" if lacking else "no fields: it is not a dataclass"
             raise ContractError(f"strategy {name!r} has {what}", hint="groupwise.agents.strategies shows one.")
         other = _known.get(name)
         if other is not None and other.__qualname__ != kind.__qualname__:
-            raise ContractError(f"strategy {name!r} is {other.__qualname__} already", hint="Choose another name.")
+            raise ContractError(f"strategy {name!r} is already {other.__qualname__}", hint="Choose another name.")
         _known[name] = cast("type[Strategy]", kind)
         return kind
 
@@ -112,25 +116,25 @@ def known_strategies() -> tuple[str, ...]:
 
 
 def find_strategy(name: str) -> type[Strategy]:
-    """The strategy of that name."""
+    """Return the strategy with that name."""
     name = str(name)
     if name in _known:
         return _known[name]
     near = [DOMAINS[name]] if name in DOMAINS else difflib.get_close_matches(name, _known, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else "Add one with @strategy(name)."
     raise UnknownStrategy(
-        f"there is no strategy {name!r}; known are {', '.join(known_strategies())}", hint=hint, field="strategy"
+        f"there is no strategy {name!r}; there are {', '.join(known_strategies())}", hint=hint, field="strategy"
     )
 
 
 def report(state: Strategy) -> dict[str, Any]:
-    """The state as JSON has it: what a context reports and a store keeps."""
+    """Return the state as JSON values, as contexts report and stores keep it."""
     written: dict[str, Any] = json.loads(json.dumps(asdict(state)))
     return written
 
 
 def restore(name: str, written: Mapping[str, Any]) -> Strategy:
-    """The state that was written down. Fields it has gained since take their defaults, ones it has lost are dropped."""
+    """Restore a stored state. Fields added since then take their defaults; removed ones are dropped."""
     kind = find_strategy(name)
     return kind(**{f.name: _frozen(written[f.name]) for f in fields(kind) if f.name in written})
 

@@ -1,4 +1,4 @@
-"""Sales: the stages of a sale, moved on by what the customer means."""
+"""Sales: the stages of a sale, driven by the customer's intent."""
 
 from __future__ import annotations
 
@@ -15,47 +15,34 @@ Outcome = Literal["open", "won", "lost"]
 # In order of what weighs most: a message that objects and asks is an objection.
 INTENTS = {
     "refuse": Signal(
-        """
-            not interested | no,? thanks?(?: you)? | stop (?:calling|writing|asking) | we decided against | leave it |
-            went with (?:another|someone else|a competitor)
-        """,
+        "not interested | no,? thanks?(?: you)? | stop (?:calling|writing|asking) | we decided against | leave it | "
+        "went with (?:another|someone else|a competitor)",
         denied=False,
     ),
     "object": Signal(
-        r"""
-            too (?:expensive|much|high|complicated|long|late|big|risky) | expensive | not (?:so |really )?sure |
-            can(?:'t|not) afford | over (?:our |my )?budget | think about it | already (?:have|use|using) |
-            competitors? | cheaper | worried | concern(?:s|ed)? | hesitat\w+ | risky | but (?:we|i|it|that)
-        """,
+        r"too (?:expensive|much|high|complicated|long|late|big|risky) | expensive | not (?:so |really )?sure | "
+        r"can(?:'t|not) afford | over (?:our |my )?budget | think about it | already (?:have|use|using) | "
+        r"competitors? | cheaper | worried | concern(?:s|ed)? | hesitat\w+ | risky | but (?:we|i|it|that)",
         denied=False,
     ),
     "buy": Signal(
-        """
-            i'll take (?:it|them|one|two|that) | we'll take (?:it|them|one|two|that) | sign (?:me|us) up |
-            let's do (?:it|that) | let's go ahead | (?:want|like|ready) to (?:buy|order|sign|subscribe|start) |
-            where do (?:i|we) sign | send (?:me|us) the (?:contract|invoice) | we have a deal |
-            place (?:the|an) order
-        """
+        "i'll take (?:it|them|one|two|that) | we'll take (?:it|them|one|two|that) | sign (?:me|us) up | "
+        "let's do (?:it|that) | let's go ahead | (?:want|like|ready) to (?:buy|order|sign|subscribe|start) | "
+        "where do (?:i|we) sign | send (?:me|us) the (?:contract|invoice) | we have a deal | place (?:the|an) order"
     ),
     "ask": Signal(
-        r"""
-            how much | (?:what|which) (?:do|does|would|is|are|plan|model|one|can)\b[^.!?\n]{0,80}\? | prices? | costs? |
-            recommend | tell me (?:more )?about | (?:does|do|can|could) (?:it|you|they) | features? | demo
-        """,
+        r"how much | (?:what|which) (?:do|does|would|is|are|plan|model|one|can)\b[^.!?\n]{0,80}\? | prices? | "
+        r"costs? | recommend | tell me (?:more )?about | (?:does|do|can|could) (?:it|you|they) | features? | demo",
         denied=False,
     ),
     "need": Signal(
-        """
-            (?:i|we) (?:really |also |just )?(?:need|want|require|must have) | looking for | searching for |
-            (?:i'm|we're|i am|we are) (?:trying|hoping|struggling) |
-            (?:my|our) (?:problem|team|company|goal|current) | budget | (?:people|users|employees|seats)
-        """
+        "(?:i|we) (?:really |also |just )?(?:need|want|require|must have) | looking for | searching for | "
+        "(?:i'm|we're|i am|we are) (?:trying|hoping|struggling) | (?:my|our) (?:problem|team|company|goal|current) | "
+        "budget | (?:people|users|employees|seats)"
     ),
     "agree": Signal(
-        """
-            yes | yeah | sure | ok(?:ay)? | sounds (?:good|great|fair|reasonable) | makes sense | that works |
-            perfect | great | fair enough | deal | i like (?:it|that)
-        """
+        "yes | yeah | sure | ok(?:ay)? | sounds (?:good|great|fair|reasonable) | makes sense | that works | perfect | "
+        "great | fair enough | deal | i like (?:it|that)"
     ),
 }  # fmt: skip
 
@@ -66,11 +53,7 @@ NEXT: dict[Stage, dict[str, Stage]] = {
     "objection": {"agree": "close", "buy": "close", "ask": "proposal", "need": "proposal"},
     "close": {"object": "objection", "ask": "proposal"},
 }
-OFFER = Signal(
-    r"""
-        i(?:'d| would)? (?:recommend|suggest) | our \w+ plan | we offer | would suit you | fits? your
-    """
-)
+OFFER = Signal(r"i(?:'d| would)? (?:recommend|suggest) | our \w+ plan | we offer | would suit you | fits? your")
 BUDGET = re.compile(r"(?:[$€£]\s?\d[\d,.]*\s?k?|\d[\d,.]*\s?(?:dollars|euros|pounds|usd|eur))", re.IGNORECASE)
 
 ASKS: dict[Stage, str] = {
@@ -123,7 +106,7 @@ class Sales:
         )
 
     def _outcome(self, intent: str) -> Outcome:
-        """Buying wins, refusing loses, and agreeing to the closing question wins; anything else opens it again."""
+        """Buying, or agreeing to the closing question, wins; refusing loses; anything else reopens the sale."""
         if intent == "refuse":
             return "lost"
         if intent == "buy" or (intent == "agree" and (self.stage == "close" or self.outcome == "won")):

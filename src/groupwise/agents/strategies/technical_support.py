@@ -1,4 +1,4 @@
-"""Technical support: what is wrong, what was tried, and what to do next, one step after another."""
+"""Technical support: tracks what is wrong and what was tried, and suggests one step at a time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ NextStep = Literal["ask_symptoms", "ask_details", "suggest_step", "await_result"
 PATIENCE = 3  # steps that may fail before a person takes over
 
 PROBLEM = Signal(
-    r"""
-        \w+(?:n't| not) (?:\w+ )?(?:work|start|load|open|connect|print|turn on|boot|respond)\w* |
-        won't \w+ | can(?:'t|not) \w+ | errors? | crash\w* | fail(?:s|ed|ing|ure)? | freez\w+ | frozen | slow |
-        blank | black screen | broken | stuck | timed? out | keeps \w+ing | problem | issue | blinks? | drops? |
-        disconnect(?:s|ed|ing)
-    """,
+    r"\w+(?:n't| not) (?:\w+ )?(?:work|start|load|open|connect|print|turn on|boot|respond)\w* | won't \w+ | "
+    r"can(?:'t|not) \w+ | errors? | crash\w* | fail(?:s|ed|ing|ure)? | freez\w+ | frozen | slow | blank | "
+    r"black screen | broken | stuck | timed? out | keeps \w+ing | problem | issue | blinks? | drops? | "
+    r"disconnect(?:s|ed|ing)",
     denied=False,
 )
 CODE = re.compile(r"\b(?:0x[0-9a-fA-F]{2,}|[A-Z]{1,5}[-_]?\d{2,}|(?:error|code) (?:code )?#?\d{2,})\b")
@@ -28,26 +26,18 @@ ATTEMPT = Signal(
     "(?:tried|restarted|rebooted|reinstalled|updated|checked|reset|replaced|unplugged|cleared)"
 )
 WORKED = Signal(
-    """
-        (?:it |that |everything )?works? (?:now|again|fine) | (?:it'?s |that |it )?(?:is )?(?:fixed|solved|resolved) |
-        that (?:did it|helped|worked|was it) | it worked | back online | no more errors? | problem (?:is )?gone |
-        working (?:now|again)
-    """
+    "(?:it |that |everything )?works? (?:now|again|fine) | (?:it'?s |that |it )?(?:is )?(?:fixed|solved|resolved) | "
+    "that (?:did it|helped|worked|was it) | it worked | back online | no more errors? | problem (?:is )?gone | "
+    "working (?:now|again)"
 )
 STILL = Signal(
-    """
-        still | same (?:error|problem|thing|issue|result) |
-        (?:didn't|did not|doesn't|does not) (?:help|work|change|fix) | no (?:luck|change|difference|success|effect) |
-        not (?:working|fixed|solved) | nothing (?:happens|changed|happened)
-    """,
+    "still | same (?:error|problem|thing|issue|result) | "
+    "(?:didn't|did not|doesn't|does not) (?:help|work|change|fix) | no (?:luck|change|difference|success|effect) | "
+    "not (?:working|fixed|solved) | nothing (?:happens|changed|happened)",
     denied=False,
 )
 AGAIN = Signal("again | (?:is|it's|came|come) back | returned | once more", denied=False)
-PERSON = Signal(
-    r"""
-        (?:talk|speak) to (?:a|an|the|some)\s?\w+ | real person | human | technician | supervisor | manager
-    """
-)
+PERSON = Signal(r"(?:talk|speak) to (?:a|an|the|some)\s?\w+ | real person | human | technician | supervisor | manager")
 VERBS = (
     "try|restart|reboot|check|open|update|reinstall|unplug|plug|clear|reset|run|press|go to|make sure|turn|disconnect|"
     "connect|remove|replace|install|disable|enable|close|hold|log|delete|download|switch|verify"
@@ -72,7 +62,7 @@ ASKS: dict[NextStep, str] = {
 @strategy("technical_support")
 @dataclass(frozen=True, slots=True)
 class TechnicalSupport:
-    """gathering → trying → resolved or escalated; a fault that comes back is tried again."""
+    """gathering → trying → resolved or escalated; a fault that returns goes back to trying."""
 
     status: Status = "gathering"
     next_step: NextStep = "ask_symptoms"
@@ -90,7 +80,7 @@ class TechnicalSupport:
         return self._said(text)._planned() if message["role"] == "assistant" else self
 
     def _heard(self, text: str) -> TechnicalSupport:
-        """What the user reports: a result of the step suggested, things tried before, symptoms."""
+        """Take in what the user reports: the result of a suggested step, earlier attempts, symptoms."""
         if PERSON.within(text):
             return replace(self, status="escalated")
         worked, still = WORKED.within(text), STILL.within(text)
@@ -119,7 +109,7 @@ class TechnicalSupport:
         )
 
     def _said(self, text: str) -> TechnicalSupport:
-        """The step that the answer suggests, or that it asked for details."""
+        """Take in the step that the answer suggests, or that it asked for details."""
         found = next((match for sentence in sentences(text) if (match := STEP.match(sentence))), None)
         if found is None:
             return replace(self, asked_details=self.asked_details or "?" in text)
