@@ -30,16 +30,9 @@ from groupwise.sandbox.monty import Monty, monty_library
 from groupwise.sandbox.outcome import SandboxLimits, SandboxOutcome, SandboxResult
 
 __all__ = [
-    "TIERS",
-    "Bubblewrap",
-    "Monty",
-    "Sandbox",
-    "SandboxLimits",
-    "SandboxOutcome",
-    "SandboxResult",
-    "available",
+    "TIERS", "Bubblewrap", "Monty", "Sandbox", "SandboxLimits", "SandboxOutcome", "SandboxResult", "available",
     "open_sandbox",
-]
+]  # fmt: skip
 
 TIERS = ("monty", "bubblewrap")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.workflows.evaluation import encoding
+from groupwise.workflows.evaluation import array_format
 from groupwise.workflows.evaluation.compiled import EVERYWHERE, place
 
 HELPER = """
@@ -67,7 +67,7 @@ def test_the_place_is_named_after_all_sources(folder: Path) -> None:
         places.append(place.__wrapped__(folder))
     assert len(set(places)) == 3
     assert {one.parent for one in places} == {folder / "__pycache__"}
-    assert Path(encoding.__file__) in EVERYWHERE
+    assert Path(array_format.__file__) in EVERYWHERE
 
 
 def test_a_place_asked_for_is_taken(folder: Path) -> None:

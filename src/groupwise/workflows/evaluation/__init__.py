@@ -5,7 +5,7 @@
 In the order data flows:
 
     durations     moments of a duration at a pool's speed, with a timeout
-    encoding      a design and its requirements as flat arrays, which both compiled tiers read
+    encoding      a design and its requirements as flat arrays, which both compiled tiers read; see `array_format`
     analytic      first tier: queueing formulas, in microseconds, for the designs they cover; `network/` has them
     simulation    second tier: discrete-event simulation of any design, and what blocks mean; `engine/` runs it
     schedule      third tier: one run of a task graph on machines, list scheduling and HEFT

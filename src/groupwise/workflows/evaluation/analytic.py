@@ -12,7 +12,8 @@ from functools import cache
 
 import numpy as np
 
-from groupwise.workflows.evaluation.encoding import ACTIVITY, INSTANCES, Encoded, Floats
+from groupwise.workflows.evaluation.array_format import ACTIVITY, INSTANCES, Floats
+from groupwise.workflows.evaluation.encoding import Encoded
 from groupwise.workflows.evaluation.network import network_fields as fields
 from groupwise.workflows.evaluation.network.gamma_tables import gamma_table
 from groupwise.workflows.evaluation.network.solver import solve

@@ -25,14 +25,14 @@ except ImportError as error:
     ) from error
 
 F = TypeVar("F", bound=Callable[..., Any])
-EVERYWHERE = (Path(__file__), Path(__file__).with_name("encoding.py"))
+EVERYWHERE = (Path(__file__), Path(__file__).with_name("array_format.py"))
 
 
 def compiled(function: F) -> F:
     """The function as machine code, compiled when it is first called.
 
-    It may call compiled functions of its own folder, and use constants of that folder and of `encoding`. Anything else
-    would not be part of the hash.
+    It may call compiled functions of its own folder, and use constants of that folder and of `array_format`; the hash
+    covers nothing else.
     """
     return _compiled(function)
 

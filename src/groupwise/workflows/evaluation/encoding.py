@@ -5,16 +5,16 @@ each way it was ever handled. A design is then its tree in post-order (children 
 rows in place of activities. Encoding is the hot path of a search over designs, hence the caches.
 """
 
+# ruff: noqa: F405  (names in capitals are constants of array_format)
 from __future__ import annotations
 
 import math
 import weakref
 from array import array
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from groupwise.workflows.blocks import (
     PLAIN,
@@ -29,42 +29,10 @@ from groupwise.workflows.blocks import (
     Sequence,
     Skip,
 )
+from groupwise.workflows.evaluation.array_format import *  # noqa: F403
 from groupwise.workflows.evaluation.durations import moments
 from groupwise.workflows.partial_orders import in_order
 from groupwise.workflows.requirements import Requirements
-
-Floats: TypeAlias = npt.NDArray[np.float64]
-Ints: TypeAlias = npt.NDArray[np.int64]
-
-# Kinds of blocks, in column 0 of `Encoded.nodes`.
-ACTIVITY, SKIP, SEQUENCE, PARALLEL, CHOICE, LOOP, ORDER, CANCELLABLE, INSTANCES = range(9)
-# Columns of an activity's row. Times are in seconds; mean and scv are of one try with its timeout, nominal and std
-# without; `failed` is the probability that a try fails by itself (failure) or by the timeout.
-ROW = (
-    "number",  # of the activity in the requirements
-    "pool",  # its number, or −1: nobody is needed
-    "mean",
-    "scv",
-    "failed",
-    "retries",
-    "pause",  # before the first retry; each further pause is `growth` times as long
-    "growth",
-    "delay",
-    "knock_out",
-    "cost",
-    "cpu",
-    "memory",
-    "distribution",  # index of DISTRIBUTIONS
-    "nominal",
-    "std",
-    "failure",
-    "timeout",
-    "scheduling",  # index of SCHEDULING
-    "priority",
-    "due",  # seconds after the case's arrival
-)
-DISTRIBUTIONS = ("fixed", "exponential", "normal", "lognormal", "uniform", "gamma")
-SCHEDULING = ("fifo", "priority", "shortest", "due")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +157,7 @@ class Catalogue:
             duration.mean / speed * math.sqrt(duration.scv),
             asked.failure,
             timeout,
-            SCHEDULING.index(handling.scheduling),
+            DISCIPLINES.index(handling.scheduling),
             handling.priority,
             math.inf if handling.due is None else handling.due,
         ]
@@ -215,7 +183,6 @@ class Catalogue:
         return servers
 
 
-WEEK = 168 * 3600.0
 # By id, because requirements are not hashable; `weakref.finalize` removes an entry before its id can be reused.
 _catalogues: dict[int, Catalogue] = {}
 

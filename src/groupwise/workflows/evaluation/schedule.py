@@ -25,7 +25,8 @@ from groupwise.workflows.blocks import (
     walk,
 )
 from groupwise.workflows.blocks import Sequence as SequenceBlock
-from groupwise.workflows.evaluation.encoding import ROW, catalogue_of, encode
+from groupwise.workflows.evaluation.array_format import ROW
+from groupwise.workflows.evaluation.encoding import catalogue_of, encode
 from groupwise.workflows.evaluation.performance import Performance
 from groupwise.workflows.partial_orders import find_ring, in_order
 from groupwise.workflows.requirements import Requirements

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.evaluation.encoding import ACTIVITY, INSTANCES, ORDER, ROW, Encoded, Floats, Ints
+from groupwise.workflows.evaluation.array_format import ACTIVITY, INSTANCES, ORDER, ROW, Floats, Ints
+from groupwise.workflows.evaluation.encoding import Encoded
 from groupwise.workflows.evaluation.engine import engine_fields as fields
 from groupwise.workflows.evaluation.engine.simulation_loop import run_arrivals, run_batches
 from groupwise.workflows.evaluation.network.solver import plain_times

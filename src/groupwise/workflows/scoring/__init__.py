@@ -12,13 +12,5 @@ from groupwise.workflows.scoring.metrics import Metrics, structure_of
 from groupwise.workflows.scoring.score import DesignScore, DesignScorer, ScorePart, score, score_batch
 
 __all__ = [
-    "Anatomy",
-    "DesignScore",
-    "DesignScorer",
-    "Metrics",
-    "ScorePart",
-    "anatomy",
-    "score",
-    "score_batch",
-    "structure_of",
-]
+    "Anatomy", "DesignScore", "DesignScorer", "Metrics", "ScorePart", "anatomy", "score", "score_batch", "structure_of",
+]  # fmt: skip

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from groupwise.workflows.evaluation.encoding import DISTRIBUTIONS, ROW
+from groupwise.workflows.evaluation.array_format import DISTRIBUTIONS, ROW
 
 # Head, integers: how many events and agenda entries there are, the first free frame and case, the last serial number,
 # cases arrived and finished, tries traced, and FULL, which is set when an area is too small (the caller tries again
@@ -24,7 +24,7 @@ KIND, DETAIL, COUNT, STREAM, INDEX, LEAST, MOST, ENOUGH = range(8)
 NOMINAL_TIME = 0
 CHILDREN = 8
 
-# An activity's row: these fields in m, the columns of encoding.ROW in x.
+# An activity's row: these fields in m, the columns of array_format.ROW in x.
 ROW_POOL, ROW_NUMBER, ROW_RETRIES, ROW_DISTRIBUTION = range(4)
 MEAN, COST, CPU, MEMORY = (ROW.index(name) for name in ("mean", "cost", "cpu", "memory"))
 PAUSE, GROWTH, DELAY, KNOCK_OUT = (ROW.index(name) for name in ("pause", "growth", "delay", "knock_out"))

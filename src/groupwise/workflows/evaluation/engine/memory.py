@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from groupwise.workflows.evaluation.array_format import Floats, Ints
 from groupwise.workflows.evaluation.compiled import inner
-from groupwise.workflows.evaluation.encoding import Floats, Ints
 from groupwise.workflows.evaluation.engine.engine_fields import *  # noqa: F403
 
 

@@ -3,15 +3,15 @@
 A "try" is one attempt at an activity by one frame; an activity with retries makes several.
 """
 
-# ruff: noqa: F405  (names in capitals are offsets of engine_fields)
+# ruff: noqa: F405  (names in capitals are constants of array_format and engine_fields)
 from __future__ import annotations
 
 import math
 
 import numpy as np
 
+from groupwise.workflows.evaluation.array_format import *  # noqa: F403
 from groupwise.workflows.evaluation.compiled import inner
-from groupwise.workflows.evaluation.encoding import WEEK, Floats, Ints
 from groupwise.workflows.evaluation.engine.engine_fields import *  # noqa: F403
 from groupwise.workflows.evaluation.engine.memory import duration, expect, kept_case, sift_down, sift_up, uniform
 
@@ -25,7 +25,7 @@ def enqueue(m: Ints, x: Floats, frame: int) -> None:
     if pool < 0:
         serve(m, x, frame)
         return
-    discipline = m[pool + DISCIPLINE]  # an index of encoding.SCHEDULING; the lowest key is served first
+    discipline = m[pool + DISCIPLINE]  # an index of DISCIPLINES; the lowest key is served first
     key = x[CLOCK]
     if discipline == 1:
         key = -x[row + PRIORITY]

@@ -3,7 +3,7 @@
 An event moves the clock and puts what follows from it on the agenda; the agenda is emptied before the next event.
 """
 
-# ruff: noqa: F405  (names in capitals are offsets of engine_fields)
+# ruff: noqa: F405  (names in capitals are constants of array_format and engine_fields)
 from __future__ import annotations
 
 import math
@@ -11,20 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from groupwise.workflows.evaluation.array_format import *  # noqa: F403
 from groupwise.workflows.evaluation.compiled import compiled, inner
-from groupwise.workflows.evaluation.encoding import (
-    ACTIVITY,
-    CANCELLABLE,
-    CHOICE,
-    INSTANCES,
-    ORDER,
-    PARALLEL,
-    SEQUENCE,
-    SKIP,
-    WEEK,
-    Floats,
-    Ints,
-)
 from groupwise.workflows.evaluation.engine.engine_fields import *  # noqa: F403
 from groupwise.workflows.evaluation.engine.memory import (
     chance,

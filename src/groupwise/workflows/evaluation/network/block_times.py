@@ -3,26 +3,15 @@
 Nodes are in post-order, so one loop over them sees children before parents, and the reverse loop parents first.
 """
 
-# ruff: noqa: F405  (names in capitals are columns of network_fields)
+# ruff: noqa: F405  (names in capitals are constants of array_format and network_fields)
 from __future__ import annotations
 
 import math
 
 import numpy as np
 
+from groupwise.workflows.evaluation.array_format import *  # noqa: F403
 from groupwise.workflows.evaluation.compiled import inner
-from groupwise.workflows.evaluation.encoding import (
-    ACTIVITY,
-    CANCELLABLE,
-    CHOICE,
-    INSTANCES,
-    LOOP,
-    ORDER,
-    PARALLEL,
-    SEQUENCE,
-    Floats,
-    Ints,
-)
 from groupwise.workflows.evaluation.network.gamma_tables import cut_short, earliest, latest, phi
 from groupwise.workflows.evaluation.network.network_fields import *  # noqa: F403
 

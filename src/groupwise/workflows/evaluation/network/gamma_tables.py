@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
+from groupwise.workflows.evaluation.array_format import Floats
 from groupwise.workflows.evaluation.compiled import inner
-from groupwise.workflows.evaluation.encoding import Floats
 
 POINTS, FEWER = 32, 24  # intervals of Simpson's rule; both are even, as the rule requires
 STEADY = 1e-4  # below this squared coefficient of variation a time counts as constant

@@ -1,6 +1,6 @@
 """The columns of the network's flat arrays: what is known about an activity, a block, a pool and a whole design.
 
-    r       rows of activities, `r[row * COLUMNS + …]`: the columns of `encoding.ROW`
+    r       rows of activities, `r[row * COLUMNS + …]`: the columns of `array_format.ROW`
     b       blocks in post-order, `b[number * FIELDS + …]`
     pools   one row per pool: 0 work per case (s), 1 tries per case, 2 second moment of work per case (s²), 3 its
             relaxation time (s), 4 and 5 see `follow_on`, then DISCIPLINE and ALL_BUSY
@@ -11,8 +11,7 @@ The modules beside this one import every name.
 
 from __future__ import annotations
 
-from groupwise.workflows.evaluation.encoding import ROW
-from groupwise.workflows.evaluation.encoding import SCHEDULING as DISCIPLINES
+from groupwise.workflows.evaluation.array_format import DISCIPLINES, ROW
 
 POOL, SERVICE, SCV, FAILED, RETRIES = (ROW.index(name) for name in ("pool", "mean", "scv", "failed", "retries"))
 PAUSE, GROWTH, DELAY, KNOCK_OUT = (ROW.index(name) for name in ("pause", "growth", "delay", "knock_out"))

@@ -4,15 +4,15 @@ Two activities of one case that are in progress at once and share a pool may fin
 such pair, `meets` estimates how likely one is in front of the other; `own_case` adds this up per activity.
 """
 
-# ruff: noqa: F405  (names in capitals are columns of network_fields)
+# ruff: noqa: F405  (names in capitals are constants of array_format and network_fields)
 from __future__ import annotations
 
 import math
 
 import numpy as np
 
+from groupwise.workflows.evaluation.array_format import *  # noqa: F403
 from groupwise.workflows.evaluation.compiled import inner
-from groupwise.workflows.evaluation.encoding import ACTIVITY, INSTANCES, ORDER, PARALLEL, Floats, Ints
 from groupwise.workflows.evaluation.network.gamma_tables import distribution, phi
 from groupwise.workflows.evaluation.network.network_fields import *  # noqa: F403
 

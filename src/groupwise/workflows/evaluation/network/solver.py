@@ -1,25 +1,14 @@
 """Waiting times at pools, and the rounds of times, visits and waits that `solve` goes through. Open `solve` first."""
 
-# ruff: noqa: F405  (names in capitals are columns of network_fields)
+# ruff: noqa: F405  (names in capitals are constants of array_format and network_fields)
 from __future__ import annotations
 
 import math
 
 import numpy as np
 
+from groupwise.workflows.evaluation.array_format import *  # noqa: F403
 from groupwise.workflows.evaluation.compiled import compiled, inner
-from groupwise.workflows.evaluation.encoding import (
-    ACTIVITY,
-    CHOICE,
-    INSTANCES,
-    LOOP,
-    ORDER,
-    PARALLEL,
-    SEQUENCE,
-    SKIP,
-    Floats,
-    Ints,
-)
 from groupwise.workflows.evaluation.network.block_times import kept_work, put_together, spread_out
 from groupwise.workflows.evaluation.network.network_fields import *  # noqa: F403
 from groupwise.workflows.evaluation.network.own_case import (
