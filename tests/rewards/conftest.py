@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,24 @@ def said(*replies: str) -> list[dict[str, Any]]:
         for text in replies
         for turn in ({"role": "user", "content": "And?"}, {"role": "assistant", "content": text})
     ]
+
+
+@pytest.fixture(scope="session")
+def growth() -> Callable[[Callable[[int], Any]], float]:
+    """How many times the processor time of `work(size)` grows when the size does by 4: 4 is linear, 16 quadratic.
+
+    It is a ratio of the program's own time, the best of three, and so does not depend on how busy the machine is.
+    """
+
+    def seconds(work: Callable[[int], Any], size: int) -> float:
+        taken = []
+        for _ in range(3):
+            began = time.process_time()
+            work(size)
+            taken.append(time.process_time() - began)
+        return min(taken)
+
+    return lambda work: seconds(work, 80_000) / max(seconds(work, 20_000), 0.005)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import math
 import signal
+import sys
 import threading
 import time
 
@@ -200,17 +201,19 @@ def test_a_reward_that_takes_too_long_fails_its_group_alone():
 
 @pytest.mark.parametrize("wrap", [per_attempt, lambda hang: lambda task, group: [hang(task, m) for m in group]])
 def test_a_reward_that_hangs_without_awaiting_fails_its_group_alone(wrap):
-    over = threading.Event()
+    over, went_on = threading.Event(), threading.Event()
 
     def hangs(task, attempt):
-        return float(over.wait(60)) if task.id == "endless" else 1.0
+        if task.id == "endless":
+            over.wait()
+            went_on.set()
+        return 1.0
 
     groups = [Group(name, Task(name), (attempt(0), attempt(1))) for name in ("endless", "task")]
-    start = time.perf_counter()
     with RewardScorer(timeout=0.1) as scorer:
         late, fine = scorer.score(wrap(hangs), groups)
+    assert not went_on.is_set()  # it still hangs, and nobody waited for it
     over.set()
-    assert time.perf_counter() - start < 5
     assert [s.failure.code for s in late.scores] == ["timeout", "timeout"]
     assert "hangs" in late.scores[0].failure.message or "lambda" in late.scores[0].failure.message
     assert fine.scores == (Score(1.0), Score(1.0))
@@ -221,7 +224,7 @@ def test_groups_of_a_reward_that_is_not_async_are_scored_in_order_and_never_two_
 
     def score(task, attempt):
         assert at_work.acquire(blocking=False)
-        time.sleep(0.002)
+        time.sleep(0)  # lets another thread run, if there is one
         seen.append(task.id)
         at_work.release()
         return 1.0
@@ -233,15 +236,15 @@ def test_groups_of_a_reward_that_is_not_async_are_scored_in_order_and_never_two_
 
 
 def test_attempts_that_are_awaited_are_scored_side_by_side():
+    all_there = asyncio.Barrier(20)  # one after another, they would wait for ever
+
     async def judge(task, attempt):
-        await asyncio.sleep(0.1)
+        await all_there.wait()
         if attempt.id == "m1":
             raise ValueError("no opinion")
         return float(len(attempt))
 
-    start = time.perf_counter()
     first, lost, *_ = scores_of(per_attempt(judge), *[None] * 20)
-    assert time.perf_counter() - start < 1.0
     assert first == Score(1.0)
     assert "no opinion" in lost.failure.message
 
@@ -321,13 +324,13 @@ def test_the_synchronous_face_works_inside_a_running_loop_and_keeps_its_context(
 
 
 def test_groups_are_scored_side_by_side():
-    async def slow(task, group):
-        await asyncio.sleep(0.1)
+    all_there = asyncio.Barrier(20)  # one after another, they would wait for ever
+
+    async def together(task, group):
+        await all_there.wait()
         return [1.0] * len(group)
 
-    start = time.perf_counter()
-    scored = score_groups(slow, [group_of(None, name=str(n)) for n in range(20)])
-    assert time.perf_counter() - start < 1.0
+    scored = score_groups(together, [group_of(None, name=str(n)) for n in range(20)])
     assert [s.group.id for s in scored] == [str(n) for n in range(20)]
 
 
@@ -343,9 +346,11 @@ def test_an_interrupt_cancels_the_scoring_that_a_running_loop_waits_for():
 
     async def endless(task, group):
         main_thread = threading.main_thread().ident
-        threading.Timer(0.05, signal.pthread_kill, [main_thread, signal.SIGINT]).start()
+        while sys._current_frames()[main_thread].f_code.co_name != "wait":  # for the result
+            await asyncio.sleep(0.001)
+        signal.pthread_kill(main_thread, signal.SIGINT)
         try:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         finally:
             cancelled.set()
 
@@ -354,20 +359,20 @@ def test_an_interrupt_cancels_the_scoring_that_a_running_loop_waits_for():
 
     # Unlike asyncio.run, which handles the first interrupt itself, this loop is a notebook's.
     loop = asyncio.new_event_loop()
-    start = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
         loop.run_until_complete(main())
     loop.close()
     assert cancelled.is_set()
-    assert time.perf_counter() - start < 5
 
 
-def test_scoring_long_attempts_costs_no_more_than_looking_at_them():
-    long = Trajectory("m", "task", "group", *[np.zeros(1000)] * 6, End.FINISHED, True)
-    groups = [Group(str(n), Task("task"), (long,) * 8) for n in range(8)]
-    start = time.perf_counter()
-    score_groups(answering([1.0] * 8), groups)
-    assert time.perf_counter() - start < 0.1
+def test_scoring_does_not_touch_the_arrays_of_attempts_however_long_they_are():
+    class Untouchable:
+        def __getattribute__(self, name):
+            raise AssertionError(f"{name} of an array was used")
+
+    closed = Trajectory("m", "task", "group", *[Untouchable()] * 6, End.FINISHED, True)
+    (scored,) = score_groups(answering([1.0] * 8), [Group("group", Task("task"), (closed,) * 8)])
+    assert scored.scores == (Score(1.0),) * 8
 
 
 async def words(turns):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -71,6 +70,7 @@ class JudgeServer(ThreadingHTTPServer):
         self.asked: list[dict[str, Any]] = []
         self.keys: list[str] = []
         self.in_flight = self.most_in_flight = 0
+        self.ending = threading.Event()
 
     def handle_error(self, *_: Any) -> None:
         """A client that has gone."""
@@ -121,23 +121,19 @@ def refuse(status: int, message: str = "no", **headers: str) -> Answer:
     return lambda handler, _: handler.give(status, {"error": {"message": message}}, **headers)
 
 
-def slow(handler: Handler, body: dict[str, Any]) -> None:
-    time.sleep(1.0)
-    honest(handler, body)
+def slow(handler: Handler, _: dict[str, Any]) -> None:
+    """No answer as long as the test lasts."""
+    handler.server.ending.wait()
 
 
-def dripping(handler: Handler, body: dict[str, Any]) -> None:
-    """The honest answer behind a blank now and then: no pause is long, the whole is."""
-    message = {"role": "assistant", "content": json.dumps({"scores": rows(body)})}
-    content = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode()
+def dripping(handler: Handler, _: dict[str, Any]) -> None:
+    """A blank now and then, as long as the test lasts: no pause is long, but the answer never ends."""
     handler.send_response(200)
-    handler.send_header("Content-Length", str(20 + len(content)))
+    handler.send_header("Content-Length", "1000000")
     handler.end_headers()
-    for _ in range(20):
+    while not handler.server.ending.wait(0.05):
         handler.wfile.write(b" ")
         handler.wfile.flush()
-        time.sleep(0.05)
-    handler.wfile.write(content)
 
 
 def cut_off(handler: Handler, _: dict[str, Any]) -> None:
@@ -206,7 +202,7 @@ FAULTS: dict[str, Answer] = {
 
 
 def time_for(fault: Answer) -> float:
-    """Seconds to wait: less than a slow answer takes, and more than any other does on a busy machine."""
+    """Seconds to wait: short for an answer that never comes, and longer than any other takes on a busy machine."""
     return 0.4 if fault in (slow, dripping) else 10.0
 
 
@@ -235,6 +231,7 @@ def serving() -> Iterator[JudgeServer]:
     try:
         yield server
     finally:
+        server.ending.set()
         server.shutdown()
         server.server_close()
         thread.join()

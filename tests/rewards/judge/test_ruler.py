@@ -162,7 +162,8 @@ def test_odd_messages_are_judged_like_any_other(judge: Make, scripted: ModuleTyp
 
 def test_groups_are_judged_at_once_up_to_the_limit(judge: Make, server: Any, scripted: ModuleType) -> None:
     def unhurried(handler: Any, body: Any) -> None:
-        time.sleep(0.05)
+        while server.most_in_flight < 2:  # if calls were made one by one, this would never end
+            time.sleep(0.001)
         scripted.honest(handler, body)
 
     server.always = unhurried
@@ -231,8 +232,7 @@ def test_a_server_that_asks_for_time_gets_it_and_one_that_asks_for_too_much_is_n
     assert time.monotonic() - began >= 0.4
     server.script = [scripted.refuse(429, Retry_After="3600")]
     (score,) = scores_of(judge(), scripted.group_worth([0.3]))
-    assert score.flags == (FLAG,)
-    assert time.monotonic() - began < 10
+    assert score.flags == (FLAG,)  # long before the hour is over
 
 
 def test_after_failures_in_a_row_the_judge_is_left_alone_and_then_tried_once(
@@ -265,7 +265,8 @@ def test_a_cancelled_trial_leaves_room_for_the_next(judge: Make, server: Any, sc
     async def interrupted() -> None:
         group = scripted.group_worth([0.2])
         work = asyncio.ensure_future(reward(group.task, group.members))
-        await asyncio.sleep(0.1)
+        while len(server.asked) < 2:
+            await asyncio.sleep(0.001)
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
@@ -292,14 +293,12 @@ def test_an_interrupt_ends_the_waiting_at_once_and_the_judge_can_be_asked_again(
 ) -> None:
     def interrupting(handler: Any, body: Any) -> None:
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # type: ignore[arg-type]
-        time.sleep(6)
+        scripted.slow(handler, body)
 
     server.script = [interrupting]
-    reward = judge()
-    began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
+    reward = judge(timeout=600.0)
+    with pytest.raises(KeyboardInterrupt):  # although there is no answer, and none for ten minutes
         totals(reward, scripted.group_worth([0.2, 0.4]))
-    assert time.monotonic() - began < 5
     assert totals(reward, scripted.group_worth([0.2, 0.4])) == pytest.approx([0.19, 0.39])
     assert reward.breaker.failures == 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -324,19 +323,12 @@ HOSTILE = ("sorry please ", "-", "1", "1 ", "A", "?!", "1.\n", "<think>", "a. ")
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_a_very_long_message_is_rated_in_time_that_grows_with_its_length_alone(piece):
-    """50 kB here and 2 s at most, where it takes some 0.05 s: what grows with the square would take hours."""
+def test_a_very_long_message_is_rated_in_time_that_grows_with_its_length_alone(piece, growth):
     rewards = [kind() for kind in KINDS if not issubclass(kind, Referenced)]
     rewards += [kind(expected_responses="as you like") for kind in KINDS if issubclass(kind, Referenced)]
     rewards += [SafetyReward(), FormatReward(tags=["think"], json_keys=[]), FormatReward(pattern="ab$")]
-    text = (piece * 50_000)[:50_000]
-    assert max(_seconds(reward, text) for reward in rewards) < 2.0
-
-
-def _seconds(reward, text):
-    began = time.process_time()
-    assert 0.0 <= total(reward, turns(text)) <= 1.0
-    return time.process_time() - began
+    for reward in rewards:
+        assert growth(lambda size, reward=reward: total(reward, turns((piece * size)[:size]))) < 8, reward.name
 
 
 def test_content_in_parts_is_read_as_text():

@@ -41,10 +41,8 @@ def test_the_last_marked_answer_counts_or_else_the_whole_text(text, answer, mark
 
 
 @pytest.mark.parametrize("piece", [r"\boxed{", "<answer>", "{", "}", "</answer>", "1/"])
-def test_looking_for_an_answer_takes_no_time_whatever_is_written(piece):
-    began = time.process_time()
-    NumericReward(expected=1).grade(piece * 100_000, "1")
-    assert time.process_time() - began < 2
+def test_looking_for_an_answer_takes_linear_time_whatever_is_written(piece, growth):
+    assert growth(lambda size: NumericReward(expected=1).grade((piece * size)[:size], "1")) < 8
 
 
 def test_the_right_answer_comes_with_the_task_or_is_given(scored):
