@@ -67,13 +67,13 @@ def test_a_problem_of_ones_own_and_a_question_are_solved(capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["solve", "tablets"], "neither a family"),
-        (["solve", "How many apples?"], "nothing tells a right program"),
+        (["solve", "tablets"], "is not a family, a problem file or a question"),
+        (["solve", "How many apples?"], "no answer to check programs against"),
         (["solve", "How many apples?", "--answer", "3"], "mentions 0 numbers"),
-        (["solve", "nowhere.yaml"], "cannot be read"),
+        (["solve", "nowhere.yaml"], "nowhere.yaml: no such file"),
         (["solve", "tables", "--difficulty", "9"], "difficulty = 9"),
         (["search", "tablets"], "'tablets' is not a family"),
-        (["search", "tables", "--difficulty", "9"], "no problems of difficulty 9"),
+        (["search", "tables", "--difficulty", "9"], "no problems have difficulty 9"),
         (["solve", "tables", "--policy", "no-such-run"], "no-such-run"),
     ],
 )

@@ -22,7 +22,14 @@ from groupwise.files import disk
 from groupwise.programs.language.problem import CodeProblem, Split
 from groupwise.programs.problems import FAMILIES, OFFLINE
 from groupwise.programs.problems.user_problems import problem_named
-from groupwise.programs.search.campaign import CampaignPlan, CampaignResult, campaign, program_text, record_told, shares
+from groupwise.programs.search.campaign import (
+    CampaignPlan,
+    CampaignResult,
+    campaign,
+    program_text,
+    record_as_json,
+    shares,
+)
 from groupwise.programs.search.program_search import Prior, Uniform, explore
 from groupwise.programs.search.tree import SearchSettings, SearchTree
 from groupwise.programs.search.tree_view import outline, program_view, tree_svg, tree_view
@@ -126,8 +133,8 @@ def told(problem: CodeProblem, tree: SearchTree) -> dict[str, Any]:
         "free": tree.free,
         "exhausted": tree.exhausted,
         "prior": tree.name.rsplit(", ", 1)[-1],
-        "best": record_told(problem, best) if best else None,
-        "programs": [record_told(problem, record) for record in tree.records],
+        "best": record_as_json(problem, best) if best else None,
+        "programs": [record_as_json(problem, record) for record in tree.records],
         "experience": tree.experience(),
         "tree": asdict(outline(tree)),
     }

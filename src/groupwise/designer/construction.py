@@ -26,8 +26,8 @@ from groupwise.designer.problem import (
     Ints,
 )
 
+# Candidates for the number of retries: 0 to 3.
 RETRIES = 4
-"""Candidates for the number of retries: 0 to 3."""
 
 
 def construct(problem: DesignProblem, chooser: Chooser, count: int, record: bool = False) -> Plans:

@@ -32,16 +32,16 @@ from groupwise.workflows.process_mining import estimate
 from groupwise.workflows.requirements import RequiredActivity, Requirements
 from groupwise.workflows.scoring.design_metrics import anatomy
 
+# Factors outside this range are taken to be errors of measurement.
 LEAST, MOST = 0.05, 20.0
-"""Factors outside this range are taken to be errors of measurement."""
+# Bisection steps: ln(MOST / LEAST) / 2⁴⁰ is below 1e-11.
 STEPS = 40
-"""Bisection steps: ln(MOST / LEAST) / 2⁴⁰ is below 1e-11."""
+# The least weight of a new measurement, however many came before it.
 SLOWEST = 0.3
-"""The least weight of a new measurement, however many came before it."""
+# The control-flow complexity at which the structural loss is one half.
 HALF = 20.0
-"""The control-flow complexity at which the structural loss is one half."""
+# Factors closer to 1 than this are not mentioned.
 NOTICED = 0.005
-"""Factors closer to 1 than this are not mentioned."""
 CASES = 2_000
 
 

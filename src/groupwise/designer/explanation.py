@@ -23,14 +23,14 @@ from groupwise.workflows.scoring import DesignScore, ScorePart
 from groupwise.workflows.scoring.measures import MEASURES
 
 PLAIN = "a plain sequence with minimal staffing"
+# How many names a line lists before "and n more".
 LISTED = 4
-"""How many names a line lists before "and n more"."""
+# Effects on the score below this are not mentioned.
 SMALLEST = 5e-4
-"""Effects on the score below this are not mentioned."""
+# Relative changes of cycle time and cost below this are not mentioned.
 NOTICED = 0.005
-"""Relative changes of cycle time and cost below this are not mentioned."""
+# Measures whose unit means little to people; their share of the best is shown instead.
 ABSTRACT = ("memory", "throughput")
-"""Measures whose unit means little to people; their share of the best is shown instead."""
 PERCENT = {measure.name for measure in MEASURES if ":.0%}" in measure.words}
 
 

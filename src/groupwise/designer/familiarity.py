@@ -15,8 +15,8 @@ from groupwise.designer.policy import load_weights, save_weights
 from groupwise.designer.problem import DesignProblem, Floats
 from groupwise.designer.synthetic_requirements import SIZES
 
+# Small generations: the search soon improves on the policy's first designs instead of sampling many of them.
 WARY = GenerationSettings(batch_size=8)
-"""Small generations: the search soon improves on the policy's first designs instead of sampling many of them."""
 _ACTIVITY_SUBJECTS = (
     "durations", "variability of durations", "failure rates", "knock-out rates", "knock-out rates",
     "frequency of activities", "optional activities", "pools per activity", "automatic activities", "activity costs",
@@ -32,18 +32,18 @@ _WHOLE_SUBJECTS = (
     "knock-out rates", "deadline", "deadline", "load", "single runs", "failure rates", "cases in progress", "wages",
     "branches", "precedence rules",
 )  # fmt: skip
+# What each feature is about, in the user's words.
 SUBJECTS = {
     **{f"{name} (activities)": words for name, words in zip(ACTIVITY, _ACTIVITY_SUBJECTS, strict=True)},
     **{f"{name} (pools)": words for name, words in zip(POOL, _POOL_SUBJECTS, strict=True)},
     **dict(zip(WHOLE, _WHOLE_SUBJECTS, strict=True)),
 }
-"""What each feature is about, in the user's words."""
 SEEN = tuple(f"{name} ({things})" for things, names in (("activities", ACTIVITY), ("pools", POOL)) for name in names)
 PORTRAIT = (*WHOLE, *SEEN, *(f"differences in {name}" for name in SEEN))
+# The least standard deviation of a feature: what never varied in training may vary a little.
 FLOOR = 0.02
-"""The least standard deviation of a feature: what never varied in training may vary a little."""
+# Added to the diagonal of the correlations, which keeps them invertible.
 SHRINKAGE = 0.05
-"""Added to the diagonal of the correlations, which keeps them invertible."""
 TRAINED = Path(__file__).with_name("range.safetensors")
 
 

@@ -56,8 +56,8 @@ def pareto_front(values: npt.NDArray[np.float64]) -> list[int]:
     return found
 
 
+# The probability that an edit ends after each decision: most edits take one or two decisions again.
 PATIENCE = 0.5
-"""The probability that an edit ends after each decision: most edits take one or two decisions again."""
 
 
 class EditResult(Protocol):
@@ -118,8 +118,8 @@ FAMILIES = {
     "resource": (Head.TYPE, Head.SCHEDULING, Head.CONSTRAINT, Head.STAFFING),
 }
 TARGETS = {"structural": 0.6, "temporal": 0.5, "resource": 0.4}
+# Targets: share of distinct designs by family, and of designs that were not proposed before.
 NOVELTY = 0.3
-"""Targets: share of distinct designs by family, and of designs that were not proposed before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +154,18 @@ def _mean_distance(rows: Ints) -> float:
 
 
 Origin: TypeAlias = Literal["likeliest", "sample", "edit", "memory", "rule"]
+# Candidates from memory follow their preference with this probability, otherwise the policy.
 GUIDED = 0.9
-"""Candidates from memory follow their preference with this probability, otherwise the policy."""
+# The share of later generations that is sampled from scratch instead of edited.
 FRESH = 0.05
-"""The share of later generations that is sampled from scratch instead of edited."""
+# The first samples of a generation, drawn without exploration unless nothing new came up.
 SMALL = 8
-"""The first samples of a generation, drawn without exploration unless nothing new came up."""
+# Heuristic candidates of the first generation, and of later ones while heuristics beat samples.
 RULED, RULED_LATER = 3, 2
-"""Heuristic candidates of the first generation, and of later ones while heuristics beat samples."""
+# The share of edits that are decided uniformly at random.
 CHANCE = 0.3
-"""The share of edits that are decided uniformly at random."""
+# The temperature of the policy in edits; it is 1 in samples.
 WARMTH = 2.0
-"""The temperature of the policy in edits; it is 1 in samples."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,10 +84,10 @@ class KeyDecoder:
         return self.drafter(self.plans(keys))
 
 
+# The heuristics to try first, each chosen for what it adds to the ones before (`workflow_design.py --tune`).
 PORTFOLIO = (23, 65, 592, 358, 598, 593)
-"""The heuristics to try first, each chosen for what it adds to the ones before (`workflow_design.py --tune`)."""
+# How many of them are tried before the neighbours of the best.
 FIRST = 3
-"""How many of them are tried before the neighbours of the best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +120,8 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "apart": (False, True),
 }
 HEURISTICS = tuple(itertools.starmap(Heuristic, itertools.product(*CHOICES.values())))
+# The load up to which a pool has room.
 ROOM = 0.8
-"""The load up to which a pool has room."""
 
 
 def neighbours(rule: Heuristic) -> Iterator[Heuristic]:

@@ -35,10 +35,10 @@ from groupwise.types import Batch, Score, ScoredGroup
 MEMORY_FILE = "memory.sqlite"
 WIDTH = len(WHOLE) + len(ACTIVITY) + len(POOL) + 1
 SETTINGS = MemorySettings()
+# Experiences stored per generation.
 KEPT = 3
-"""Experiences stored per generation."""
+# The largest share of a generation that comes from memory.
 RECALLED = 0.125
-"""The largest share of a generation that comes from memory."""
 
 
 def open_memory(path: str | Path = MEMORY_FILE, settings: MemorySettings = SETTINGS) -> MemorySystem:

@@ -24,6 +24,7 @@ from groupwise.errors import ContractError
 from groupwise.workflows.requirements import Requirements
 from groupwise.workflows.scoring import DesignScore
 
+# The six stages, each with its target range in seconds per generation.
 STAGES = {
     "preprocessing": (0.050, 0.100),
     "candidate generation": (0.200, 0.500),
@@ -32,7 +33,6 @@ STAGES = {
     "selection": (0.010, 0.050),
     "memory integration": (0.020, 0.100),
 }
-"""The six stages, each with its target range in seconds per generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +171,10 @@ class DesignOutcome:
 
 
 PhaseName: TypeAlias = Literal["initial", "training", "plateau"]
+# The number of newest generations that a value is averaged over.
 WINDOW = 10
-"""The number of newest generations that a value is averaged over."""
+# The share of the total gain that ends the initial phase: 63%, one time constant of an exponential approach.
 RAPID = 1 - np.exp(-1)
-"""The share of the total gain that ends the initial phase: 63%, one time constant of an exponential approach."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from groupwise.errors import ConfigError
 from groupwise.types import Evaluation, Tensors
 
 WIDTH, HIDDEN, LAYERS, ATTENTION_HEADS = 64, 32, 3, 4
+# The name of the weights that ship with the package.
 PRETRAINED = "pretrained"
-"""The name of the weights that ship with the package."""
 
 
 class AttentionLayer(nn.Module):

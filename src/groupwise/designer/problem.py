@@ -69,19 +69,19 @@ class Head(IntEnum):
 
 
 HEADS = tuple(head.name.lower() for head in Head)
+# Multiples of the mean duration at the pool's speed; None is no timeout.
 TIMEOUTS = (None, 2.0, 4.0, 8.0)
-"""Multiples of the mean duration at the pool's speed; None is no timeout."""
+# Multiples of the deadline; None is no due time.
 DUES = (None, 0.5, 1.0)
-"""Multiples of the deadline; None is no due time."""
 DISCIPLINES = ("fifo", "shortest", "priority", "due")
+# Servers beyond the fewest that keep up with the work.
 EXTRA_SERVERS = (0, 1, 2, 3, 4, 6, 9, 13, 18, 25)
-"""Servers beyond the fewest that keep up with the work."""
+# The most parallel lanes of a stage.
 LANES = 8
-"""The most parallel lanes of a stage."""
+# The most candidates of any decision but the next unit: wait for all lanes, eight lanes, a new lane.
 CANDIDATES = 10
-"""The most candidates of any decision but the next unit: wait for all lanes, eight lanes, a new lane."""
+# Numbers that describe one candidate; their meaning depends on the head (see `construction`).
 FEATURES = 8
-"""Numbers that describe one candidate; their meaning depends on the head (see `construction`)."""
 
 
 def action_of(head: int, choice: int) -> str:

@@ -40,8 +40,8 @@ from groupwise.workflows.pictures.svg import svg
 from groupwise.workflows.scoring import DesignScore, ScorePart
 
 WIDEST = 110
+# Lines of the workflow before it is cut off.
 LONGEST = 10
-"""Lines of the workflow before it is cut off."""
 
 
 def show(call: DesignReport, written: Sequence[Path], notes: Iterable[str], console: Console) -> None:
@@ -147,8 +147,8 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
+# The smallest scale at which a drawing is still readable; beyond that it scrolls.
 SMALLEST = 0.55
-"""The smallest scale at which a drawing is still readable; beyond that it scrolls."""
 
 
 def design_page(call: DesignReport) -> str:
@@ -335,8 +335,8 @@ def footer() -> str:
 
 
 SHOWN, MOST = 2, 20
+# Designs with more activities are too wide to compare side by side.
 LARGEST = 15
-"""Designs with more activities are too wide to compare side by side."""
 EVALUATIONS = 64
 
 

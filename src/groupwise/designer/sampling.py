@@ -24,8 +24,8 @@ from groupwise.designer.plans import DecisionBatch, Plans
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.problem import CANDIDATES, FEATURES, HEADS, Bools, DesignProblem, Floats, Head, Ints
 
+# By head: `known`, a weight for each feature of a candidate, and `number`, one for each candidate number.
 Preference: TypeAlias = Mapping[str, Mapping[str, Sequence[float]]]
-"""By head: `known`, a weight for each feature of a candidate, and `number`, one for each candidate number."""
 
 # Heads whose candidates are numbered by the requirements.
 NAMELESS = (Head.ALLOCATION, Head.NEXT)
@@ -145,8 +145,8 @@ def pool_rows(problem: DesignProblem, activity: int) -> Ints:
     return rows
 
 
+# Another distribution over the candidates, [plans, decisions, candidates], 0 where illegal.
 Guide: TypeAlias = Callable[[DecisionBatch], Floats]
-"""Another distribution over the candidates, [plans, decisions, candidates], 0 where illegal."""
 
 
 class PolicyChooser:

@@ -19,10 +19,10 @@ OBJECTS = (
     "order", "claim", "invoice", "credit", "report", "sample", "contract", "address", "payment", "stock", "file",
     "risk", "offer", "permit", "image", "record",
 )  # fmt: skip
+# Share of full capacity that the work needs.
 LOADS = (0.15, 0.75)
-"""Share of full capacity that the work needs."""
+# Activities; drawn uniformly in the logarithm.
 SIZES = (5, 40)
-"""Activities; drawn uniformly in the logarithm."""
 
 
 def training_requirements(seed: int) -> Requirements:

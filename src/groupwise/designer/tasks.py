@@ -30,8 +30,8 @@ from groupwise.workflows.requirements import Requirements, Weights, read_require
 from groupwise.workflows.scoring import DesignScore, DesignScorer
 from groupwise.workflows.scoring.measures import MEASURES
 
+# Probabilities that miss 1 by less than this sum to 1.
 ROUND = 1e-9
-"""Probabilities that miss 1 by less than this sum to 1."""
 
 
 class Drafter:
@@ -140,11 +140,11 @@ def _flat(stages: list[Block]) -> Block:
     return _joined(parts, Sequence)
 
 
+# Prepared requirements in memory at once.
 KEPT = 512
-"""Prepared requirements in memory at once."""
 WORLD = "world"
+# Synthetic requirements from this number on are never trained on.
 HELD_OUT = 1_000_000_000
-"""Synthetic requirements from this number on are never trained on."""
 CONTROL_FLOW = next(n for n, measure in enumerate(MEASURES) if measure.name == "control-flow complexity")
 
 
@@ -196,8 +196,8 @@ class RequirementsLibrary:
         return training_requirements(int(number))
 
 
+# Simulated cases, where formulas do not apply.
 CASES = 400
-"""Simulated cases, where formulas do not apply."""
 
 
 def tier_of(requirements: Requirements) -> TierChoice:

@@ -42,11 +42,11 @@ def test_a_right_program_passes_and_its_costs_are_known() -> None:
 def test_a_program_that_is_right_by_accident_is_told_apart() -> None:
     found = ProgramEvaluator(LISTS)("def solve(x):\n    return drop(sort(x), 1)")
     assert (found.outcome, found.solved, found.correctness) == (SandboxOutcome.WRONG, False, 0.0)
-    assert found.message == "the answer is [1, 2], and this gives [2, 3]"
+    assert found.message == "the answer is [1, 2], but this returns [2, 3]"
     lucky = replace(LISTS, cases=(Case(([1, 2],), [1, 2]), *LISTS.cases[1:]))
     found = ProgramEvaluator(lucky)("def solve(x):\n    return take(x, 2)")
     assert found.correctness == pytest.approx(2 / 3)
-    assert found.message == "right for the question as asked, but wrong for 1 of 2 variations of it"
+    assert found.message == "correct for the question as asked, but wrong for 1 of 2 variations of it"
 
 
 def test_an_operator_that_refuses_is_an_outcome_with_its_words() -> None:
@@ -69,7 +69,7 @@ def test_texts_that_are_no_programs_are_named_outcomes() -> None:
 def test_without_a_sandbox_only_operators_are_run() -> None:
     found = ProgramEvaluator(LISTS)("def solve(x):\n    return sorted(x)[:2]")
     assert (found.outcome, found.solved) == (SandboxOutcome.FORBIDDEN, False)
-    assert "open one" in found.message
+    assert "open a sandbox" in found.message
 
 
 def test_plain_python_runs_in_the_sandbox(monty: Monty) -> None:
@@ -150,16 +150,16 @@ def test_two_runs_of_one_program_score_alike_although_their_times_differ() -> No
 
 
 def test_a_problem_that_nothing_could_be_judged_by_is_refused() -> None:
-    with pytest.raises(ContractError, match="no case to judge"):
+    with pytest.raises(ContractError, match="no cases to evaluate"):
         ProgramEvaluator(replace(LISTS, cases=()))
-    with pytest.raises(ContractError, match="a case has 2 inputs, and solve takes 1"):
+    with pytest.raises(ContractError, match="a case has 2 inputs, but solve takes 1"):
         replace(LISTS, cases=(Case((1, 2), 3),))
     with pytest.raises(ContractError, match="at most 6 parameters, not 7"):
         replace(LISTS, cases=(), signature=Signature((Type.INT,) * 7))
 
 
 def test_weights_that_would_put_speed_first_are_refused() -> None:
-    with pytest.raises(ConfigError, match="at least twice as much"):
+    with pytest.raises(ConfigError, match="at least twice the rest"):
         RewardWeights(correctness=0.5, calls=0.4)
 
 

@@ -49,8 +49,8 @@ def test_every_pure_operator_computes_what_is_worked_out_by_hand() -> None:
 @pytest.mark.parametrize(
     ("name", "given", "said"),
     [
-        ("div", (3, 0), "nothing can be divided by 0"),
-        ("rest", (3, 0), "nothing can be divided by 0"),
+        ("div", (3, 0), "division by zero"),
+        ("rest", (3, 0), "division by zero"),
         ("first", ([],), "empty list"),
         ("largest", ([],), "empty list"),
         ("take", ([1], -1), "0 or more, not -1"),
@@ -81,7 +81,7 @@ def test_a_registry_refuses_a_second_operator_of_one_name_and_helps_with_misspel
     registry = Registry([Operator("sort", (Type.NUMBERS,), Type.NUMBERS, sorted)])
     with pytest.raises(ConfigError, match="already an operator 'sort'"):
         registry.add(registry["sort"])
-    with pytest.raises(ConfigError, match="is no name"):
+    with pytest.raises(ConfigError, match="not a valid operator name"):
         registry.add(Operator("two words", (), Type.INT, int))
     assert registry.like("srot") == "Did you mean sort(numbers) -> numbers?"
 

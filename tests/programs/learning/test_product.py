@@ -119,11 +119,11 @@ def test_the_policy_of_a_run_is_a_prior(code: Configure) -> None:
     [
         ({"families": "riddles"}, {}, "riddles"),
         ({"search_evry": 3}, {}, "did you mean search_every"),
-        ({"warm_steps": 0}, {}, "writes no programs yet"),
-        ({"warm_steps": 7}, {}, "more than there are steps"),
+        ({"warm_steps": 0}, {}, "does not write programs yet"),
+        ({"warm_steps": 7}, {}, "exceeds the number of steps"),
         ({"search_budget": 0}, {}, "search_budget"),
         ({"search_samples": "ratio"}, {}, "importance_level"),
-        ({}, {"estimator": "group_rtg"}, "judged as a whole"),
+        ({}, {"estimator": "group_rtg"}, "a program has one score"),
     ],
 )
 def test_what_no_run_can_be_made_of_is_refused(

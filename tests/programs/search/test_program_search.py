@@ -199,13 +199,13 @@ def test_a_question_gives_its_numbers_to_the_program() -> None:
         ({"examples": [{"inputs": [1]}]}, "example 1 must have inputs and an answer"),
         ({"examples": [{"inputs": 1, "answer": 2}]}, "a list of inputs"),
         ({"examples": [{"inputs": [1], "answer": 2}, {"inputs": [1, 2], "answer": 2}]}, "a list of 1 inputs"),
-        ({"examples": [{"inputs": [1.5], "answer": 2}]}, "not of one kind"),
-        ({"examples": [{"inputs": [1], "answer": 2}, {"inputs": ["a"], "answer": 2}]}, "not of one kind"),
+        ({"examples": [{"inputs": [1.5], "answer": 2}]}, "must have one type"),
+        ({"examples": [{"inputs": [1], "answer": 2}, {"inputs": ["a"], "answer": 2}]}, "must have one type"),
         ({"examples": [{"inputs": list(range(9)), "answer": 2}]}, "1 to 6 inputs"),
         ({"max_lines": 1}, "max_lines = 1"),
         ({"max_lines": "many"}, "max_lines = 'many'"),
         ({"constants": [1.5]}, "constants are"),
-        ({"answers": []}, "'answers' is no field"),
+        ({"answers": []}, "no field 'answers'"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_problem_is_named(change: dict[str, object], said: str) -> None:

@@ -1,4 +1,11 @@
-"""The answer in what a model said: the number, list or word of the kind that is wanted; or the program."""
+"""Run a program on a problem: one named outcome, the share of correct cases, a message for the reader, and a score.
+
+    evaluate = ProgramEvaluator(problem)
+    evaluate("def solve(x):\\n    a = sort(x)\\n    return a").outcome
+
+Straight programs are interpreted in this process: they are lists of our own operators, and no text is executed.
+Everything else that a model wrote runs in a sandbox, or not at all if there is none.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +34,9 @@ LONGEST = 20_000
 
 
 def answer_in(said: Value, wanted: Value) -> Value:
-    """What a workflow's text says, as a value of the kind of the wanted one; other values as they are.
+    """The answer in a model's text, converted to the type of the wanted value; other values unchanged.
 
-    Of several numbers the last counts: models reason first.
+    Of several numbers the last one counts, because models reason first.
     """
     if not isinstance(said, str) or isinstance(wanted, bool):
         return said
@@ -44,19 +51,21 @@ def answer_in(said: Value, wanted: Value) -> Value:
 
 
 def final(text: str) -> str:
-    """The part behind the last "Answer:", or all of it."""
+    """The part after the last "Answer:", or all of it."""
     return LEAD.split(text)[-1]
 
 
+# Faults with the outcome `forbidden`; the others have `raised`, as in Python.
 TRIED = (FaultCode.FORBIDDEN, FaultCode.UNKNOWN_OPERATOR, FaultCode.UNKNOWN_NAME)
-"""Faults that count as forbidden; the others as raised, as Python would."""
+# Outcomes that would be the same, and as expensive, for every other case.
 HOPELESS = (SandboxOutcome.TIMED_OUT, SandboxOutcome.MEMORY, SandboxOutcome.FORBIDDEN)
+# Operator calls that a workflow may make.
 MOST_ASKED = 40
-NO_SANDBOX = "only operator calls are run without a sandbox; open one for everything else"
+NO_SANDBOX = "without a sandbox only operator calls can run; open a sandbox for other programs"
 
 
 class ProgramSandbox(Protocol):
-    """Where plain programs and workflows run: the first tier."""
+    """Where plain programs and workflows run: the sandbox's first tier."""
 
     def run(
         self,
@@ -71,11 +80,11 @@ class ProgramSandbox(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProgramEvaluation:
-    """One program on one problem.
+    """The result of one program on one problem.
 
-    `correctness` is the share of cases it got right; `solved` says it got all. `calls` counts operator calls on the
-    question as asked and `length` the lines of the body. `fault` names what kept a text from being a program, `key`
-    is equal for equal programs, and `text` is the program in its normal form.
+    `correctness` is the share of correct cases, and `solved` means all of them. `calls` counts operator calls for the
+    question as asked, `length` the lines of the body. `fault` says why a text is not a program, `key` is the same for
+    equal programs, and `text` is the normal form.
     """
 
     outcome: SandboxOutcome
@@ -91,7 +100,7 @@ class ProgramEvaluation:
 
 
 class ProgramEvaluator:
-    """Judges programs for one problem. `sandbox` runs plain programs and workflows."""
+    """Evaluates programs for one problem; `sandbox` runs plain programs and workflows."""
 
     def __init__(
         self,
@@ -104,10 +113,12 @@ class ProgramEvaluator:
         self.problem, self.sandbox, self.operators = problem, sandbox, operators
         self.limits = limits or SandboxLimits()
         if not problem.cases:
-            raise ContractError(f"{problem.id} has no case to judge a program by", hint="Give it at least one case.")
+            raise ContractError(
+                f"{problem.id} has no cases to evaluate a program with", hint="Give it at least one case."
+            )
 
     def __call__(self, text: str) -> ProgramEvaluation:
-        """The evaluation of a program's text, whatever the text is; never an exception because of it."""
+        """Evaluate a text. It never raises, whatever the text."""
         start = time.perf_counter()
         program = parse(text, self.problem.signature, self.operators)
         if isinstance(program, Program) and program.form is Form.STRAIGHT and program.lines > self.problem.max_lines:
@@ -123,7 +134,7 @@ class ProgramEvaluator:
         return self._judged(program, cases, ran, calls.total() or len(program.steps), start)
 
     def _runs(self, program: Program, cases: Sequence[Case], calls: Counter[str]) -> list[SandboxResult]:
-        """A run for every case; after one that used up its time or memory, or was forbidden, the rest are spared."""
+        """A run for every case; the result of a hopeless run stands for all later cases."""
         ran: list[SandboxResult] = []
         for case in cases:
             ran.append(self._run(program, case, calls if not ran else Counter()))
@@ -165,17 +176,17 @@ class ProgramEvaluator:
         )
 
     def _missed(self, given: Any, right: Sequence[bool]) -> str:
-        """What was wrong, in words: the answer to the question as asked, or how many variations of it."""
+        """What was wrong: the answer to the question as asked, or the number of wrong variations."""
         if all(right):
             return ""
         if not right[0]:
-            return f"the answer is {quoted(self.problem.answer)}, and this gives {quoted(given)}"
+            return f"the answer is {quoted(self.problem.answer)}, but this returns {quoted(given)}"
         missed = right.count(False)
-        return f"right for the question as asked, but wrong for {missed} of {len(right) - 1} variations of it"
+        return f"correct for the question as asked, but wrong for {missed} of {len(right) - 1} variations of it"
 
 
 def _counting(operator: Operator, calls: Counter[str]) -> Callable[..., Any]:
-    """The operator as a host function that counts how often it is called."""
+    """The operator as a host function that counts its calls."""
     if operator.kind == "model":
 
         @wraps(operator.run)
@@ -198,12 +209,13 @@ def _key(text: str) -> str:
     return hashlib.sha256(text.encode("utf8", "surrogatepass")).hexdigest()[:16]
 
 
+# From so many calls and lines on, they earn nothing.
 MANY_CALLS, MANY_LINES = 10, 20
 
 
 @dataclass(frozen=True, slots=True)
 class RewardWeights:
-    """What each part of a score is worth. `seconds` is the time after which time earns nothing."""
+    """The weight of each part of a score. From `seconds` on, time earns nothing."""
 
     correctness: float = 0.9
     calls: float = 0.06
@@ -214,11 +226,11 @@ class RewardWeights:
     def __post_init__(self) -> None:
         rest = self.calls + self.time + self.length
         if min(self.correctness, self.calls, self.time, self.length) < 0 or self.seconds <= 0:
-            raise ConfigError(f"weights must not be negative, and seconds be above 0: {self}")
+            raise ConfigError(f"weights must not be negative, and seconds must be positive: {self}")
         if self.correctness < 2 * rest:
             raise ConfigError(
-                f"correctness weighs {self.correctness:g} and the rest {rest:g}; it must weigh at least twice as much",
-                hint="Correctness comes first; lower the other weights.",
+                f"the weight of correctness is {self.correctness:g}; it must be at least twice the rest, {rest:g}",
+                hint="Lower the other weights.",
             )
 
 
@@ -230,6 +242,7 @@ def score(evaluation: ProgramEvaluation, weights: RewardWeights = USUAL) -> Scor
     shares = {
         "correctness": 1.0,
         "calls": 1 - min(evaluation.calls, MANY_CALLS) / MANY_CALLS,
+        # In tenths, so that two runs of one program get the same score.
         "time": 1 - min(10, int(10 * evaluation.seconds / weights.seconds)) / 10,
         "length": 1 - min(evaluation.length, MANY_LINES) / MANY_LINES,
     }

@@ -1,8 +1,8 @@
-"""What may come next in a straight program: every legal line, in one order.
+"""The legal next lines of a straight program, in a fixed order.
 
-`legal_lines(prefix, problem)` never leads into a dead end: from every line it offers, some sequence of its lines
-reaches a `return` of the right type within the problem's `max_lines`, with no result left unused. Lines that would
-only repeat an earlier result, or swap the arguments of an operator that commutes, are left out.
+`legal_lines(prefix, problem)` never leads into a dead end: from every line it offers, some sequence of legal lines
+reaches a `return` of the right type within the problem's `max_lines`, with no result left unused. Lines that only
+repeat an earlier result, or swap the arguments of a commutative operator, are left out.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from groupwise.programs.language.program import (
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight import variable, written
 
+# How many further steps the search for a reachable `return` looks ahead.
 FAR_ENOUGH = 6
 INDENT = "    "
 LINE = re.compile(r"(\w+) = (\w+)\((.*)\)", re.ASCII)
@@ -38,15 +39,15 @@ ARGUMENT = re.compile(r"\s*('[^']*'|\"[^\"]*\"|-?\w+)\s*(?:,|$)", re.ASCII)
 
 
 def legal_lines(prefix: Sequence[str], problem: CodeProblem) -> list[str]:
-    """The lines that may follow the lines of a body so far (indentation aside).
+    """The lines that may follow the body so far (ignoring indentation).
 
-    None after a `return`, and none after lines that are not straight, typed and within the problem's limit.
+    There are none after a `return`, or after lines that are not straight, typed and within the problem's limit.
     """
     return list(_legal(tuple(line.strip() for line in prefix), _facts(problem)))
 
 
 def one_step_programs(problem: CodeProblem) -> Iterator[Program]:
-    """Every legal program of a single step, ready to run but without text: none may solve a harder problem."""
+    """Every legal one-step program, ready to run but without text: none of them may solve a harder problem."""
     facts = _facts(problem)
     for step in _steps(_Scope(), facts):
         if PURE[step.operator].gives == facts.signature.gives:
@@ -54,10 +55,9 @@ def one_step_programs(problem: CodeProblem) -> Iterator[Program]:
 
 
 def line_weights(lines: Sequence[str]) -> list[float]:
-    """A distribution over legal lines that knows nothing: every operator alike (`return` is one), then every argument.
+    """The uninformed distribution over legal lines: uniform over operators (`return` is one), then over arguments.
 
-    Without it an operator with many arguments would be drawn more often than one with few, and programs would hardly
-    ever end before they must.
+    Uniform lines would favour operators with many possible arguments, and programs would rarely end before they must.
     """
     kinds = [_operator_of(line) for line in lines]
     sizes = Counter(kinds)
@@ -65,26 +65,26 @@ def line_weights(lines: Sequence[str]) -> list[float]:
 
 
 def random_program(problem: CodeProblem, rng: random.Random) -> str:
-    """A legal program drawn line by line from `line_weights`."""
+    """A legal program, sampled line by line from `line_weights`."""
     body: list[str] = []
     while lines := legal_lines(body, problem):
         body += rng.choices(lines, line_weights(lines))
     if not body:
         raise ContractError(
-            f"no program of {problem.max_lines} lines gives {problem.signature.gives} for {problem.id}",
+            f"no program of {problem.max_lines} lines returns {problem.signature.gives} for {problem.id}",
             hint="Raise the problem's max_lines.",
         )
     return as_program(body, problem)
 
 
 def as_program(body: Sequence[str], problem: CodeProblem) -> str:
-    """The lines of a body under the problem's header."""
+    """The lines of a body below the problem's header."""
     return "\n".join([problem.signature.header, *(INDENT + line.strip() for line in body)])
 
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """The part of a problem that decides what is legal; equal for all problems that allow the same lines."""
+    """The part of a problem that decides what is legal; the key of the caches below."""
 
     signature: Signature
     constants: tuple[tuple[Type, int | str], ...]
@@ -97,7 +97,7 @@ def _facts(problem: CodeProblem) -> _Facts:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What a prefix has made: its steps, the types of their results, and which of these nobody has used."""
+    """What a prefix has computed: its steps, the types of their results, and which results are unused so far."""
 
     steps: tuple[ProgramStep, ...] = ()
     types: tuple[Type, ...] = ()
@@ -132,7 +132,7 @@ def _legal(prefix: tuple[str, ...], facts: _Facts) -> tuple[str, ...]:
 
 
 def _steps(scope: _Scope, facts: _Facts) -> Iterator[ProgramStep]:
-    """Every step that the scope allows: typed, not all constants, no argument twice, not done before."""
+    """Every legal step: typed, not only constants, no argument twice, not computed before."""
     done = set(scope.steps)
     places = {argument: at for at, argument in enumerate(_values(scope, facts))}
     for operator in PURE.values():
@@ -148,12 +148,12 @@ def _steps(scope: _Scope, facts: _Facts) -> Iterator[ProgramStep]:
 
 
 def _is_written(given: Sequence[Argument]) -> bool:
-    """Whether a step would only compute with constants: needless where there are parameters."""
+    """Whether a step would only use constants, which is pointless if there are parameters."""
     return all(isinstance(argument, Constant) for argument in given)
 
 
 def _values(scope: _Scope, facts: _Facts) -> list[Argument]:
-    """Everything a line may mention: results, parameters, constants."""
+    """Everything that a line may refer to: results, parameters, constants."""
     results: list[Argument] = [Result(at) for at in range(len(scope.types))]
     parameters: list[Argument] = [Parameter(at) for at in range(len(facts.signature.takes))]
     return [*results, *parameters, *(Constant(value) for _, value in facts.constants)]
@@ -166,7 +166,7 @@ def _candidates(wanted: Type, scope: _Scope, facts: _Facts) -> list[Argument]:
 
 
 def _can_end(scope: _Scope, facts: _Facts, left: int) -> bool:
-    """Whether a return of the right type, with nothing left unused, is within reach."""
+    """Whether a `return` of the right type, with no unused result, is within reach."""
     waiting = tuple(sorted(scope.types[at] for at in scope.unused))
     free = {*facts.signature.takes, *(kind for kind, _ in facts.constants)}
     free |= {kind for at, kind in enumerate(scope.types) if at not in scope.unused}
@@ -177,6 +177,7 @@ def _can_end(scope: _Scope, facts: _Facts, left: int) -> bool:
 def _reachable(waiting: tuple[Type, ...], free: frozenset[Type], gives: Type, left: int) -> bool:
     if waiting == (gives,):
         return True
+    # An operator consumes at most three results and adds one, so each step removes at most two.
     if left == 0 or len(waiting) > 2 * left + 1:
         return False
     for operator in PURE.values():
@@ -190,7 +191,7 @@ def _reachable(waiting: tuple[Type, ...], free: frozenset[Type], gives: Type, le
 def _sources(
     takes: tuple[Type, ...], waiting: tuple[Type, ...], free: frozenset[Type]
 ) -> Iterator[tuple[tuple[Type, ...], frozenset[Type]]]:
-    """The ways to feed an operator: what stays waiting, and the types that were consumed."""
+    """The ways to supply an operator: the types still unused afterwards, and those consumed."""
     for choice in product((True, False), repeat=len(takes)):
         spared, consumed = list(waiting), set()
         for wanted, from_waiting in zip(takes, choice, strict=True):
@@ -205,7 +206,7 @@ def _sources(
 
 
 def _scope(prefix: tuple[str, ...], facts: _Facts) -> _Scope | None:
-    """The scope after the lines of a prefix; None if they are not lines of a straight program that goes on."""
+    """The scope after the lines of a prefix; None if they are not the beginning of a straight program."""
     scope = _Scope()
     names = dict(zip(facts.signature.names, map(Parameter, range(len(facts.signature.takes))), strict=True))
     for at, line in enumerate(prefix):

@@ -12,12 +12,13 @@ from groupwise.errors import ConfigError
 
 Value: TypeAlias = Any
 
+# The largest number, and the most items of a list or letters of a string, that programs may compute.
 LARGEST = 10**15
 LONGEST = 10_000
 
 
 class Type(StrEnum):
-    """The type of a value. `COLUMN`, `CELL` and `ROW` are words of a table that a program writes as constants."""
+    """The type of a value. `COLUMN`, `CELL` and `ROW` are words of a table, which programs write as constants."""
 
     INT = "int"
     NUMBERS = "numbers"
@@ -30,16 +31,16 @@ class Type(StrEnum):
     ANY = "any"
 
 
+# Types that only constants have.
 WRITTEN = (Type.COLUMN, Type.CELL, Type.ROW)
-"""Types that only constants have."""
 
 
 class OperatorError(ValueError):
-    """An operator could not do what it was asked: the message says with which value, and why."""
+    """An operator cannot handle its arguments; the message names the value and the reason."""
 
 
 def fits(value: Value, wanted: Type) -> bool:
-    """Whether a value is of a type."""
+    """Whether a value has a type."""
     match wanted:
         case Type.ANY:
             return True
@@ -55,9 +56,9 @@ def fits(value: Value, wanted: Type) -> bool:
 
 
 def bounded(value: Value, origin: str) -> Value:
-    """The value, if it is of a size that programs may hold; `OperatorError` otherwise."""
+    """The value itself; `OperatorError` if it is too large for a program."""
     if isinstance(value, int) and abs(value) > LARGEST:
-        raise OperatorError(f"{origin} gave a number beyond {LARGEST:,}; no problem needs one so large")
+        raise OperatorError(f"{origin} returned a number beyond {LARGEST:,}; no problem needs one that large")
     bounded_size(value, origin)
     if isinstance(value, list):
         for item in value:
@@ -67,13 +68,13 @@ def bounded(value: Value, origin: str) -> Value:
 
 
 def bounded_size(value: Value, origin: str) -> None:
-    """Refuses what is too long to look at."""
+    """Refuse values that are too long to process."""
     if isinstance(value, str | list) and len(value) > LONGEST:
-        raise OperatorError(f"{origin} met {len(value):,} items or letters, more than {LONGEST:,}")
+        raise OperatorError(f"{origin} got {len(value):,} items or letters; the limit is {LONGEST:,}")
 
 
 def same(one: Value, other: Value) -> bool:
-    """Whether an answer is the right one: numbers by value (3.0 is 3, True is not 1), everything else exactly."""
+    """Whether two answers are equal: numbers by value (3.0 equals 3, True does not equal 1), all else exactly."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float):
@@ -84,9 +85,9 @@ def same(one: Value, other: Value) -> bool:
 
 
 def quoted(value: Value, width: int = 60) -> str:
-    """A value for a message, shortened; safe for any value, however large."""
+    """A value for a message, shortened; safe for values of any size."""
     if isinstance(value, int) and abs(value) > LARGEST:
-        return "a number of many digits"
+        return "a number with many digits"
     text = repr(value[:width] if isinstance(value, str | list | tuple) else value)
     return text if len(text) <= width else text[: width - 1] + "…"
 
@@ -96,10 +97,10 @@ Kind = Literal["pure", "model"]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One thing a program can do.
+    """One operation of programs.
 
-    `commutes`: the order of its two arguments does not matter. `run` is an ordinary function for a pure operator and
-    an asynchronous one for an operator that asks a model. `least`: how many arguments must be given.
+    `run` is a normal function for a pure operator and an asynchronous one for an operator that asks a model.
+    `commutes`: the order of its two arguments does not matter. `least`: how many arguments are required (−1: all).
     """
 
     name: str
@@ -117,11 +118,11 @@ class Operator:
 
     @property
     def heading(self) -> str:
-        """How it is written: `take(numbers, int) -> numbers`."""
+        """Its signature, such as `take(numbers, int) -> numbers`."""
         return f"{self.name}({', '.join(self.takes)}) -> {self.gives}"
 
     def __call__(self, *given: Value) -> Value:
-        """The result of a pure operator for checked arguments; `OperatorError` for any that do not fit."""
+        """Check the arguments and run a pure operator; `OperatorError` for arguments that do not fit."""
         self._check(given)
         return bounded(self.run(*given), self.name)
 
@@ -158,7 +159,9 @@ class Registry(Mapping[str, Operator]):
 
     def add(self, operator: Operator) -> None:
         if not operator.name.isidentifier() or operator.name.startswith("_"):
-            raise ConfigError(f"{operator.name!r} is no name for an operator", hint="Use a plain word, such as `take`.")
+            raise ConfigError(
+                f"{operator.name!r} is not a valid operator name", hint="Use a plain identifier, such as `take`."
+            )
         if operator.name in self._named:
             raise ConfigError(f"there is already an operator {operator.name!r}", hint="Give it another name.")
         self._named[operator.name] = operator
@@ -173,11 +176,11 @@ class Registry(Mapping[str, Operator]):
         return len(self._named)
 
     def joined(self, others: Iterable[Operator]) -> Registry:
-        """These and others, as a registry of its own."""
+        """A new registry with these operators and others."""
         return Registry([*self._named.values(), *others])
 
     def like(self, name: str) -> str:
-        """What to say about a name that is no operator."""
+        """A hint for a name that is not an operator."""
         close = difflib.get_close_matches(name[:40], self._named, n=1)
         if close:
             return f"Did you mean {self._named[close[0]].heading}?"

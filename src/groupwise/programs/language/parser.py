@@ -81,7 +81,7 @@ FORBIDDEN_NAMES = frozenset(
 
 @dataclass(frozen=True)
 class Checks:
-    """What a function must and must not hold; the first breach is raised as `Faulty`."""
+    """What a function must and must not contain; the first violation is raised as `Faulty`."""
 
     function: Function
     signature: Signature | None
@@ -95,7 +95,7 @@ class Checks:
             self._node(node)
             loops += isinstance(node, LOOPS)
             if loops > MOST_LOOPS:
-                said = f"a program has at most {MOST_LOOPS} loops; use operators or fewer passes"
+                said = f"a program has at most {MOST_LOOPS} loops; use operators instead"
                 raise Faulty(FaultCode.TOO_MANY_LOOPS, said, _line(node))
             if isinstance(node, ast.Call):
                 self._call(node, own, awaited)
@@ -111,12 +111,12 @@ class Checks:
     def _header(self) -> None:
         arguments, line = self.function.args, self.function.lineno
         if not plainly_called(arguments) or len(arguments.args) > len(PARAMETERS):
-            said = f"{self.function.name} takes at most {len(PARAMETERS)} plain parameters, without defaults or stars"
+            said = f"{self.function.name} takes at most {len(PARAMETERS)} plain parameters, without defaults or *"
             raise Faulty(FaultCode.WRONG_ARGUMENTS, said, line)
         found = len(arguments.args)
         if isinstance(self.function, ast.AsyncFunctionDef):
             if found != 1:
-                said = f"a workflow takes the problem and nothing else, not {found} parameters: workflow(problem)"
+                said = f"a workflow takes only the problem, not {found} parameters: workflow(problem)"
                 raise Faulty(FaultCode.WRONG_ARGUMENTS, said, line)
         elif self.signature is not None and found not in (0, len(self.signature.takes)):
             said = f"solve takes {len(self.signature.takes)} parameters here, not {found}: {self.signature.header}"
@@ -136,7 +136,7 @@ class Checks:
             said = f"the attribute {node.attr[:40]!r} is not allowed; methods are {', '.join(sorted(METHODS)[:8])} …"
             raise Faulty(FaultCode.FORBIDDEN, said, node.lineno)
         elif isinstance(node, ast.Await) and not isinstance(self.function, ast.AsyncFunctionDef):
-            raise Faulty(FaultCode.FORBIDDEN, "await stands only in `async def workflow(problem):`", node.lineno)
+            raise Faulty(FaultCode.FORBIDDEN, "await is only allowed in `async def workflow(problem):`", node.lineno)
         elif isinstance(node, ast.Lambda) and not plainly_called(node.args):
             raise Faulty(FaultCode.FORBIDDEN, "a lambda takes plain parameters only", node.lineno)
         elif isinstance(node, ast.comprehension) and node.is_async:
@@ -146,10 +146,10 @@ class Checks:
         value = node.value
         if value is not None and not isinstance(value, bool | int | float | str):
             raise Faulty(
-                FaultCode.FORBIDDEN, f"constants are numbers and texts, not {type(value).__name__}", node.lineno
+                FaultCode.FORBIDDEN, f"constants are numbers and strings, not {type(value).__name__}", node.lineno
             )
         if isinstance(value, int) and abs(value) > LARGEST_LITERAL:
-            raise Faulty(FaultCode.TOO_LONG, f"a number may not go beyond {LARGEST_LITERAL:,}", node.lineno)
+            raise Faulty(FaultCode.TOO_LONG, f"a number may not exceed {LARGEST_LITERAL:,}", node.lineno)
 
     def _call(self, node: ast.Call, own: frozenset[str], awaited: set[ast.AST]) -> None:
         if isinstance(node.func, ast.Attribute):
@@ -167,7 +167,7 @@ class Checks:
             raise Faulty(FaultCode.WRONG_ARGUMENTS, said, node.lineno)
         if (operator.kind == "model") != (node in awaited):
             said = f"{name} asks a model: write `await {name}(…)` in `async def workflow(problem):`"
-            plain = f"{name} is no coroutine: call it without `await`"
+            plain = f"{name} is not asynchronous: call it without `await`"
             raise Faulty(FaultCode.WRONG_TYPES, said if operator.kind == "model" else plain, node.lineno)
 
     def _unknown(self, name: str, line: int) -> None:
@@ -190,12 +190,12 @@ class Checks:
 
 
 def bound(function: Function) -> frozenset[str]:
-    """Every name that a function gives a value to: parameters, variables, and those of loops and lambdas."""
+    """Every name that a function binds: parameters, variables, and those of loops and lambdas."""
     return frozenset(bound_in_order(function))
 
 
 def bound_in_order(function: Function) -> list[str]:
-    """These names, in the order of the text."""
+    """These names in order of appearance."""
     names = [argument.arg for argument in function.args.args]
     for node in inside(function):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -206,7 +206,7 @@ def bound_in_order(function: Function) -> list[str]:
 
 
 def inside(function: Function) -> Iterator[ast.AST]:
-    """Every node of a body, in the order of the text."""
+    """Every node of a body, in order of appearance."""
 
     def visit(node: ast.AST) -> Iterator[ast.AST]:
         yield node
@@ -223,13 +223,14 @@ def _line(node: ast.AST) -> int:
 
 __all__ = ["Form", "Program", "ProgramFault", "Signature", "parse"]
 
+# Normalising can make more of it possible; programs that need more rounds are refused.
 ROUNDS = 4
 
 
 def parse(
     text: str, signature: Signature | None = None, operators: Mapping[str, Operator] = PURE
 ) -> Program | ProgramFault:
-    """The program that a text is, or the first fault that keeps it from being one. It never raises."""
+    """The program in a text, or its first fault. It never raises."""
     try:
         tree = read(text)
         made = straight_program(tree, signature, operators) or plain_program(tree, signature, operators)
@@ -237,13 +238,14 @@ def parse(
         return faulty.fault
     except RecursionError:
         return ProgramFault(
-            FaultCode.TOO_DEEP, f"expressions are nested deeper than {DEEPEST}; give steps names of their own"
+            FaultCode.TOO_DEEP,
+            f"expressions are nested deeper than {DEEPEST}; assign intermediate results to variables",
         )
     return made
 
 
 def plain_program(function: Function, signature: Signature | None, operators: Mapping[str, Operator]) -> Program:
-    """The plain program or workflow that a function is; `Faulty` if it is none."""
+    """The plain program or workflow of a function; `Faulty` if it is not one."""
     Checks(function, signature, operators).run()
     text = _settled(function, operators)
     written = read(text)
@@ -255,33 +257,33 @@ def plain_program(function: Function, signature: Signature | None, operators: Ma
 
 
 def host_name(operator: str) -> str:
-    """The name an operator has in a sandbox: its own, unless Python has a builtin of that name, which would win."""
+    """An operator's name in a sandbox: its own, unless it is a Python builtin, which would take precedence."""
     return f"{operator}_operator" if hasattr(builtins, operator) else operator
 
 
 def hosted(program: Program) -> str:
-    """The text that a sandbox runs: the program, with operators under the names they have there."""
+    """The text that a sandbox runs: the program with the operators' names in the sandbox."""
     other = {name: host_name(name) for name in program.operators if host_name(name) != name}
     return ast.unparse(_Renaming(other).visit(ast.parse(program.text))) if other else program.text
 
 
 def _settled(function: Function, operators: Mapping[str, Operator]) -> str:
-    """The normal text: writing it, reading it and writing it again changes nothing any more."""
+    """The normal text: a fixed point of reading and writing."""
     text = ""
     for _ in range(ROUNDS):
         try:
             again = ast.unparse(_normal(function, operators))
-        except ValueError as error:  # an f-string that cannot be written down
-            raise Faulty(FaultCode.SYNTAX, f"this cannot be written back: {error}") from None
+        except ValueError as error:  # an f-string that cannot be unparsed
+            raise Faulty(FaultCode.SYNTAX, f"this cannot be normalised: {error}") from None
         if again == text:
             return text
         text = again
         function = read(text)
-    raise Faulty(FaultCode.SYNTAX, "this has no settled form; write it more simply")
+    raise Faulty(FaultCode.SYNTAX, "this has no normal form; write it more simply")
 
 
 def _normal(function: Function, operators: Mapping[str, Operator]) -> Function:
-    """The function without remarks, annotations and dead lines, and with the names that everybody gets."""
+    """The function without comments, annotations and dead lines, and with normal names."""
     before = 0
     while (size := len(list(inside(function)))) != before:
         before = size
@@ -298,14 +300,14 @@ def _normal(function: Function, operators: Mapping[str, Operator]) -> Function:
 
 
 def _read_names(function: Function) -> frozenset[str]:
-    """The names whose values are looked at somewhere."""
+    """The names whose values are read somewhere."""
     loaded = {node.id for node in inside(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     changed = {n.target.id for n in inside(function) if isinstance(n, ast.AugAssign) and _is_name(n.target)}
     return frozenset(loaded | changed)
 
 
 def _living(body: list[ast.stmt], used: frozenset[str], operators: Mapping[str, Operator]) -> list[ast.stmt]:
-    """The statements of a block that can matter; `pass` if none does."""
+    """The statements of a block that have an effect; `pass` if there are none."""
     kept: list[ast.stmt] = []
     for statement in body:
         if isinstance(statement, ast.If | ast.For | ast.While):
@@ -334,7 +336,7 @@ def _is_dead(statement: ast.stmt, used: frozenset[str], operators: Mapping[str, 
 
 
 def _is_pure(value: ast.expr, operators: Mapping[str, Operator]) -> bool:
-    """Whether nothing but its value can come of an expression."""
+    """Whether an expression has no effect besides its value."""
     for node in ast.walk(value):
         if isinstance(node, ast.Await):
             return False
@@ -344,7 +346,7 @@ def _is_pure(value: ast.expr, operators: Mapping[str, Operator]) -> bool:
 
 
 class _Renaming(ast.NodeTransformer):
-    """Gives every own name of a function its new one, and drops annotations."""
+    """Renames the variables of a function, and drops annotations."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self.names = names

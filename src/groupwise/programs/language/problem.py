@@ -1,7 +1,7 @@
-"""What a problem is: a question, what its program takes and gives, and cases that tell right programs from lucky ones.
+"""Problems: a question, the signature of its program, and cases that tell correct programs from lucky ones.
 
-The first case is the question as asked. The others are hidden variations: other numbers, lists or tables under the
-same question, so that a program which is right by accident is found out.
+The first case is the question as asked. The others are hidden variations with other numbers, lists or tables, which
+expose programs that are correct by accident.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Arguments for `solve`, in order, and the right answer to them."""
+    """Arguments for `solve`, in order, and the correct answer."""
 
     inputs: tuple[Value, ...]
     answer: Value
@@ -28,7 +28,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A constant that programs for this problem may write: its value and its type."""
+    """A constant that programs for this problem may contain: its value and its type."""
 
     value: int | str
     type: Type
@@ -38,8 +38,8 @@ class Word:
 class CodeProblem:
     """A problem to be solved by a program.
 
-    `question` is what the model reads. `constants` are the numbers and words that a line may hold. `max_lines` counts
-    the lines of a program's body, `return` included. `gold` is a right program, for checks of the problem itself;
+    `question` is what the model reads. `constants` are the numbers and words that a line may contain. `max_lines`
+    limits the lines of the body, including `return`. `gold` is a correct program for tests of the problem itself;
     nothing that learns may read it.
     """
 
@@ -62,16 +62,16 @@ class CodeProblem:
         for case in self.cases:
             if len(case.inputs) != takes:
                 raise ContractError(
-                    f"{self.id}: a case has {len(case.inputs)} inputs, and solve takes {takes}",
-                    hint="Give every case one value for every parameter, in their order.",
+                    f"{self.id}: a case has {len(case.inputs)} inputs, but solve takes {takes}",
+                    hint="Give every case one value per parameter, in order.",
                 )
 
     @property
     def inputs(self) -> dict[str, Value]:
-        """The question's own arguments, by the names of `solve`'s parameters."""
+        """The arguments of the question as asked, by parameter name."""
         return dict(zip(self.signature.names, self.cases[0].inputs, strict=True)) if self.cases else {}
 
     @property
     def answer(self) -> Value:
-        """The right answer to the question as asked."""
+        """The correct answer to the question as asked."""
         return self.cases[0].answer if self.cases else None

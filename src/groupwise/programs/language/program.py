@@ -34,7 +34,7 @@ class FaultCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProgramFault:
-    """What is wrong with a text, and in which line (0: with all of it)."""
+    """What is wrong with a text, and in which line (0: the whole text)."""
 
     code: FaultCode
     message: str
@@ -45,13 +45,14 @@ class ProgramFault:
 
 
 class Faulty(Exception):
-    """Carries a fault out of a check; `parse` turns it into a value."""
+    """Carries a fault out of a check; `parse` returns it as a value."""
 
     def __init__(self, code: FaultCode, message: str, line: int = 0) -> None:
         super().__init__(message)
         self.fault = ProgramFault(code, message, line)
 
 
+# Of the body.
 MOST_LINES = 80
 PARAMETERS = "xyzwvu"
 
@@ -64,7 +65,7 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What the program of a problem takes and gives."""
+    """The types of a program's parameters and of its answer."""
 
     takes: tuple[Type, ...]
     gives: Type = Type.ANY
@@ -80,7 +81,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """An argument that is one of the program's own."""
+    """An argument that is a parameter of the program."""
 
     at: int
 
@@ -94,7 +95,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """An argument that is written down: a number or a word."""
+    """An argument that is a literal: a number or a word."""
 
     value: int | str
 
@@ -104,7 +105,7 @@ Argument = Parameter | Result | Constant
 
 @dataclass(frozen=True, slots=True)
 class ProgramStep:
-    """One line of a straight program: an operator and what it is given."""
+    """One line of a straight program: an operator and its arguments."""
 
     operator: str
     arguments: tuple[Argument, ...]
@@ -112,7 +113,7 @@ class ProgramStep:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A checked program in its normal form. `steps` and `result` are those of a straight program, otherwise empty."""
+    """A checked program in normal form. `steps` and `result` are only set for straight programs."""
 
     text: str
     form: Form
@@ -123,12 +124,12 @@ class Program:
 
     @property
     def key(self) -> str:
-        """Equal for equal programs."""
+        """The same for equal programs."""
         return hashlib.sha256(self.text.encode("utf8", "surrogatepass")).hexdigest()[:16]
 
     @property
     def lines(self) -> int:
-        """How many lines its body has."""
+        """The number of lines of the body."""
         return self.text.count("\n")
 
     @property
@@ -137,14 +138,16 @@ class Program:
 
 
 LONGEST_TEXT = 8_000
+# Levels of nesting, far fewer than overflow Python's own parser.
 DEEPEST = 40
+# What Python warns about when it parses: backslashes, and numbers that run into letters.
 WARNED = re.compile(r"\\|\d[A-Za-z]")
+# `warnings.catch_warnings` is not thread-safe.
 QUIET = threading.Lock()
-"""Silencing warnings is not safe between threads."""
 
 
 def read(text: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
-    """The one function that a text defines; `Faulty` if it is none, or too large to look at."""
+    """The one function that a text defines; `Faulty` if there is none, or if the text is too large."""
     if len(text) > LONGEST_TEXT:
         raise Faulty(FaultCode.TOO_LONG, f"a program has at most {LONGEST_TEXT:,} characters, not {len(text):,}")
     if (lines := text.count("\n")) > 2 * MOST_LINES:
@@ -154,9 +157,9 @@ def read(text: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
     except SyntaxError as error:
         if "too many nested" in str(error.msg) or "recursion" in str(error.msg):
             raise Faulty(FaultCode.TOO_DEEP, f"brackets are nested deeper than {DEEPEST}", error.lineno or 0) from None
-        raise Faulty(FaultCode.SYNTAX, f"this is no Python: {error.msg}", error.lineno or 0) from None
+        raise Faulty(FaultCode.SYNTAX, f"not valid Python: {error.msg}", error.lineno or 0) from None
     except (ValueError, OverflowError) as error:  # a null byte, a lone surrogate, a number of thousands of digits
-        raise Faulty(FaultCode.SYNTAX, f"this is no Python: {error}") from None
+        raise Faulty(FaultCode.SYNTAX, f"not valid Python: {error}") from None
     except (RecursionError, MemoryError):
         raise Faulty(FaultCode.TOO_DEEP, f"expressions are nested deeper than {DEEPEST}") from None
     _insist_on_depth(module)
@@ -164,7 +167,7 @@ def read(text: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
 
 
 def _parsed(text: str) -> ast.Module:
-    """The syntax tree; what Python would warn of, a strange escape or number, is kept from the screen."""
+    """The syntax tree, without Python's warnings about odd escapes and numbers."""
     if not WARNED.search(text):
         return ast.parse(text)
     with QUIET, warnings.catch_warnings():
@@ -179,10 +182,12 @@ def _the_function(module: ast.Module) -> ast.FunctionDef | ast.AsyncFunctionDef:
         raise Faulty(FaultCode.NO_FUNCTION, f"there is no function; {wanted}")
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            raise Faulty(FaultCode.FORBIDDEN, "nothing can be imported; the operators are there already", node.lineno)
+            raise Faulty(
+                FaultCode.FORBIDDEN, "imports are not allowed; the operators are already available", node.lineno
+            )
     if len(body) > 1 or not isinstance(body[0], ast.FunctionDef | ast.AsyncFunctionDef):
         stray = next((node for node in body if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)), body[-1])
-        raise Faulty(FaultCode.NO_FUNCTION, f"only one function may stand at the top; {wanted}", stray.lineno)
+        raise Faulty(FaultCode.NO_FUNCTION, f"only one function is allowed at the top level; {wanted}", stray.lineno)
     function = body[0]
     if function.decorator_list:
         raise Faulty(FaultCode.FORBIDDEN, "decorators are not allowed", function.decorator_list[0].lineno)
@@ -207,6 +212,8 @@ def _insist_on_depth(module: ast.Module) -> None:
         if depth > DEEPEST:
             line = getattr(layer[0], "lineno", 0)
             raise Faulty(
-                FaultCode.TOO_DEEP, f"expressions are nested deeper than {DEEPEST}; give steps names of their own", line
+                FaultCode.TOO_DEEP,
+                f"expressions are nested deeper than {DEEPEST}; assign intermediate results to variables",
+                line,
             )
         layer = [child for node in layer for child in ast.iter_child_nodes(node)]

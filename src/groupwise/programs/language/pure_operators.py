@@ -1,6 +1,6 @@
-"""The pure operators: over numbers, lists of numbers, texts, lists of words, and tables.
+"""The pure operators: on numbers, lists of numbers, strings, lists of words, and tables.
 
-`PURE` is the registry of all of them. Each is a few lines; `Operator` checks what goes in and bounds what comes out.
+`PURE` is the registry of all of them. `Operator` checks their arguments and limits their results.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ def _op(
 
 def _divided(x: int, y: int) -> int:
     if y == 0:
-        raise OperatorError(f"div({x}, 0): nothing can be divided by 0")
+        raise OperatorError(f"div({x}, 0): division by zero")
     return x // y
 
 
 def _rest(x: int, y: int) -> int:
     if y == 0:
-        raise OperatorError(f"rest({x}, 0): nothing can be divided by 0")
+        raise OperatorError(f"rest({x}, 0): division by zero")
     return x % y
 
 
 def _end(name: str, at: int) -> Callable[[list[Any]], Any]:
     def end(items: list[Any]) -> Any:
         if not items:
-            raise OperatorError(f"{name} of an empty list: there is none")
+            raise OperatorError(f"{name} of an empty list")
         return items[at]
 
     return end
@@ -47,7 +47,7 @@ def _end(name: str, at: int) -> Callable[[list[Any]], Any]:
 def _best(name: str, choose: Callable[..., Any], key: Callable[[Any], Any] | None = None) -> Callable[[list[Any]], Any]:
     def best(items: list[Any]) -> Any:
         if not items:
-            raise OperatorError(f"{name} of an empty list: there is none")
+            raise OperatorError(f"{name} of an empty list")
         return choose(items, key=key)
 
     return best
@@ -61,10 +61,10 @@ def _counted(n: int, name: str) -> int:
 
 NUMBER_OPERATORS = (
     _op("add", (INT, INT), INT, lambda x, y: x + y, "the sum of two numbers", commutes=True),
-    _op("sub", (INT, INT), INT, lambda x, y: x - y, "the first number less the second"),
+    _op("sub", (INT, INT), INT, lambda x, y: x - y, "the first number minus the second"),
     _op("mul", (INT, INT), INT, lambda x, y: x * y, "the product of two numbers", commutes=True),
-    _op("div", (INT, INT), INT, _divided, "how often the second goes into the first, rounded down"),
-    _op("rest", (INT, INT), INT, _rest, "what remains when the first is divided by the second"),
+    _op("div", (INT, INT), INT, _divided, "the quotient, rounded down"),
+    _op("rest", (INT, INT), INT, _rest, "the remainder of dividing the first by the second"),
     _op("double", (INT,), INT, lambda x: 2 * x, "twice the number"),
     _op("half", (INT,), INT, lambda x: x // 2, "half the number, rounded down"),
 )
@@ -116,7 +116,7 @@ TEXT_OPERATORS = (
 def _cells(rows: list[Row], column: str, name: str) -> list[int]:
     cells = [row.get(column) for row in rows]
     if not all(isinstance(cell, int) for cell in cells):
-        raise OperatorError(f"{name} needs a column of numbers, and {column[:40]!r} is none")
+        raise OperatorError(f"{name} needs a column of numbers, and {column[:40]!r} is not one")
     return [cell for cell in cells if isinstance(cell, int)]
 
 
@@ -131,7 +131,7 @@ def _summary(name: str, summarise: Callable[[list[int]], int]) -> Callable[[list
     def summary(rows: list[Row], column: str) -> int:
         cells = _cells(rows, column, name)
         if not cells and name != "sum_of":
-            raise OperatorError(f"{name} of a table without rows: there is none")
+            raise OperatorError(f"{name} of a table without rows")
         return summarise(cells)
 
     return summary
@@ -141,7 +141,7 @@ def _who(name: str, choose: Callable[..., int]) -> Callable[[list[Row], str], st
     def who(rows: list[Row], column: str) -> str:
         cells = _cells(rows, column, name)
         if not cells:
-            raise OperatorError(f"{name} of a table without rows: there is nobody")
+            raise OperatorError(f"{name} of a table without rows")
         at = choose(range(len(cells)), key=cells.__getitem__)
         return str(rows[at].get("name", ""))
 

@@ -1,9 +1,9 @@
-"""The straight form: operator calls, one after the other, as a graph of values laid out in one order.
+"""The straight form: a sequence of operator calls, stored as a graph of values with one fixed order.
 
-A text is straight if every statement gives a name to an operator call (calls inside calls are unfolded), a constant or
-another name, and the last returns one. Names are resolved, equal calls become one, arguments of operators that commute
-are put in order, and the values the result needs are written depth first: whatever order, names or nesting the author
-chose, equal computations have one text.
+A text is straight if every statement assigns an operator call (nested calls are unfolded), a constant or another name,
+and the last statement returns one. Names are resolved, equal calls are merged, arguments of commutative operators are
+sorted, and the values that the result needs are written depth first. Whatever order, names or nesting the author chose,
+equal computations have the same text.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ VARIABLES = "abcdefghijklmnopqrst"
 
 
 class _NotStraight(Exception):
-    """It may still be a plain program."""
+    """Not straight; it may still be a plain program."""
 
 
 @dataclass
 class _Reader:
-    """Statements into values: the steps so far, the place of each, and what every name stands for."""
+    """Turns statements into values: the steps so far, the index of each, and the value of every name."""
 
     operators: Mapping[str, Operator]
     steps: list[ProgramStep] = field(default_factory=list)
@@ -80,7 +80,7 @@ class _Reader:
 def straight_program(
     function: ast.FunctionDef | ast.AsyncFunctionDef, signature: Signature | None, operators: Mapping[str, Operator]
 ) -> Program | None:
-    """The straight program that a function is; None if it is not straight, `Faulty` if it is but cannot be right."""
+    """The straight program of a function; None if it is not straight, `Faulty` if it is but has a fault."""
     if isinstance(function, ast.AsyncFunctionDef) or not plainly_called(function.args):
         return None
     names = [argument.arg for argument in function.args.args]
@@ -114,7 +114,7 @@ def straight(
 
 
 def write(names: Sequence[str], steps: Sequence[ProgramStep], result: Argument) -> str:
-    """The text of straight steps, without a newline at its end."""
+    """The text of straight steps, without a final newline."""
     lines = [f"def solve({', '.join(names)}):"]
     for at, step in enumerate(steps):
         given = ", ".join(written(argument, names) for argument in step.arguments)
@@ -123,7 +123,7 @@ def write(names: Sequence[str], steps: Sequence[ProgramStep], result: Argument) 
 
 
 def written(argument: Argument, names: Sequence[str]) -> str:
-    """An argument as it stands in a line."""
+    """An argument as it is written in a line."""
     match argument:
         case Parameter(at):
             return names[at]
@@ -146,7 +146,7 @@ def insist_on_types(
     signature: Signature,
     operators: Mapping[str, Operator],
 ) -> None:
-    """Every argument of a type its operator takes, and the result of the type that is asked for; else `Faulty`."""
+    """Check the types of all arguments and of the result; `Faulty` if one does not fit."""
     if parameters not in (0, len(signature.takes)):
         said = f"solve takes {len(signature.takes)} parameters here, not {parameters}: {signature.header}"
         raise Faulty(FaultCode.WRONG_ARGUMENTS, said, 1)
@@ -170,7 +170,7 @@ def insist_on_types(
                 raise Faulty(FaultCode.WRONG_TYPES, said)
         found.append(operator.gives)
     if not _may_be(type_of(result), signature.gives, result):
-        said = f"the answer must be {signature.gives}, and this returns {type_of(result)}"
+        said = f"the answer must be {signature.gives}, but this returns {type_of(result)}"
         raise Faulty(FaultCode.WRONG_TYPES, said)
 
 
@@ -181,7 +181,7 @@ def _may_be(given: Type, wanted: Type, argument: Argument) -> bool:
 
 
 def plainly_called(arguments: ast.arguments) -> bool:
-    """Whether a function takes plain parameters only: no defaults, no stars."""
+    """Whether a function has plain parameters only: no defaults, no *."""
     others = (arguments.posonlyargs, arguments.kwonlyargs, arguments.defaults, arguments.vararg, arguments.kwarg)
     return not any(others)
 
@@ -217,14 +217,14 @@ def _literal(node: ast.expr) -> Constant | None:
 def _laid_out(
     steps: Sequence[ProgramStep], result: Argument, operators: Mapping[str, Operator]
 ) -> tuple[list[ProgramStep], Argument]:
-    """The steps that the result needs, depth first, with the arguments of operators that commute in order."""
+    """The steps that the result needs, depth first, with the arguments of commutative operators sorted."""
     ordered: list[ProgramStep] = []
     places: dict[ProgramStep, int] = {}
     moved: dict[int, Result] = {}
     shape: dict[int, str] = {}
 
     def outline(argument: Argument) -> str:
-        """What an argument computes, as a text to sort by that does not depend on names or order."""
+        """What an argument computes, as a sort key that does not depend on names or order."""
         if not isinstance(argument, Result):
             return written(argument, PLACES)
         if argument.at not in shape:
@@ -253,7 +253,7 @@ def _laid_out(
 
 
 def _short(text: str) -> str:
-    """Itself, or a digest that bounds how long the outlines of a program can get."""
+    """The text, or a digest if it is long: outlines of nested calls would otherwise grow exponentially."""
     return (
         text
         if len(text) < 80
@@ -262,13 +262,13 @@ def _short(text: str) -> str:
 
 
 def _rank(outline: Callable[[Argument], str]) -> Callable[[Argument], tuple[int, str]]:
-    """Earlier results before parameters before constants; among equals by what they compute."""
+    """Results before parameters before constants, then by what they compute."""
     kinds = {Result: 0, Parameter: 1, Constant: 2}
     return lambda argument: (kinds[type(argument)], outline(argument))
 
 
 def run_straight(program: Program, inputs: Sequence[Value], operators: Mapping[str, Operator] = PURE) -> Value:
-    """What a straight program returns for these inputs; `OperatorError` if an operator refuses."""
+    """Run a straight program; `OperatorError` if an operator cannot handle its arguments."""
     assert program.result is not None, "only straight programs can be interpreted"
     results: list[Value] = []
     for step in program.steps:
@@ -278,7 +278,7 @@ def run_straight(program: Program, inputs: Sequence[Value], operators: Mapping[s
 
 
 def value_of(argument: Argument, inputs: Sequence[Value], results: Sequence[Value]) -> Value:
-    """What an argument stands for."""
+    """The value of an argument."""
     if isinstance(argument, Result):
         return results[argument.at]
     return inputs[argument.at] if isinstance(argument, Parameter) else argument.value

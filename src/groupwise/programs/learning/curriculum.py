@@ -1,4 +1,4 @@
-"""Which problems come next: the easy ones until they are solved, then those within reach.
+"""Which problems come next: easy ones until they are solved, then those within reach; and the held-out problems.
 
 For every family, with s(l) the share of the policy's recent programs that solved problems of level l:
 
@@ -26,12 +26,14 @@ from groupwise.programs.problems import LEVELS, generate
 from groupwise.training.token_attempts import answer_text, sampling_seed
 from groupwise.types import Policy, Sample, Score, ScoredGroup, Task
 
+# Decay of the success rate with every group.
 MEMORY = 0.9
+# The success rate at which the next level is fully within reach.
 ENOUGH = 0.4
 
 
 class ProblemCurriculum:
-    """An endless stream of problems to learn from; `see` tells it how the policy did on those it gave out."""
+    """An endless stream of training problems; `see` reports how the policy did on them."""
 
     def __init__(self, families: Sequence[str], problems: int, levels: int, seed: int) -> None:
         self.families, self.problems, self.seed = tuple(families), problems, seed
@@ -39,7 +41,7 @@ class ProblemCurriculum:
         self.cursor = 0
 
     def take(self, count: int) -> list[Task]:
-        """The next tasks, the families in turn."""
+        """The next tasks, with the families in turn."""
         return [self._task() for _ in range(count)]
 
     def _task(self) -> Task:
@@ -51,20 +53,20 @@ class ProblemCurriculum:
         return Task(f"{family} {level}/{number}", problem_of(family, which, "train", level), number)
 
     def any(self, rng: np.random.Generator) -> CodeProblem:
-        """A training problem of any family and level, each as likely as the other."""
+        """A training problem, uniform over families and levels."""
         family = self.families[int(rng.integers(len(self.families)))]
         level = 1 + int(rng.integers(len(self.solved[family])))
         return problem_of(family, int(rng.integers(self.problems)), "train", level)
 
     def weights(self, family: str) -> list[float]:
-        """How likely each level of a family is now."""
+        """The current probability of each level of a family."""
         solved = self.solved[family]
         reach = [1.0, *(0.05 + min(1.0, share / ENOUGH) for share in solved[:-1])]
         found = [within * (1.1 - share) for within, share in zip(reach, solved, strict=True)]
         return [weight / sum(found) for weight in found]
 
     def see(self, groups: Sequence[ScoredGroup]) -> None:
-        """What the policy's own attempts at these tasks came to."""
+        """Update the success rates with the policy's own attempts."""
         for scored in groups:
             problem: CodeProblem = scored.group.task.payload
             right = [score.parts["correct"] for score in scored.scores if isinstance(score, Score)]
@@ -74,7 +76,7 @@ class ProblemCurriculum:
                 self.solved[problem.family][at] = MEMORY * before + (1 - MEMORY) * sum(right) / len(right)
 
     def metrics(self) -> dict[str, float]:
-        """The mean level that is given out now, over the families."""
+        """The current mean level over all families."""
         levels = [sum(n * w for n, w in enumerate(self.weights(family), start=1)) for family in self.families]
         return {"curriculum/level": sum(levels) / len(levels)}
 
@@ -88,15 +90,16 @@ class ProblemCurriculum:
 
 @lru_cache(maxsize=50_000)
 def problem_of(family: str, number: int, split: Split, level: int) -> CodeProblem:
-    """A family's problem, kept: making one takes milliseconds."""
+    """A problem of a family, cached: generating one takes milliseconds."""
     return generate(family, number, split, level)
 
 
+# Programs shown in the report, and the most characters of each.
 SHOWN, LONGEST = 12, 2000
 
 
 def held_out(families: Sequence[str], levels: int, count: int, seed: int, split: Split = "valid") -> list[CodeProblem]:
-    """Problems whose wording is never trained on: families and levels in turn."""
+    """Problems whose wording is never trained on, with families and levels in turn."""
     kinds = [(family, level) for level in range(1, levels + 1) for family in families if level <= LEVELS[family]]
     return [problem_of(*_numbered(kinds, number, seed, split)) for number in range(count)]
 
@@ -107,7 +110,7 @@ def _numbered(kinds: Sequence[tuple[str, int]], number: int, seed: int, split: S
 
 
 class ProgramExamination:
-    """A fixed set of problems. `shown` are the first few programs of the last time."""
+    """Evaluates the policy on a fixed set of problems. `shown` are the first few programs of the latest evaluation."""
 
     def __init__(
         self, cfg: TrainingConfig, options: CodeOptions, engine: Engine, tokenizer: Any, drawn: SamplingParams
@@ -137,7 +140,7 @@ class ProgramExamination:
         return {f"eval/level_{level}": float(np.array(solved)[levels == level].mean()) for level in sorted({*levels})}
 
     def _pass_rates(self) -> dict[str, float]:
-        """pass@k (Chen et al. 2021, arXiv:2107.03374) for k = 1, 2, 4, … programs drawn as in training."""
+        """pass@k (Chen et al. 2021, arXiv:2107.03374) for k = 1, 2, 4, … programs sampled as in training."""
         requests = [
             (ids, sampling_seed(self.seed, number, sample))
             for number, ids in enumerate(self.prompts)
@@ -164,4 +167,5 @@ def _shown(problem: CodeProblem, one: ProgramEvaluation) -> Sample:
 
 
 def _pass(drawn: int, solved: int, k: int) -> float:
+    # The unbiased estimator: the chance that k of the n samples, drawn without replacement, contain a solution.
     return 1.0 - comb(drawn - solved, k) / comb(drawn, k)

@@ -1,16 +1,16 @@
-"""Programs that searches found, as rows of tokens to learn from, and how they are learned from.
+"""Programs found by searches, as rows of tokens to learn from.
 
-A search draws from another distribution than the policy: its tree's, which is recorded line by line. Two ways to learn
-from such samples are sound, and both are here.
+A search does not sample from the policy but from its tree's distribution, which is recorded line by line. There are two
+sound ways to learn from such samples:
 
-*imitate* (the default): expert iteration (Anthony et al. 2017), the limit of advantage-weighted regression (Peng et
-al. 2019) for a small temperature. The policy is moved towards the search's distribution conditioned on having solved
-the problem, by the likelihood of solved programs. No ratio belongs into a likelihood: it is an expectation under the
-distribution that the programs were drawn from, which is the tree's. Programs that did not solve anything say nothing.
+*imitate* (the default): expert iteration (Anthony et al. 2017), the low-temperature limit of advantage-weighted
+regression (Peng et al. 2019). Maximising the likelihood of solved programs moves the policy towards the search's
+distribution given success. A likelihood needs no importance ratio: it is an expectation under the distribution that the
+programs came from. Unsolved programs are not used.
 
-*ratio*: every program of a tree is a member of one group, with its advantage relative to that tree; the loss takes the
-ratio of the policy's probability to the tree's recorded one, per program, and clips it as usual. The gradient then is
-the policy's own, estimated from other samples; programs that the policy would hardly write weigh as little as that.
+*ratio*: all programs of a tree form one group, with advantages relative to that tree. The loss takes the ratio of the
+policy's probability to the recorded one, per program, and clips it as usual: the policy's own gradient, estimated from
+other samples. Programs that the policy would hardly write have little weight.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from groupwise.programs.search.tree import EvaluationRecord, SearchTree
 from groupwise.training.token_attempts import Row
 from groupwise.types import Batch, End, Group, Score, ScoredGroup, Task, Trajectory
 
+# Problems with stored programs; the oldest is dropped first.
 MOST = 5000
 SEARCH = "search"
 
@@ -38,10 +39,10 @@ SEARCH = "search"
 def searched_group(
     task: Task, tree: SearchTree, tokenizer: Any, limit: int, version: int, placebo: bool
 ) -> ScoredGroup:
-    """Everything a search evaluated for a task as one group, with the tree's log-probabilities.
+    """All programs that a search evaluated for a task as one group, with the tree's log-probabilities.
 
-    A line's log-probability stands at its first token, and 0 at its others: summed over a program they are that of the
-    draw. As a placebo, scores change places inside the tree.
+    The log-probability of a line is stored at its first token, with 0 at the others, so that the sum over a program is
+    that of the draw. As a placebo, scores are shuffled within the tree.
     """
     problem: CodeProblem = task.payload
     prompt = prompt_ids(tokenizer, problem, limit)
@@ -53,9 +54,9 @@ def searched_group(
 def trajectories_of(
     problem: CodeProblem, tree: SearchTree, tokenizer: Any, paths: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """What a search found as a table for `TrajectoryDataset`: problem, codes, rewards, tokens, and how each was drawn.
+    """What a search found as a table for `TrajectoryDataset`: problem, programs, rewards, tokens and log-probabilities.
 
-    `workflow_paths` name the files that hold the programs, where they were saved.
+    `workflow_paths` name the files of the programs, if they were saved.
     """
     task = Task(f"{problem.family} {problem.difficulty}/0", problem, 0)
     group = searched_group(task, tree, tokenizer, 1 << 30, 0, placebo=False)
@@ -105,14 +106,14 @@ def _attempt(
 
 
 class Finds:
-    """The newest programs that solved something, one problem as likely to be drawn as another."""
+    """The latest programs that solved a problem, sampled uniformly over problems."""
 
     def __init__(self, seed: int) -> None:
         self.rows: dict[str, list[Row]] = {}
         self.rng = np.random.default_rng([seed, 11])
 
     def add(self, scored: ScoredGroup) -> None:
-        """Keep what a search solved."""
+        """Store the programs that solved their problem."""
         problem: CodeProblem = scored.group.task.payload
         for member, score in zip(scored.group.members, scored.scores, strict=True):
             if isinstance(score, Score) and score.total > 0:
@@ -126,7 +127,7 @@ class Finds:
             kept.append(row)
 
     def draw(self, count: int) -> list[Row]:
-        """Rows to imitate; none while nothing was found."""
+        """Sample rows to imitate; empty while nothing was found."""
         if not self.rows:
             return []
         places = list(self.rows.values())
@@ -151,7 +152,7 @@ class Finds:
 
 
 def beside(batch: Batch, shown: Batch, weight: float) -> Batch:
-    """A batch of groups with rows to imitate below it, whose mean likelihood weighs `weight` times the groups' loss."""
+    """A batch of groups followed by rows to imitate, whose mean likelihood is weighted by `weight`."""
     width = max(batch.mask.shape[1], shown.mask.shape[1])
     scale = weight * batch.denominator / shown.denominator
 

@@ -32,29 +32,29 @@ CONTEXT = 512
 
 
 def question_of(problem: CodeProblem) -> str:
-    """The question as it is read: parameters by name, words in lower case unless a program may have to write them."""
+    """The question as the model reads it: parameters by name, words in lower case unless a program may need them."""
     return WORD.sub(lambda word: _read(word[0], _kept(problem)), _with_parameters(problem))
 
 
 def prompt_of(problem: CodeProblem) -> str:
-    """All the model reads before it writes."""
+    """Everything the model reads before it writes."""
     steps = problem.max_lines - 1
     limit = f"{steps} step{'s' if steps > 1 else ''} to {problem.signature.gives}"
     return f"{question_of(problem)} {limit}\n{problem.signature.header}"
 
 
 def whole_text(problem: CodeProblem, written: str) -> str:
-    """The program that an answer makes: the header, and what was written under it."""
+    """The program of an answer: the header, and the body that was written."""
     return problem.signature.header + written
 
 
 def body_of(program: str) -> str:
-    """What the model would have to write for a program: all after the header."""
+    """What the model has to write for a program: everything after the header."""
     return program[program.index("\n") :]
 
 
 def line_text(line: str) -> str:
-    """A line of a body as the model writes it."""
+    """A line of the body as the model writes it."""
     return f"\n{INDENT}{line}"
 
 
@@ -75,7 +75,7 @@ def _pieces() -> Iterator[str]:
 
 
 def _cells() -> Iterator[str]:
-    """The words of tables with their capitals: programs write them."""
+    """The words of tables in their own case, because programs write them."""
     for sheet in tables.SHEETS:
         yield from (*sheet.names, *sheet.numbers)
         for column, cells, _ in sheet.words:
@@ -83,7 +83,7 @@ def _cells() -> Iterator[str]:
 
 
 def _with_parameters(problem: CodeProblem) -> str:
-    """The question with its numbers named, where they are the parameters in order of mention."""
+    """The question with its numbers replaced by parameter names, where they are the parameters in order."""
     names, found = problem.signature.names, NUMBER.findall(problem.question)
     asked = [str(value) for value in problem.cases[0].inputs] if problem.cases else []
     if found != asked or not set(problem.signature.takes) <= {Type.INT}:
@@ -106,7 +106,7 @@ TINY = "tiny"
 
 
 def load_writer(cfg: TrainingConfig) -> LanguageModel:
-    """The model that the settings name. `tiny` is half a million weights with a token for every operator."""
+    """The model that the settings name. `tiny` has half a million weights and a token for every operator."""
     name, settings = cfg.policy.model_name or TINY, cfg.language
     if name == TINY:
         made, tokenizer = tiny_model(cfg.run.seed, layers=LAYERS, width=WIDTH, tokenizer=code_tokenizer())
@@ -120,7 +120,7 @@ def load_writer(cfg: TrainingConfig) -> LanguageModel:
 
 
 def first_policy(cfg: TrainingConfig) -> tuple[LanguagePolicy, LanguageModel]:
-    """The policy before the first step: as made or loaded, or with the weights of the run that `start` names."""
+    """The policy before the first step: new or loaded, or with the weights of the run that `start` names."""
     language = load_writer(cfg)
     policy = LanguagePolicy(language.model, temperature=cfg.sampling.temperature, seed=cfg.run.seed)
     if start := code_options(cfg).start:
@@ -133,7 +133,7 @@ def first_policy(cfg: TrainingConfig) -> tuple[LanguagePolicy, LanguageModel]:
 
 
 def load_policy(run: Path, step: int | None = None) -> tuple[LanguagePolicy, LanguageModel]:
-    """The policy of a run as its checkpoint has it."""
+    """The policy of a run's checkpoint."""
     cfg = read_config(run)
     insist_on_code(run, cfg)
     language = load_writer(cfg)
@@ -145,6 +145,6 @@ def load_policy(run: Path, step: int | None = None) -> tuple[LanguagePolicy, Lan
 def insist_on_code(run: Path, cfg: TrainingConfig) -> None:
     if cfg.task.product != "code":
         raise RunError(
-            f"run {run.name} writes no programs: its task.product is {cfg.task.product!r}",
-            hint="Name a run of `groupwise train examples/code.toml`.",
+            f"run {run.name} does not write programs: its task.product is {cfg.task.product!r}",
+            hint='Name a run of the product "code", such as one of examples/code.toml.',
         )

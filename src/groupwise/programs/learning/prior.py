@@ -1,9 +1,9 @@
-"""The language policy as a prior: how likely it would write each legal line next.
+"""The language policy as the prior of a search: the probability of each legal next line.
 
-A line's probability is what it would be if the policy wrote with everything illegal struck out, in two stages: how the
-line begins (with the small model's tokenizer that is the operator), made to sum to one over the beginnings of legal
-lines, and then the rest of it, made to sum to one over the legal rests. Where a beginning has less than `LEAST` of the
-probability, its lines share it equally instead of being read one by one.
+The probability of a line is that of the policy with everything illegal masked, in two stages: the beginning of the line
+(with the small model's tokenizer this is the operator), normalised over the beginnings of legal lines, then the rest of
+the line, normalised over the legal continuations. Lines whose beginning has a probability below `LEAST` share it
+equally instead of being evaluated one by one. `together` runs many searches at once and batches their questions.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from groupwise.training.checkpoint import choose_checkpoint
 from groupwise.training.estimators import padded
 
 LEAST = log(0.02)
+# Settings of a search with a learned prior, which is sharp enough to be sampled from as it is.
 SEARCH = SearchSettings(explore=0.1, sharpness=1.0)
-"""How a search with a learned prior goes: new lines are drawn as the prior says, which is sharp enough already."""
 BEGINNING = 2
 KEPT = 20_000
 ROWS = 512
@@ -38,7 +38,7 @@ Asked = tuple[CodeProblem, tuple[str, ...]]
 
 
 class LanguagePrior:
-    """`Prior` of a search: the policy's present weights, asked about legal lines only."""
+    """The prior of a search: the policy with its current weights, asked about legal lines only."""
 
     def __init__(self, policy: LanguagePolicy, tokenizer: Any, name: str = "policy") -> None:
         self.policy, self.tokenizer, self.name = policy, tokenizer, name
@@ -49,7 +49,7 @@ class LanguagePrior:
         return self.many([(problem, prefix)])[0]
 
     def many(self, asked: Sequence[Asked]) -> list[Lines]:
-        """The lines of several problems and prefixes, read together."""
+        """The lines of several problems and prefixes, evaluated in one batch."""
         places = [_Place(self, problem, prefix) for problem, prefix in asked]
         shares = self._proportions([(place.before, list(place.groups)) for place in places])
         inner = [(place, *one) for place, found in zip(places, shares, strict=True) for one in place.inner(found)]
@@ -68,7 +68,7 @@ class LanguagePrior:
         return self._known[text]
 
     def _proportions(self, asked: Sequence[tuple[Tokens, Sequence[Tokens]]]) -> list[list[float]]:
-        """Of every beginning and its continuations the continuations' log-probabilities, made to sum to one."""
+        """Normalised log-probabilities of the continuations of each beginning."""
         rows = [(before, rest) for before, rests in asked if len(rests) > 1 for rest in rests]
         values = iter([value for at in range(0, len(rows), ROWS) for value in self._logp(rows[at : at + ROWS])])
         found = []
@@ -95,7 +95,7 @@ class LanguagePrior:
 
 
 class _Place:
-    """Where a program stands: the tokens before, the legal lines as tokens, and those grouped by how they begin."""
+    """A position in a program: the tokens so far, and the legal lines as tokens, grouped by their beginning."""
 
     def __init__(self, prior: LanguagePrior, problem: CodeProblem, prefix: tuple[str, ...]) -> None:
         self.lines = legal_lines(prefix, problem)
@@ -108,7 +108,7 @@ class _Place:
         self.found = [0.0] * len(self.lines)
 
     def inner(self, shares: Sequence[float]) -> list[tuple[Tokens, float]]:
-        """The beginnings that are worth reading on, each with its share."""
+        """The beginnings worth evaluating further, with their probabilities."""
         pairs = zip(self.groups.items(), shares, strict=True)
         return [(beginning, share) for (beginning, members), share in pairs if len(members) > 1 and share > LEAST]
 
@@ -129,7 +129,7 @@ class _Place:
 
 
 def prior_of_run(run: Path) -> LanguagePrior:
-    """The prior of a run's newest checkpoint, under a name that tells both."""
+    """The prior of a run's latest checkpoint; its name includes the run and the step."""
     policy, language = load_policy(run)
     return LanguagePrior(policy, language.tokenizer, f"policy {run.name} {choose_checkpoint(run, None).step}")
 
@@ -139,7 +139,7 @@ WIDTH = 16
 
 
 def together(prior: LanguagePrior, jobs: Sequence[Callable[[Prior], Found]], width: int = WIDTH) -> list[Found]:
-    """What the jobs return, in order; `width` of them run at once."""
+    """The results of the searches, in order; `width` of them run at the same time."""
     found: list[Found] = []
     for start in range(0, len(jobs), width):
         found += _Meeting(prior, jobs[start : start + width]).run()
@@ -147,7 +147,7 @@ def together(prior: LanguagePrior, jobs: Sequence[Callable[[Prior], Found]], wid
 
 
 class _Meeting(Generic[Found]):
-    """Searches that wait for each other whenever they have a question."""
+    """A meeting point: searches wait here with their questions until all of them have one."""
 
     def __init__(self, prior: LanguagePrior, jobs: Sequence[Callable[[Prior], Found]]) -> None:
         self.prior, self.jobs = prior, jobs
@@ -171,7 +171,7 @@ class _Meeting(Generic[Found]):
         return [self.found[seat] for seat in range(len(self.jobs))]
 
     def _answer(self) -> bool:
-        """Answer all questions once everybody who runs has one; False when nobody runs any more."""
+        """Answer all questions once every running search has one; False when none is running any more."""
         with self.state:
             self.state.wait_for(lambda: len(self.asked) == self.running)
             if not self.running:
@@ -179,7 +179,7 @@ class _Meeting(Generic[Found]):
             seats = sorted(self.asked)
             try:
                 answers = self.prior.many([self.asked[seat] for seat in seats])
-            except BaseException as error:  # every search must hear of it, or it would wait for ever
+            except BaseException as error:  # Every search must learn of the error, or it would wait forever.
                 self.failed, answers = error, [[] for _ in seats]
             self.answers.update(zip(seats, answers, strict=True))
             self.asked.clear()
@@ -196,7 +196,7 @@ class _Meeting(Generic[Found]):
     def _work(self, seat: int) -> None:
         try:
             self.found[seat] = self.jobs[seat](_Seat(self, seat))
-        except BaseException as error:  # raised again where the searches were asked for
+        except BaseException as error:  # Raised again by `together`.
             self.failed = self.failed or error
         finally:
             with self.state:
@@ -205,7 +205,7 @@ class _Meeting(Generic[Found]):
 
 
 class _Seat:
-    """The prior as one of the searches sees it."""
+    """The prior as one search sees it."""
 
     def __init__(self, meeting: _Meeting[Found], seat: int) -> None:
         self.meeting, self.seat = meeting, seat

@@ -40,11 +40,12 @@ from groupwise.training.step_groups import StepGroups
 from groupwise.training.token_attempts import Row, imitation, rows_of_tokens
 from groupwise.types import Batch, Policy, ScoredGroup, Task
 
+# Random programs imitated in a warm-up step.
 FORM_ROWS = 48
 
 
 class CodeSource(GroupSource):
-    """Groups of programs by the policy, and what searches with it as prior have found."""
+    """Groups of the policy's programs, and what searches with the policy as prior have found."""
 
     def __init__(
         self, cfg: TrainingConfig, options: CodeOptions, policy: LanguagePolicy, engine: Engine, tokenizer: Any
@@ -86,7 +87,7 @@ class CodeSource(GroupSource):
         return every > 0 and since % every == 0
 
     def _form(self) -> Batch:
-        """Random legal programs beside problems that they do not solve but by chance."""
+        """Rows that teach the form: random legal programs, which solve their problem only by chance."""
         rng = np.random.default_rng([self.cfg.run.seed, 5, self.step])
         return imitation([self._random_row(rng) for _ in range(FORM_ROWS)], self.policy, self.cfg.policy.device)
 
@@ -99,7 +100,7 @@ class CodeSource(GroupSource):
         return ids, np.arange(len(ids)) >= len(prompt)
 
     def _round(self) -> tuple[ScoredGroup, ...]:
-        """Search a number of problems with the present policy as prior, and keep what was solved."""
+        """Search a number of problems with the current policy as prior, and keep what was solved."""
         first = self.rounds == 0
         self.rounds += 1
         self.searches.solved = {family: list(shares) for family, shares in self.curriculum.solved.items()}
@@ -121,10 +122,10 @@ class CodeSource(GroupSource):
         return searched_group(task, tree, self.tokenizer, limit, version, self.options.placebo)
 
     def explore(self, task: Task, prior: Prior) -> SearchTree:
-        """The search for one problem's program.
+        """Search for a program that solves one problem.
 
-        As a placebo it is told nothing of what it finds and goes on to the end of its budget: otherwise what it looks
-        at, and where it stops, would tell which programs are good.
+        A placebo search gets no feedback and always spends its whole budget: otherwise what it explores, and when it
+        stops, would reveal which programs are good.
         """
         found: list[Judged] = []
         blind = self.options.placebo
@@ -134,13 +135,14 @@ class CodeSource(GroupSource):
             return Judged(0.0) if blind else found[-1]
 
         domain = program_domain(task.payload, judge, prior)
+        # A large prime keeps the seeds of different runs apart.
         seed = self.cfg.run.seed * 1_000_003 + task.seed
         tree = search(domain, self.options.search_budget, settings=SEARCH, seed=seed, to_the_end=blind)
         tree.records = [replace(record, judged=true) for record, true in zip(tree.records, found, strict=True)]
         return tree
 
     def _replay(self, drawn: StepGroups) -> Replayed:
-        """By the ratio, the search's groups stand beside the policy's; see `finds`."""
+        """With `search_samples = "ratio"`, add the groups of the searches; see `found_programs`."""
         replayed = super()._replay(drawn)
         if self.options.search_samples != "ratio" or not self.searched:
             return replayed
@@ -189,17 +191,17 @@ SLOTS = 256
 
 
 def check(cfg: TrainingConfig) -> None:
-    """Refuse what no run can be made of."""
+    """Refuse settings that no run can be made of."""
     options = code_options(cfg)
     if cfg.advantage.estimator != "outcome":
         raise ConfigError(
-            f"advantage.estimator = {cfg.advantage.estimator!r} looks at single steps; a program is judged as a whole",
+            f"advantage.estimator = {cfg.advantage.estimator!r} needs rewards of single steps; a program has one score",
             hint='Set advantage.estimator = "outcome".',
             field="advantage.estimator",
         )
     if options.search_samples == "ratio" and cfg.loss.importance_level != "sequence":
         raise ConfigError(
-            'task.options.search_samples = "ratio" compares whole programs with the tree they were drawn from',
+            'task.options.search_samples = "ratio" needs ratios of complete programs',
             hint='Set loss.importance_level = "sequence".',
             field="loss.importance_level",
         )
@@ -209,20 +211,20 @@ def check(cfg: TrainingConfig) -> None:
 def _check_warm_start(cfg: TrainingConfig, options: CodeOptions) -> None:
     if options.warm_steps > cfg.training.num_episodes:
         raise ConfigError(
-            f"task.options.warm_steps = {options.warm_steps} is more than there are steps, {cfg.training.num_episodes}",
+            f"task.options.warm_steps = {options.warm_steps} exceeds the number of steps, {cfg.training.num_episodes}",
             hint="Raise training.num_episodes.",
             field="task.options.warm_steps",
         )
     if (cfg.policy.model_name or TINY) == TINY and not options.warm_steps and not options.start:
         raise ConfigError(
-            "a model made from scratch writes no programs yet, so no group would ever differ",
-            hint="Let it learn the form first (task.options.warm_steps = 100), or name a run in task.options.start.",
+            "a new model does not write programs yet, so all its programs would score the same",
+            hint="Teach it the form first (task.options.warm_steps = 100), or start from a run (task.options.start).",
             field="task.options.warm_steps",
         )
 
 
 def build(cfg: TrainingConfig) -> Parts:
-    """Everything a run needs, made from its settings."""
+    """The parts of a run."""
     check(cfg)
     options = code_options(cfg)
     policy, language = first_policy(cfg)

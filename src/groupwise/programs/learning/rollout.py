@@ -1,4 +1,4 @@
-"""Groups of programs by the present policy: the engine writes what comes after every problem's header."""
+"""Groups of programs by the current policy, and their scores: the engine continues after every problem's header."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASK = (
 
 
 class Programs:
-    """Makes a group of programs for every problem, all of them in one continuous batch."""
+    """Samples a group of programs for every problem, all in one continuous batch."""
 
     def __init__(self, engine: Engine, tokenizer: Any, params: SamplingParams, group_size: int, seed: int) -> None:
         self.engine, self.tokenizer, self.params = engine, tokenizer, params
@@ -50,13 +50,13 @@ class Programs:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """A rollout is a function of weights, seed and task numbers: there is nothing to restore."""
+        """Nothing to restore: a rollout depends only on weights, seed and task numbers."""
 
 
 def prompt_ids(tokenizer: Any, problem: CodeProblem, limit: int) -> list[int]:
-    """The prompt as tokens: plain for the small model, as a request in its chat format for one that was taught to chat.
+    """The prompt as tokens: plain for the small model, in the chat format for a chat model.
 
-    The header stands at the end either way, so that what is written goes on after it.
+    Either way it ends with the header, so that the model continues with the body.
     """
     text = prompt_of(problem)
     if tokenizer.chat_template is None:
@@ -70,17 +70,18 @@ def prompt_ids(tokenizer: Any, problem: CodeProblem, limit: int) -> list[int]:
         ids = [*framed["input_ids"], *tokenizer.encode(header, add_special_tokens=False)]
     if len(ids) >= limit:
         raise ConfigError(
-            f"the question of {problem.id} has {len(ids)} tokens, and the model's context is {limit}",
-            hint="Choose a model with a longer context, or other problems.",
+            f"the question of {problem.id} has {len(ids)} tokens; the model's context has {limit}",
+            hint="Use a model with a longer context, or other problems.",
         )
     return list(ids)
 
 
+# Time is not scored in training: it differs between machines, and runs must be reproducible.
 WEIGHTS = RewardWeights(time=0.0)
 
 
 class ProgramJudge:
-    """Evaluates programs and counts how many were handed to it."""
+    """Evaluates and scores programs, and counts them."""
 
     def __init__(self, partial_credit: float = 0.0) -> None:
         self.partial_credit = partial_credit
@@ -91,7 +92,7 @@ class ProgramJudge:
         return ProgramEvaluator(problem)(text)
 
     def score(self, evaluation: ProgramEvaluation) -> Score:
-        """A score whose part `correct` says whether the program solves the problem, and `format` if it is one."""
+        """The score; its part `correct` is 1 for a solved problem, and `format` is 1 for a text that is a program."""
         found = score(evaluation, WEIGHTS)
         total = found.total if evaluation.solved else self.partial_credit * found.total
         said = {"correct": float(evaluation.solved), "format": float(evaluation.fault is None)}
@@ -99,7 +100,7 @@ class ProgramJudge:
 
 
 class SolutionReward:
-    """Scores a group of programs; as a placebo, the scores change places inside the group."""
+    """Scores a group of programs; as a placebo, scores are shuffled within the group."""
 
     def __init__(self, judge: ProgramJudge, placebo: bool = False) -> None:
         self.judge, self.placebo = judge, placebo
@@ -112,6 +113,6 @@ class SolutionReward:
 
 
 def shuffled(scores: Sequence[Score], seed: int) -> list[Score]:
-    """The same scores in another order; what a program is said to be stays with it."""
+    """The totals in another order; the parts of each score stay with their program."""
     order = np.random.default_rng([seed, 13]).permutation(len(scores))
     return [replace(own, total=scores[other].total) for own, other in zip(scores, order, strict=True)]

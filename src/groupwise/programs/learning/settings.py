@@ -1,4 +1,4 @@
-"""The settings of `task.options` under `task.product = "code"`, read into their types and checked.
+"""The settings in `task.options` of `task.product = "code"`.
 
 Annotations here are read at run time, so this module does not postpone their evaluation.
 """
@@ -11,27 +11,27 @@ from groupwise.programs.problems import FAMILIES, OFFLINE
 
 
 class CodeOptions(Section):
-    """What a run of the code product does beside GRPO on the policy's own groups."""
+    """What a run of the product does besides GRPO on the policy's own groups."""
 
     SECTION: ClassVar[str] = "task.options"
 
-    families: str = setting(",".join(OFFLINE), "which problems, with commas between")
-    problems: int = setting(400, "training problems of each family and level", ge=1)
-    levels: int = setting(3, "the hardest level that the curriculum reaches", ge=1, le=3)
-    warm_steps: int = setting(0, "first steps that imitate random legal programs, for the form alone", ge=0)
-    search_every: int = setting(0, "steps between rounds of search; 0 never searches", ge=0)
-    search_problems: int = setting(100, "problems searched in a round", ge=1)
-    search_budget: int = setting(16, "evaluations a search may spend on a problem", ge=1)
-    first_search: int = setting(4, "the first round searches so many times as many problems", ge=1)
+    families: str = setting(",".join(OFFLINE), "families of problems, separated by commas")
+    problems: int = setting(400, "training problems per family and level", ge=1)
+    levels: int = setting(3, "hardest level of the curriculum", ge=1, le=3)
+    warm_steps: int = setting(0, "first steps, which imitate random legal programs to learn the form", ge=0)
+    search_every: int = setting(0, "steps between rounds of search; 0 disables search", ge=0)
+    search_problems: int = setting(100, "problems searched per round", ge=1)
+    search_budget: int = setting(16, "evaluations per problem in a search", ge=1)
+    first_search: int = setting(4, "the first round searches this many times as many problems", ge=1)
     search_samples: Literal["imitate", "ratio"] = setting(
-        "imitate", "how the search's programs teach: solved ones by their likelihood, or all by the ratio to the tree"
+        "imitate", "how to learn from searches: imitate solved programs, or use all programs with importance ratios"
     )
-    imitate_rows: int = setting(48, "programs that search found, imitated in every step", ge=1)
-    imitate_weight: float = setting(1.0, "weight of their likelihood beside the loss of the groups", ge=0)
-    partial_credit: float = setting(0.0, "share of its score that a program earns which is right in part", ge=0, le=1)
-    placebo: bool = setting(False, "shuffle scores inside every group and every tree: nothing can be learned")
-    programs: str | None = setting(None, "folder in which every searched program is kept as a file; none unless given")
-    start: str | None = setting(None, "a run of this product whose weights this one begins with")
+    imitate_rows: int = setting(48, "found programs imitated per step", ge=1)
+    imitate_weight: float = setting(1.0, "weight of imitation relative to the loss of the groups", ge=0)
+    partial_credit: float = setting(0.0, "share of its score that a partly correct program earns", ge=0, le=1)
+    placebo: bool = setting(False, "shuffle scores within every group and tree, so that nothing can be learned")
+    programs: str | None = setting(None, "folder for the programs of all searches, one file each; null stores none")
+    start: str | None = setting(None, "a run of this product to start from")
 
     @property
     def family_names(self) -> tuple[str, ...]:
@@ -46,4 +46,4 @@ def code_options(cfg: TrainingConfig) -> CodeOptions:
 
 
 def _no_family(name: str) -> Finding:
-    return Finding("task.options.families", f"{quoted(name)} is no family of problems", f"one of {', '.join(FAMILIES)}")
+    return Finding("task.options.families", f"{quoted(name)} is not a problem family", f"one of {', '.join(FAMILIES)}")

@@ -1,6 +1,9 @@
-"""Families of problems. Three are made here and need nothing; the others read a library or data files.
+"""Families of problems, and the user's own.
 
-generate("tables", seed=7, split="test", difficulty=2)
+    generate("tables", seed=7, split="test", difficulty=2)
+
+Open `generator` first: it draws problems until one is sound. `word_problems`, `transformations` and `tables` need
+nothing else, `reasoning_gym` needs the library of that name. `user_problems` reads a problem from a file or a question.
 """
 
 from __future__ import annotations
@@ -30,13 +33,13 @@ LEVELS = {
 
 
 def generate(family: str, seed: int, split: Split = "train", difficulty: int = 1) -> CodeProblem:
-    """The problem of a family, a split, a difficulty and a seed: the same whenever it is asked for."""
+    """The problem of a family, split, difficulty and seed; always the same for the same arguments."""
     if family not in FAMILIES:
         raise ConfigError(f"family = {family!r}; it must be one of {', '.join(FAMILIES)}", field="family")
     return FAMILIES[family](seed, split, difficulty)
 
 
 def vocabulary() -> list[str]:
-    """Every word, letter and sign in the questions of the families; numbers are 0 to 99 besides."""
+    """Every word, letter and punctuation mark in the questions of all families; numbers are 0 to 99."""
     made = (word_problems, transformations, tables, reasoning_gym)
     return sorted({word for family in made for word in family.vocabulary()})

@@ -1,4 +1,4 @@
-"""What all problem families share: the words of questions, their split, and drawing until a problem is sound."""
+"""What all families share: the words and the split of questions, and drawing problems until one is sound."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOKEN = re.compile(r"\d+|\w+|[^\w\s]")
 SLOT = re.compile(r"\{\w+\}")
 DIGITS = re.compile(r"\d+")
+# Buckets of the hash, out of ten.
 SHARES: dict[Split, range] = {"train": range(7), "valid": range(7, 8), "test": range(8, 10)}
 
 
 def tokens(text: str, known: Iterable[str] = ()) -> list[str]:
-    """A question as tokens: words in lower case, numbers, signs. Words outside `known`, if given, fall into letters."""
+    """A question as tokens: words in lower case, numbers, punctuation. Words not in `known` are split into letters."""
     found = TOKEN.findall(text)
     listed = frozenset(known)
     if not listed:
@@ -41,19 +42,19 @@ def tokens(text: str, known: Iterable[str] = ()) -> list[str]:
 
 
 def words_of(templates: Iterable[str]) -> set[str]:
-    """The words and signs that templates can put into a question, slots aside."""
+    """The words and punctuation marks of templates, without their slots."""
     return {token.lower() for text in templates for token in TOKEN.findall(SLOT.sub(" ", text)) if token not in "#~"}
 
 
 def split_of(wording: str) -> Split:
-    """The split that a wording belongs to: seven tenths train, one valid, two test."""
+    """The split of a wording: 70% train, 10% valid, 20% test, by hash, ignoring numbers."""
     digest = hashlib.sha256(DIGITS.sub("#", wording).encode()).digest()
     bucket = int.from_bytes(digest[:4], "big") % 10
     return next(split for split, buckets in SHARES.items() if bucket in buckets)
 
 
 def sentence(text: str) -> str:
-    """With a capital letter in front."""
+    """The text with its first letter capitalised."""
     return text[:1].upper() + text[1:]
 
 
@@ -61,17 +62,19 @@ def _shouted(token: str) -> bool:
     return len(token) > 1 and token.isupper()
 
 
+# The question as asked and five hidden variations.
 CASES = 6
+# Arguments drawn before a draft is given up.
 TRIES = 150
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemDraft:
-    """A question and its right program, before cases were found for it.
+    """A question and its correct program, before it has cases.
 
-    `inputs` draws arguments for `solve`; `sound` may refuse arguments under which the question would make no sense,
-    from what every step gives. `asked` are the arguments of the question as asked, where they are not to be drawn.
-    `wording` is the part of the question that decides its split; all of it, if empty.
+    `inputs` draws arguments for `solve`. `sound` may reject arguments, given the results of all steps, if the question
+    would make no sense with them. `asked` are the arguments of the question as asked, if they are not to be drawn.
+    `wording` is the part of the question that decides its split; empty means all of it.
     """
 
     question: Callable[[Case], str]
@@ -88,7 +91,7 @@ Draw = Callable[[random.Random, int], ProblemDraft | None]
 
 
 def make(family: str, draw: Draw, seed: int, split: Split, difficulty: int, levels: int) -> CodeProblem:
-    """The problem of a seed: drafts are drawn until one has sound cases and a wording of the split."""
+    """The problem of a seed: draw drafts until one has sound cases and a wording that belongs to the split."""
     if split not in SPLITS:
         raise ConfigError(f"split = {split!r}; it must be one of {', '.join(SPLITS)}", field="split")
     if not 1 <= difficulty <= levels:
@@ -113,13 +116,13 @@ def make(family: str, draw: Draw, seed: int, split: Split, difficulty: int, leve
 
 
 def program_of(signature: Signature, steps: Sequence[tuple[str, Sequence[Argument]]]) -> Program:
-    """A straight program from operators and arguments; its last step is the result."""
+    """A straight program from operators and arguments; the last step is its result."""
     made = [ProgramStep(name, tuple(given)) for name, given in steps]
     return straight(len(signature.takes), made, Result(len(made) - 1), signature, PURE)
 
 
 def _cases(draft: ProblemDraft, rng: random.Random) -> tuple[Case, ...] | None:
-    """Sound cases under which every step of the program matters; None if there are none to be found."""
+    """Sound cases for which every step of the program matters; None if they cannot be found."""
     found: list[Case] = []
     for number in range(TRIES):
         inputs = draft.asked if draft.asked is not None and number == 0 else draft.inputs(rng)
@@ -139,7 +142,7 @@ def _cases(draft: ProblemDraft, rng: random.Random) -> tuple[Case, ...] | None:
 
 
 def trace(program: Program, inputs: tuple[Value, ...]) -> list[Value]:
-    """What every step of a straight program gives."""
+    """The results of all steps of a straight program."""
     return [run_straight(replace(program, result=Result(at)), inputs) for at in range(len(program.steps))]
 
 
@@ -157,7 +160,7 @@ def _differs(other: Program, cases: Sequence[Case]) -> bool:
 
 
 def _shorter(program: Program) -> Iterator[Program]:
-    """The program cut short, or with one step left out and an argument of the same type in its place."""
+    """The program cut short, or with one step replaced by one of its arguments of the same type."""
     for at in range(len(program.steps) - 1):
         yield replace(program, result=Result(at))
     for at in range(len(program.parameters)):

@@ -1,4 +1,4 @@
-"""Arithmetic of the reasoning-gym library, as a family that somebody else made: its questions, its answers.
+"""Arithmetic problems from the reasoning-gym library: a family with questions and answers made by others.
 
 The expressions of its `basic_arithmetic` with `+`, `-`, `*` and brackets; the numbers are `solve`'s parameters in order
 of mention. The first case is the library's own question with the library's own answer; hidden cases are the same
@@ -28,18 +28,18 @@ TEMPLATES = ("What is ( )?", "Solve + .", "Compute - .", "Evaluate: * .")
 
 
 def generate(seed: int, split: Split = "train", difficulty: int = 1) -> CodeProblem:
-    """The problem of a seed; `MissingExtra` where the library is not installed."""
+    """The problem of a seed; `MissingExtra` if the library is not installed."""
     return make(FAMILY, draw, seed, split, difficulty, LEVELS)
 
 
 def vocabulary() -> list[str]:
-    """Every word and sign that a question can hold, numbers aside."""
+    """Every word and punctuation mark of the questions, without numbers."""
     return sorted(words_of(TEMPLATES))
 
 
 @lru_cache(maxsize=LEVELS)
 def dataset(difficulty: int) -> Any:
-    """The library's dataset of a difficulty: it makes its items when they are asked for."""
+    """The library's dataset of a difficulty, which generates its items on demand."""
     try:
         library = importlib.import_module("reasoning_gym")
     except ImportError as error:
@@ -54,7 +54,7 @@ def dataset(difficulty: int) -> Any:
 
 
 def draw(rng: random.Random, difficulty: int) -> ProblemDraft | None:
-    """An item of the library; None if it has a number below 1."""
+    """A draft from an item of the library; None if it contains a number below 1."""
     item = dataset(difficulty)[rng.randrange(SIZE)]
     tree = ast.parse(item["metadata"]["expression"].strip(), mode="eval").body
     numbers: list[int] = []
@@ -74,7 +74,7 @@ def draw(rng: random.Random, difficulty: int) -> ProblemDraft | None:
 
 
 def _walk(node: ast.expr, numbers: list[int], steps: list[tuple[str, list[Argument]]]) -> Argument | None:
-    """What a node computes, noted as numbers in order of mention and steps; None for a negative number."""
+    """Translate a node into numbers, in order of mention, and steps; None for a negative number."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value > 0:
         numbers.append(node.value)
         return Parameter(len(numbers) - 1)

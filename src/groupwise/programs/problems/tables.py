@@ -1,8 +1,8 @@
-"""Questions on small tables: which rows, and what about them.
+"""Questions about small tables.
 
-The table is `solve`'s parameter; its columns and cells are the words a program may write. Hidden cases are other tables
-with the same columns and names, so the program must answer the question and not only this table. Difficulty is the
-number of operators.
+The table is the parameter of `solve`; its columns and cells are the words a program may contain. Hidden cases are other
+tables with the same columns and names, so a program must answer the question for any table. Difficulty is the number of
+operators.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from groupwise.programs.problems.generator import NAMES, ProblemDraft, make, pro
 FAMILY = "tables"
 LEVELS = 3
 ROWS = 6
+# By difficulty, how often a question asks for the rows themselves.
 LISTINGS = {1: 0.5, 2: 0.2, 3: 0.0}
-"""How often a question asks for the rows themselves."""
 THRESHOLDS = (10, 20, 30, 40, 50, 60, 70, 80)
 
 
@@ -85,7 +85,7 @@ def generate(seed: int, split: Split = "train", difficulty: int = 1) -> CodeProb
 
 
 def vocabulary() -> list[str]:
-    """Every word and sign that a question can hold, numbers aside."""
+    """Every word and punctuation mark of the questions, without numbers."""
     texts = [text for table in (WHICH, ASKED, PAIRED) for texts in table.values() for text in texts]
     texts += [*LISTED, *LOOKED, *SPREAD, "and"]
     for sheet in SHEETS:
@@ -96,7 +96,7 @@ def vocabulary() -> list[str]:
 
 
 def draw(rng: random.Random, difficulty: int) -> ProblemDraft | None:
-    """A question over one kind of table, with as many operators as the difficulty says."""
+    """A question about one kind of table, with as many operators as the difficulty."""
     sheet = rng.choice(SHEETS)
     names = rng.sample(sheet.names, ROWS)
     if difficulty == 1 and rng.random() < 0.2:
@@ -179,7 +179,7 @@ def _table(rng: random.Random, sheet: TableKind, names: list[str]) -> list[dict[
 
 
 def _constants(rng: random.Random, sheet: TableKind, names: list[str], told: str) -> tuple[Word, ...]:
-    """The table's columns and cells, four of its names with those mentioned, and two numbers with the one mentioned."""
+    """The table's columns and cells, four of its names and two numbers, including all that the question mentions."""
     mentioned = [name for name in names if name in told]
     others = rng.sample([name for name in names if name not in mentioned], 4 - len(mentioned))
     limits = {int(word) for word in told.replace("?", "").replace(".", "").split() if word.isdecimal()}

@@ -1,8 +1,8 @@
-"""Transformations of lists and texts, from examples and words.
+"""Transformations of lists and strings, described by examples and words.
 
-Every question shows examples; most also say in words what happens, some leave the numbers open ("keep the first n"),
-and a few show examples alone, so that part of the answer must be found by trying. The first case is the first example;
-the hidden ones are other lists or words. Difficulty is the number of operators.
+Every question shows examples. Most also say in words what happens, some without the numbers ("keep the first n"), and a
+few show examples only, so that part of the answer must be found by trying. The first case is the first example; hidden
+cases are other lists or words. Difficulty is the number of operators.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ PHRASES: dict[str, tuple[str, ...]] = {
 LINKS = (", then ", " and then ", ", and ")
 SHOWN = ("For example {given} becomes {made}.", "So {given} gives {made}.", "Thus {given} turns into {made}.")
 ALONE = ("From {given} make {made}.", "Given {given}, the answer is {made}.", "Turn {given} into {made}.")
+# What a transformation starts from. Numbers are drawn more often, because more of their examples are rejected.
 STARTS = {
     1: (*[Type.NUMBERS] * 5, *[Type.WORDS] * 4, Type.TEXT),
     2: (*[Type.NUMBERS] * 3, Type.WORDS),
     3: (*[Type.NUMBERS] * 3, Type.WORDS),
 }
-"""What a transformation starts from. Numbers come more often, because more of their examples do not fit a question."""
 Mode = Literal["said", "vague", "silent"]
 
 
@@ -88,14 +88,14 @@ def generate(seed: int, split: Split = "train", difficulty: int = 1) -> CodeProb
 
 
 def vocabulary() -> list[str]:
-    """Every word, letter and sign that a question can hold, numbers aside."""
+    """Every word, letter and punctuation mark of the questions, without numbers."""
     texts = [text for texts in PHRASES.values() for text in texts]
     told = words_of([*texts, *LINKS, *SHOWN, *ALONE, "n"])
     return sorted(told | {*WORD_LIST, *LETTERS, *LETTERS.upper()})
 
 
 def draw(rng: random.Random, difficulty: int) -> ProblemDraft | None:
-    """A chain of operators from numbers, words or a text; None if chance chose one that shows nothing."""
+    """A chain of operators on numbers, words or a string; None if the draw leads nowhere."""
     start = rng.choice(STARTS[difficulty])
     chain = _chain(rng, start, difficulty)
     if chain is None:
@@ -123,7 +123,7 @@ def draw(rng: random.Random, difficulty: int) -> ProblemDraft | None:
 
 
 def _chain(rng: random.Random, start: Type, length: int) -> list[str] | None:
-    """Different operators, each taking what the one before gives."""
+    """Different operators, each of which takes the result of the one before."""
     at, chain = start, list[str]()
     for _ in range(length):
         fitting = [name for name in PHRASES if PURE[name].takes[0] == at and name not in chain]
@@ -163,7 +163,7 @@ def _said(rng: random.Random, chain: list[str], numbers: Mapping[str, int], mode
 
 
 def _example(rng: random.Random, program: Program, inputs: Callable[[random.Random], tuple[Value, ...]]) -> str | None:
-    """A second example, for questions that leave something open."""
+    """A second example, for questions that leave something unsaid."""
     for _ in range(20):
         given = inputs(rng)
         try:
@@ -196,12 +196,12 @@ INPUTS: dict[Type, Callable[[random.Random], tuple[Value, ...]]] = {
 
 
 def _tells(inputs: Sequence[Value], results: Sequence[Value]) -> bool:
-    """Whether an example shows something: a change, in values that can stand in a question."""
+    """Whether an example is informative: it shows a change, in values that fit into a question."""
     return inputs[0] != results[-1] and all(_showable(value) for value in (*inputs, *results))
 
 
 def _showable(value: Value) -> bool:
-    """Whether a value can stand in a question: something, and no number beyond two digits."""
+    """Whether a value fits into a question: not empty, and no number with more than two digits."""
     values = value if isinstance(value, list) else [value]
     return bool(values) and all(0 <= one <= LARGEST_SHOWN if isinstance(one, int) else one for one in values)
 

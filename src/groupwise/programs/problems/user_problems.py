@@ -1,13 +1,13 @@
-"""Problems of one's own: from a file of examples, or from a question and its answer.
+"""The user's own problems: from a file of examples, or from a question with its answer.
 
     question: Keep the even numbers, then add them up.
     examples:
       - {inputs: [[1, 2, 3, 4]], answer: 6}
       - {inputs: [[5, 6, 8]], answer: 14}
-    constants: [2]        # what a line may write besides; the numbers of the question by default
-    max_lines: 4          # of the body, `return` included
+    constants: [2]        # what lines may contain; by default the numbers of the question
+    max_lines: 4          # of the body, including `return`
 
-A table is a list of rows, each with a `name`; its columns, words and names are constants by themselves.
+A table is a list of rows, each with a `name`; its columns, words and names are always allowed as constants.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from groupwise.errors import ConfigError, StorageError
+from groupwise.errors import ConfigError
 from groupwise.programs.language.operators import Type, Value, fits, quoted
 from groupwise.programs.language.problem import Case, CodeProblem, Split, Word
 from groupwise.programs.language.program import MOST_LINES, PARAMETERS, Signature
 from groupwise.programs.problems import FAMILIES, generate
+from groupwise.readers import load_yaml, read_bytes
 
 FIELDS = ("question", "examples", "constants", "max_lines")
 USUAL_LINES = 4
@@ -33,24 +32,22 @@ EXAMPLE = "Write it as `- {inputs: [[1, 2, 3]], answer: 6}`."
 
 
 def problem_of_file(path: Path) -> CodeProblem:
-    """The problem that a JSON or YAML file describes."""
+    """The problem in a JSON or YAML file."""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf8"))
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is neither JSON nor YAML: {' '.join(str(error).split())}") from error
+        data = load_yaml(read_bytes(path))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
     return problem_of(data, path.stem)
 
 
 def problem_of(data: Any, name: str) -> CodeProblem:
-    """The problem that plain data describes."""
+    """The problem described by plain data."""
     if not isinstance(data, Mapping):
-        raise ConfigError(f"a problem has fields ({', '.join(FIELDS)}), and this is {quoted(data)}")
+        raise ConfigError(f"a problem needs fields ({', '.join(FIELDS)}), but this is {quoted(data)}")
     for field in data:
         if field not in FIELDS:
             raise ConfigError(
-                f"{field!r} is no field of a problem", hint=f"Known: {', '.join(FIELDS)}.", field=str(field)
+                f"a problem has no field {field!r}", hint=f"Its fields are {', '.join(FIELDS)}.", field=str(field)
             )
     cases = _cases(data.get("examples"))
     question = str(data.get("question", ""))
@@ -60,12 +57,12 @@ def problem_of(data: Any, name: str) -> CodeProblem:
 
 
 def problem_of_question(question: str, answer: Value, max_lines: int = USUAL_LINES) -> CodeProblem:
-    """A question in words with its answer: the numbers it mentions are what `solve` takes, in order."""
+    """A question with its answer; the numbers it mentions are the parameters of `solve`, in order."""
     numbers = _numbers(question)
     if not 1 <= len(numbers) <= len(PARAMETERS):
         raise ConfigError(
             f"the question mentions {len(numbers)} numbers; a program takes 1 to {len(PARAMETERS)}",
-            hint="Write it as a file of examples instead: `groupwise solve problem.yaml`.",
+            hint="Write a file of examples instead: `groupwise solve problem.yaml`.",
         )
     signature = Signature((Type.INT,) * len(numbers), _type([answer], "the answer"))
     return _made("question", question, signature, (Case(numbers, answer),), (), _lines({"max_lines": max_lines}))
@@ -88,11 +85,11 @@ def _lines(data: Mapping[str, Any]) -> int:
 
 def _cases(examples: Any) -> tuple[Case, ...]:
     if not isinstance(examples, Sequence) or isinstance(examples, str) or not examples:
-        raise _bad_example("a problem needs at least one example to tell right from wrong")
+        raise _bad_example("a problem needs at least one example")
     cases: list[Case] = []
     for number, example in enumerate(examples, 1):
         if not isinstance(example, Mapping) or set(example) != {"inputs", "answer"}:
-            raise _bad_example(f"example {number} must have inputs and an answer, and is {quoted(example)}")
+            raise _bad_example(f"example {number} must have inputs and an answer, but is {quoted(example)}")
         inputs = example["inputs"]
         if not isinstance(inputs, list) or len(inputs) != len(cases[0].inputs if cases else inputs):
             wanted = f"a list of {len(cases[0].inputs)} inputs" if cases else "a list of inputs"
@@ -108,26 +105,26 @@ def _bad_example(message: str) -> ConfigError:
 
 
 def _type(values: Sequence[Value], where: str) -> Type:
-    """The one type that fits all values at a place."""
+    """The type of all values in one place."""
     for wanted in TYPES:
         if all(fits(value, wanted) for value in values):
             return wanted
     told = ", ".join(quoted(value, 24) for value in values[:3])
     raise ConfigError(
-        f"{where} is {told}, which is not of one kind",
-        hint="Whole numbers, texts, lists of either, and tables (lists of rows) are understood.",
+        f"{where} must have one type that programs support, but is {told}",
+        hint="Use integers, strings, lists of either, or tables (lists of rows).",
         field="examples",
     )
 
 
 def _constants(data: Mapping[str, Any], question: str, cases: Sequence[Case]) -> tuple[Word, ...]:
-    """What a line may write: what the file says or the question mentions, and the words of the tables."""
+    """What lines may contain: the file's constants or the question's numbers, and the words of the tables."""
     tables = [value for case in cases for value in case.inputs if _is_table(value)]
     given = data.get("constants", sorted(set(_numbers(question))))
     if not isinstance(given, list) or not all(
         isinstance(one, int | str) and not isinstance(one, bool) for one in given
     ):
-        raise ConfigError(f"constants are whole numbers and words, not {quoted(given)}", field="constants")
+        raise ConfigError(f"constants are integers and words, not {quoted(given)}", field="constants")
     words = [Word(one, Type.INT if isinstance(one, int) else Type.TEXT) for one in given]
     for row in (row for table in tables for row in table):
         for column, value in row.items():
@@ -147,7 +144,7 @@ def _numbers(question: str) -> tuple[int, ...]:
 
 
 def problem_named(words: str, seed: int, split: Split, difficulty: int, answer: str | None) -> CodeProblem:
-    """The problem that some words name."""
+    """The problem that the argument of `groupwise solve` names: a family, a file or a question."""
     if words in FAMILIES:
         return generate(words, seed, split, difficulty)
     path = Path(words)
@@ -155,13 +152,13 @@ def problem_named(words: str, seed: int, split: Split, difficulty: int, answer: 
         return problem_of_file(path)
     if not any(letter.isspace() for letter in words.strip()):
         raise ConfigError(
-            f"{words!r} is neither a family, nor a file of a problem, nor a question",
+            f"{words!r} is not a family, a problem file or a question",
             hint=f"The families are {', '.join(FAMILIES)}; a file ends in .yaml or .json.",
         )
     if answer is None:
         raise ConfigError(
-            "nothing tells a right program for this question from a wrong one",
-            hint="Give its answer with --answer, or write examples into a file: `groupwise solve problem.yaml`.",
+            "the question has no answer to check programs against",
+            hint="Give the answer with --answer, or write a file of examples: `groupwise solve problem.yaml`.",
             field="answer",
         )
     return problem_of_question(words, _value(answer))

@@ -1,8 +1,8 @@
-"""Arithmetic word problems: who has how many of what, what happens to them, and what is asked.
+"""Arithmetic word problems.
 
-A story is an opening, events and an ending, each in several wordings and each with its operators. The numbers are the
-parameters of `solve`, in the order in which they are mentioned; hidden cases tell the same story with other numbers.
-Difficulty is the number of operators; some stories mention a number that has nothing to do with the answer.
+A story consists of an opening, events and an ending, each with several wordings and its own operators. The numbers are
+the parameters of `solve`, in order of mention; hidden cases tell the same story with other numbers. Difficulty is the
+number of operators. Some stories mention a number that is irrelevant to the answer.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ THINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A piece of a story: its wordings, and its operators in order.
+    """A part of a story: its wordings, and its operators in order.
 
-    In an operator's arguments `q` is what the story has come to, `r` the result of the operator before, and 0, 1 … the
-    part's own numbers in order of mention. `exact`: its numbers divide without remainder.
+    In an operator's arguments `q` is the quantity so far, `r` the result of the operator before, and 0, 1 … are the
+    clause's own numbers in order of mention. `exact`: its numbers divide without remainder.
     """
 
     texts: tuple[str, ...]
@@ -107,14 +107,14 @@ def generate(seed: int, split: Split = "train", difficulty: int = 1) -> CodeProb
 
 
 def vocabulary() -> list[str]:
-    """Every word and sign that a question can hold, numbers aside."""
+    """Every word and punctuation mark of the questions, without numbers."""
     texts = [text for part in (*OPENINGS, *EVENTS, *ENDINGS, *WHOLE) for text in part.texts]
     return sorted(words_of([*texts, *ASIDES]) | {word.lower() for word in (*NAMES, *THINGS)})
 
 
 @dataclass
 class _Story:
-    """A story while it is told: its sentences, how large each number may be, its steps, and what it has come to."""
+    """A story in progress: its sentences, the largest value of each number, its steps, and the quantity so far."""
 
     sentences: list[str] = field(default_factory=list)
     sizes: list[str] = field(default_factory=list)
@@ -141,7 +141,7 @@ class _Story:
 
 
 def draw(rng: random.Random, difficulty: int) -> ProblemDraft | None:
-    """A story with as many operators as the difficulty says, or None if it has too many numbers."""
+    """A story with as many operators as the difficulty; None if it has too many numbers."""
     story = _Story()
     parts = _parts(rng, difficulty)
     for at, part in enumerate(parts):
@@ -164,14 +164,14 @@ def draw(rng: random.Random, difficulty: int) -> ProblemDraft | None:
 
 
 def named(text: str, rng: random.Random) -> str:
-    """A text with people and things in it."""
+    """A text with people and things filled in."""
     for mark, name in zip("ABC", rng.sample(NAMES, 3), strict=True):
         text = text.replace(f"{{{mark}}}", name)
     return text.replace("{things}", rng.choice(THINGS))
 
 
 def filled(text: str, numbers: Sequence[Value]) -> str:
-    """A text with its numbers in place, in order of mention."""
+    """A text with its numbers filled in, in order of mention."""
     given = iter(numbers)
     return "".join(str(next(given)) if letter in "#~" else letter for letter in text)
 
@@ -187,7 +187,7 @@ def _parts(rng: random.Random, difficulty: int) -> list[Clause]:
 
 
 def _makes_sense(program: Program, inputs: Sequence[Value], results: Sequence[Value], exact: bool) -> bool:
-    """Nobody has less than one of anything, and what is halved or shared out comes out even."""
+    """Whether a story makes sense: every quantity is at least 1, and halving and sharing leave no remainder."""
     if any(result < 1 for result in results):
         return False
     for step in program.steps:

@@ -1,4 +1,14 @@
-"""Search for programs: Monte Carlo tree search over any domain (`mcts.search`), and the domain of workflow code."""
+"""Monte Carlo tree search over any domain, and the search for programs.
+
+Open `mcts` first. In the order in which data flows:
+
+    tree             the domain as functions, the settings, the tree as data, and its JSON file
+    selection        which action comes next: PUCT, progressive widening, exploration
+    mcts             `search`: simulate, expand, evaluate, backward
+    program_search   the domain of programs, the uninformed prior, and the search for one problem in a file
+    campaign         searches for many problems in a folder, and every program as a file
+    tree_view        the part of a tree worth showing, on a terminal and as SVG
+"""
 
 from groupwise.programs.search.mcts import search
 from groupwise.programs.search.tree import Domain, EvaluationRecord, Judged, SearchSettings, SearchTree

@@ -1,4 +1,4 @@
-"""Every program that a search evaluated, as a file of its own, with how it was found and how it did."""
+"""Searches for many problems in one folder, which can be continued at any time; every program becomes a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def program_text(problem: CodeProblem, record: EvaluationRecord) -> str:
 
 
 def save_programs(problem: CodeProblem, records: Iterable[EvaluationRecord], folder: Path) -> list[Path]:
-    """Write records' programs, one file each; the paths."""
+    """Write the programs of records, one file each, and return the paths."""
     paths = []
     with disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -39,14 +39,14 @@ def _heading(problem: CodeProblem, record: EvaluationRecord) -> str:
     prior = sum(step.log_prior for step in record.steps)
     lines = [
         *problem.question.split("\n"),
-        f"evaluation {record.number}: {record.judged.notes.get('outcome', '')}, worth {record.judged.value:.3f}",
-        f"drawn with log-probability {record.log_prob:.4f}; under the prior alone {prior:.4f}",
+        f"evaluation {record.number}: {record.judged.notes.get('outcome', '')}, value {record.judged.value:.3f}",
+        f"log-probability {record.log_prob:.4f} when sampled, {prior:.4f} under the prior alone",
     ]
     return "".join(f"# {line}\n" for line in lines)
 
 
-def record_told(problem: CodeProblem, record: EvaluationRecord) -> dict[str, Any]:
-    """A record for JSON."""
+def record_as_json(problem: CodeProblem, record: EvaluationRecord) -> dict[str, Any]:
+    """A record as JSON."""
     return {
         "evaluation": record.number,
         "program": program_text(problem, record),
@@ -64,7 +64,7 @@ MARKS = (1, 4, 16, 64, 256, 1024)
 
 @dataclass(frozen=True, slots=True)
 class CampaignPlan:
-    """Which problems are searched, and how: `problems` of each family at each difficulty, from `seed` on."""
+    """Which problems to search and how: `problems` of each family and difficulty, starting with `seed`."""
 
     families: tuple[str, ...]
     difficulties: tuple[int, ...]
@@ -79,10 +79,10 @@ class CampaignPlan:
         if not len(self):
             levels = ", ".join(f"{family} has 1 to {LEVELS[family]}" for family in self.families)
             asked = ", ".join(map(str, self.difficulties))
-            raise ConfigError(f"there are no problems of difficulty {asked}: {levels}", field="difficulty")
+            raise ConfigError(f"no problems have difficulty {asked}: {levels}", field="difficulty")
 
     def __iter__(self) -> Iterator[CodeProblem]:
-        """The problems, one after another."""
+        """The problems in order."""
         for family in self.families:
             for difficulty in self.difficulties:
                 if difficulty <= LEVELS[family]:
@@ -100,7 +100,7 @@ class CampaignPlan:
 
 @dataclass(frozen=True, slots=True)
 class CampaignResult:
-    """What a search made of one problem. `evaluations` are those it took to solve it, or all that were spent."""
+    """The result for one problem. `evaluations` are those it took to solve it, or all that were spent."""
 
     id: str
     family: str
@@ -122,7 +122,7 @@ def campaign(
     stop: Callable[[], bool],
     watch: Callable[[CodeProblem, SearchTree], None],
 ) -> Iterator[CampaignResult]:
-    """Search one problem after another, each saved while it goes on; what was found, problem by problem."""
+    """Search one problem after another, saving as it goes; yields the result for each problem."""
     _begin(plan, folder)
     found: list[CampaignResult] = []
     for problem in plan:
@@ -134,14 +134,14 @@ def campaign(
             watch=partial(watch, problem), stop=stop,
         )  # fmt: skip
         save_programs(problem, tree.records, place / "programs")
-        found.append(_told(problem, tree, place))
+        found.append(_result(problem, tree, place))
         yield found[-1]
     results = {"problems": [asdict(one) for one in found], "shares": shares(found, plan.budget)}
     write_atomic(folder / "results.json", json.dumps(results, ensure_ascii=False, indent=1).encode())
 
 
 def shares(found: Sequence[CampaignResult], budget: int) -> dict[str, dict[str, float]]:
-    """The share of problems solved within 1, 4, 16 … evaluations, by family and over all."""
+    """The share of problems solved within 1, 4, 16 … evaluations, by family and overall."""
     marks = [*(mark for mark in MARKS if mark < budget), budget]
     groups = {
         family: [one for one in found if one.family == family] for family in dict.fromkeys(f.family for f in found)
@@ -154,7 +154,7 @@ def shares(found: Sequence[CampaignResult], budget: int) -> dict[str, dict[str, 
     }
 
 
-def _told(problem: CodeProblem, tree: SearchTree, place: Path) -> CampaignResult:
+def _result(problem: CodeProblem, tree: SearchTree, place: Path) -> CampaignResult:
     best = tree.best
     return CampaignResult(
         problem.id, problem.family, problem.difficulty, tree.solved, len(tree.records),
@@ -163,7 +163,7 @@ def _told(problem: CodeProblem, tree: SearchTree, place: Path) -> CampaignResult
 
 
 def _begin(plan: CampaignPlan, folder: Path) -> None:
-    """Write the plan down, or see that the folder's is the same; only the budget may have grown."""
+    """Write the plan, or check that the folder has the same one; only the budget may differ."""
     file = folder / "plan.json"
     with disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -171,13 +171,13 @@ def _begin(plan: CampaignPlan, folder: Path) -> None:
         try:
             before = json.loads(file.read_bytes())
         except (OSError, ValueError) as error:
-            raise StorageError(f"{file} cannot be read: {error}", hint="Search into another folder.") from error
+            raise StorageError(f"{file} cannot be read: {error}", hint="Use another folder.") from error
         now = plan.as_dict()
         for name in now:
             if name != "budget" and before.get(name) != now[name]:
                 raise ConfigError(
-                    f"{folder} holds a search with {name} = {before.get(name)!r}, and this is one with {now[name]!r}",
-                    hint="Go on with the same options, or name another folder with --out.",
+                    f"{folder} contains a search with {name} = {before.get(name)!r}, not {now[name]!r}",
+                    hint="Continue with the same options, or name another folder with --out.",
                     field=name,
                 )
         if before.get("budget", 0) > plan.budget:

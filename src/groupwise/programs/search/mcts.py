@@ -1,11 +1,11 @@
-"""Monte Carlo tree search: walk down, expand, evaluate, carry the value back. The domain is passed in as functions.
+"""Monte Carlo tree search: simulate, expand, evaluate, propagate back. The domain is passed in as functions.
 
     tree = search(domain, budget=64)
     tree.best, tree.records
 
-One walk makes a whole program: where the tree ends, the walk goes on by the prior, and every node it passes is kept.
-The budget counts evaluations. What has been evaluated is never evaluated again: a walk that ends at an equal program
-costs nothing, and parts of the tree without anything new are closed.
+One walk makes a complete program: where the tree ends, the walk continues with the prior, and all nodes on the way are
+kept. The budget counts evaluations. Nothing is evaluated twice: a walk that ends at an equal program costs nothing, and
+subtrees with nothing new are closed.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def search(
     stop: Callable[[], bool] = lambda: False,
     to_the_end: bool = False,
 ) -> SearchTree:
-    """Spend a budget of evaluations, or less where something is solved before (unless `to_the_end`) or none are left.
+    """Spend a budget of evaluations; less if the problem is solved (unless `to_the_end`) or nothing is left.
 
-    A `tree` from before goes on where it stood; with the same seed, settings and budget it ends bit for bit like one
-    that was never interrupted, also when it was written down and read back while evaluations were in flight. `watch`
-    sees the tree after every evaluation, and `stop` may end the search there. With an `executor` as many evaluations
-    as `Settings.in_flight` says are under way at once; how long each takes does not change what is found.
+    An earlier `tree` continues where it stopped. With the same seed, settings and budget it ends bit for bit like one
+    that was never interrupted, even if it was saved and loaded while evaluations were in flight. `watch` sees the tree
+    after every evaluation, and `stop` can end the search there. With an `executor`, `SearchSettings.in_flight`
+    evaluations run at the same time; how long each takes does not change the result.
     """
     tree = plant(domain, settings or SearchSettings(), seed) if tree is None else _checked(tree, domain, settings)
     states: dict[int, State] = {}
@@ -66,6 +66,7 @@ def search(
             futures.append(_submit(executor, domain, _state(domain, tree, draw.leaf, states)))
         if not futures:
             break
+        # In the order of submission, whichever finishes first: the result does not depend on timing.
         judged = futures[0].result()
         futures.popleft()
         record(tree, domain, tree.pending.popleft(), judged)
@@ -77,16 +78,16 @@ def search(
 
 
 def plant(domain: Domain[State], settings: SearchSettings, seed: int) -> SearchTree:
-    """A tree that is only a root."""
+    """A tree with only a root."""
     tree = SearchTree(domain.name, seed, settings)
     _node(tree, domain, domain.root, ())
     return tree
 
 
 def simulate(tree: SearchTree, domain: Domain[State], states: dict[int, State]) -> ActionDraw | None:
-    """Walk down until something unknown is found, which is then waited for; None where there is nothing at the moment.
+    """Walk down until an unevaluated leaf is found, and mark it as pending; None if there is none at the moment.
 
-    Every walk has its own random numbers, made from the seed and its number.
+    Every walk has its own random numbers, derived from the seed and the number of the walk.
     """
     while not (tree.root.closed or tree.root.waiting):
         tree.walks += 1
@@ -97,6 +98,7 @@ def simulate(tree: SearchTree, domain: Domain[State], states: dict[int, State]) 
             backward(tree, draw, leaf.judged.value)
         elif leaf.finished and not leaf.waiting:
             leaf.waiting = True
+            # Virtual losses: until it is evaluated, the path looks worse to the walks that follow.
             for node, edge in zip(draw.nodes, draw.edges, strict=True):
                 tree.nodes[node].edges[edge].waiting += 1
             tree.pending.append(draw)
@@ -105,7 +107,7 @@ def simulate(tree: SearchTree, domain: Domain[State], states: dict[int, State]) 
 
 
 def _walk(tree: SearchTree, domain: Domain[State], states: dict[int, State], random: Random) -> ActionDraw:
-    """From the root to a finished node, or as far as there is anything open."""
+    """From the root to a finished node, or as far as anything is open."""
     here, nodes, edges, steps = 0, [], [], []
     trail = [tree.root]
     while not trail[-1].finished:
@@ -124,7 +126,7 @@ def _walk(tree: SearchTree, domain: Domain[State], states: dict[int, State], ran
 
 
 def _set_aside(tree: SearchTree, number: int) -> None:
-    """A node without anything open: for good, or until one of the evaluations under way comes back."""
+    """Mark a node with nothing open: closed for good, or waiting until a pending evaluation returns."""
     node = tree.nodes[number]
     node.closed = all(_closed(tree, edge) for edge in node.edges)
     if not node.closed:
@@ -142,7 +144,7 @@ def _drawn(odds: Chances, random: Random) -> int:
 
 
 def expand(tree: SearchTree, domain: Domain[State], states: dict[int, State], here: int, edge: TreeEdge) -> int:
-    """The node that an edge leads to, made when it is first needed, or found if it was reached another way."""
+    """The node that an edge leads to: created when first needed, or found if it was reached another way."""
     if edge.child is None:
         state = domain.step(_state(domain, tree, here, states), edge.action)
         edge.child = _node(tree, domain, state, (*tree.nodes[here].path, edge.action))
@@ -151,7 +153,7 @@ def expand(tree: SearchTree, domain: Domain[State], states: dict[int, State], he
 
 
 def backward(tree: SearchTree, draw: ActionDraw, value: float) -> None:
-    """Carry a value up the way that was taken, and close what has nothing new below."""
+    """Propagate a value back along the path, and close nodes with nothing new below."""
     for number, place in zip(reversed(draw.nodes), reversed(draw.edges), strict=True):
         node = tree.nodes[number]
         node.tally.add(value)
@@ -161,9 +163,9 @@ def backward(tree: SearchTree, draw: ActionDraw, value: float) -> None:
 
 
 def record(tree: SearchTree, domain: Domain[State], draw: ActionDraw, judged: Judged) -> None:
-    """Take in an evaluation: the leaf is closed, the virtual losses end, the value goes up with the experience."""
+    """Record an evaluation: close the leaf, remove the virtual losses, propagate the value and the experience."""
     if not 0 <= judged.value <= 1:
-        raise ContractError(f"the value of a program is {judged.value!r}; it must lie between 0 and 1")
+        raise ContractError(f"the value of a program is {judged.value!r}; it must be between 0 and 1")
     leaf = tree.nodes[draw.leaf]
     leaf.judged, leaf.waiting, leaf.closed = judged, False, True
     leaf.tally.add(judged.value)
@@ -178,6 +180,7 @@ def record(tree: SearchTree, domain: Domain[State], draw: ActionDraw, judged: Ju
         tree.nodes[number].waiting = False
     tree.busy.clear()
     backward(tree, draw, judged.value)
+    # A node learns from the actions taken at or below it.
     for depth, node in enumerate(draw.nodes):
         experience = tree.nodes[node].experience
         for trait in dict.fromkeys(trait for action in actions[depth:] for trait in domain.traits(action)):
@@ -190,7 +193,7 @@ def _closed(tree: SearchTree, edge: TreeEdge) -> bool:
 
 
 def _node(tree: SearchTree, domain: Domain[State], state: State, path: tuple[str, ...]) -> int:
-    """The number of a state's node. Unfinished states are only the same at the same depth, so there are no rings."""
+    """The number of a state's node. Unfinished states are only shared at the same depth, so there are no cycles."""
     edges = _edges(domain.actions(state), path)
     key = domain.key(state)
     name = f"{len(path)} {key}" if edges else f"= {key}"
@@ -201,12 +204,12 @@ def _node(tree: SearchTree, domain: Domain[State], state: State, path: tuple[str
 
 
 def _edges(actions: Any, path: tuple[str, ...]) -> list[TreeEdge]:
-    """Actions with their log-probabilities, made to sum to one."""
+    """Edges with normalised log-probabilities."""
     possible = [(action, value) for action, value in actions if value != float("-inf")]
     if not all(isfinite(value) for _, value in possible):
         raise ContractError(f"the prior of an action after {list(path)!r} is not a number")
     if len({action for action, _ in possible}) < len(possible):
-        raise ContractError(f"an action occurs twice after {list(path)!r}")
+        raise ContractError(f"the prior lists an action twice after {list(path)!r}")
     if not possible:
         return []
     top = max(value for _, value in possible)
@@ -215,7 +218,7 @@ def _edges(actions: Any, path: tuple[str, ...]) -> list[TreeEdge]:
 
 
 def _state(domain: Domain[State], tree: SearchTree, number: int, states: dict[int, State]) -> State:
-    """The state of a node, made again from its actions where it is not at hand."""
+    """The state of a node, rebuilt from its actions if it is not cached."""
     if number not in states:
         state = domain.root
         for action in tree.nodes[number].path:
@@ -234,10 +237,10 @@ def _submit(executor: Executor | None, domain: Domain[State], state: State) -> F
 
 def _checked(tree: SearchTree, domain: Domain[Any], settings: SearchSettings | None) -> SearchTree:
     if tree.name != domain.name:
-        raise ConfigError(f"the tree is of {tree.name!r} and cannot go on as {domain.name!r}")
+        raise ConfigError(f"the tree belongs to {tree.name!r} and cannot continue as {domain.name!r}")
     if settings is not None and settings != tree.settings:
         raise ConfigError(
-            f"the tree was grown with {tree.settings} and cannot go on with {settings}",
-            hint="Go on with the same settings, or begin anew.",
+            f"the tree was searched with {tree.settings} and cannot continue with {settings}",
+            hint="Continue with the same settings, or start a new tree.",
         )
     return tree

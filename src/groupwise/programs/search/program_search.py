@@ -1,4 +1,4 @@
-"""What may be expected of the next line of a program, before anything was tried."""
+"""The search for a program: the prior over next lines, programs as a search domain, and one search kept in a file."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ Lines = Sequence[tuple[str, float]]
 
 
 class Prior(Protocol):
-    """A distribution over the next line. `name` tells priors apart: a saved search goes on only with its own."""
+    """A distribution over the next line. A saved search only continues with a prior of the same `name`."""
 
     @property
     def name(self) -> str: ...
 
     def lines(self, problem: CodeProblem, prefix: tuple[str, ...]) -> Lines:
-        """Lines that may follow a prefix (lines of a body, without indentation), each with its log-probability."""
+        """The lines that may follow a prefix (lines without indentation), with their log-probabilities."""
         ...
 
 
 class Uniform:
-    """Knows nothing: every operator alike, then every way to call it. `return` counts as an operator."""
+    """The uninformed prior: uniform over operators (`return` is one), then over the ways to call them."""
 
     name = "uniform"
 
@@ -51,9 +51,9 @@ RESULT = re.compile(rf"(?<![\w'\"])(?![{PARAMETERS}]\b)[a-z]\d*(?![\w'\"])", re.
 
 
 def program_domain(problem: CodeProblem, judge: Callable[[str], Judged], prior: Prior) -> Domain[Prefix]:
-    """The search for a program that solves a problem. `judge` evaluates the text of a program.
+    """The domain of programs for a problem: a state is the lines so far, an action the next line.
 
-    Finished programs are the same if their normal forms are; then one is evaluated for all of them.
+    `judge` evaluates the text of a program. Programs with the same normal form are evaluated once.
     """
 
     def actions(prefix: Prefix) -> Lines:
@@ -85,15 +85,15 @@ def finished(prefix: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=10_000)
 def traits(line: str) -> tuple[str, ...]:
-    """What a line has in common with others: its operator, and its call whatever results it is given."""
+    """What a line shares with others: its operator, and its call with all results replaced by `_`."""
     call = CALL.fullmatch(line)
     return (call[1], f"{call[1]}({RESULT.sub('_', call[2])})") if call else ()
 
 
 def judged(evaluation: ProgramEvaluation) -> Judged:
-    """The share of cases that came out right guides the search.
+    """An evaluation as the search sees it, with the share of correct cases as its value.
 
-    How long it took is left out, so that two searches of one seed are the same.
+    The time is left out, so that two searches with the same seed are equal.
     """
     notes = {"outcome": str(evaluation.outcome), "calls": evaluation.calls, "length": evaluation.length}
     if evaluation.message:
@@ -117,9 +117,9 @@ def explore(
     watch: Watch = lambda tree: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> SearchTree:
-    """Search a program for a problem; a tree that is in the file goes on from there, and is kept there.
+    """Search for a program that solves a problem; a tree in `file` is continued, and saved there.
 
-    A search that was interrupted at any moment, or killed, ends like one that was not.
+    A search that was interrupted or killed at any moment ends like one that was not.
     """
     evaluator = ProgramEvaluator(problem)
     domain = program_domain(problem, lambda text: judged(evaluator(text)), prior)
@@ -135,7 +135,7 @@ def explore(
 
 @contextmanager
 def _keeping(tree: SearchTree, file: Path | None) -> Iterator[Callable[[], None]]:
-    """Write the tree now and then, so that it takes no more than a tenth of the time, and at the end."""
+    """Save the tree now and then, spending at most a tenth of the time on it, and at the end."""
     if file is None:
         yield lambda: None
         return

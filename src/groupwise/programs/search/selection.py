@@ -1,16 +1,16 @@
-"""Which action comes next: PUCT among known children and a new one, widening with visits, a share by the prior alone.
+"""Which action comes next: PUCT over tried actions and a new one, progressive widening, and exploration by the prior.
 
-At a node with n tries, prior p over its open actions and value q of each, rescaled to what was seen in this tree:
+At a node with n tries, prior p over its open actions and value q of each, scaled to the range seen in this tree:
 
-    w(a)    ∝ p(a) · exp(experience · gain(a))     gain: how much more than usual programs with a's traits were worth
-    puct(a) = q(a) + exploration · w(a) · √n / (1 + n(a))         of a known action; n(a) counts those in flight too
-    puct(*) = q + exploration · max w · √n                        of a new one; q is the node's mean, w those untried
-    greedy  = a new action, drawn from w ** sharpness over those untried, where puct(*) is at least that of every known
-              one and there are fewer than widening · n ** widening_power of them; else the known one of greatest puct
+    w(a)    ∝ p(a) · exp(experience · gain(a))     gain: how much better than average programs with a's traits are
+    puct(a) = q(a) + exploration · w(a) · √n / (1 + n(a))         of a tried action; n(a) includes those in flight
+    puct(*) = q + exploration · max w · √n                        of a new one; q is the node's mean, w of untried ones
+    greedy  = a new action sampled from w ** sharpness, if puct(*) is at least that of every tried action and fewer
+              than widening · n ** widening_power have been tried; otherwise the tried action with the greatest puct
     chance  = explore · p  +  (1 − explore) · greedy
 
-PUCT is that of AlphaZero (Silver et al. 2017), which gives untried actions their parent's value; widening that of
-Couëtoux et al. 2011. Experience is the all-moves-as-first heuristic (Gelly and Silver 2011) over traits of actions.
+PUCT is that of AlphaZero (Silver et al. 2017), with the parent's value for untried actions; widening is that of
+Couëtoux et al. 2011. Experience is the all-moves-as-first heuristic (Gelly and Silver 2011) for traits of actions.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from math import exp, sqrt
 from groupwise.programs.search.tree import SearchTree, TreeEdge, TreeNode
 
 Traits = Callable[[str], Sequence[str]]
+# Observations that the estimate from further up counts for.
 DOUBT = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """The probability of every action of a node at this moment, and the rule behind the greedy part of it."""
+    """The current probability of every action of a node, and the rule behind its greedy part."""
 
     of: list[float]
     choices: int
@@ -35,7 +36,7 @@ class Chances:
 
 
 def chances(tree: SearchTree, trail: Sequence[TreeNode], traits: Traits) -> Chances | None:
-    """How the next action is drawn at the last node of a trail; None where nothing is open."""
+    """The distribution of the next action at the last node of a trail; None if nothing is open."""
     node, settings = trail[-1], tree.settings
     opened = [number for number, edge in enumerate(node.edges) if tree.open(edge)]
     if not opened:
@@ -54,7 +55,7 @@ def chances(tree: SearchTree, trail: Sequence[TreeNode], traits: Traits) -> Chan
 
 
 def _spread(found: list[float], numbers: Sequence[int], weights: Sequence[float], share: float) -> None:
-    """Add a share to some actions' chances, in proportion to their weights (logarithms)."""
+    """Distribute a share of probability over some actions in proportion to their (logarithmic) weights."""
     for number, part in zip(numbers, _proportions([weights[number] for number in numbers]), strict=True):
         found[number] += share * part
 
@@ -69,7 +70,7 @@ def _proportions(logarithms: Sequence[float]) -> list[float]:
 def _greatest(
     tree: SearchTree, node: TreeNode, known: Sequence[int], fresh: Sequence[int], weights: Sequence[float]
 ) -> int | None:
-    """The known action of the greatest PUCT, the first of equals; None where a new one promises more and may be had."""
+    """The tried action with the greatest PUCT, the first of equals; None if a new one is allowed and promises more."""
     settings, tries = tree.settings, node.tries
     if not known:
         return None
@@ -89,7 +90,7 @@ def _greatest(
 
 
 def _value(tree: SearchTree, edge: TreeEdge) -> float:
-    """Between mean and best of what was found below, from 0 to 1 in this tree; what is in flight found nothing yet."""
+    """A mix of the mean and the best value found below, scaled to 0 … 1; evaluations in flight count as 0."""
     if not edge.tally.count:
         return 0.0
     mean = (_scaled(tree, edge.tally.mean) * edge.tally.count) / edge.tries
@@ -101,7 +102,7 @@ def _scaled(tree: SearchTree, value: float) -> float:
 
 
 def _bent(tree: SearchTree, trail: Sequence[TreeNode], traits: Traits) -> list[float]:
-    """The prior's log-probabilities, bent by experience."""
+    """The prior's log-probabilities, adjusted by experience."""
     edges = trail[-1].edges
     if not tree.settings.experience or tree.high <= tree.low:
         return [edge.log_prior for edge in edges]
@@ -118,7 +119,7 @@ def _bent(tree: SearchTree, trail: Sequence[TreeNode], traits: Traits) -> list[f
 
 
 def _gain(trail: Sequence[TreeNode], trait: str) -> float:
-    """How much more than usual a trait was worth: what was seen further up counts until there is more at hand."""
+    """How much better than average a trait is: a running estimate down the trail, shrunk towards the one above."""
     gain = 0.0
     for node in trail:
         tally = node.experience.get(trait)

@@ -1,4 +1,4 @@
-"""What a search needs to know of its domain, as functions."""
+"""A search as data: the domain as functions, the settings, the tree, and the file from which it can continue."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What an evaluation found: a value from 0 to 1 that guides the search, and whether nothing is left to improve.
+    """The result of an evaluation: a value from 0 to 1 that guides the search, and whether the problem is solved.
 
-    `notes` say the rest (outcome, message, time …) in what JSON can hold.
+    `notes` contain the rest (outcome, message …) as JSON values.
     """
 
     value: float
@@ -33,15 +33,15 @@ def itself(action: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Domain(Generic[State]):
-    """Things made action by action from `root`; what has no further actions is finished and can be evaluated.
+    """States that are built action by action from `root`; a state without actions is finished and can be evaluated.
 
-    name      tells domains apart; a saved tree is only taken up again by the domain that made it
-    root      where everything begins
-    actions   what may come next, each with its log-probability under the prior; none where a thing is finished
+    name      a saved tree only continues with a domain of the same name
+    root      the initial state
+    actions   the possible actions of a state with their log-probabilities under the prior; none if it is finished
     step      the state after an action
-    key       equal for states that are worth the same: they share a node, and one evaluation
-    evaluate  what a finished thing is worth; called from several threads when several are in flight
-    traits    what an action has in common with others, so that experience with one says something about the other
+    key       the same for equivalent states, which share a node and an evaluation
+    evaluate  the value of a finished state; called from several threads if several are in flight
+    traits    what an action has in common with others: experience with a trait applies to all of them
     """
 
     name: str
@@ -55,17 +55,16 @@ class Domain(Generic[State]):
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """How a search divides its budget of evaluations.
+    """How a search spends its budget of evaluations.
 
-    exploration     PUCT's weight of the prior against what was found
-    widening        a node with n visits has at most `widening` · n ** `widening_power` children that are looked into
+    exploration     weight of the prior in PUCT
+    widening        a node with n visits has at most `widening` · n ** `widening_power` tried children
     widening_power
-    explore         the share of steps that follow the prior alone; it gives every program a chance, and every draw a
-                    distribution that covers all of them
-    greed           how much a child's value is the best below it rather than the mean
-    experience      how far experience with an operator under a parent bends what is tried next there (0: not at all)
-    sharpness       1: new lines are drawn as the prior says; more: the likelier come first, as far as they are likelier
-    in_flight       how many evaluations may be under way at once; results are taken in the order they were asked for
+    explore         probability of a step that follows the prior alone, so that every program has a positive probability
+    greed           how much the value of a child is the best below it rather than the mean
+    experience      how strongly experience with a trait changes what is tried next (0: not at all)
+    sharpness       exponent of the weights from which new actions are sampled; 1 follows the prior
+    in_flight       evaluations at the same time; results are processed in the order of submission
     """
 
     exploration: float = 1.0
@@ -85,7 +84,7 @@ class SearchSettings:
         for name, (low, high) in bounds.items():
             value = getattr(self, name)
             if not low <= value <= high:
-                raise ConfigError(f"{name} is {value!r}; it goes from {low:g} to {high:g}", field=name)
+                raise ConfigError(f"{name} is {value!r}; it must be between {low:g} and {high:g}", field=name)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -93,7 +92,7 @@ class SearchSettings:
 
 @dataclass(slots=True)
 class VisitTally:
-    """How often something was part of what was evaluated, and what it was worth."""
+    """The number of evaluations that included something, and their values."""
 
     count: int = 0
     total: float = 0.0
@@ -111,10 +110,9 @@ class VisitTally:
 
 @dataclass(slots=True)
 class TreeEdge:
-    """An action at a node: its log-probability under the prior, what came of it, and where it leads (a node's number).
+    """An action at a node: its log-probability under the prior, its results, and the number of the node it leads to.
 
-    `waiting` counts the evaluations below it that are under way: until they come back, each counts as a visit that
-    found nothing (a virtual loss).
+    `waiting` counts pending evaluations below it; each counts as a visit of value 0 (a virtual loss).
     """
 
     action: str
@@ -130,10 +128,10 @@ class TreeEdge:
 
 @dataclass(slots=True)
 class TreeNode:
-    """A state: the actions that first led to it, and what may come next (nothing: it is finished).
+    """A state: the actions that first led to it, and the edges to what may come next (none: it is finished).
 
-    `closed` where everything below has been evaluated; `waiting` while it is being evaluated itself, or all that is
-    left below it. `experience` has what the traits of actions taken here or below were worth.
+    `closed`: everything below has been evaluated. `waiting`: it is being evaluated itself, or all that is left below it
+    is. `experience`: the values of the traits of actions taken here or below.
     """
 
     path: tuple[str, ...]
@@ -156,11 +154,10 @@ class TreeNode:
 
 @dataclass(frozen=True, slots=True)
 class TreeStep:
-    """One action of a draw, with its log-probability under the distribution it was drawn from, and under the prior.
+    """One action of a walk, with its log-probability under the distribution it was sampled from, and under the prior.
 
-    The distribution is that of the tree at that moment over the `choices` actions that were open: `rule` says whether
-    PUCT chose among known children ("puct") or a new one was asked for ("new"), each mixed with the prior as
-    `Settings.explore` says.
+    The distribution is that of the tree at that moment over the `choices` open actions. `rule` says whether its greedy
+    part was a tried action ("puct") or a new one ("new"); it is mixed with the prior by `SearchSettings.explore`.
     """
 
     action: str
@@ -172,7 +169,7 @@ class TreeStep:
 
 @dataclass(frozen=True, slots=True)
 class ActionDraw:
-    """A way down the tree: the nodes passed, the edges taken there (by number), how they were drawn, and the leaf."""
+    """A walk down the tree: the nodes, the edges taken (by number), how they were sampled, and the leaf."""
 
     nodes: tuple[int, ...]
     edges: tuple[int, ...]
@@ -186,7 +183,7 @@ class ActionDraw:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRecord:
-    """One evaluation: which it was, what was evaluated, how it was drawn and what it was worth."""
+    """One evaluation: its number, what was evaluated, how it was sampled, and the result."""
 
     number: int
     actions: tuple[str, ...]
@@ -196,7 +193,7 @@ class EvaluationRecord:
 
     @property
     def log_prob(self) -> float:
-        """The log-probability of the draw, under the distribution that the tree had at that moment."""
+        """The log-probability of the walk under the tree's distribution at that moment."""
         return sum(step.log_prob for step in self.steps)
 
 
@@ -204,9 +201,9 @@ class EvaluationRecord:
 class SearchTree:
     """Everything a search knows.
 
-    `walks` counts ways down from the root, `free` those that ended at something evaluated before and so cost nothing;
-    `numbers` finds a node by its key; `busy` are nodes with everything left below under
-    way; `low` and `high` are the least and the greatest value seen.
+    `walks` counts walks from the root, `free` those that ended at something evaluated before and so cost nothing.
+    `numbers` finds a node by its key. `busy` are nodes with only pending evaluations left below. `low` and `high` are
+    the least and the greatest value seen.
     """
 
     name: str
@@ -233,26 +230,26 @@ class SearchTree:
 
     @property
     def best(self) -> EvaluationRecord | None:
-        """The best program found; the first of several."""
+        """The best program found; of equals the first."""
         return max(self.records, key=lambda record: (record.judged.solved, record.judged.value), default=None)
 
     def child(self, edge: TreeEdge) -> TreeNode | None:
         return None if edge.child is None else self.nodes[edge.child]
 
     def open(self, edge: TreeEdge) -> bool:
-        """Whether there may be something below that is neither evaluated nor being evaluated."""
+        """Whether there may be something below that is neither evaluated nor pending."""
         child = self.child(edge)
         return child is None or not (child.closed or child.waiting)
 
     def experience(self, number: int = 0) -> list[dict[str, Any]]:
-        """What was tried at a node, best first: the action, how often, its mean and best value."""
+        """What was tried at a node, best first: the action, the number of tries, mean and best value."""
         tried = [edge for edge in self.nodes[number].edges if edge.tally.count]
         tried.sort(key=lambda edge: (-edge.tally.best, -edge.tally.mean))
         return [{"action": e.action, "tries": e.tally.count, "mean": e.tally.mean, "best": e.tally.best} for e in tried]
 
 
 VERSION = 1
-REMEDY = "Begin the search anew in another folder."
+REMEDY = "Start a new search in another folder."
 
 
 def save_tree(tree: SearchTree, path: Path) -> None:
@@ -265,7 +262,7 @@ def load_tree(path: Path) -> SearchTree:
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StorageError(f"{path} does not hold a search tree: {error}", hint=REMEDY) from error
+        raise StorageError(f"{path} is not a search tree: {error}", hint=REMEDY) from error
 
 
 def tree_as_dict(tree: SearchTree) -> dict[str, Any]:
@@ -290,7 +287,7 @@ def tree_as_dict(tree: SearchTree) -> dict[str, Any]:
 def tree_of(data: Mapping[str, Any]) -> SearchTree:
     if data.get("version") != VERSION:
         raise StorageError(
-            f"a search tree of version {data.get('version')!r} cannot be read; this is version {VERSION}", hint=REMEDY
+            f"the search tree has version {data.get('version')!r}; only version {VERSION} can be read", hint=REMEDY
         )
     return SearchTree(
         data["name"], data["seed"], SearchSettings(**data["settings"]),
@@ -309,7 +306,7 @@ def _tally_of(data: Sequence[Any]) -> VisitTally:
 
 
 def _edge_as_list(edge: TreeEdge) -> list[Any]:
-    """Most edges were never tried; they are only an action and its prior."""
+    """Most edges were never tried; of these only the action and its prior are stored."""
     known = [edge.action, edge.log_prior]
     if not edge.tries and edge.child is None:
         return known

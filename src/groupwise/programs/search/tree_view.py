@@ -23,9 +23,9 @@ from groupwise.workflows.pictures.svg import svg_of
 
 @dataclass(slots=True)
 class OutlineBranch:
-    """An action that is shown: how often it was tried, what came of it, and what is shown below.
+    """An action to show: how often it was tried, its values, and what to show below.
 
-    `hidden` counts the actions below that were tried and are not shown.
+    `hidden` counts the tried actions below that are not shown.
     """
 
     action: str
@@ -43,7 +43,7 @@ Place: TypeAlias = tuple[float, tuple[int, int], OutlineBranch, TreeEdge, int]
 
 
 def outline(tree: SearchTree, most: int = 30, beside: int = 6) -> OutlineBranch:
-    """At most so many branches in all, and so many side by side; those of the winner are always shown."""
+    """At most `most` branches in total and `beside` at each node; those on the winner's path are always included."""
     winner = tree.best.actions if tree.best else ()
     tally = tree.root.tally
     top = OutlineBranch("", tally.count, tally.mean, tally.best, bool(winner), False, tree.solved)
@@ -71,7 +71,7 @@ def _on_way(above: OutlineBranch, edge: TreeEdge, depth: int, winner: tuple[str,
 
 
 def _only_way(tree: SearchTree, edge: TreeEdge) -> tuple[list[str], TreeEdge]:
-    """An action with those after it, as long as only one was ever tried there and it ended the program."""
+    """An action, joined with the one after it if that was the only one ever tried and ended the program."""
     child = tree.child(edge)
     tried = [below for below in child.edges if below.tally.count] if child else []
     end = tree.child(tried[0]) if len(tried) == 1 else None
@@ -88,7 +88,7 @@ def _branch(tree: SearchTree, edge: TreeEdge, action: str, on_way: bool) -> Outl
 def _line_up(
     tree: SearchTree, queue: list[Place], above: OutlineBranch, number: int, winner: tuple[str, ...], depth: int
 ) -> None:  # fmt: skip
-    """Put a node's tried actions in the queue: the winner's first, then what was tried most, then what did best."""
+    """Queue the tried actions of a node: the winner's first, then by number of tries and best value."""
     for place, edge in enumerate(tree.nodes[number].edges):
         if edge.tally.count:
             rank = -inf if _on_way(above, edge, depth, winner) else -(edge.tally.count + edge.tally.best)
@@ -105,7 +105,7 @@ BAR = 8
 
 
 def tree_view(tree: SearchTree, title: str, most: int = 30) -> Drawing:
-    """The tree, branch by branch: how often each line was tried, and the best that came of it."""
+    """The tree for a terminal: how often each line was tried, and the best value below it."""
     top = outline(tree, most)
     drawing = Drawing(Text(printable(title), style="bold"), guide_style="dim")
     _grow(drawing, top)
@@ -138,7 +138,7 @@ def bar(value: float) -> str:
 
 
 def program_view(text: str, title: str, solved: bool) -> RenderableType:
-    """A program in a frame that says how well it does."""
+    """A program in a frame whose colour says whether it solves the problem."""
     code = Syntax(printable_lines(text), "python", background_color="default")
     return Panel(
         code, title=Text(title), title_align="left", border_style="green" if solved else "yellow", expand=False
@@ -156,7 +156,7 @@ GRADES = 5
 
 
 def tree_svg(tree: SearchTree, title: str, most: int = 40) -> str:
-    """The picture of a tree, a file of its own."""
+    """A tree as an SVG file."""
     return svg_of(tree_scene(tree, title, most))
 
 
@@ -177,7 +177,7 @@ def tree_scene(tree: SearchTree, title: str, most: int = 40) -> Scene:
 
 
 def _widths(top: OutlineBranch) -> list[float]:
-    """How wide each column must be."""
+    """The width of each column."""
     widths: list[float] = []
     layer = [top]
     while layer:
@@ -191,13 +191,13 @@ def _width(branch: OutlineBranch) -> float:
 
 
 def _small(branch: OutlineBranch) -> str:
-    return f"worth {branch.best:.2f}" if branch.finished else f"{branch.tries} tried, best {branch.best:.2f}"
+    return f"value {branch.best:.2f}" if branch.finished else f"{branch.tries} tried, best {branch.best:.2f}"
 
 
 def _place(
     branch: OutlineBranch, depth: int, row: float, widths: list[float], lefts: list[float], shapes: list[Shape]
 ) -> tuple[float, float]:
-    """Put a branch and all below it from a row on; the middle of its box, and the first free row."""
+    """Draw a branch and everything below it, starting at a row; returns the middle of its box and the next free row."""
     middles, free = [], row
     for below in branch.branches:
         middle, free = _place(below, depth + 1, free, widths, lefts, shapes)
