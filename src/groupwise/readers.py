@@ -137,7 +137,6 @@ def _path(link: Any, key: Any) -> str:
 
 
 def load_json(content: bytes | str, limits: ReadLimits = USUAL) -> Any:
-    """The value in a JSON text."""
     text = decoded(content, limits)
     clock = Clock(limits)
 
@@ -175,7 +174,6 @@ def _line_of_second(text: str, name: str) -> str:
 
 
 def load_toml(content: bytes | str, limits: ReadLimits = USUAL) -> dict[str, Any]:
-    """The table in a TOML text."""
     text = decoded(content, limits)
     endless = ENDLESS_NAME.search(text)
     if endless:

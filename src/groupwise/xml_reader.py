@@ -41,7 +41,6 @@ class Element:
 
     @property
     def name(self) -> str:
-        """The tag without its namespace."""
         return self.tag.rpartition("}")[2]
 
     @property
@@ -140,10 +139,10 @@ def _recoded(content: bytes | str) -> tuple[bytes, str | None]:
 
 
 def _parser(encoding: str | None, events: list[XmlEvent], clock: Clock) -> Any:
-    """An expat parser that appends to `events`."""
     # Names come as "namespace}name"; the brace cannot occur in either.
     parser = expat.ParserCreate(encoding, "}")
     parser.buffer_text = parser.ordered_attributes = True
+    parser.buffer_size = CHUNK
     depth = 0
     # expat reports prefixes just before the element that declares them.
     declared: list[tuple[str, str]] = []
@@ -181,49 +180,51 @@ def _parser(encoding: str | None, events: list[XmlEvent], clock: Clock) -> Any:
     return parser
 
 
-class _OpenElement:
-    """An element whose end has not come yet. A child waits for the text behind it, so it is built with its parent."""
-
-    def __init__(self, event: XmlEvent) -> None:
-        self.event = event
-        self.pieces: list[str] = []
-        self.waiting: list[tuple[_OpenElement | XmlEvent, tuple[Element, ...], str, list[str]]] = []
-
-    def add(self, text: str) -> None:
-        (self.waiting[-1][3] if self.waiting else self.pieces).append(text)
-
-    def children(self) -> tuple[Element, ...]:
-        built = []
-        for child, inner, text, tail in self.waiting:
-            after = _meant("".join(tail))
-            if isinstance(child, XmlEvent):
-                built.append(Element(COMMENT, text=child.text, tail=after, line=child.line))
-            else:
-                own = child.event
-                built.append(Element(own.text, own.attributes, text, inner, after, own.prefixes, own.line))
-        return tuple(built)
-
-
 def _meant(text: str) -> str:
     """Text between elements, unless it is only indentation."""
     return text if text.strip() else ""
 
 
+class _OpenElement:
+    """An element whose end has not come yet: its own text, its children, and the text after the last of them."""
+
+    def __init__(self, event: XmlEvent) -> None:
+        self.event = event
+        self.text, self.tail = "", ""
+        self.children: list[Element] = []
+
+    def read(self, text: str) -> None:
+        if self.children:
+            self.tail += text
+        else:
+            self.text += text
+
+    def add(self, child: Element | None) -> None:
+        """Close the tail of the last child, and append another."""
+        if _meant(self.tail):
+            self.children[-1] = replace(self.children[-1], tail=self.tail)
+        self.tail = ""
+        self.children += [] if child is None else [child]
+
+    def closed(self) -> Element:
+        self.add(None)
+        own, text = self.event, _meant(self.text) if self.children else self.text
+        return Element(own.text, own.attributes, text, tuple(self.children), "", own.prefixes, own.line)
+
+
 def load_xml(content: bytes | str, limits: ReadLimits = USUAL) -> Element:
     """The root element of an XML text; comments before it become its first children."""
-    outside = _OpenElement(XmlEvent("start", ""))
-    stack = [outside]
+    stack = [_OpenElement(XmlEvent("start", ""))]
     for event in xml_events(content, limits):
         if event.kind == "start":
             stack.append(_OpenElement(event))
         elif event.kind == "end":
-            done = stack.pop()
-            inner, text = done.children(), "".join(done.pieces)
-            stack[-1].waiting.append((done, inner, _meant(text) if inner else text, []))
+            done = stack.pop().closed()
+            stack[-1].add(done)
         elif event.kind == "comment":
-            stack[-1].waiting.append((event, (), "", []))
-        elif stack[-1] is not outside:
-            stack[-1].add(event.text)
-    built = outside.children()
-    root = next(element for element in built if element.tag != COMMENT)
-    return replace(root, children=(*built[: built.index(root)], *root.children))
+            stack[-1].add(Element(COMMENT, text=event.text, line=event.line))
+        elif len(stack) > 1:
+            stack[-1].read(event.text)
+    built = stack[0].children
+    at = next(number for number, element in enumerate(built) if element.tag != COMMENT)
+    return replace(built[at], children=(*built[:at], *built[at].children))

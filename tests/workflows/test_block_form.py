@@ -128,7 +128,7 @@ def test_a_breaker_clears_the_body_and_nothing_else() -> None:
         with pytest.raises(NotBlocks, match="'break_off_1' cancels something other"):
             lift(replace(whole, nodes=nodes))
     working = tuple(replace(node, silent=False) if node.cancels else node for node in whole.nodes)
-    with pytest.raises(NotBlocks, match="'break_off_1' does work and cancels"):
+    with pytest.raises(NotBlocks, match="'break_off_1' does work and also cancels"):
         lift(replace(whole, nodes=working))
 
 

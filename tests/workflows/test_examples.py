@@ -36,5 +36,5 @@ def test_an_example_can_be_met_and_starts_from_a_sound_design_with_a_score(path:
 
 def test_the_published_schema_is_that_of_the_code() -> None:
     assert json.loads(PUBLISHED.read_text(encoding="utf8")) == json.loads(json.dumps(schema())), (
-        "write it again: python -m groupwise.workflows.requirements > docs/reference/requirements.schema.json"
+        "write it again: json.dumps(groupwise.workflows.requirements.schema(), indent=2, ensure_ascii=False)"
     )

@@ -181,7 +181,7 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
 
 
 def test_a_log_without_completions_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no completed activity"):
+    with pytest.raises(ConfigError, match="no activity is completed"):
         estimate([LogEvent("1", "a", 0.0, lifecycle="schedule")])
 
 

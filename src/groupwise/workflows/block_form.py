@@ -28,15 +28,11 @@ class NotBlocks(blocks.DesignError):
 
 @dataclass(slots=True)
 class _Gate:
-    """A split, a join or both, without any work."""
-
     rule: Rule
 
 
 @dataclass(frozen=True, slots=True)
 class _Breaker:
-    """A silent task that cancels others."""
-
     cancels: frozenset[str]
 
 
@@ -95,9 +91,7 @@ class _Sketch:
     def _work(self, node: Node) -> Content:
         if node.cancels:
             if not node.silent:
-                raise NotBlocks(
-                    f"{self.graph.name}: {node.label!r} does work and cancels others, which blocks cannot express"
-                )
+                raise NotBlocks(f"{self.graph.name}: {node.label!r} does work and also cancels others")
             return _Breaker(frozenset(node.cancels))
         copies = node.copies
         block = self._body(node)
@@ -367,7 +361,6 @@ def _fold_cancellable(sketch: _Sketch) -> bool:
             continue
         if not _clears_just(sketch.graph, content.cancels, sketch.covers[inside]):
             continue
-        # The guard's flow to the breaker has the probability of cancelling.
         chance = _chance(sketch.out[guard][breaker], sketch.out[guard][end])
         names = {split, inside, guard, end, after, breaker, handler}
         sketch.fold(names, split, after, blocks.Cancellable(body, chance, handling))

@@ -20,8 +20,6 @@ SUM_TOLERANCE = 1e-9  # by which the probabilities of a choice may miss 1
 
 
 class DesignError(ConfigError):
-    """A design that breaks a rule of its blocks."""
-
     code = "design"
 
 
@@ -312,7 +310,6 @@ def _one_choice(parts: tuple[Block, ...], probabilities: tuple[float, ...]) -> B
 
 
 def _simplest_order(parts: tuple[Block, ...], edges: Edges) -> Block:
-    """Sequences and parallel blocks as far as possible, and partial orders for the rest."""
     kept = [number for number, part in enumerate(parts) if not isinstance(part, Skip)]
     if not kept:
         return Skip()

@@ -64,7 +64,6 @@ class Differences:
         return {"same": self.same, **asdict(self)}
 
     def lines(self) -> Iterator[str]:
-        """One line per difference."""
         yield from (f"+ {name!r} was added" for name in self.added)
         yield from (f"− {name!r} was removed" for name in self.removed)
         yield from (f"↕ {move}" for move in self.moved)
@@ -109,7 +108,6 @@ def _handlings(name: str, old: Handling, new: Handling) -> Iterator[Change]:
 
 
 def _surrounded(name: str, old: Block, before: ActivityPlace, new: Block, after: ActivityPlace) -> Iterator[Change]:
-    """How often the activity is done, in how many instances, and how often it is cancelled."""
     was, now = _around(old, before), _around(new, after)
     yield from (Change(name, what, was[what], now[what]) for what in was if was[what] != now[what])
 
@@ -162,7 +160,6 @@ def _moves(
 
 
 def _moved(name: str, pairs: Mapping[tuple[str, str], tuple[str, str]]) -> str:
-    # Seen from the other activity of a pair.
     turned = {"before": "after", "after": "before"}
     relations = []
     for (a, b), (was, now) in list(pairs.items())[:SHOWN]:
@@ -177,7 +174,6 @@ _WORDS = {"before": "before", "after": "after", "beside": "in parallel with", "n
 
 
 def _drawings(old: Document, new: Document) -> Differences:
-    """Compare nodes by name, and the flows between them, graph by graph."""
     before, after = _nodes(old), _nodes(new)
     flows = [
         {

@@ -116,7 +116,6 @@ def _task(activity: blocks.Activity, copies: TaskCopies | None = None) -> Node:
 
 
 def _call(drawing: _Drawing, body: blocks.Block, copies: TaskCopies) -> Node:
-    """A task that runs another graph, once per instance."""
     task = drawing.numbered("instances")
     name = f"{drawing.name}_{task}"
     drawing.called.append(_drawn(name, body, drawing.called))

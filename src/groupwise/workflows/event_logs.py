@@ -57,9 +57,7 @@ def read_events(path: str | Path, columns: Mapping[str, str] | None = None) -> l
     is_xes = name.endswith(".xes") or (not name.endswith(".csv") and content.lstrip()[:1] == b"<")
     events = list(_xes(path, content) if is_xes else _csv(path, content, columns or {}))
     if not events:
-        raise BadFile(
-            f"{path} has no events", hint="A log has one line or one <event> for every activity of every case."
-        )
+        raise BadFile(f"{path} has no events", hint="A log has a line or an <event> for every activity of a case.")
     return events
 
 
@@ -72,9 +70,7 @@ def _content(path: Path) -> bytes:
     except (OSError, EOFError, zlib.error) as error:
         raise BadFile(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if len(content) > LIMITS.size:
-        raise BadFile(
-            f"{path} is larger than {LIMITS.size >> 20} MiB", hint="Use a part of the log that has complete cases."
-        )
+        raise BadFile(f"{path} is larger than {LIMITS.size >> 20} MiB", hint="Use a part with complete cases.")
     return content
 
 
@@ -98,7 +94,6 @@ def _csv(path: Path, content: bytes, columns: Mapping[str, str]) -> Iterator[Log
 
 
 def _columns(path: Path, header: list[str], given: Mapping[str, str]) -> dict[str, int]:
-    """The index of each column that is present."""
     for what, name in given.items():
         if what not in NAMES or name not in header:
             wrong = (

@@ -29,8 +29,6 @@ MOST_SETS = 10
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One rule of the requirements."""
-
     rule: str
     names: tuple[str, ...]
     seconds: float = 0.0
@@ -62,7 +60,6 @@ class Contradiction:
 
 
 def statements(requirements: Requirements) -> list[Statement]:
-    """Every rule as a separate statement."""
     rules = requirements.rules
     found = [Statement("precedes", pair) for pair in rules.precedes]
     found += [Statement("excludes", pair) for pair in rules.excludes]
@@ -86,7 +83,6 @@ def contradictions(requirements: Requirements) -> list[Contradiction]:
 
 
 def insist_feasible(requirements: Requirements) -> None:
-    """Raise `ConfigError` if the requirements cannot be met."""
     found = contradictions(requirements)
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""

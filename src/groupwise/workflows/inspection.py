@@ -63,7 +63,6 @@ def open_workflow(path: str | Path, requirements: str | Path | Requirements | No
     if not is_requirements(path):
         document = read_workflow(path)
         return Opened(path, document, given or document.requirements)
-    # The start is named relative to the requirements file.
     own = read_requirements(path)
     if own.start is None:
         raise ConfigError(
@@ -102,7 +101,6 @@ class Inspection:
         return all(verdict.sound for verdict in self.verdicts.values()) and not self.conflicts and not self.broken
 
     def as_dict(self) -> dict[str, Any]:
-        """All results, ready for JSON."""
         document = self.opened.document
         return {
             "ok": self.fine,
@@ -116,7 +114,6 @@ class Inspection:
 
 
 def inspect_workflow(opened: Opened) -> Inspection:
-    """Check a workflow, and its rules if it has requirements."""
     asked = opened.requirements
     broken, unread = _rules(opened)
     conflicts = contradictions(asked) if asked else []
@@ -124,7 +121,6 @@ def inspect_workflow(opened: Opened) -> Inspection:
 
 
 def _rules(opened: Opened) -> tuple[list[Violation], str]:
-    """The broken rules; or why they cannot be checked, if the workflow has no block form."""
     try:
         design = lift(opened.document)
     except DesignError as error:

@@ -80,7 +80,6 @@ def _taken_apart(some: int, after: list[int], before: list[int]) -> Module | int
 
 
 def _between(parts: list[int], after: list[int]) -> Edges:
-    """The reduced edges between some parts, by their index in the list."""
     some = sum(1 << part for part in parts)
     place = {part: number for number, part in enumerate(parts)}
     edges = set()
@@ -96,7 +95,6 @@ def _between(parts: list[int], after: list[int]) -> Edges:
 def _connected(some: int, near: dict[int, int]) -> list[int]:
     clusters = []
     while some:
-        # Start from the lowest part, and grow by everything near.
         cluster = new = some & -some
         while new:
             reached = 0

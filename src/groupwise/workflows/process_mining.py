@@ -103,7 +103,6 @@ def estimate(events: Sequence[LogEvent], name: str = "log", support: float = SUP
 
 
 def _paired(events: Sequence[LogEvent]) -> list[LoggedWork]:
-    """Pair each start with the next completion of the same activity in the same case."""
     waiting: dict[tuple[str, str], list[float]] = defaultdict(list)
     found = []
     order = {"start": 0, "complete": 1}  # at the same time, a start comes before its completion
@@ -115,9 +114,7 @@ def _paired(events: Sequence[LogEvent]) -> list[LoggedWork]:
             start = event.start if event.start is not None else waiting[key].pop(0) if waiting[key] else None
             found.append(LoggedWork(event.case, event.activity, start, event.time, event.resource, event.role))
     if not found:
-        raise ConfigError(
-            "the log has no completed activity", hint="An event that ends an activity has the lifecycle 'complete'."
-        )
+        raise ConfigError("no activity is completed", hint="Events that end an activity have the lifecycle 'complete'.")
     return found
 
 
@@ -294,9 +291,7 @@ def _alike(one: Counter[str], other: Counter[str]) -> float:
 
 
 def _peak(work: Sequence[LoggedWork], pool: str) -> int:
-    """The largest number of a role that worked at the same time."""
     spans = [(one.start, one.end) for one in work if one.role == pool and one.start is not None]
-    # A sweep over starts (+1) and ends (−1).
     moments = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans])
     now, most = 0, 1
     for _, change in moments:

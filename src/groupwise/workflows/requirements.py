@@ -6,7 +6,6 @@ single currency. A mistake is reported with its place in the file.
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -85,7 +84,6 @@ class Pool(RequirementPart):
         if self.least > self.most:
             raise ValueError(f"least is {self.least}, which is more than most ({self.most})")
         for start, end in self.calendar:
-            # A week has 168 hours.
             if not 0 <= start < end <= 168:
                 raise ValueError(f"[{start}, {end}] must be hours of a week, from 0 to 168")
         return self
@@ -114,9 +112,7 @@ class RequiredBranch(RequirementPart):
         total = sum(self.options.values())
         # The rest of the probability is for cases that need none of the options.
         if any(p <= 0 for p in self.options.values()) or total > 1 + 1e-9:
-            raise ValueError(
-                f"the probabilities of branch {self.name!r} must be above 0 and add up to at most 1, not {total}"
-            )
+            raise ValueError(f"the probabilities of {self.name!r} must be above 0 and add up to at most 1, not {total}")
         return self
 
 
@@ -170,7 +166,6 @@ class Requirements(RequirementPart):
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of requirements."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Requirements.model_json_schema()}
 
 
@@ -196,7 +191,3 @@ def parse_requirements(value: Any) -> Requirements:
         more = f" (and {len(others)} more)" if others else ""
         said = str(first["msg"]).removeprefix("Value error, ")
         raise ConfigError(f"{place + ': ' if place else ''}{said}{more}", field=place) from error
-
-
-if __name__ == "__main__":
-    print(json.dumps(schema(), indent=2, ensure_ascii=False))

@@ -210,7 +210,6 @@ class RuleBook:
         return all(one is None or one != other for one, other in pairs)
 
     def late(self, cycle_time: float) -> Violation | None:
-        """The deadline, if the mean cycle time exceeds it."""
         deadline = self.requirements.rules.deadline
         if deadline is None or cycle_time <= deadline:
             return None
@@ -280,7 +279,6 @@ def relation(root: blocks.Block, one: tuple[int, ...], other: tuple[int, ...]) -
     """
     block = root
     for a, b in zip(one, other, strict=False):
-        # Still on the common path: go down.
         if a == b:
             block = blocks.children(block)[a]
             continue
@@ -305,7 +303,6 @@ def places_of(root: blocks.Block) -> Iterator[ActivityPlace]:
         if isinstance(block, blocks.Activity):
             yield ActivityPlace(block, path, share)
         elif isinstance(block, blocks.Sequence | blocks.Parallel | blocks.PartialOrder):
-            # Reversed, because the stack is taken from its end.
             stack += [(part, (*path, number), share) for number, part in enumerate(block.parts)][::-1]
         else:
             stack += _unsure(block, path, share)[::-1]

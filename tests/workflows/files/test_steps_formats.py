@@ -102,7 +102,7 @@ def test_exports_are_valid_and_come_back(format_: str, seed: int) -> None:
         (Choice((Activity("a"), Activity("b")), (0.5, 0.5)), "has no choices, but 'xor_split_1' is one .*'a', 'b'"),
         (Loop(Activity("again"), 0.5), "has no loops, but 'again' can be repeated"),
         (Cancellable(Activity("a"), 0.5), "(cannot cancel|has no choices)"),
-        (Instances(Activity("many"), 2, 3, 1), "has no multiple instances, but 'many' has 2 to 3"),
+        (Instances(Activity("many"), 2, 3, 1), "has no instances, but 'many' has 2 to 3"),
         (Activity("late", Handling(delay=5)), "cannot express a delay of 5 s for 'late'"),
         (Activity("soon", Handling(due=9)), "cannot express a due time of 9 s for 'soon'"),
         (Activity("x", Handling(scheduling="due")), "cannot express scheduling by due for 'x'"),
@@ -120,11 +120,11 @@ def test_each_format_refuses_what_only_it_cannot_say() -> None:
             module.write(document_of(Design("d", Activity(name, handling))))
         return error.value.message
 
-    assert "cannot express 2 retries for 'x'" in refused(actions, Handling(retry=Retry(2)))
+    assert "cannot express retries (2) for 'x'" in refused(actions, Handling(retry=Retry(2)))
     assert "needs a whole number for growth" in refused(argo, Handling(retry=Retry(2, 1, 1.5)))
     assert "needs a whole number for a time limit" in refused(argo, Handling(timeout=0.5))
     assert "the pool 'a b'" in refused(argo, Handling(pool="a b"))
-    assert "can double pauses or repeat them" in refused(airflow, Handling(retry=Retry(2, 1, 3.0)))
+    assert "can only double pauses" in refused(airflow, Handling(retry=Retry(2, 1, 3.0)))
     assert "would evaluate the '${{' in" in refused(actions, Handling(), "${{ secrets.KEY }}")
     assert "would evaluate the '{{' in" in refused(argo, Handling(), "{{workflow.name}}")
 

@@ -171,7 +171,7 @@ def test_a_large_instance_is_read_in_a_moment() -> None:
     [
         ({"duration": {"mean": 1}}, {}, "'a' has a duration of kind exponential"),
         ({"duration": {"kind": "fixed", "mean": 1}, "failure": 0.1}, {}, "cannot express the failure of 'a'"),
-        ({"duration": {"kind": "fixed", "mean": 1}}, {"retry": Retry(1)}, "cannot express 1 retry for 'a'"),
+        ({"duration": {"kind": "fixed", "mean": 1}}, {"retry": Retry(1)}, "cannot express retries .1. for 'a'"),
     ],
 )
 def test_what_the_format_has_no_words_for_is_refused(activity: Any, handling: Any, said: str) -> None:

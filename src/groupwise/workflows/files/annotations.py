@@ -47,7 +47,6 @@ def handling_of(values: Mapping[str, Any]) -> Handling:
 
 
 def document_values(requirements: Requirements | None, servers: tuple[tuple[str, int], ...]) -> dict[str, Any]:
-    """Requirements and servers as plain values, if there are any."""
     values: dict[str, Any] = {}
     if requirements is not None:
         values["requirements"] = requirements.model_dump(mode="json", exclude_defaults=True)
@@ -57,7 +56,6 @@ def document_values(requirements: Requirements | None, servers: tuple[tuple[str,
 
 
 def document_parts(values: Mapping[str, Any]) -> tuple[Requirements | None, tuple[tuple[str, int], ...]]:
-    """The requirements and servers in such values."""
     try:
         servers = tuple((str(pool), int(count)) for pool, count in values.get("servers", ()))
     except (TypeError, ValueError) as error:
@@ -103,6 +101,5 @@ def seconds_of(duration: str) -> float | None:
 
 
 def duration_of(seconds: float) -> str:
-    """An ISO 8601 duration of that many seconds."""
     # Decimal of the shortest representation: no exponent, and no digits that were not there.
     return f"PT{Decimal(repr(seconds)):f}S".replace(".0S", "S")

@@ -58,7 +58,6 @@ class Format:
 
 
 def formats() -> dict[str, Format]:
-    """Every format, by name."""
     found = [import_module(f"groupwise.workflows.files.{module}").FORMAT for module in MODULES]
     return {format_.name: format_ for format_ in (*found, SVG, PNG)}
 
@@ -78,14 +77,11 @@ def find_format(path: Path, *, name: str | None = None, head: bytes = b"") -> Fo
     if len(fitting) > 1 or not fitting:
         fitting = [one for one in (fitting or known.values()) if head and one.fits(head)] or fitting
     if not fitting:
-        raise ConfigError(
-            f"{path}: no format has the suffix {path.suffix!r}", hint=f"Known formats: {', '.join(known)}."
-        )
+        raise ConfigError(f"{path}: no format has the suffix {path.suffix!r}", hint=f"Known: {', '.join(known)}.")
     return fitting[0]
 
 
 def read_workflow(path: str | Path, format: str | None = None) -> Document:
-    """The workflow in a file."""
     path = Path(path)
     try:
         content = read_bytes(path, LIMITS)

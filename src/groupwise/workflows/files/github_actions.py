@@ -45,16 +45,13 @@ def _job(step: WorkflowStep, needs: list[str]) -> dict[str, Any]:
         # Only limits that survive the way to minutes and back are written.
         minutes = step.handling.timeout / 60
         if minutes * 60 != step.handling.timeout:
-            raise CannotExpress(
-                f"{TITLE} counts minutes, and cannot express {step.handling.timeout} s of {step.label!r} exactly"
-            )
+            raise CannotExpress(f"{TITLE} counts minutes, not {step.handling.timeout} s as for {step.label!r}")
         job["timeout-minutes"] = int(minutes) if minutes == int(minutes) else minutes
     job["steps"] = _what_it_does(step.label, step.documentation)
     return job
 
 
 def _what_it_does(label: str, documentation: str) -> list[dict[str, Any]]:
-    """A placeholder step that prints what the job is for."""
     about = {"ABOUT": documentation} if documentation else {}
     return [{"run": 'echo "$TASK"', "env": {"TASK": label, **about}}]
 

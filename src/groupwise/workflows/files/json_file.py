@@ -149,7 +149,6 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
-    """The JSON Schema of a type, with classes as definitions."""
     definitions: dict[str, Any] = {}
     return {**_schema(kind, definitions), "$defs": definitions}
 
@@ -218,7 +217,6 @@ KINDS: dict[str, type[Document] | type[Design]] = {"document": Document, "design
 
 
 def read(content: bytes) -> Document:
-    """The document, or the design as a document."""
     found = _read(content)
     return found if isinstance(found, Document) else document_of(found)
 
@@ -266,7 +264,6 @@ def write(workflow: Document | Design) -> bytes:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of these files."""
     schemas = {name: schema_of(kind) for name, kind in KINDS.items()}
     definitions: dict[str, Any] = {}
     for one in schemas.values():

@@ -35,9 +35,7 @@ def write(document: Document) -> bytes:
 
 
 def _classes(document: Document, graphs: list[Graph]) -> Iterator[str]:
-    """The colours of pools, and dashes around what can be cancelled."""
     pools = pool_styles(document)
-    # Style name → ids of the nodes with that style.
     members: dict[str, list[str]] = {}
     for number, graph in enumerate(graphs):
         cleared = {name for node in graph.nodes for name in node.cancels}

@@ -22,7 +22,6 @@ _OTHER_ARCS = ("inhibitor", "reset", "read", "test")
 
 
 def write(document: Document) -> bytes:
-    """The net of the document's first graph."""
     graph = document.root
     _refuse(document)
     # A graph that came from PNML is written as it is; any other through its net.
@@ -54,7 +53,6 @@ def _refuse(document: Document) -> None:
 
 
 def _is_net(graph: Graph) -> bool:
-    """Whether every flow already leads from a place to a transition or back."""
     kinds = {node.id: node.kind == "task" for node in graph.nodes}
     plain = all(node.join == node.split == "and" for node in graph.tasks)
     return plain and all(kinds[flow.source] != kinds[flow.target] for flow in graph.flows)
@@ -99,7 +97,6 @@ def as_graph(name: str, net: Net) -> Graph:
 
 
 def read(content: bytes) -> Document:
-    """The document of a net: a graph of conditions and tasks."""
     root = parse(content)
     if root.name != "pnml":
         raise BadFile(f"{place(root)}the root element is <{root.name}>, but a PNML file has <pnml>")
@@ -110,8 +107,6 @@ def read(content: bytes) -> Document:
 
 
 class _Reading:
-    """A net while it is read."""
-
     def __init__(self, net: Element) -> None:
         self.net = net
         self.places: dict[str, Element] = {}
@@ -147,7 +142,6 @@ class _Reading:
             kind = "start" if name == start else "end" if name == end else "condition"
             nodes.append(Node(name, _name_of(part), kind=kind))  # type: ignore[arg-type]
         for name, part in self.transitions.items():
-            # A transition without a name is silent too.
             quiet = any(e.get("activity") == INVISIBLE for e in part.all("toolspecific")) or not _name_of(part)
             nodes.append(Node(name, _name_of(part), join="and", split="and", silent=quiet))
         title = _name_of(self.net) or self.net.get("id") or "net"
@@ -165,9 +159,7 @@ class _Reading:
             tokens = "0" if marking is None else marking.says("text") or "0"
             # PNML writes "Default,1" for one token of the default colour.
             if tokens.rpartition(",")[2] != ("1" if name == start else "0") and marking is not None:
-                raise BadFile(
-                    f"{place(part)}the place {name!r} starts with {tokens} tokens; only {start!r} may have one"
-                )
+                raise BadFile(f"{place(part)}the place {name!r} has {tokens} tokens, but only {start!r} may have one")
 
     def _flow(self, arc: Element) -> Flow:
         source, target = arc.get("source"), arc.get("target")
@@ -184,9 +176,7 @@ class _Reading:
         kinds = [child.get("value") or child.says("text") for child in arc.all("type")] + [arc.get("type")]
         other = next((kind for kind in kinds if kind.lower() in _OTHER_ARCS), "")
         if other:
-            raise BadFile(
-                f"{place(arc)}the arc {arc.get('id')!r} has the type {other!r}; only plain arcs are supported"
-            )
+            raise BadFile(f"{place(arc)}the arc {arc.get('id')!r} has the unsupported type {other!r}")
         return Flow(source, target)
 
 

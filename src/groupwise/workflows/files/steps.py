@@ -77,9 +77,7 @@ def _only_a_step(graph: Graph, node: Node, title: str) -> None:
         raise CannotExpress(f"{title} has no cancellation, but {node.label!r} cancels others")
     if node.copies != ONCE:
         copies = node.copies
-        raise CannotExpress(
-            f"{title} has no multiple instances, but {node.label!r} has {copies.least} to {copies.most}"
-        )
+        raise CannotExpress(f"{title} has no instances, but {node.label!r} has {copies.least} to {copies.most}")
     if node.calls:
         raise CannotExpress(f"{title} has only one graph, but {node.label!r} calls {node.calls!r}")
     for flow in out:
@@ -88,7 +86,6 @@ def _only_a_step(graph: Graph, node: Node, title: str) -> None:
 
 
 def _in_order(before: dict[str, list[str]]) -> tuple[list[str], list[str]]:
-    """Names in topological order; or a cycle of them, if there is one."""
     names = list(before)
     number = {name: place for place, name in enumerate(names)}
     edges = frozenset((number[source], number[name]) for name, sources in before.items() for source in sources)
@@ -98,7 +95,6 @@ def _in_order(before: dict[str, list[str]]) -> tuple[list[str], list[str]]:
 
 
 def in_order_of_need(steps: Sequence[WorkflowStep]) -> list[str]:
-    """The ids of the steps, each after those it needs."""
     return _in_order({step.id: list(step.needs) for step in steps})[0]
 
 
@@ -106,10 +102,7 @@ def refuse_handling(step: WorkflowStep, title: str, *, only: Iterable[str] = ())
     """Refuse handling that the format cannot express; `only` lists the fields it can."""
     handling, known = step.handling, set(only)
     asked = {
-        "retry": (
-            handling.retry != PLAIN.retry,
-            f"{handling.retry.most} {'retry' if handling.retry.most == 1 else 'retries'}",
-        ),
+        "retry": (handling.retry != PLAIN.retry, f"retries ({handling.retry.most})"),
         "timeout": (handling.timeout is not None, f"a time limit of {handling.timeout} s"),
         "delay": (handling.delay != 0, f"a delay of {handling.delay} s"),
         "due": (handling.due is not None, f"a due time of {handling.due} s"),
@@ -170,8 +163,6 @@ def dump_yaml(value: Any, comments: tuple[str, ...] = ()) -> bytes:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes equal values out instead of using aliases."""
-
     def ignore_aliases(self, data: Any) -> bool:
         return True
 

@@ -122,7 +122,6 @@ def read(content: bytes) -> Document:
     requirements, servers = None, {}
     if execution is not None:
         servers = {machine.nodeName: machine.cpu.coreCount or 1 for machine in execution.machines}
-        # Machines that only tasks mention have one server.
         for run in runs.values():
             servers |= {name: 1 for name in run.machines if name not in servers}
         requirements = _requirements(instance, runs, label, servers)
@@ -142,7 +141,6 @@ def _instance(value: Any) -> _Instance:
 
 
 def _consistent(tasks: list[_Task]) -> None:
-    """Check that ids are unique and that parents and children agree."""
     place = {task.id: number for number, task in enumerate(tasks)}
     if len(place) < len(tasks):
         twice = Counter(task.id for task in tasks).most_common(1)[0][0]
@@ -158,7 +156,6 @@ def _consistent(tasks: list[_Task]) -> None:
 
 
 def _mentions(tasks: list[_Task]) -> Iterator[tuple[str, str, str]]:
-    """The place, the task and the other, wherever a task names another."""
     for number, task in enumerate(tasks):
         for field, others in (("parents", task.parents), ("children", task.children)):
             for other in others:
@@ -213,7 +210,6 @@ def _requirements(
 
 
 def _notes(instance: _Instance) -> list[str]:
-    """Notes on everything that is not kept, one per kind."""
     execution = instance.workflow.execution
     notes = [f"{key} is not kept" for key in instance.model_extra or {}]
     notes += [f"workflow.{key} is not kept" for key in instance.workflow.model_extra or {}]

@@ -12,12 +12,10 @@ from groupwise.readers import ReadLimits
 from groupwise.workflows.files.formats import BadFile, CannotExpress
 from groupwise.xml_reader import COMMENT, Element, load_xml
 
-# Hand-made workflows have kilobytes; the limits only stop files that are none.
 LIMITS = ReadLimits(size=16 << 20, depth=100, values=300_000)
 
 
 def parse(content: bytes) -> Element:
-    """The root element of an XML file."""
     try:
         return load_xml(content, LIMITS)
     except ConfigError as error:
@@ -67,7 +65,6 @@ def _node(etree: Any, element: Element, parent: Any) -> Any:
 
 
 def place(element: Element) -> str:
-    """Where an element stands, for the beginning of a message."""
     return f"line {element.line}: " if element.line else ""
 
 

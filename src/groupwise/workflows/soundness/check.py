@@ -84,7 +84,6 @@ def search(net: Net, bound: int, may: Callable[[int, int], bool] | None = None) 
                 if step.takes & here != step.takes or (may is not None and not may(number, here)):
                     continue
                 fired |= 1 << number
-                # Order of a step: take, clear, put.
                 rest = here & ~step.takes & ~step.clears
                 if rest & step.puts:
                     words = f"{net.marking(rest & step.puts)[0]!r} can receive a second token while it still has one"
@@ -129,13 +128,11 @@ def _lost(net: Net, leads: dict[int, list[int]]) -> int | None:
             if earlier not in able:
                 able.add(earlier)
                 stack.append(earlier)
-    # The rest of the markings cannot reach the goal.
     lost = [marking for marking in leads if marking not in able]
     return next((marking for marking in lost if not leads[marking]), lost[-1] if lost else None)
 
 
 def _way(came_from: dict[int, tuple[int, int]], marking: int) -> list[int]:
-    """The steps that lead to a marking."""
     steps: list[int] = []
     while came_from[marking][1] >= 0:
         marking, number = came_from[marking]
@@ -259,7 +256,6 @@ def _checked(net: Net, joins: tuple[OrJoin, ...], bound: int) -> Soundness:
 
 
 def _dead(net: Net, less: Reduced, found: SearchFinding) -> Soundness | None:
-    """Tasks that cannot happen in any way, if there are any."""
     possible = set().union(*(less.possible(step) for step in bits(found.happened)))
     alive = {net.transitions[number].name for number in possible}
     dead = dict.fromkeys(step.name for step in net.transitions if step.name and step.name not in alive)

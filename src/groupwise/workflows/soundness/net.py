@@ -52,7 +52,6 @@ class Net:
         return 1 << self.sink
 
     def marking(self, mask: int) -> list[str]:
-        """The names of the marked places."""
         return [name for place, name in enumerate(self.places) if mask >> place & 1]
 
 
@@ -134,7 +133,6 @@ class _Unfolding:
         A flow between two conditions is a silent transition of its own.
         """
         before, after = self.places.get(flow.source), self.places.get(flow.target)
-        # A condition that leads to a condition.
         if before is not None and after is not None:
             self.builder.transition([before], [after])
         place = before if before is not None else after

@@ -13,7 +13,6 @@ from collections import Counter, deque
 from groupwise.workflows.partial_orders import bits
 from groupwise.workflows.soundness.net import Net, NetTransition, OrJoin
 
-# Steps looked at for all or-joins of a net together.
 WORK = 5_000_000
 
 

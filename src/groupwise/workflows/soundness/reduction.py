@@ -114,7 +114,6 @@ class Reduced:
     implies: Mapping[int, list[Row]]
 
     def row(self, step: int) -> list[int]:
-        """The steps of the original net that this step stands for."""
         return _flat([self.does[step]])
 
     def possible(self, step: int) -> set[int]:
@@ -146,12 +145,10 @@ def reduce_net(net: Net, apart: int = 0) -> Reduced:
 
 
 def _finished(net: Net, sketch: _Sketch) -> Reduced:
-    """The sketch as a net, renumbered."""
     places = {place: new for new, place in enumerate(sorted(sketch.places))}
     steps = {step: new for new, step in enumerate(sorted(sketch.steps))}
 
     def renumbered(mask: int) -> int:
-        # Masks over old numbers become masks over new ones.
         return sum(1 << places[place] for place in bits(mask))
 
     transitions = tuple(

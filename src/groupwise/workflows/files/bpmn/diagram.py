@@ -34,7 +34,6 @@ class DiagramSheet:
     expanded: set[str] = field(default_factory=set)
 
     def around(self, names: Iterable[str]) -> NodeBox:
-        """The box around others, with padding."""
         inner = [self.boxes[name] for name in names if name in self.boxes] or [NodeBox(0, 0, 100, 80)]
         left, top = min(box.x for box in inner) - PADDING, min(box.y for box in inner) - PADDING
         right, bottom = max(box.right for box in inner) + PADDING, max(box.bottom for box in inner) + PADDING
@@ -71,19 +70,16 @@ class DiagramSheet:
 
 
 def _line(source: NodeBox, target: NodeBox) -> list[Point]:
-    """Points from the right of the source to the left of the target, or below both if it leads backwards."""
     (x, y), (to_x, to_y) = (source.right, source.middle[1]), (target.x, target.middle[1])
     if to_x >= x:
         middle = (x + to_x) / 2
         return [(x, y), (to_x, to_y)] if y == to_y else [(x, y), (middle, y), (middle, to_y), (to_x, to_y)]
-    # 20 pixels below both boxes.
     below = max(source.bottom, target.bottom) + 20
     (x, y), (to_x, to_y) = (source.middle[0], source.bottom), (target.middle[0], target.bottom)
     return [(x, y), (x, below), (to_x, below), (to_x, to_y)]
 
 
 def box_of(carried: Element | None) -> NodeBox | None:
-    """Where a shape was drawn."""
     bounds = None if carried is None else carried.find("Bounds")
     if bounds is None:
         return None
@@ -95,7 +91,6 @@ def box_of(carried: Element | None) -> NodeBox | None:
 
 
 def drawings(root: Element) -> dict[str, Element]:
-    """Every shape and edge, by the id of the element it draws."""
     planes = [plane for diagram in root.all("BPMNDiagram") for plane in diagram.all("BPMNPlane")]
     known = (f"{{{BPMNDI}}}BPMNShape", f"{{{BPMNDI}}}BPMNEdge")
     found = [part for plane in planes for part in plane.parts if part.tag in known and part.get("bpmnElement")]

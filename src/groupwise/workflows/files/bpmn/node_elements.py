@@ -44,7 +44,6 @@ _WRITTEN_ANEW = ("extensionElements", "multiInstanceLoopCharacteristics")
 
 
 def gates_of(wiring: Wiring, node: Node) -> list[Element]:
-    """The gateways that join and split for a node."""
     found = []
     for name, side, rule in wiring.gates[node.id]:
         noted = bpmn.el("extensionElements", bpmn.annotation("part", {"of": wiring.ids[node.id], "side": side}))
@@ -120,7 +119,6 @@ def _members(names: Iterable[str]) -> list[Element]:
 
 
 def _filled(lanes: Element, members: dict[str, list[str]]) -> Element:
-    """Lanes filled with their nodes, which name a lane by its id or by its name."""
     if lanes.name != "lane":
         return replace(lanes, children=tuple(_filled(child, members) for child in lanes.children))
     found = [*members.pop(lanes.get("id"), []), *members.pop(lanes.get("name"), [])]

@@ -34,8 +34,6 @@ def refuse(element: Element, message: str) -> BadFile:
 
 
 class Scope:
-    """A process or sub-process while it is read."""
-
     def __init__(self, file: _File, element: Element) -> None:
         self.file, self.element, self.sketch = file, element, Sketch()
         self.extras: list[Element] = []
@@ -61,7 +59,6 @@ class Scope:
         return self._ends_of_body(element, here) if element is not self.element else ("", "")
 
     def check(self) -> None:
-        """Refuse events and guards whose owner does not exist."""
         for name, region in self.sketch.regions.items():
             for key in ("split", "complete", "abort"):
                 if region.names[key] not in self.sketch.nodes:
@@ -112,7 +109,6 @@ class Scope:
         if bpmn.find_annotation(part, "part") is not None:
             marks = bpmn.annotated_values(part, "part")
             self.sketch.parts[name] = (marks.get("of", ""), marks.get("side", ""))
-            # Checked at the end, when every node is known.
             self.belongs.append((part, marks.get("of", "")))
         return name
 
@@ -160,7 +156,6 @@ class Scope:
         calls = ""
         if part.name in ("subProcess", "transaction"):
             calls = self.file.sub_process(part)
-        # calledElement may have a namespace prefix.
         elif part.name == "callActivity":
             called = part.get("calledElement").rpartition(":")[2]
             calls = self.file.titles.get(called, "")
@@ -219,9 +214,7 @@ class Scope:
         try:
             share = float(values["probability"]) if "probability" in values else None
         except ValueError:
-            raise refuse(
-                part, f"the probability of {part.get('id')!r} is {values['probability']!r}, not a number"
-            ) from None
+            raise refuse(part, f"the probability of {part.get('id')!r} is not a number") from None
         # BPMN names the default flow on its source, a graph on the flow itself.
         default = self.file.defaults.get(ends[0]) == part.get("id")
         text = "" if condition is None else condition.text.strip()
@@ -270,7 +263,6 @@ class Scope:
 
 
 def _plain_names(node: Node, sketch: Sketch) -> tuple[str, ...]:
-    """The element names under which the node would be written anyway."""
     if node.calls:
         return ("callActivity",)
     if node.kind in ("start", "end"):
@@ -281,13 +273,11 @@ def _plain_names(node: Node, sketch: Sketch) -> tuple[str, ...]:
 
 
 def _bare_lanes(lanes: Element) -> Element:
-    """Lanes without their members: nodes know their lane."""
     children = tuple(_bare_lanes(e) for e in lanes.children if e.name != "flowNodeRef")
     return replace(lanes, children=children)
 
 
 def read(content: bytes) -> Document:
-    """The document in a BPMN file."""
     root = parse(content)
     if root.name != "definitions" or root.namespace != bpmn.BPMN:
         raise BadFile(f"{place(root)}the root element is <{root.name}>, but a BPMN 2.0 file has <definitions>")
@@ -365,7 +355,6 @@ class _File:
         return () if found is None else (bpmn.normal(found.with_attributes(bpmnElement=None)),)
 
     def _titles(self, drawn: dict[str, Element]) -> dict[str, str]:
-        """The name of a process is its id, unless an annotation gives another."""
         return {name: bpmn.annotated_values(one, "graph").get("name", name) for name, one in drawn.items()}
 
     def _values(self, known: Element) -> dict[str, object]:
@@ -400,7 +389,6 @@ class _File:
         self.graphs[title] = scope.graph(title)
 
     def sub_process(self, element: Element) -> str:
-        """Read a sub-process, and return the name of its graph."""
         title = bpmn.annotated_values(element, "graph").get("name", element.get("id"))
         self.titles[element.get("id")] = title
         self._process(element)

@@ -69,14 +69,12 @@ class Sketch:
         self._one_end()
 
     def _by_source(self) -> dict[str, list[int]]:
-        """The indexes of the flows out of every node."""
         found: dict[str, list[int]] = {name: [] for name in self.nodes}
         for place, flow in enumerate(self.flows):
             found[flow.source].append(place)
         return found
 
     def _forget_our_conditions(self) -> None:
-        """Drop the conditions that the writer would add anyway."""
         places = self._by_source()
         for gate, rule in self.gates.items():
             ways = [self.flows[place] for place in places[gate]]
@@ -146,8 +144,6 @@ class Sketch:
             self.change(abort, cancels=tuple(cleared), extras=())
 
     def _connect_links(self) -> None:
-        """Connect a throwing link event with the catching one of the same name."""
-
         def links(kind: str) -> dict[str, str]:
             found = {}
             for name, node in self.nodes.items():

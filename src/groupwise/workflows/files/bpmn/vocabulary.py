@@ -54,7 +54,6 @@ def in_place(element: Element, whole: str) -> int:
 
 
 def el(name: str, /, *children: Element, text: str = "", **attributes: str) -> Element:
-    """An element in BPMN's namespace."""
     return Element(f"{{{BPMN}}}{name}", tuple(attributes.items()), text, children)
 
 
@@ -123,14 +122,11 @@ def formal(name: str, text: str) -> Element:
 
 @dataclass(frozen=True, slots=True)
 class BpmnRoute:
-    """How a flow is chosen: by a condition, or by default."""
-
     condition: str = ""
     default: bool = False
 
 
 def variable_name(text: str) -> str:
-    """A name that is valid in expressions."""
     return re.sub(r"\W", "_", text, flags=re.ASCII)
 
 
@@ -145,7 +141,6 @@ def routes(gateway: str, rule: Rule, targets: Sequence[str]) -> list[BpmnRoute]:
 
 
 def without_annotations(element: Element) -> Element:
-    """The element without our annotations."""
     kept = []
     for child in element.children:
         if child.name == "extensionElements" and child.namespace == BPMN:
@@ -158,7 +153,6 @@ def without_annotations(element: Element) -> Element:
 
 
 def flow_id(source: str, target: str) -> str:
-    """The id of a flow that has none in its file."""
     return f"{source}_to_{target}"
 
 

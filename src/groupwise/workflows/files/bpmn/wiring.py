@@ -54,7 +54,6 @@ class GuardedBody:
 
 
 def guarded_bodies(graph: Graph) -> dict[str, GuardedBody]:
-    """Every guarded body, by the node that cancels it."""
     maybe = [_guarded(graph, node) for node in graph.nodes if node.cancels]
     found = [body for body in maybe if body is not None]
     # Bodies that overlap partly cannot both be sub-processes; neither is then.
@@ -63,7 +62,6 @@ def guarded_bodies(graph: Graph) -> dict[str, GuardedBody]:
 
 
 def _apart(one: GuardedBody, other: GuardedBody) -> bool:
-    """Whether one lies entirely inside the other, or entirely outside."""
     return one.whole <= other.inside or other.whole <= one.inside or not one.hidden & other.hidden
 
 
@@ -155,7 +153,6 @@ class Wiring:
         return not linked or first(flow.extras, "sequenceFlow", BPMN) is not None
 
     def _counts(self) -> tuple[dict[str, int], dict[str, int]]:
-        """The number of flows into and out of each node in BPMN; those to or from a guarded body count once."""
         into = {node.id: 0 for node in self.graph.nodes}
         out = {name: len(ways) for name, ways in self.ways.items()}
         for flow in self.flows:
@@ -186,7 +183,6 @@ class Wiring:
         return name
 
     def is_boundary(self, name: str) -> bool:
-        """Whether the node is a boundary event."""
         carried = source_element(self.graph.by_id[name])
         return name in self.bodies or (carried is not None and carried.name == "boundaryEvent")
 
@@ -215,7 +211,6 @@ class Wiring:
         return routes(self.exit[name], rule, [self.entry[flow.target] for flow in ways])
 
     def default_flow(self, name: str) -> str:
-        """The id of the default flow out of a node; empty if there is none."""
         ways = self.ways[name]
         found = [flow for flow, route in zip(ways, self.routes(name), strict=True) if route.default]
         return self.flow_id(found[0]) if found and len(ways) > 1 else ""
@@ -251,7 +246,6 @@ class Wiring:
         return {side: value for side, (value, read) in usual.items() if value != read and side not in known}
 
     def bodies_among(self, names: Sequence[str]) -> list[GuardedBody]:
-        """The outermost guarded bodies among some nodes."""
         here = set(names)
         found = [body for body in self.bodies.values() if body.abort in here]
         return [body for body in found if not any(body.abort in other.inside for other in found)]

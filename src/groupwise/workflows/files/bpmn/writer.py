@@ -33,7 +33,6 @@ class Process:
         self.boxes = self._boxes(around)
 
     def content(self) -> list[Element]:
-        """Everything in the process, in the order of the schema."""
         extras = self.graph.extras
         nodes, flows = self._level([node.id for node in self.graph.nodes if node.id not in self.wiring.added])
         kept = [e for name in (*bpmn.AMONG, *bpmn.TASKS, *bpmn.CALLS) for e in named(extras, name, bpmn.BPMN)]
@@ -44,14 +43,12 @@ class Process:
         return [*before, *lanes, *nodes, *kept, *flows, *after]
 
     def _embedded(self, graph: Graph) -> Iterator[Graph]:
-        """The graphs that are written inside this one."""
         for node in graph.nodes:
             if node.calls in self.file.embedded:
                 yield self.file.graphs[node.calls]
                 yield from self._embedded(self.file.graphs[node.calls])
 
     def _level(self, names: Sequence[str]) -> tuple[list[Element], list[Element]]:
-        """The nodes and flows among `names`, with sub-processes for the guarded bodies in them."""
         wiring = self.wiring
         bodies = wiring.bodies_among(names)
         # Nodes of a body are written inside its sub-process, by a deeper call of _level.
@@ -83,7 +80,6 @@ class Process:
         return replace(element, children=(*element.children, *inner))
 
     def _body(self, body: GuardedBody) -> Element:
-        """A guarded body: a sub-process with the event that cancels it on its boundary."""
         wiring, sheet = self.wiring, self.sheet
         sub = wiring.subs[body.abort]
         start, end = (free_name(f"{sub}_{what}", self.file.taken) for what in ("start", "end"))
@@ -139,7 +135,6 @@ class Process:
         return bpmn.el("sequenceFlow", id=name, sourceRef=source, targetRef=target)
 
     def _gate_flows(self, node: Node) -> list[Element]:
-        """The flows from the join gateway to the node, and from the node to the split gateway."""
         name = self.ids[node.id]
         entry, exit_ = self.wiring.entry[node.id], self.wiring.exit[node.id]
         pairs = [(entry, name)] if entry != name else []
@@ -147,7 +142,6 @@ class Process:
         return [self._link(*pair) for pair in pairs]
 
     def _boxes(self, around: str) -> dict[str, NodeBox]:
-        """The box of every node: as its file draws it, or in our layout."""
         shapes = {node.id: first(node.extras, "BPMNShape", bpmn.BPMNDI) for node in self.graph.nodes}
         drawn = {name: box for name, shape in shapes.items() if (box := box_of(shape)) is not None}
         if not drawn:
@@ -203,7 +197,6 @@ def _size(node: Node) -> tuple[float, float]:
 
 
 def write(document: Document) -> bytes:
-    """The document as a BPMN 2.0 file."""
     return serialise(_File(document).root())
 
 
@@ -293,7 +286,6 @@ class _File:
         return Element(f"{{{bpmn.BPMN}}}process", tuple(attributes.items()), "", (*said, *noted, *content))
 
     def sub_process(self, name: str, sheet: DiagramSheet, at: str) -> list[Element]:
-        """The content of an embedded graph, drawn inside its node."""
         return Process(self, self.graphs[name], sheet, around=at).content()
 
 

@@ -51,7 +51,6 @@ def _net(graph: Graph, net: str, ids: dict[str, str]) -> Element:
 
 
 def _drawn_at(node: Node) -> tuple[float, float] | None:
-    """The middle of the node in the file that it comes from."""
     carried = first(node.extras, "container", YAWL) or first(node.extras, "vertex", YAWL)
     vertex = carried.find("vertex") if carried is not None and carried.name == "container" else carried
     attributes = vertex.find("attributes") if vertex is not None else None
@@ -91,7 +90,6 @@ def _vertex(graph: Graph, node: Node, name: str, middle: tuple[float, float]) ->
 
 
 def _matching(part: Element, node: Node) -> Element:
-    """A decorator updated to the current join or split of the task."""
     if part.name != "decorator":
         return part
     side = part.get("type").partition("_")[2]
@@ -145,7 +143,6 @@ def attach_layout(
 
 
 def _is_ours(document: Document, layout: Element, uri: str, nets: list[str], ids: list[dict[str, str]]) -> bool:
-    """Whether this is the layout that we would make anyway."""
     locale = layout.find("locale")
     if locale is None or (locale.get("language"), locale.get("country")) != LOCALE:
         return False

@@ -22,7 +22,6 @@ from groupwise.workflows.graph import ONCE, Flow, Graph, Kind, Node, Rule
 from groupwise.workflows.requirements import Requirements
 from groupwise.xml_reader import COMMENT, Element
 
-# Versions that a file may name.
 VERSIONS = ("Beta 3", "Beta 4", "Beta 6", "Beta 7", "Beta 7.1", "2.0", "2.1", "2.2", "3.0", "4.0")
 _VARIABLES = ("inputParam", "outputParam", "localVariable", "enablementParam")
 
@@ -124,7 +123,6 @@ def refuse(element: Element, message: str) -> BadFile:
 
 
 def left_out(element: Element, known: tuple[str, ...], owner: str) -> list[str]:
-    """Notes on the children that are not `known`."""
     notes = []
     for part in element.children:
         if part.tag == COMMENT:
@@ -148,9 +146,7 @@ class YawlNet:
             self._add(part)
         for kind in ("inputCondition", "outputCondition"):
             if len(control.all(kind)) != 1:
-                raise refuse(
-                    control, f"the net {self.id!r} has {len(control.all(kind))} {kind}s, but needs exactly one"
-                )
+                raise refuse(control, f"the net {self.id!r} has {len(control.all(kind))} {kind}s, but needs one")
         self.known = self._knowledge()
         ids = self.known.get("ids", {})
         self.names = {name: str(ids.get(name, name)) for name in self.elements}
@@ -167,7 +163,6 @@ class YawlNet:
         self.elements[name] = part
 
     def _knowledge(self) -> dict[str, Any]:
-        """The annotations that Groupwise keeps in a variable of the net."""
         for variable in self.own.all("localVariable"):
             if variable.get(yawl.KNOWLEDGE):
                 try:
@@ -182,7 +177,6 @@ class YawlNet:
         return [(name, named, _several(part)) for name, part, named in found if named is not None]
 
     def called_for_each(self) -> set[str]:
-        """The decompositions that tasks of this net run once per item."""
         tasks = [part for part in self.control.parts if part.find("miDataInput") == yawl.instance_input(self.id)]
         return {named.get("id") for part in tasks if (named := part.find("decomposesTo")) is not None}
 
@@ -242,7 +236,6 @@ class YawlNet:
         return replace(node, extras=tuple(e for kind in yawl.TASK_EXTRAS for e in part.all(kind) if e not in usual))
 
     def _usual(self, node: Node, part: Element) -> list[Element]:
-        """The parts of the task that would be written by default anyway."""
         found = [e for e in (yawl.written_timer(node), yawl.written_resourcing(node)) if e is not None]
         if node.copies != ONCE:
             numbers = yawl.written_numbers(node)
@@ -262,9 +255,7 @@ class YawlNet:
         found = part.find(side)
         code = "" if found is None else found.get("code").lower()
         if code not in _RULES:
-            raise refuse(
-                part, f"the {side} of task {part.get('id')!r} is {code or 'missing'}; it must be and, or, or xor"
-            )
+            raise refuse(part, f"the {side} of {part.get('id')!r} is {code or 'missing'}; it must be and, or, or xor")
         return _RULES[code]
 
     def _exists(self, element: Element | None, part: Element, what: str) -> str:
@@ -333,14 +324,11 @@ def _with_route(flow: Flow, way: Element) -> Flow:
 
 
 def read(content: bytes) -> Document:
-    """The document in a YAWL file."""
     root, notes = upgraded(parse(content))
     return _Specification(root, notes).document()
 
 
 class _Specification:
-    """One specification while it is read."""
-
     def __init__(self, root: Element, notes: list[str]) -> None:
         found = root.all("specification")
         if len(found) != 1:

@@ -34,7 +34,6 @@ SPECIFICATION_EXTRAS = ("name", "documentation", "metaData", "schema", "imported
 
 
 def el(name: str, /, *children: Element, text: str = "", **attributes: str) -> Element:
-    """An element in YAWL's namespace."""
     return Element(f"{{{YAWL}}}{name}", tuple(attributes.items()), text, children)
 
 
@@ -83,7 +82,6 @@ def items_variable() -> Element:
 
 
 def item_parameter() -> Element:
-    """The parameter of a net or gateway that runs once per item."""
     return variable("inputParam", "item")
 
 
@@ -97,7 +95,6 @@ def gateway_id(task: str, several: bool) -> str:
 
 
 def gateway(name: str, several: bool) -> Element:
-    """The decomposition of a manual task."""
     item = (item_parameter(),) if several else ()
     attributes = (("id", name), (TYPE, GATEWAY))
     return Element(f"{{{YAWL}}}decomposition", attributes, "", (*item, el("externalInteraction", text="manual")))

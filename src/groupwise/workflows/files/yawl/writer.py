@@ -18,7 +18,6 @@ SCHEMA = "http://www.yawlfoundation.org/yawlschema/YAWL_Schema4.0.xsd"
 
 
 def write(document: Document) -> bytes:
-    """The document as a YAWL 4.0 file."""
     graphs = tuple(_in_order(graph) for graph in document.graphs)
     return serialise(_Specification(replace(document, graphs=graphs)).root())
 
@@ -32,8 +31,6 @@ def _in_order(graph: Graph) -> Graph:
 
 
 class _Specification:
-    """One specification while it is written: names for its nets, and the gateways its tasks need."""
-
     def __init__(self, document: Document) -> None:
         self.document = document
         self.gateways = {e.get("id"): e for e in named(document.extras, "decomposition", yawl.YAWL)}
@@ -63,7 +60,6 @@ class _Specification:
         return replace(root, attributes=attributes, prefixes=(("", yawl.YAWL), ("xsi", yawl.XSI)))
 
     def gateway(self, task: str, node: Node) -> str:
-        """The name of the gateway of a task, which is added if it is missing."""
         carried = first(node.extras, "decomposesTo", yawl.YAWL)
         several = yawl.is_several(node)
         name = carried.get("id") if carried is not None else yawl.gateway_id(task, several)
@@ -103,7 +99,6 @@ class _Net:
         )
 
     def _parameters(self) -> list[Element]:
-        """The parameters of the net, with its item if it runs once per item."""
         carried = list(named(self.graph.extras, "inputParam", yawl.YAWL))
         names = {e.says("name") for e in (*carried, *named(self.graph.extras, "localVariable", yawl.YAWL))}
         wanted = self.graph.name in self.specification.each and "item" not in names
@@ -117,7 +112,6 @@ class _Net:
             self.variables.append(yawl.items_variable())
         known = self._knowledge()
         taken = {e.says("name") for e in (*carried, *self._parameters())}
-        # A variable that the file already has is not declared again.
         new = [one for one in self.variables if one.says("name") not in taken]
         if known:
             noted = yawl.variable("localVariable", free_name(yawl.KNOWLEDGE, taken), to_text(known))
@@ -218,6 +212,5 @@ def _ordering(flow: Flow) -> str:
 
 
 def _unsaid(node: Node) -> dict[str, Any]:
-    """The handling that neither resourcing nor timer expresses."""
     said = ("pool", "timeout") if node.kind == "task" else ()
     return {name: value for name, value in handling_values(node.handling).items() if name not in said}
