@@ -102,6 +102,7 @@ class Catalogue:
         if activity.handling is PLAIN:
             found = self.plain.get(activity.name)
             return self._new_row(activity, self.plain, activity.name) if found is None else found
+        # An Activity's hash walks all its fields; its id is much cheaper to look up.
         known = self.seen.get(id(activity))
         if known is not None:
             return known[1]
@@ -309,6 +310,7 @@ def _add_order(
     nodes += (ORDER, len(links) + len(inside), len(links), len(inside))
     links += inside
     links.append(len(edges))
+    # Sorted by the later end: the compiled tiers walk along the edges part by part.
     for _, (earlier, later) in sorted((edge[1], edge) for edge in edges):
         links += (earlier, later)
     weights += (0.0,) * (len(inside) + 1 + 2 * len(edges))

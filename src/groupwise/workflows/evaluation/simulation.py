@@ -30,7 +30,8 @@ from groupwise.workflows.evaluation.network.solver import plain_times
 from groupwise.workflows.evaluation.performance import Performance, SimulatedTry
 
 PERCENTILES = (50, 90, 95, 99)
-WARM_UP = 0.2  # cases simulated first and not measured, as a share of those that are
+# Cases simulated first and not measured, as a share of those that are.
+WARM_UP = 0.2
 BATCHES = 20
 # How many times as many cases may arrive as are measured, while the last measured ones are still running.
 PATIENCE = 2
@@ -63,7 +64,8 @@ def simulate(encoded: Encoded, cases: int, seed: int = 0, trace: int = 0) -> Sim
     """Simulate `cases` cases after the warm-up; keep the first `trace` tries."""
     if cases < 1:
         raise ConfigError(f"cases is {cases} but must be at least 1")
-    room = 1 << 10  # most simulations fit; one that does not starts over with four times the room
+    # Most simulations fit into the first size; one that does not starts over with four times the room.
+    room = 1 << 10
     while room <= LARGEST:
         found = _attempt(encoded, cases, seed, trace, room)
         if found is not None:
@@ -204,6 +206,7 @@ def _streams(encoded: Encoded) -> list[int]:
             continue
         inside = encoded.links[first : first + count]
         lowest.append(min((lowest[child] for child in inside), default=-1))
+        # Blocks of one kind around the same lowest activity are nested; `level` counts them from the inside.
         key = (kind, lowest[-1])
         taken[key] = level = taken.get(key, 0) + 1
         streams.append((kind << 52) + (level << 32) + lowest[-1] + 1)
@@ -214,6 +217,7 @@ def _simulated(memory: Memory, first: int, last: int, made: Floats) -> Simulated
     x = memory.x
     whole = memory.m[memory.kept : memory.trace].reshape(-1, fields.KEPT)[first:last]
     real = x[memory.kept : memory.trace].reshape(-1, fields.KEPT)[first:last]
+    # A case still running when the simulation ends (outcome −1) is not measured.
     done = whole[:, fields.OUTCOME] >= 0
     span = float(made.sum()) if len(made) else float(x[fields.WINDOW_END] - x[fields.WINDOW_START])
     per_second = 1 / span if 0 < span < math.inf else 0.0
@@ -282,6 +286,7 @@ def confidence(values: Floats, batches: int | None = None) -> tuple[float, float
     mean = float(values.mean())
     count = min(batches or BATCHES, BATCHES, len(values))
     if count < BATCHES:
+        # Too few values for twenty batches: no interval can be given, except for a single value.
         return (mean, mean) if count < 2 else (-math.inf, math.inf)
     means = np.array([batch.mean() for batch in np.array_split(values, count)])
     half = STUDENT[BATCHES] * float(means.std(ddof=1)) / math.sqrt(count)

@@ -27,7 +27,8 @@ def uniform(key: Any, stream: Any, count: int, draw: int) -> float:
     """A number in (0, 1) that depends only on the case (`key`), what it is for (`stream`), and which draw it is."""
     # The odd factor spreads successive counts over all 64 bits before they are mixed.
     x = mixed(key ^ mixed(stream + np.uint64(count) * np.uint64(0xD1342543DE82EF95)) + np.uint64(draw))
-    return (float(x >> np.uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)  # 53 bits; the half keeps 0 and 1 out
+    # 53 bits, as many as a float has; the half keeps 0 and 1 out.
+    return (float(x >> np.uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)
 
 
 @inner
@@ -45,7 +46,8 @@ def gamma(key: Any, stream: Any, count: int, shape: float) -> float:
         boost = uniform(key, stream, count, 9) ** (1 / shape)
         shape += 1
     d = shape - 1 / 3
-    draw = 10  # draws 0 to 9 have other uses: 5 whether a try fails, 6 whether it knocks out, 9 the boost above
+    # Draws below 10 have other uses: 0 and 1 other distributions, 5 whether a try fails, 6 a knock-out, 9 the boost.
+    draw = 10
     while True:
         x = gaussian(key, stream, count, draw)
         v = (1 + x / math.sqrt(9 * d)) ** 3
@@ -89,6 +91,7 @@ def copy(m: Ints, x: Floats, source: int, target: int) -> None:
 @inner
 def sift_up(m: Ints, x: Floats, base: int, size: int, key: float, kind: int, record: int) -> None:
     """Add an entry to a binary heap of `size` entries (children of i: 2i + 1 and 2i + 2)."""
+    # A new entry has the highest serial number, so among equal keys it stays below (`<=`).
     here = size
     while here > 0:
         above = (here - 1) >> 1
@@ -136,7 +139,8 @@ def expect(m: Ints, x: Floats, time: float, kind: int, record: int) -> None:
 def new_frame(m: Ints, node: int, parent: int, case: int, slot: int) -> int:
     """Take a free frame for a block, as the first child of `parent` (−1: the root of its case)."""
     frame = m[FREE_FRAME]
-    if m[frame + AFTER] < 0:  # never hand out the last one: callers can then go on until they see FULL
+    # The last free frame is never handed out: callers can use what they get, and go on until they see FULL.
+    if m[frame + AFTER] < 0:
         m[FULL] = 1
         return int(frame)
     m[FREE_FRAME] = m[frame + AFTER]
@@ -162,6 +166,7 @@ def drop_frame(m: Ints, frame: int) -> None:
         m[parent + CHILD] = later
     if later >= 0:
         m[later + BEFORE] = earlier
+    # From now on events and queue entries with the old stamp are void.
     m[frame + STAMP] += 1
     m[frame + STATE] = 0
     m[frame + AFTER] = m[FREE_FRAME]

@@ -59,6 +59,7 @@ def dispatch(m: Ints, x: Floats, pool: int) -> None:
         sift_down(m, x, first, m[pool + WAITING])
         if m[frame + STAMP] == stamp:
             m[pool + FREE] -= 1
+            # The first free server; FREE > 0 guarantees that there is one.
             server = m[pool + SERVER_BASE]
             while m[server]:
                 server += 1
@@ -110,6 +111,7 @@ def serve(m: Ints, x: Floats, frame: int) -> None:
     m[count] += 1
     key, stream = np.uint64(m[case + KEY]), np.uint64(m[node + STREAM])
     work = duration(m[row + ROW_DISTRIBUTION], x[row + NOMINAL], x[row + STD], key, stream, m[count])
+    # Draw 5 of the same count: independent of the duration, and the same in every design (common random numbers).
     failed = x[row + FAILURE] > 0 and uniform(key, stream, m[count], 5) < x[row + FAILURE]
     if work > x[row + TIMEOUT]:
         work, failed = x[row + TIMEOUT], True
@@ -128,6 +130,7 @@ def leave(m: Ints, x: Floats, frame: int, outcome: int) -> None:
     """A try ends (outcome 1: done, 0: failed) or is cancelled (−1): free its server and add up what it used."""
     row = m[m[frame + NODE] + DETAIL]
     now, pool, start = x[CLOCK], m[row + ROW_POOL], x[frame + START]
+    # Only the part inside the measured window counts.
     shown = min(now, x[WINDOW_END]) - max(start, x[WINDOW_START])
     if shown > 0:
         # With shifts, the time since the start includes rests: spread the work evenly over it.

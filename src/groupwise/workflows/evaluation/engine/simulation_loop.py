@@ -47,6 +47,7 @@ def begin(m: Ints, x: Floats, frame: int) -> None:
     elif kind == ORDER:
         begin_order(m, frame)
     elif kind == CHOICE:
+        # Inversion over the probabilities; the last branch takes what rounding leaves over.
         u = chance(m, frame, 0)
         slot = 0
         while slot < count - 1 and u >= x[first + slot]:
@@ -182,6 +183,7 @@ def end_try(m: Ints, x: Floats, frame: int) -> None:
     row = m[m[frame + NODE] + DETAIL]
     failed, pool, tally = m[frame + MARK] == 1, m[row + ROW_POOL], m[frame + TALLY]
     leave(m, x, frame, 0 if failed else 1)
+    # The queue is served after the agenda: what follows in this case may join it at this very moment.
     if failed and tally < m[row + ROW_RETRIES]:
         m[frame + TALLY] = tally + 1
         expect(m, x, x[CLOCK] + x[row + PAUSE] * x[row + GROWTH] ** tally, ENQUEUE, frame)
@@ -251,6 +253,7 @@ def step(m: Ints, x: Floats) -> None:
     first = m[EVENT_BASE]
     kind, record, stamp = m[first], m[first + 1], m[first + 2]
     m[EVENTS] -= 1
+    # The record of OPEN is a pool, which has no stamp.
     meant = kind == OPEN or m[record + STAMP] == stamp
     if meant:
         x[CLOCK] = x[first]
@@ -267,6 +270,7 @@ def run_arrivals(m: Ints, x: Floats, seed: Any, rate: float, first: int, last: i
     left, number = first, 0
     following = -math.log(uniform(key, np.uint64(0xA11), 0, 7)) / rate
     while left <= last and not m[FULL]:
+        # Arrivals are not in the heap: the next one is compared with the heap's first event.
         if number < m[CASE_ROOM] and (m[EVENTS] == 0 or following <= x[m[EVENT_BASE]]):
             clock = x[CLOCK] = following
             if number == first:

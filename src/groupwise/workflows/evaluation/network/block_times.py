@@ -59,6 +59,7 @@ def go_round(b: Floats, block: int, body: int, redo: int, again: float) -> None:
     back = b[body + GOES_ON] * again * b[redo + GOES_ON]
     b[body + VISITS] = b[block + VISITS] / (1 - back)
     b[redo + VISITS] = b[body + VISITS] * b[body + GOES_ON] * again
+    # A visit is in round n with probability (1 − back) back^n: mean back / (1 − back), variance back / (1 − back)².
     once = b[body + MEAN] + b[redo + MEAN]
     rounds = back / (1 - back)
     b[body + BEGINS] += rounds * once
@@ -79,12 +80,14 @@ def kept_work(nodes: Ints, links: Ints, weights: Floats, r: Floats, table: Float
         while around >= 0:
             kind, detail, first, _ = nodes[around]
             if kind == CANCELLABLE and links[first] == child:
+                # With probability `weights[first]` the body is cancelled, at a time uniform on its nominal duration.
                 row = nodes[number, 1] * COLUMNS
                 start = b[block + BEGINS] - b[around * FIELDS + BEGINS] + b[block + WAIT] + r[row + DELAY]
                 done = done_by(start, start + r[row + SERVICE], nominal[child])
                 b[block + KEPT] *= 1 - weights[first] * (1 - done)
             elif kind == INSTANCES:
                 copies, enough = (links[detail] + links[detail + 1]) / 2, links[detail + 2]
+                # AT_ONCE is the same for every activity inside, so the first one computes it (0: not yet).
                 if b[around * FIELDS + AT_ONCE] == 0 and copies > enough:
                     row = nodes[number, 1] * COLUMNS
                     mean, var = r[row + SERVICE], r[row + SERVICE] ** 2 * r[row + SCV]
@@ -105,7 +108,7 @@ def done_by(start: float, end: float, limit: float) -> float:
     """The mean share of [start, end] that lies before a moment drawn uniformly from [0, limit]."""
     if limit <= start:
         return 0.0
-    if end <= start:
+    if end <= start:  # work of no duration: done if its moment comes before the cut
         return 1 - start / limit
     if limit >= end:
         return (limit - end + (end - start) / 2) / limit
@@ -155,11 +158,13 @@ def activity(r: Floats, row: int, b: Floats, block: int) -> None:
     mean = second = on = tries = 0.0
     for number in range(more + 1):
         here += one
+        # The activity ends with this try if it succeeds, or if it is the last one allowed.
         stops = reach * (1 - failed) if number < more else reach
         tries += reach
         mean += stops * here
         second += stops * (here * here + (number + 1) * spread)
-        on += reach * (1 - failed) * here  # the case continues only if the last try succeeds
+        # The case continues only after a try that succeeds.
+        on += reach * (1 - failed) * here
         reach *= failed
         here += pause
         pause *= r[row + GROWTH]
@@ -174,6 +179,7 @@ def repeat(b: Floats, block: int, body: int, redo: int, again: float) -> None:
 
     Taking expectations on both sides and solving for E[X], E[X²] and E[X; continues] gives the lines below.
     """
+    # `back` is the probability of another round; `rest` is E[R + [continues] X], what follows a body that repeats.
     back = b[body + GOES_ON] * again * b[redo + GOES_ON]
     mean = (b[body + MEAN] + b[body + GOES_ON] * again * b[redo + MEAN]) / (1 - back)
     rest = b[redo + MEAN] + b[redo + GOES_ON] * mean
@@ -238,7 +244,8 @@ def order(table: Floats, b: Floats, number: int, inside: Ints, edges: Ints) -> N
             b[block + MEAN], b[block + SECOND] = mean, var + mean * mean
             break
         here = inside[part] * FIELDS
-        reach = 1.0  # the probability that all predecessors let the case continue
+        # `reach` is the probability that all predecessors let the case continue; otherwise the part is skipped.
+        reach = 1.0
         for other in range(count):
             if alive[part, other]:
                 reach *= b[inside[other] * FIELDS + GOES_ON]
@@ -322,11 +329,14 @@ def cancellable(table: Floats, b: Floats, block: int, body: int, handler: int, c
 @inner
 def copies(table: Floats, b: Floats, block: int, body: int, least: int, most: int, enough: int) -> None:
     """Several instances: copies with a free server each end independently, others one after the other."""
+    # The time of a copy without the wait for its fellows, and its variance without what all copies share.
     alone = max(b[body + MEAN] - b[body + AMONG], 0.0)
     var = max(b[body + SECOND] - b[body + MEAN] ** 2 - b[block + SHARED] - b[body + AMONG] ** 2, 0.0)
     mean, second, well = earliest(table, alone, var, b[body + GOES_ON], least, most, enough)
     wide = abreast(b[body + ROOM], (least + most) / 2) if b[body + TRIES] > 0 else 1.0
-    queued = (1 - wide) * (alone - b[body + WAIT] + b[body + AMONG])  # the time of one copy without its wait
+    # `queued` is the time of one copy without its wait, as far as copies cannot run side by side; with `enough` of them
+    # one after the other, the block takes `more` than it would with room for all.
+    queued = (1 - wide) * (alone - b[body + WAIT] + b[body + AMONG])
     more = max(alone + queued * (enough - 1) / (1 - wide) - mean, 0.0) * (1 - wide) if wide < 1 else 0.0
     b[block + MEAN] = mean + more
     b[block + SECOND] = second + b[block + SHARED] + 2 * mean * more + more * more

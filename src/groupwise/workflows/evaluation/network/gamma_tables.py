@@ -13,8 +13,10 @@ import numpy as np
 from groupwise.workflows.evaluation.array_format import Floats
 from groupwise.workflows.evaluation.compiled import inner
 
-POINTS, FEWER = 32, 24  # intervals of Simpson's rule; both are even, as the rule requires
-STEADY = 1e-4  # below this squared coefficient of variation a time counts as constant
+# Intervals of Simpson's rule; both are even, as the rule requires.
+POINTS, FEWER = 32, 24
+# Below this squared coefficient of variation a time counts as constant.
+STEADY = 1e-4
 # Rows: four shapes per octave from 2^−3; columns: 512 places of y = t/(1 + t), which maps [0, ∞) to [0, 1).
 SHAPES, LOWEST_SHAPE, PER_OCTAVE, PLACES = 48, -3.0, 4.0, 512
 
@@ -45,7 +47,8 @@ def row_of(mean: float, var: float) -> float:
     if mean <= 0 or var <= STEADY * mean * mean:
         return -1.0
     row = (math.log2(mean * mean / var) - LOWEST_SHAPE) * PER_OCTAVE
-    return min(max(row, 0.0), SHAPES - 1.001)  # strictly below the last row: `below` interpolates with row + 1
+    # Strictly below the last row, because `below` interpolates with row + 1.
+    return min(max(row, 0.0), SHAPES - 1.001)
 
 
 @inner
@@ -151,6 +154,7 @@ def at_least(copies: int, enough: int, p: float) -> float:
     """P(at least `enough` of `copies` succeed), each with probability p: a binomial tail."""
     if p >= 1:
         return 1.0
+    # 1 − Σ_{k < enough} C(n, k) p^k (1 − p)^(n − k), each term from the one before it.
     term, missing = 1.0, 0.0
     for _ in range(copies):
         term *= 1 - p

@@ -63,6 +63,7 @@ def turns_differ(nodes: Ints, r: Floats, pools: Floats, pool: int) -> bool:
 @inner
 def concurrent(nodes: Ints, links: Ints, b: Floats, one: int, other: int) -> int:
     """The innermost block around two activities if they can be in progress at once, otherwise −1; one > other."""
+    # Climb from `one` to the first block that also contains `other`.
     child, around = one, int(b[one * FIELDS + PARENT])
     while b[around * FIELDS + LOWEST] > other:
         child, around = around, int(b[around * FIELDS + PARENT])
@@ -105,8 +106,9 @@ def meets(table: Floats, r: Floats, row: int, b: Floats, there: int, lag: float,
     var = b[there + WAIT_VAR] + r[row + SERVICE] ** 2 * r[row + SCV]
     deviation = math.sqrt(max(spread, 0.0))
     if lag < -4 * deviation or lag - 4 * deviation > lasts + 6 * math.sqrt(var):
-        return 0.0  # surely later, or surely over: most pairs end here, which saves the table look-up
-    if deviation < 1e-6 * lasts:
+        # Surely later, or surely over: most pairs end here, which saves the table look-up.
+        return 0.0
+    if deviation < 1e-6 * lasts:  # the order of starts is certain
         if lag < 0 or (lag == 0 and not first):
             return 0.0
         return 1 - distribution(table, lasts, var, lag)
@@ -192,6 +194,7 @@ def own_case(nodes: Ints, links: Ints, r: Floats, table: Floats, pools: Floats, 
             if b[above + VISITS] <= 0:
                 continue
             lag = b[here + BEGINS] - b[there + BEGINS]
+            # Both begin after the common block begins, so the variance of that moment cancels in the difference.
             spread = b[here + SPREAD] + b[there + SPREAD] - 2 * b[above + SPREAD]
             often_here = b[here + VISITS] * b[here + TRIES] / b[above + VISITS]
             often_there = b[there + VISITS] * b[there + TRIES] / b[above + VISITS]
@@ -205,6 +208,7 @@ def own_case(nodes: Ints, links: Ints, r: Floats, table: Floats, pools: Floats, 
             p *= min(often_here, 1.0)
             b[there + AHEAD] += p
             others[other] += p * r[mine + SERVICE]
+            # Waits closer together than the pool's relaxation time are nearly the same wait.
             apart = math.sqrt(lag * lag + max(spread, 0.0))
             near = pools[pool, 3] / (pools[pool, 3] + apart) if pools[pool, 3] > 0 else 0.0
             both = min(often_here, 1.0) * min(often_there, 1.0) * near * min(b[here + WAIT_VAR], b[there + WAIT_VAR])
@@ -242,6 +246,7 @@ def copies_around(nodes: Ints, links: Ints, r: Floats, table: Floats, b: Floats,
     while around >= 0:
         kind, detail, _, _ = nodes[around]
         if kind == INSTANCES:
+            # Of every pair of copies one is in front, so each finds half of the others that it meets.
             done = b[here + KEPT] * (links[detail] + links[detail + 1]) / 2
             spread = 2 * (b[here + SPREAD] - b[around * FIELDS + SPREAD])
             both = meets(table, r, mine, b, here, 0.0, spread, True) + meets(

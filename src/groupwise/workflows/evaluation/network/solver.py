@@ -75,6 +75,7 @@ def followers(nodes: Ints, links: Ints, weights: Floats, b: Floats, one: int, st
     """Put the blocks that may come right after an activity on the stack, with probabilities; returns how many."""
     top, child, flow = 0, one, b[one * FIELDS + GOES_ON]
     around = int(b[one * FIELDS + PARENT])
+    # Climb from the activity; `flow` is the probability that the case gets past the blocks climbed so far.
     while around >= 0 and flow > 0:
         kind, _, first, count = nodes[around]
         if kind == SEQUENCE and links[first + count - 1] != child:
@@ -124,6 +125,7 @@ def burden(nodes: Ints, r: Floats, b: Floats, rate: float, pools: Floats, pool: 
 @inner
 def queue(servers: int, load: float, line: Floats) -> None:
     """line[k] = P(at least k servers busy) in M/M/c at an offered load < `servers`; line[servers] is Erlang's C."""
+    # Unnormalised probabilities a^k / k! of k busy servers; the last one sums the geometric tail a^c / c! / (1 − ρ).
     term, total = 1.0, 1.0
     line[0] = 1.0
     for k in range(1, servers):
@@ -154,6 +156,7 @@ def wait(
             continue
         queue(count, rate * load, line)
         share = rate * load / count
+        # Waits behind the same case, weighted by work: their mean enters V.
         weighted = ahead = 0.0
         for number in range(len(nodes)):
             if nodes[number, 0] == ACTIVITY and r[nodes[number, 1] * COLUMNS + POOL] == pool:
@@ -170,13 +173,15 @@ def wait(
         together = 2 * ahead / load
         chance = line[count] + (share - line[count]) * together / (together + count)
         mean = load / arrivals
-        pools[pool, 3] = mean / count / (1 - math.sqrt(share)) ** 2  # relaxation time of M/M/c
+        # The relaxation time of M/M/c: s / c / (1 − √ρ)².
+        pools[pool, 3] = mean / count / (1 - math.sqrt(share)) ** 2
         pools[pool, ALL_BUSY] = chance
         if by_turns(pools, pool) and turns_differ(nodes, r, pools, pool):
             wait_by_turns(nodes, r, rate / count, count, pools, b, others, pool)
             continue
         heavy = burden(nodes, r, b, rate, pools, pool) if turn > 0 else 1.0
-        left = max(1 - share * heavy, 0.3 * (1 - share))  # BURDEN lengthens the wait at most 1 / 0.3 times
+        # BURDEN takes the place of 1 in 1 − ρ · BURDEN, but lengthens the wait at most 1 / 0.3 times.
+        left = max(1 - share * heavy, 0.3 * (1 - share))
         virtual = chance / left * (second / load / (2 * count) + weighted / load)
         for number in range(len(nodes)):
             if nodes[number, 0] == ACTIVITY and r[nodes[number, 1] * COLUMNS + POOL] == pool:
@@ -206,6 +211,7 @@ def wait_by_turns(
         for number in range(len(nodes)):
             block, row = number * FIELDS, nodes[number, 1] * COLUMNS
             if nodes[number, 0] == ACTIVITY and r[row + POOL] == pool and turn_of(r, row, pools, pool) == turn:
+                # Better ranks that arrive meanwhile also overtake while it waits behind its own case.
                 others[number] /= 1 - taken
                 work = per_server * b[block + VISITS] * b[block + TRIES] * b[block + KEPT] * r[row + SERVICE]
                 share += work
@@ -231,6 +237,7 @@ def behind_own(line: Floats, servers: int, ahead: float, work: float) -> float:
     if ahead <= 0:
         return 0.0
     total = 0.0
+    # `ahead` is a mean and may be fractional: the last one counts in part.
     whole = int(ahead)
     for k in range(1, whole + 2):
         part = 1.0 if k <= whole else ahead - whole
@@ -252,7 +259,8 @@ def add_up(nodes: Ints, r: Floats, pools: Floats, b: Floats) -> None:
             pools[pool, 2] += often * r[row + SERVICE] ** 2 * (1 + r[row + SCV])
 
 
-ROUNDS = 2  # of waiting: waits decide who meets whom in a queue, and that decides the waits
+# Rounds of waiting: waits decide who meets whom in a queue, and that decides the waits.
+ROUNDS = 2
 
 
 @compiled
@@ -309,8 +317,9 @@ def solve(
     b[(len(nodes) - 1) * FIELDS + PARENT] = -1
     for number in range(len(nodes)):
         first, count = nodes[number, 2], nodes[number, 3]
+        # In post-order the first child starts where the block starts. Without a pool there is always room.
         b[number * FIELDS + LOWEST] = b[links[first] * FIELDS + LOWEST] if count > 0 else number
-        b[number * FIELDS + ROOM] = math.inf  # without a pool there is always room
+        b[number * FIELDS + ROOM] = math.inf
         if nodes[number, 0] == ACTIVITY and r[nodes[number, 1] * COLUMNS + POOL] >= 0:
             b[number * FIELDS + ROOM] = servers[int(r[nodes[number, 1] * COLUMNS + POOL])]
         for child in links[first : first + count]:
@@ -324,6 +333,7 @@ def solve(
         busiest = 0.0
         for pool in range(len(servers)):
             busiest = max(busiest, rate * pools[pool, 0] / servers[pool])
+        # The last round only recomputes times; with an overloaded pool there is no steady state to wait for.
         if turn == ROUNDS or busiest >= 1:
             break
         own_case(nodes, links, r, table, pools, b, others)
