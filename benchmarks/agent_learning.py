@@ -28,7 +28,7 @@ from placebo import Shuffled
 from record import print_result
 
 from groupwise.agents import agent_product, warm_start
-from groupwise.commands.demo import SETTINGS
+from groupwise.agents.commands import SETTINGS
 from groupwise.config import TrainingConfig, load_config
 from groupwise.training.session import Parts
 

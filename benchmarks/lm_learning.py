@@ -23,7 +23,7 @@ from record import print_result
 
 from groupwise.agents import language_product as product
 from groupwise.agents import warm_start
-from groupwise.commands.demo import SETTINGS
+from groupwise.agents.commands import SETTINGS
 from groupwise.config import TrainingConfig, load_config
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute

@@ -1,76 +1,77 @@
-"""The `groupwise` command: a table of commands, and the one place where errors become words.
+"""The `groupwise` command: a table of commands, and the one place where errors become messages.
 
-Nothing heavy is imported here: every command names its function and is loaded when it is called.
+Nothing heavy is imported here. Each command is named by a string and imported when it is called.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
-from cyclopts import App
+from cyclopts import App, Parameter
 from cyclopts.exceptions import CycloptsError
 
 from groupwise import __version__
-from groupwise.errors import ConfigError, GroupwiseError
+from groupwise.errors import ConfigError, GroupwiseError, ResourceError
+from groupwise.extras import missing_extra
+from groupwise.products import COMMANDS as PRODUCT_COMMANDS
+from groupwise.products import Command
 
-HELP = """Group Relative Policy Optimization: a policy makes a group of attempts, each learns from its score
-relative to its group. Start with `groupwise demo`."""
+HELP = """Group Relative Policy Optimization: a policy makes a group of attempts at a task, and each attempt learns from
+its score relative to the group. Start with `groupwise demo`."""
 
 COMMANDS = {
-    "demo": ("groupwise.commands.demo:demo", "Teach a tiny language model to add, with a report to look at."),
-    "rollout": ("groupwise.commands.rollout:rollout", "Look at the groups of a training before it begins."),
-    "train": ("groupwise.commands.training:train", "Train from a settings file."),
-    "sft": ("groupwise.commands.training:sft", "Teach a language model right answers first, supervised."),
-    "resume": ("groupwise.commands.training:resume", "Go on with a run exactly where it stood."),
-    "stop": ("groupwise.commands.training:stop", "Ask a running run to save and stop."),
-    "runs": ("groupwise.commands.runs:runs", "List the runs."),
-    "show": ("groupwise.commands.runs:show", "Show one run: its curve, its numbers, its hints."),
-    "plot": ("groupwise.commands.runs:plot", "Draw one number of one or several runs."),
-    "report": ("groupwise.commands.runs:report", "Write a run's report.html again."),
-    "eval": ("groupwise.commands.evaluation:evaluate", "Judge a run's policy on fresh tasks."),
-    "compare": (
-        "groupwise.commands.compare:compare",
-        "Train several settings from the same seeds, and say which differences may be claimed.",
+    "train": Command("groupwise.commands.training:train", "Train from a settings file."),
+    "resume": Command("groupwise.commands.training:resume", "Continue a run from its last checkpoint.", "[RUN]"),
+    "stop": Command("groupwise.commands.training:stop", "Ask a running run to save and stop.", "[RUN]"),
+    "rollout": Command(
+        "groupwise.commands.rollout:rollout", "Sample a few groups to see whether there is anything to learn."
     ),
-    "paper": (
-        "groupwise.commands.papers:paper",
-        "Repeat a paper's experiment in seconds: does its effect appear?",
+    "doctor": Command(
+        "groupwise.commands.doctor:doctor", "Check this machine, and a settings file before you train.", "[CONFIG]"
     ),
-    "chat": ("groupwise.commands.chat:chat", "Talk to a run's language model."),
-    "export": ("groupwise.commands.export:export", "Write a run's language model as a Hugging Face folder."),
-    "check": ("groupwise.commands.workflow_analysis:check", "Check whether a workflow is sound and keeps its rules."),
-    "simulate": ("groupwise.commands.workflow_analysis:simulate", "Tell how a workflow performs."),
-    "score": ("groupwise.commands.workflow_analysis:score_file", "Score a workflow, and explain the score."),
-    "feedback": ("groupwise.commands.design:feedback", "Tell how a design really did, for the next one."),
-    "convert": ("groupwise.commands.workflow_files:convert", "Write a workflow in another format."),
-    "diff": ("groupwise.commands.workflow_files:diff", "Tell what differs between two workflows."),
-    "design": ("groupwise.commands.design:design", "Design a workflow for requirements."),
-    "requirements": (
-        "groupwise.commands.workflow_files:requirements",
-        "Make requirements from an event log or a text, or check that they can be met.",
+    "runs": Command("groupwise.commands.runs:runs", "List the runs."),
+    "show": Command("groupwise.commands.runs:show", "Show a run: its curve, its metrics and its hints.", "[RUN]"),
+    "plot": Command("groupwise.commands.runs:plot", "Plot a metric of one or several runs.", "[RUN...]"),
+    "report": Command("groupwise.commands.runs:report", "Write a run's report.html again.", "[RUN]"),
+    "eval": Command("groupwise.commands.evaluation:evaluate", "Evaluate a run's policy on new tasks.", "[RUN]"),
+    "check": Command(
+        "groupwise.commands.workflow_files:check", "Check whether a workflow is sound and keeps its rules."
     ),
-    "solve": ("groupwise.commands.programs:solve", "Search a program that solves a problem, and show the tree."),
-    "search": ("groupwise.commands.programs:search", "Search programs for many problems, resumably."),
-    "serve": ("groupwise.commands.service:serve", "Serve everything over HTTP, with a live page."),
-    "doctor": (
-        "groupwise.commands.doctor:doctor",
-        "Check this machine, and a settings file before a run.",
+    "simulate": Command(
+        "groupwise.commands.workflow_analysis:simulate", "Simulate a workflow and report its performance."
     ),
+    "score": Command("groupwise.commands.workflow_analysis:score_file", "Score a workflow, and explain the score."),
+    "convert": Command("groupwise.commands.workflow_files:convert", "Convert a workflow to another format."),
+    "diff": Command("groupwise.commands.workflow_files:diff", "Show the differences between two workflows."),
+    "serve": Command("groupwise.commands.service:serve", "Run the HTTP service with its live page."),
+    **PRODUCT_COMMANDS,
 }
-CONFIG_COMMANDS = {
-    "show": ("groupwise.commands.settings:show", "Show settings with every default filled in."),
-    "schema": ("groupwise.commands.settings:schema", "Print the JSON Schema of settings files."),
-    "check": ("groupwise.commands.settings:check", "Check a settings file and name every mistake."),
-}
-KEYS_COMMANDS = {
-    "add": ("groupwise.commands.service:add", "Make a key and show it, once."),
-    "list": ("groupwise.commands.service:listed", "List the keys."),
-    "revoke": ("groupwise.commands.service:revoke", "Make a key worthless."),
+GROUPS = {
+    "config": (
+        "Show and check settings.",
+        {
+            "show": Command(
+                "groupwise.commands.settings:show", "Show settings with all defaults filled in.", "[CONFIG]"
+            ),
+            "check": Command("groupwise.commands.settings:check", "Check a settings file and list every mistake."),
+            "schema": Command("groupwise.commands.settings:schema", "Print the JSON Schema of settings files."),
+        },
+    ),
+    "keys": (
+        "Manage the service's API keys.",
+        {
+            "add": Command("groupwise.commands.service:add", "Create a key and show it once."),
+            "list": Command("groupwise.commands.service:listed", "List the keys."),
+            "revoke": Command("groupwise.commands.service:revoke", "Revoke a key."),
+        },
+    ),
 }
 
 
@@ -79,18 +80,21 @@ class Interrupted(GroupwiseError):
 
 
 def build_app() -> App:
-    app = App(name="groupwise", help=HELP, version=__version__)
-    for name, (function, summary) in COMMANDS.items():
-        app.command(function, name=name, help=summary)
-    for name, summary, commands in (
-        ("config", "Show and check settings.", CONFIG_COMMANDS),
-        ("keys", "Say who may use a service.", KEYS_COMMANDS),
-    ):
+    # No --no-option for switches, no --empty-option for lists, and no default shown where it is nothing.
+    plain = Parameter(negative=(), show_default=lambda value: None if value in (None, ()) or value is False else value)
+    app = App(name="groupwise", help=HELP, version=__version__, default_parameter=plain)
+    _register(app, "groupwise", COMMANDS)
+    for name, (summary, commands) in GROUPS.items():
         group = App(name=name, help=summary)
-        for inner, (function, about) in commands.items():
-            group.command(function, name=inner, help=about)
+        _register(group, f"groupwise {name}", commands)
         app.command(group)
     return app
+
+
+def _register(app: App, prefix: str, commands: Mapping[str, Command]) -> None:
+    for name, (function, summary, arguments) in commands.items():
+        usage = {"usage": f"Usage: {prefix} {name} [OPTIONS] {arguments}"} if arguments else {}
+        app.command(function, name=name, help=summary, **usage)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -99,46 +103,44 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(words: Sequence[str]) -> int:
-    """Carry out one command line; the exit status: 0 done, 1 failed, 2 misused, 130 interrupted."""
+    """Carry out one command line. The exit status: 0 done, 1 failed, 2 misused, 130 interrupted."""
     try:
-        result = build_app()(words, exit_on_error=False, print_error=False, result_action="return_value")
+        with _warnings_on_stderr():
+            result = build_app()(words, exit_on_error=False, print_error=False, result_action="return_value")
         return result if isinstance(result, int) else 0
     except CycloptsError as error:
-        complain(GroupwiseError(_sentence(error), hint=_where_to_look(words)), words)
+        complain(
+            GroupwiseError(" ".join(str(error).split()) or type(error).__name__, hint=_where_to_look(words)), words
+        )
         return 2
-    except GroupwiseError as error:
-        complain(error, words)
-        return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
-        complain(Interrupted("interrupted", hint="A run that was training goes on with `groupwise resume`."), words)
+        complain(Interrupted("interrupted", hint="Continue a training run with `groupwise resume`."), words)
         return 130
-    except MemoryError as error:
-        hint = "Try smaller policy.hidden_sizes, rollout.num_generations or rollout.tasks_per_step."
-        complain(GroupwiseError(f"not enough memory: {error}", hint=hint), words)
-        return 1
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        cause = _groupwise_cause(error)
-        if cause is not None:
-            complain(cause, words)
-            return 1
-        hint = "This should not happen. Run again with --debug for the whole story, and please report it."
-        complain(GroupwiseError(f"{type(error).__name__}: {error}", hint=hint), words)
-        return 1
+        problem = _as_message(error)
+        complain(problem, words)
+        return 2 if isinstance(problem, ConfigError) else 1
 
 
-def _groupwise_cause(error: BaseException) -> GroupwiseError | None:
-    """Our own error behind a foreign one: cyclopts wraps what a command's module raises when it is imported."""
-    cause = error.__cause__
-    while cause is not None and not isinstance(cause, GroupwiseError):
-        cause = cause.__cause__
-    return cause
+def _as_message(error: Exception) -> GroupwiseError:
+    """What to tell the user about an error, whatever it is."""
+    missing = missing_extra(error)
+    if missing is not None:
+        return missing
+    if isinstance(error, GroupwiseError):
+        return error
+    if isinstance(error, MemoryError):
+        hint = "Try smaller policy.hidden_sizes, rollout.num_generations or rollout.tasks_per_step."
+        return ResourceError(f"not enough memory: {error}", hint=hint)
+    hint = "Internal error. Run again with --debug to see the traceback, and please report it."
+    return GroupwiseError(f"{type(error).__name__}: {error}", hint=hint)
 
 
 def complain(error: GroupwiseError, words: Sequence[str]) -> None:
-    """Say what went wrong: as JSON on stdout with --json, in plain words on stderr otherwise."""
+    """Report an error: as JSON on stdout with --json, as text on stderr otherwise."""
     if "--debug" in words:
         traceback.print_exc()
     if "--json" in words:
@@ -149,14 +151,22 @@ def complain(error: GroupwiseError, words: Sequence[str]) -> None:
         print(f"       {error.hint}", file=sys.stderr)
 
 
+@contextmanager
+def _warnings_on_stderr() -> Iterator[None]:
+    """Show what the package logs as a warning, such as settings that have no effect."""
+    logger, handler = logging.getLogger("groupwise"), logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("note: %(message)s"))
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
 def _where_to_look(words: Sequence[str]) -> str:
-    if words and words[0] in COMMANDS:
-        return f"`groupwise {words[0]} --help` lists its options."
-    return "`groupwise --help` lists the commands."
-
-
-def _sentence(error: CycloptsError) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    known = words and words[0] in (*COMMANDS, *GROUPS)
+    return f"`groupwise {words[0]} --help` lists its options." if known else "`groupwise --help` lists the commands."
 
 
 if __name__ == "__main__":

@@ -23,14 +23,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from groupwise.errors import ConfigError, ContractError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from groupwise.config import TrainingConfig
     from groupwise.training.session import Parts
 
@@ -46,6 +47,46 @@ PRODUCTS: Mapping[str, str] = {
     "code": "groupwise.programs.declaration:CODE",
 }
 """`task.product` → where it is declared. The first row is the product of settings that only name an environment."""
+
+
+class Command(NamedTuple):
+    """A command of `groupwise`: where its function is, one line about it, and its optional arguments for the help."""
+
+    function: str
+    summary: str
+    arguments: str = ""
+
+
+COMMANDS: Mapping[str, Command] = {
+    "chat": Command("groupwise.agents.commands:chat", "Chat with a run's language model.", "[RUN]"),
+    "demo": Command("groupwise.agents.commands:demo", "Teach a tiny language model to add, in about two minutes."),
+    "export": Command("groupwise.agents.commands:export", "Save a run's language model as a Hugging Face folder."),
+    "sft": Command("groupwise.agents.commands:sft", "Fine-tune a language model on right answers first."),
+    "design": Command("groupwise.designer.commands:design", "Design a workflow for requirements."),
+    "feedback": Command(
+        "groupwise.designer.commands:feedback",
+        "Record how a design performed in production, so the next design can use it.",
+    ),
+    "requirements": Command(
+        "groupwise.designer.commands:requirements",
+        "Make requirements from an event log or a text, or check that they can be met.",
+    ),
+    "solve": Command(
+        "groupwise.programs.commands:solve", "Find a program that solves a problem, and show the search tree."
+    ),
+    "search": Command(
+        "groupwise.programs.commands:search",
+        "Find programs for many problems, resumably.",
+        "[FAMILY...]",
+    ),
+    "compare": Command(
+        "groupwise.control.commands:compare",
+        "Train several settings with the same seeds, and say which differences are significant.",
+        "[FILE...]",
+    ),
+    "paper": Command("groupwise.control.commands:paper", "Repeat a paper's central experiment in seconds."),
+}
+"""The commands of the products by name."""
 REMOVED: Mapping[str, str] = {
     "scheduling": "learning added little to HEFT. Use groupwise.workflows.evaluation.schedule.heft for schedules.",
 }
@@ -125,9 +166,7 @@ class Product:
         module = import_module(self.implementation)
         for function in REQUIRED:
             if not _takes_settings(getattr(module, function, None)):
-                raise broken_border(
-                    self.name, f"{self.implementation} has a function {function}(cfg)"
-                )
+                raise broken_border(self.name, f"{self.implementation} has a function {function}(cfg)")
         return module
 
 
@@ -163,6 +202,8 @@ def find(name: str) -> Product:
 
 @cache
 def _plug_ins() -> Mapping[str, EntryPoint]:
+    from importlib.metadata import entry_points  # slow to import, and seldom needed
+
     found = {point.name: point for point in entry_points(group=PLUG_INS)}
     for name in found.keys() & PRODUCTS.keys():
         logger.warning("%s", broken_border(name, "a plug-in has a name of its own, and this one is built in"))
@@ -175,13 +216,9 @@ def _plugged_in(name: str, point: EntryPoint) -> Product:
     declared = point.load()
     heavy = [module for module in HEAVY if module in sys.modules and module not in before]
     if heavy:
-        raise broken_border(
-            name, f"its declaration {point.module} does not import {heavy[0]}"
-        )
+        raise broken_border(name, f"its declaration {point.module} does not import {heavy[0]}")
     if not isinstance(declared, Product):
-        raise broken_border(
-            name, f"its entry point {point.value} is a Product, not {declared!r:.80}"
-        )
+        raise broken_border(name, f"its entry point {point.value} is a Product, not {declared!r:.80}")
     broken = broken_rule(declared, name)
     if broken:
         raise broken_border(name, broken)

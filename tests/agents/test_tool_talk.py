@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from groupwise.agents.commands import talk as talk_to
 from groupwise.agents.conversation.call_formats import read_reply
 from groupwise.agents.conversation.chat import ChatSession
 from groupwise.agents.conversation.frame import Frame
@@ -25,7 +26,6 @@ from groupwise.agents.settings import AgentConfig
 from groupwise.agents.tools.function_tool import ToolError, tool
 from groupwise.agents.tools.toolbox import Toolbox, ToolResult, WithTools, find_tools
 from groupwise.cli import run
-from groupwise.commands.chat import talk as talk_to
 from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.loading import LanguageModel, load_model

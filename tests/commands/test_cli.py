@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from groupwise.cli import COMMANDS, run
-from groupwise.commands.doctor import EXTRAS
 from groupwise.config import TrainingConfig
 from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.environments import OWN
+from groupwise.extras import PACKAGES
 from groupwise.types import Array
 
 Configure = Callable[..., TrainingConfig]
@@ -118,7 +118,7 @@ def test_the_same_words_for_people(settings: Path, capsys: pytest.CaptureFixture
         (["eval"], "reward mean"),
         (["plot"], "reward/mean"),
         (["doctor", str(settings)], "groups without spread"),
-        (["config", "check", str(settings)], "every setting is right"),
+        (["config", "check", str(settings)], "all settings are valid"),
         (["config", "show", str(settings)], 'environment = "CartPole-v1"'),
     ):
         assert run(words) == 0, words
@@ -186,7 +186,7 @@ def test_doctor_warns_of_settings_that_cannot_teach(settings: Path, capsys: pyte
 def test_doctor_names_an_extra_with_its_brackets(
     settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(EXTRAS, "dreams", ("no_such_module",))
+    monkeypatch.setitem(PACKAGES, "no_such_module", "dreams")
     run(["doctor"])
     assert "groupwise[dreams]" in "".join(capsys.readouterr().out.split())
 

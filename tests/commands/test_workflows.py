@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from groupwise.cli import run
-from groupwise.commands.options import patiently
+from groupwise.reporting.options import patiently
 from groupwise.workflows.blocks import Activity, Design, Parallel, Sequence
 from groupwise.workflows.document import Document
 from groupwise.workflows.files import write_workflow
@@ -114,7 +114,7 @@ def test_without_requirements_it_says_what_is_missing(
 def test_an_unsound_workflow_has_no_score(stuck: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, found = answer(capsys, "score", str(stuck), "-r", LOAN)
     assert status == 2
-    assert "only a sound one has a score" in found["error"]["message"]
+    assert "only sound workflows have a score" in found["error"]["message"]
 
 
 def test_convert_and_diff(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,7 +162,7 @@ def test_whoever_waits_long_is_told_why(capsys: pytest.CaptureFixture[str]) -> N
     for quiet, pause in ((False, 0.3), (False, 0.0), (True, 0.3)):
         with patiently(quiet, seconds=0.05):
             time.sleep(pause)
-        assert ("still at work" in capsys.readouterr().err) is (pause > 0 and not quiet)
+        assert ("still working" in capsys.readouterr().err) is (pause > 0 and not quiet)
 
 
 @pytest.mark.parametrize("command", ["check", "score", "simulate"])

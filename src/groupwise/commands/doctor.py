@@ -1,4 +1,4 @@
-"""`groupwise doctor`: is this machine ready, and would these settings teach the policy anything?"""
+"""`groupwise doctor`: is this machine ready, and is there anything to learn with these settings?"""
 
 from __future__ import annotations
 
@@ -13,37 +13,26 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-import torch
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.commands.options import RUNS, Common, Overrides, RunsDir, answer
 from groupwise.config import load_config
 from groupwise.errors import GroupwiseError, StorageError
+from groupwise.extras import PACKAGES
 from groupwise.files import write_atomic
 from groupwise.products import product_of
+from groupwise.reporting.options import RUNS, Common, Overrides, RunsDir, answer
 from groupwise.sandbox import available
 
-EXTRAS = {
-    "control": ("gymnasium", "pygame"),
-    "box2d": ("Box2D",),
-    "mujoco": ("mujoco",),
-    "atari": ("ale_py",),
-    "tracking": ("tensorboard", "wandb"),
-    "language": ("transformers", "peft"),
-    "reasoning-gym": ("reasoning_gym",),
-    "textarena": ("textarena",),
-    "sandbox": ("pydantic_monty",),
-}
 MARKS = {"ok": "[green]ok[/green]", "note": "[yellow]note[/yellow]", "fault": "[red]fault[/red]"}
 
 
 @dataclass(frozen=True)
 class DoctorFinding:
-    """One thing looked at: how it stands (`ok`, `note` or `fault`), and what to do if anything."""
+    """One thing that was checked: its state (`ok`, `note` or `fault`), and what to do about it."""
 
     name: str
     state: str
@@ -52,20 +41,14 @@ class DoctorFinding:
 
 
 def doctor(
-    config: Path | None = None,
+    config: Annotated[Path | None, Parameter(help="A settings file to try out; nothing is trained or saved.")] = None,
     *,
-    steps: Annotated[int, Parameter(validator=Number(gte=1), help="How many dry steps of groups to look at.")] = 3,
+    steps: Annotated[int, Parameter(validator=Number(gte=1), help="How many steps to sample groups for.")] = 3,
     runs_dir: RunsDir = Path(RUNS),
     set_: Overrides = (),
     common: Common = Common(),
 ) -> int:
-    """Check this machine; with a settings file, also make a few groups and look at what they would teach.
-
-    Parameters
-    ----------
-    config
-        A settings file to try out: no weights are changed and no run is made.
-    """
+    """Check this machine; with a settings file, also sample a few groups and check that they differ."""
     findings = [*machine(runs_dir)]
     if config is not None:
         findings += preflight(config, set_, steps)
@@ -78,15 +61,15 @@ def doctor(
 
 
 def machine(runs_dir: Path) -> Iterator[DoctorFinding]:
-    """What Groupwise needs of the machine itself."""
+    """What Groupwise needs from the machine itself."""
     yield DoctorFinding("python", "ok", sys.version.split()[0])
-    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU only"
-    yield DoctorFinding("torch", "ok", f"{torch.__version__}, {device}")
-    threads, cores = torch.get_num_threads(), os.cpu_count() or 1
-    remedy = "" if threads == 1 else "Small networks run faster, and repeat exactly, with OMP_NUM_THREADS=1."
-    yield DoctorFinding("threads", "ok" if threads == 1 else "note", f"{threads} of {cores} cores", remedy)
-    for extra, modules in EXTRAS.items():
-        missing = [name for name in modules if find_spec(name) is None]
+    if find_spec("torch") is not None:
+        yield from torch_findings()
+    extras: dict[str, list[str]] = {}
+    for package, extra in PACKAGES.items():
+        extras.setdefault(extra, []).append(package)
+    for extra, packages in extras.items():
+        missing = [name for name in packages if find_spec(name) is None]
         detail = f"missing: {', '.join(missing)}" if missing else "installed"
         remedy = f"pip install 'groupwise[{extra}]'" if missing else ""
         yield DoctorFinding(f"extra {extra}", "note" if missing else "ok", detail, remedy)
@@ -94,8 +77,18 @@ def machine(runs_dir: Path) -> Iterator[DoctorFinding]:
     yield sandbox_finding()
 
 
+def torch_findings() -> Iterator[DoctorFinding]:
+    import torch
+
+    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU only"
+    yield DoctorFinding("torch", "ok", f"{torch.__version__}, {device}")
+    threads, cores = torch.get_num_threads(), os.cpu_count() or 1
+    remedy = "" if threads == 1 else "Small networks run faster, and repeat exactly, with OMP_NUM_THREADS=1."
+    yield DoctorFinding("threads", "ok" if threads == 1 else "note", f"{threads} of {cores} cores", remedy)
+
+
 def disk_finding(runs_dir: Path) -> DoctorFinding:
-    """Whether a run could be written here, and how long a safe write takes."""
+    """Whether a run could be saved here, and how long a safe write takes."""
     place = runs_dir if runs_dir.is_dir() else Path()
     free = shutil.disk_usage(place).free / 1e9
     try:
@@ -110,7 +103,7 @@ def disk_finding(runs_dir: Path) -> DoctorFinding:
 
 
 def sandbox_finding() -> DoctorFinding:
-    """Whether code that a model wrote can be run here, and in which tier."""
+    """Whether code written by a model can be run safely here, and in which tier."""
     faults = available()
     there = [tier for tier, fault in faults.items() if not fault]
     missing = [f"{tier}: {fault.splitlines()[0]}" for tier, fault in faults.items() if fault]
@@ -120,7 +113,7 @@ def sandbox_finding() -> DoctorFinding:
 
 
 def preflight(config: Path, overrides: tuple[str, ...], steps: int) -> Iterator[DoctorFinding]:
-    """A few dry steps: would these groups teach anything, and how fast do they come?"""
+    """A few steps without learning: do the groups differ, and how fast are they sampled?"""
     try:
         cfg = load_config(config, overrides)
         parts = product_of(cfg).build(cfg)
@@ -143,16 +136,16 @@ def preflight(config: Path, overrides: tuple[str, ...], steps: int) -> Iterator[
 
 
 def judge_groups(metrics: list[dict[str, float | None]]) -> Iterator[DoctorFinding]:
-    """The faults that waste whole runs, seen before the run."""
+    """Faults that would waste a whole run, found before it starts."""
 
     def mean(name: str) -> float:
         values = [value for row in metrics if (value := row.get(name)) is not None]
         return sum(values) / len(values) if values else float("nan")
 
     rules = (
-        ("groups/failed_share", "attempts without a score", 0.0, 0.5, "Look at reward and environment."),
+        ("groups/failed_share", "attempts without a score", 0.0, 0.5, "Check the reward and the environment."),
         ("groups/zero_spread_share", "groups without spread", 0.5, 0.99,
-         "Attempts of a group score alike: easier or harder tasks, or more rollout.num_generations."),
+         "All attempts of a group score the same: try easier or harder tasks, or a larger rollout.num_generations."),
         ("attempt/truncated_share", "attempts cut off", 0.5, 1.1,
          "Raise task.max_episode_steps, or sampling.max_new_tokens."),
     )  # fmt: skip
@@ -168,6 +161,6 @@ def show(findings: list[DoctorFinding]) -> None:
     for column in ("", "what", "found", "what to do"):
         table.add_column(column, overflow="fold")
     for finding in findings:
-        # An extra's brackets are no markup.
+        # The brackets of an extra are not markup.
         table.add_row(MARKS[finding.state], finding.name, escape(finding.detail), escape(finding.remedy))
     Console().print(table)

@@ -10,10 +10,10 @@ from cyclopts.validators import Number
 from rich.console import Console
 from rich.table import Table
 
-from groupwise.commands.options import RUNS, Common, RunName, RunsDir, answer
 from groupwise.config import TrainingConfig
 from groupwise.errors import ConfigError
 from groupwise.products import product_of
+from groupwise.reporting.options import RUNS, Common, RunName, RunsDir, answer
 from groupwise.training.checkpoint import choose_checkpoint
 from groupwise.training.folder import find_run, read_config
 from groupwise.training.session import Parts
@@ -22,18 +22,18 @@ from groupwise.training.session import Parts
 def evaluate(
     run: RunName = "latest",
     *,
-    episodes: Annotated[int, Parameter(validator=Number(gte=1), help="How many fresh attempts.")] = 100,
-    seed: Annotated[int | None, Parameter(help="First seed; the run's own if not given.")] = None,
+    episodes: Annotated[int, Parameter(validator=Number(gte=1), help="How many attempts.")] = 100,
+    seed: Annotated[int | None, Parameter(help="First seed; by default the run's own.")] = None,
     samples: Annotated[
         int | None,
-        Parameter(validator=Number(gte=1), help="Answers per problem, for pass@k; the run's own."),
+        Parameter(validator=Number(gte=1), help="Answers per problem, for pass@k; by default the run's own."),
     ] = None,
-    step: Annotated[int | None, Parameter(help="Which checkpoint; the newest if not given.")] = None,
-    gif: Annotated[Path | None, Parameter(help="Also write one episode, from the first seed, as a GIF.")] = None,
+    step: Annotated[int | None, Parameter(help="Step of the checkpoint; by default the newest.")] = None,
+    gif: Annotated[Path | None, Parameter(help="Also write the episode of the first seed as a GIF.")] = None,
     runs_dir: RunsDir = Path(RUNS),
     common: Common = Common(),
 ) -> None:
-    """Judge the policy of a run on tasks it has not seen."""
+    """Evaluate the policy of a run on tasks it has not seen."""
     path = find_run(run, str(runs_dir))
     cfg = read_config(path)
     cfg = cfg.replace(
@@ -64,5 +64,5 @@ def evaluate(
 
 def film(parts: Parts, cfg: TrainingConfig, path: Path) -> str:
     if parts.film is None:
-        raise ConfigError(f"--gif: a run of the product {cfg.task.product!r} has nothing to draw")
+        raise ConfigError(f"--gif: runs of the product {cfg.task.product!r} have nothing to draw")
     return parts.film(path, cfg.run.eval_seed)

@@ -1,8 +1,7 @@
-"""`groupwise rollout`: look at the groups of a training before it begins."""
+"""`groupwise rollout`: sample groups before training, to see whether there is anything to learn."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -11,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.commands.options import Common, Overrides, answer
 from groupwise.config import load_config
 from groupwise.products import product_of
+from groupwise.reporting.options import Common, Overrides, SettingsFile, answer
 from groupwise.training.dry_run import DryRun, dry_run
 from groupwise.training.random_state import seed_everything
 from groupwise.training.session import use_threads
@@ -23,20 +22,14 @@ LONGEST = 1500
 
 
 def rollout(
-    config: Path,
+    config: SettingsFile,
     *,
-    tasks: Annotated[int, Parameter(validator=Number(gte=1), help="How many groups to make.")] = 8,
-    show: Annotated[int, Parameter(validator=Number(gte=0), help="How many attempts to show in words.")] = 2,
+    tasks: Annotated[int, Parameter(validator=Number(gte=1), help="How many groups to sample.")] = 8,
+    show: Annotated[int, Parameter(validator=Number(gte=0), help="How many attempts to print.")] = 2,
     set_: Overrides = (),
     common: Common = Common(),
 ) -> None:
-    """Make and score groups as a training would, without learning: is there anything to learn from?
-
-    Parameters
-    ----------
-    config
-        The settings file, the one that `groupwise train` is to have.
-    """
+    """Sample and score groups as training would, without learning: is there any signal in them?"""
     cfg = load_config(config, set_)
     product = product_of(cfg)
     product.check(cfg)

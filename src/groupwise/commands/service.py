@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
@@ -16,35 +15,40 @@ from cyclopts.validators import Number
 from rich.console import Console
 from rich.table import Table
 
-from groupwise.commands.options import RUNS, Common, RunsDir, answer
-from groupwise.errors import MissingExtra
+from groupwise.reporting.options import RUNS, Common, RunsDir, answer
 from groupwise.service.settings import ServiceSettings
+
+if TYPE_CHECKING:
+    from groupwise.service.keys import Keys
 
 
 def serve(
     *,
     host: Annotated[
-        str, Parameter(help="Where to listen; beyond this machine only once there is a key.")
+        str, Parameter(help="Address to listen on; other than local only once there is a key.")
     ] = "127.0.0.1",
     port: Annotated[int, Parameter(help="The port.")] = 8001,
     runs_dir: RunsDir = Path(RUNS),
     database: Annotated[
-        str | None, Parameter(help="sqlite:///FILE or postgresql://…; a file beside the runs if not given.")
+        str | None, Parameter(help="sqlite:///FILE or postgresql://…; by default a file beside the runs.")
     ] = None,
     workers: Annotated[int, Parameter(validator=Number(gte=1), help="Jobs that run at once.")] = 1,
-    niceness: Annotated[int, Parameter(validator=Number(gte=0, lte=19), help="How far jobs give way to others.")] = 5,
-    lease: Annotated[float, Parameter(help="Seconds of silence after which another service takes a job over.")] = 10.0,
+    niceness: Annotated[int, Parameter(validator=Number(gte=0, lte=19), help="Niceness of the jobs' processes.")] = 5,
+    lease: Annotated[
+        float, Parameter(help="Seconds without a sign of life before another service takes over a job.")
+    ] = 10.0,
     origin: Annotated[
-        tuple[str, ...], Parameter(negative=(), help="A page elsewhere that may call it: https://my.site.")
+        tuple[str, ...],
+        Parameter(help="Another site whose pages may call it: https://my.site."),
     ] = (),
-    model: Annotated[str, Parameter(help="The model to chat with where a request names none.")] = "tiny",
+    model: Annotated[str, Parameter(help="The model to chat with if a request names none.")] = "tiny",
     tools: Annotated[
-        str | None, Parameter(help="Tools that models may call in a chat: FILE.py, or module:name.")
+        str | None, Parameter(help="Tools for chats: FILE.py with @tool functions, or module:name.")
     ] = None,
     common: Common = Common(),
 ) -> None:
-    """Serve training, chat, designs and the live page over HTTP, until Ctrl-C."""
-    needs_service().serve(
+    """Serve training, chat, workflow design and the live page over HTTP until Ctrl-C."""
+    import_module("groupwise.service.app").serve(
         ServiceSettings(
             host=host, port=port, runs_dir=runs_dir, database=database, workers=workers, niceness=niceness,
             lease=lease, origins=origin,
@@ -53,39 +57,28 @@ def serve(
     )  # fmt: skip
 
 
-def needs_service() -> ModuleType:
-    """The service, if what it is made of is installed."""
-    try:
-        return import_module("groupwise.service.app")
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"the service needs {error.name}", hint="pip install 'groupwise[service]'") from error
-
-
-if TYPE_CHECKING:
-    from groupwise.service.keys import Keys
-
-Database = Annotated[str | None, Parameter(help="The service's database, if it was given one.")]
+Database = Annotated[str | None, Parameter(help="The service's database, if it was started with one.")]
 
 
 def add(
-    name: Annotated[str, Parameter(help="Whose key it is, for people.")],
+    name: Annotated[str, Parameter(help="Who the key is for.")],
     *,
-    scope: Annotated[Literal["read", "train", "admin"], Parameter(help="What it allows.")] = "train",
+    scope: Annotated[Literal["read", "train", "admin"], Parameter(help="What the key allows.")] = "train",
     runs_dir: RunsDir = Path(RUNS),
     database: Database = None,
     common: Common = Common(),
 ) -> None:
-    """Make a key and show it, once. From then on every request needs one."""
+    """Create a key and show it once. As soon as there is a key, every request needs one."""
     with opened(runs_dir, database) as keys:
         text, key = keys.add(name, scope)
     if common.json:
         answer({"key": text, **asdict(key)})
     else:
-        print(f"{text}\nThis is {key.name}'s key {key.id} ({key.scope}). It is not shown again.")
+        print(f"{text}\nThis is the key {key.id} ({key.scope}) for {key.name}. It is not shown again.")
 
 
 def listed(*, runs_dir: RunsDir = Path(RUNS), database: Database = None, common: Common = Common()) -> None:
-    """List the keys; their texts are not kept."""
+    """List the keys. The keys themselves are not stored, only hashes."""
     with opened(runs_dir, database) as keys:
         found = keys.all()
     if common.json:
@@ -94,28 +87,28 @@ def listed(*, runs_dir: RunsDir = Path(RUNS), database: Database = None, common:
     table = Table("id", "name", "scope", "made", "revoked", box=None)
     for key in found:
         table.add_row(key.id, key.name, key.scope, *(_day(moment) for moment in (key.created, key.revoked)))
-    Console().print(table if found else "no keys: whoever is on this machine may do anything")
+    Console().print(table if found else "no keys: anyone on this machine may do anything")
 
 
 def revoke(
-    key: Annotated[str, Parameter(help="Its id, as `groupwise keys list` shows it.")],
+    key: Annotated[str, Parameter(help="The key's id, as `groupwise keys list` shows it.")],
     *,
     runs_dir: RunsDir = Path(RUNS),
     database: Database = None,
     common: Common = Common(),
 ) -> None:
-    """Make a key worthless; a running service notices within a second."""
+    """Revoke a key. A running service notices within a second."""
     with opened(runs_dir, database) as keys:
         gone = keys.revoke(key)
     if common.json:
         answer(asdict(gone))
     else:
-        print(f"{gone.name}'s key {gone.id} is revoked")
+        print(f"the key {gone.id} of {gone.name} is revoked")
 
 
 @contextmanager
 def opened(runs_dir: Path, database: str | None) -> Iterator[Keys]:
-    service = needs_service()
+    service = import_module("groupwise.service.app")
     tables = service.Tables(ServiceSettings(runs_dir=runs_dir, database=database).url)
     try:
         yield service.Keys(tables)

@@ -1,4 +1,4 @@
-"""`groupwise config show | schema | check`."""
+"""`groupwise config show | check | schema`."""
 
 from __future__ import annotations
 
@@ -8,29 +8,22 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from groupwise.commands.options import Common, Overrides, answer
-from groupwise.config import Finding, TrainingConfig, check_config, load_config
-from groupwise.config.files import apply_overrides
+from groupwise.config import Finding, TrainingConfig, apply_overrides, check_config, load_config
 from groupwise.config.reference import config_schema
 from groupwise.errors import ConfigError
 from groupwise.products import product_of
+from groupwise.reporting.options import Common, Overrides, SettingsFile, answer
 
 
 def show(
-    config: Path | None = None,
+    config: Annotated[Path | None, Parameter(help="A settings file; the general defaults without one.")] = None,
     *,
     profile: Annotated[str | None, Parameter(help="conservative, balanced or aggressive.")] = None,
-    comments: Annotated[bool, Parameter(negative=(), help="Add what each setting means.")] = False,
+    comments: Annotated[bool, Parameter(help="Explain each setting.")] = False,
     set_: Overrides = (),
     common: Common = Common(),
 ) -> None:
-    """Show settings with every default filled in: of a file, of a profile, or the defaults themselves.
-
-    Parameters
-    ----------
-    config
-        A settings file (TOML, YAML, JSON or XML).
-    """
+    """Show the settings of a file or a profile with all defaults filled in."""
     if config is not None:
         cfg = load_config(config, set_)
     else:
@@ -46,14 +39,8 @@ def schema(*, common: Common = Common()) -> None:
     answer(config_schema())
 
 
-def check(config: Path, *, set_: Overrides = (), common: Common = Common()) -> int:
-    """Check a settings file and name every mistake in it.
-
-    Parameters
-    ----------
-    config
-        A settings file (TOML, YAML, JSON or XML).
-    """
+def check(config: SettingsFile, *, set_: Overrides = (), common: Common = Common()) -> int:
+    """Check a settings file and list every mistake in it."""
     findings = check_config(config, set_)
     if not findings:
         try:
@@ -67,5 +54,5 @@ def check(config: Path, *, set_: Overrides = (), common: Common = Common()) -> i
         for finding in findings:
             print(f"{config}: {finding}")
     else:
-        print(f"{config}: every setting is right")
+        print(f"{config}: all settings are valid")
     return 2 if findings else 0

@@ -1,4 +1,4 @@
-"""`groupwise check`, `groupwise score` and `groupwise simulate`: examine a workflow."""
+"""`groupwise score | simulate`: how good a workflow is, and how it performs."""
 
 from __future__ import annotations
 
@@ -13,57 +13,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.commands.options import Common, RequirementsFile, WorkflowFile, answer, patiently, say
 from groupwise.errors import ConfigError
+from groupwise.reporting.options import Common, RequirementsFile, WorkflowFile, answer, patiently, say
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.document import Document
 from groupwise.workflows.evaluation import Performance, evaluate
 from groupwise.workflows.evaluation.encoding import encode
 from groupwise.workflows.evaluation.simulation import simulate as simulate_events
 from groupwise.workflows.feasibility import insist_feasible
-from groupwise.workflows.inspection import Inspection, inspect_workflow, open_workflow
+from groupwise.workflows.inspection import open_workflow
 from groupwise.workflows.pictures.animation import write_figures
 from groupwise.workflows.requirements import Requirements, Weights
 from groupwise.workflows.rules import Violation, broken_rules
 from groupwise.workflows.scoring import ScorePart, score
-from groupwise.workflows.soundness.check import Soundness, check_document
-
-MARKS = {"sound": "✓", "unsound": "✗", "unknown": "?"}
-
-
-def check(file: WorkflowFile, *, requirements: RequirementsFile = None, common: Common = Common()) -> int:
-    """Check whether a workflow is sound: it can always end, ends cleanly, and no task is dead.
-
-    An unsound one comes with the steps that show it. With requirements, their rules are checked too. The exit status is
-    0 if everything holds and 1 if not.
-    """
-    found = inspect_workflow(open_workflow(file, requirements))
-    if common.json:
-        answer({"file": str(file), **found.as_dict()})
-    else:
-        say(*_lines(found))
-    return 0 if found.fine else 1
-
-
-def _lines(found: Inspection) -> Iterator[str]:
-    for name, verdict in found.verdicts.items():
-        why = f": {verdict.rule}, {verdict.explanation}" if verdict.rule else ""
-        yield f"{MARKS[verdict.verdict]} {name} is {_told(verdict)}{why}"
-        if verdict.trace:
-            yield f"  after {' → '.join(verdict.trace)}"
-    if asked := found.opened.requirements:
-        yield from (f"✗ the requirements contradict themselves: {conflict}" for conflict in found.conflicts)
-        yield from (f"✗ {violation}" for violation in found.broken)
-        if found.unread:
-            yield f"? the rules cannot be checked, because the workflow has no block form: {found.unread}"
-        elif not found.broken:
-            yield f"✓ it keeps every rule of {asked.name!r} (the deadline needs `groupwise simulate`)"
-    yield from (f"note: {note}" for note in found.opened.document.notes)
-
-
-def _told(verdict: Soundness) -> str:
-    return {"sound": "sound", "unsound": "not sound", "unknown": "not decided"}[verdict.verdict]
-
+from groupwise.workflows.soundness.check import check_document
 
 Words = tuple[str, ...]
 
@@ -73,15 +36,15 @@ def score_file(
     *,
     requirements: RequirementsFile = None,
     tier: Annotated[
-        Literal["auto", "analytic", "simulation", "schedule"], Parameter(help="How performance is found.")
+        Literal["auto", "analytic", "simulation", "schedule"], Parameter(help="How performance is computed.")
     ] = "auto",
-    seed: Annotated[int, Parameter(validator=Number(gte=0), help="Of the simulation.")] = 0,
-    weight: Annotated[Words, Parameter(negative=(), help="Weigh a part otherwise: --weight performance=0.7.")] = (),
+    seed: Annotated[int, Parameter(validator=Number(gte=0), help="Seed of the simulation.")] = 0,
+    weight: Annotated[Words, Parameter(help="Change a weight: --weight performance=0.7.")] = (),
     common: Common = Common(),
 ) -> int:
     """Score a workflow: performance 40%, structure 25%, maintainability 20%, resources 15%, each explained.
 
-    A workflow that is not sound or breaks a hard rule has no score; the exit status is then 1.
+    A workflow that is unsound or breaks a hard rule has no score, and the exit status is 1.
     """
     opened = open_workflow(file, requirements)
     asked = opened.insist_on_requirements("a score")
@@ -90,7 +53,7 @@ def score_file(
     if unsound:
         name, verdict = next(iter(unsound.items()))
         raise ConfigError(
-            f"{name} is {verdict.verdict}, and only a sound one has a score: {verdict.rule}, {verdict.explanation}",
+            f"{name} is {verdict.verdict}; only sound workflows have a score: {verdict.rule}, {verdict.explanation}",
             hint="`groupwise check` shows the steps that lead there.",
         )
     design = opened.design()
@@ -108,7 +71,7 @@ def score_file(
 
 
 def weighted(weights: Weights, words: Words) -> Weights:
-    """The weights with some changed by NAME=NUMBER."""
+    """The weights, changed by words of the form NAME=NUMBER."""
     changed = weights.model_dump()
     for word in words:
         name, _, number = word.partition("=")
@@ -126,7 +89,7 @@ def weighted(weights: Weights, words: Words) -> Weights:
 
 
 def tree(part: ScorePart, first: str = "", rest: str = "") -> Iterator[str]:
-    """A part and what it is made of as lines of a tree, however wide."""
+    """A part of the score and its own parts, as the lines of a tree."""
     yield escape(first) + line(part)
     for number, inner in enumerate(part.parts, 1):
         last = number == len(part.parts)
@@ -149,23 +112,23 @@ def simulate(
     *,
     requirements: RequirementsFile = None,
     cases: Annotated[
-        int | None, Parameter(validator=Number(gte=20), help="How many are measured; 10,000, or 1,000 runs.")
+        int | None,
+        Parameter(validator=Number(gte=20), help="Cases to measure; by default 10,000, or 1,000 runs of a schedule."),
     ] = None,
-    seed: Annotated[int, Parameter(validator=Number(gte=0), help="The same seed, the same cases.")] = 0,
+    seed: Annotated[int, Parameter(validator=Number(gte=0), help="The same seed gives the same cases.")] = 0,
     tier: Annotated[
         Literal["auto", "analytic", "simulation", "schedule"],
-        Parameter(help="Formulas, events one by one, or a schedule of one run; auto takes what the design allows."),
+        Parameter(help="Formulas, discrete events, or the schedule of one run; auto picks what suits the design."),
     ] = "simulation",
     out: Annotated[
         Path | None, Parameter(name=["--out", "-o"], help="A folder for figures of the first cases.")
     ] = None,
     common: Common = Common(),
 ) -> int:
-    """Tell how long cases take, what they cost and how busy everybody is.
+    """Simulate a workflow: how long cases take, what they cost, and how busy the resources are.
 
-    With -o there are figures too: a Gantt chart, queues, who is busy, and tokens that move (SVG and GIF).
-
-    The exit status is 1 if a hard rule is broken, the deadline among them.
+    With -o it also draws a Gantt chart, queues, utilisation and an animation (SVG and GIF). The exit status is 1 if a
+    hard rule is broken, for example the deadline.
     """
     opened = open_workflow(file, requirements)
     asked = opened.insist_on_requirements("a simulation")
@@ -185,7 +148,7 @@ def simulate(
 
 
 def draw(document: Document, design: Design, asked: Requirements, seed: int, folder: Path) -> list[Path]:
-    """Figures of what happens first, from an empty start."""
+    """Figures of the first cases, starting empty."""
     encoded = encode(design, asked)
     tries = simulate_events(encoded, TRACED, seed, trace=TRACED).trace
     servers = dict(zip(asked.pools, map(int, encoded.servers), strict=True))
@@ -193,7 +156,7 @@ def draw(document: Document, design: Design, asked: Requirements, seed: int, fol
 
 
 def show(found: Performance, broken: list[Violation]) -> None:
-    """The table, and below it what should be known before it is believed."""
+    """The table, then warnings about how far to trust it."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, value in rows(found):
         table.add_row(name, value)

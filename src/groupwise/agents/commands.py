@@ -1,29 +1,52 @@
-"""`groupwise chat`."""
+"""`groupwise chat | export | sft | demo`: the commands for language models."""
 
 from __future__ import annotations
 
 import io
+import shutil
 import sys
+import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from groupwise.agents.conversation.chat import ChatSession
 from groupwise.agents.conversation.frame import NotPlainText
 from groupwise.agents.conversation.turn import Response
 from groupwise.agents.environments.contract import BrokenCall, Reply, ToolCall
+from groupwise.agents.export import export_run
 from groupwise.agents.model_start import find_chat_model
 from groupwise.agents.settings import AgentConfig
 from groupwise.agents.strategies import find_strategy
 from groupwise.agents.tools.toolbox import Toolbox, ToolResult, find_tools
-from groupwise.commands.options import RUNS, Common, RunsDir, answer
+from groupwise.config import AdvantageSettings, LossSettings, TrainingConfig, load_config
 from groupwise.errors import ConfigError, ContractError
-from groupwise.reporting.text import printable
+from groupwise.products import product_of
+from groupwise.reporting.history import History
+from groupwise.reporting.live_run import run_events, start_run
+from groupwise.reporting.options import (
+    RUNS,
+    Common,
+    Overrides,
+    OwnRunsDir,
+    Quiet,
+    RunName,
+    RunsDir,
+    SettingsFile,
+    answer,
+)
+from groupwise.reporting.report import write_report
+from groupwise.reporting.text import course, curve, printable
+from groupwise.training.folder import create_run, find_run
+from groupwise.types import Sample
 
 HELP = """/reset  start over
 /exit   leave (Ctrl-D too)
@@ -42,9 +65,9 @@ def chat(
     *,
     system: Annotated[str | None, Parameter(help="What the model is told before the conversation.")] = None,
     temperature: Annotated[float | None, Parameter(help="The run's own if not given; 0 is greedy.")] = None,
-    greedy: Annotated[bool, Parameter(negative=(), help="Always the likeliest token.")] = False,
+    greedy: Annotated[bool, Parameter(help="Always the likeliest token.")] = False,
     max_new_tokens: Annotated[int | None, Parameter(help="Longest answer; the run's own if not given.")] = None,
-    stop: Annotated[tuple[str, ...], Parameter(negative=(), help="A text that ends an answer.")] = (),
+    stop: Annotated[tuple[str, ...], Parameter(help="A text that ends an answer.")] = (),
     seed: Annotated[int, Parameter(help="The same seed and messages give the same answers.")] = 0,
     tools: Annotated[
         str | None, Parameter(help="Tools it may call: FILE.py with @tool functions, or module:name.")
@@ -217,3 +240,151 @@ def call_facts(result: ToolResult) -> dict[str, Any]:
 
 def facts(last: Response) -> dict[str, Any]:
     return {"text": last.text, **last.metadata}
+
+
+def export(
+    run: RunName,
+    folder: Annotated[Path, Parameter(help="Where to; made if it is not there.")],
+    *,
+    adapter: Annotated[bool, Parameter(help="The LoRA adapter alone, for PEFT.")] = False,
+    step: Annotated[int | None, Parameter(help="Which checkpoint; the newest if not given.")] = None,
+    force: Annotated[bool, Parameter(help="Replace an earlier export.")] = False,
+    runs_dir: RunsDir = Path(RUNS),
+    common: Common = Common(),
+) -> None:
+    """Write a run's language model as a folder that `AutoModelForCausalLM.from_pretrained` loads."""
+    path = find_run(run, str(runs_dir))
+    written = export_run(path, folder, adapter=adapter, step=step, force=force)
+    if common.json:
+        answer(written)
+        return
+    loader = "PeftModel.from_pretrained" if adapter else "AutoModelForCausalLM.from_pretrained"
+    print(f"{written['kind']} weights of {path.name} at step {written['step']} are in {folder}")
+    print(f"load them with {loader}, or talk to them: groupwise chat {folder}")
+
+
+def sft(
+    config: SettingsFile, *, runs_dir: OwnRunsDir = None, set_: Overrides = (), quiet: Quiet = False,
+    common: Common = Common(),
+) -> int:  # fmt: skip
+    """Fine-tune a language model on right answers first, with the settings file that `train` will use.
+
+    Each step learns from rollout.tasks_per_step demonstrations. The sections loss and advantage have no effect.
+    """
+    overrides = (*set_, *([f"run.output_dir={runs_dir}"] if runs_dir else []))
+    cfg = supervised(load_config(config, overrides))
+    path, status = start_run(cfg, json=common.json, quiet=quiet)
+    if status == 0 and not common.json and not quiet:
+        later = config if load_config(config).task.product == "language" else "SETTINGS.toml"
+        words = f"next: groupwise train {later} --set policy.model_name={path}\n      groupwise chat {path}"
+        Console(stderr=True, soft_wrap=True).print(words, highlight=False, markup=False)
+    return status
+
+
+def supervised(cfg: TrainingConfig) -> TrainingConfig:
+    """The settings of a warm start: one pass of plain likelihood, whatever the loss of the later run is."""
+    plain = {**cfg.sections, "loss": LossSettings(), "advantage": AdvantageSettings()}
+    return TrainingConfig.from_dict(plain).replace(
+        product="warm-start", use_reference_model=False, num_epochs=1, kl_stop=None
+    )
+
+
+SETTINGS = Path(str(files("groupwise.agents")))
+GRPO_SETTINGS = "column_addition.toml"
+SHOWN_SUMS = 5
+
+OPENING = """A language model of 0.9 million weights, made from scratch, learns two-digit sums on one core.
+A sum is asked as 07+95 and answered from the units up, as on paper: 201."""
+WARM_START = "1. Warm start: it imitates right answers until it has the form, and about a third of the sums."
+SCORES = "2. GRPO: it answers each sum 4 times, and every answer learns from its score relative to its group."
+
+NEXT = """Look at it:    {report}
+Try next:      {groupwise} chat {run}          ask it 12+34
+               {groupwise} show {run}
+               {groupwise} eval {run} --seed 7 --samples 8
+               {groupwise} export {run} my-model
+               {groupwise} train {settings} --set policy.model_name={warm} --set loss.loss_type=sapo"""
+
+
+def demo(
+    *,
+    seed: Annotated[int | None, Parameter(help="Any number; a fresh one each time if not given.")] = None,
+    runs_dir: RunsDir = Path(RUNS),
+    common: Common = Common(),
+) -> int:
+    """Teach a tiny language model to add: a warm start, then GRPO, in about two minutes on one core."""
+    seed = int(time.time()) % 100_000 if seed is None else seed
+    console = Console(quiet=common.json)
+    console.print(f"{OPENING}\nSeed {seed}: `groupwise demo --seed {seed}` repeats it.", highlight=False)
+    began = time.perf_counter()
+    warm, stopped = _train_stage("column_addition_sft.toml", seed, runs_dir, console, title=WARM_START)
+    warm_seconds = time.perf_counter() - began
+    path = warm
+    if not stopped:
+        path, stopped = _train_stage(GRPO_SETTINGS, seed, runs_dir, console, title=SCORES, model=warm)
+    seconds = time.perf_counter() - began
+    report, history = write_report(path), History.read(path)
+    scores, formats = history.series("eval/accuracy")[1], history.series("eval/format")[1]
+    if common.json:
+        answer(
+            {
+                "before": scores[0], "after": scores[-1], "format_before": formats[0], "warm_seconds": warm_seconds,
+                "seconds": seconds, "seed": seed, "finished": not stopped, "warm_start": str(warm), "run": str(path),
+                "report": str(report),
+            }
+        )  # fmt: skip
+    elif stopped:
+        words = f"stopped; go on with: groupwise resume {path}"
+        if path == warm:
+            words += f"\n    and then: groupwise train {SETTINGS / GRPO_SETTINGS} --set policy.model_name={path}"
+        console.print(words, highlight=False, markup=False, soft_wrap=True)
+    else:
+        _tell(console, history, seconds)
+        command = "groupwise" if shutil.which("groupwise") else sys.argv[0]
+        words = NEXT.format(report=report, run=path, warm=warm, groupwise=command, settings=path / "config.toml")
+        console.print(words, highlight=False, markup=False, soft_wrap=True)
+    return 130 if stopped else 0
+
+
+def _train_stage(
+    settings: str, seed: int, runs_dir: Path, console: Console, *, title: str, model: Path | None = None
+) -> tuple[Path, bool]:
+    """Make a run of a settings file and follow it: its folder, and whether it was interrupted."""
+    start = [f"policy.model_name={model}"] if model else []
+    cfg = load_config(SETTINGS / settings, [f"run.seed={seed}", f"run.output_dir={runs_dir}", *start])
+    cfg = product_of(cfg).prepare(cfg)
+    path = create_run(cfg)
+    console.print(f"\n[bold]{title}[/bold]", highlight=False)
+    quiet = console.quiet or not console.is_terminal
+    last = deque(run_events(path, cfg, quiet=quiet), maxlen=1).pop()
+    if quiet and not console.quiet:
+        steps, rewards = History.read(path).series("eval/accuracy")
+        console.print("share of held-out sums that are right, by step", style="dim")
+        print(curve(course(steps, rewards), min(console.width, 72), 8, steps=(steps[0], steps[-1])), flush=True)
+    return path, last.data["reason"] == "stopped"
+
+
+def _tell(console: Console, history: History, seconds: float) -> None:
+    """Before and after, in numbers and in answers."""
+    scores = history.series("eval/accuracy")[1]
+    asked = int(history.last("eval/attempts") or 0)
+    told = history.samples()
+    first, last = told[min(told)], told[max(told)]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("asked", "right", "before", "after"):
+        table.add_column(name)
+    for prompt, sample in list(last.items())[:SHOWN_SUMS]:
+        table.add_row(prompt, sample.expected, _said(first.get(prompt)), _said(sample))
+    console.print()
+    console.print(table)
+    console.print(
+        f"\nBefore GRPO: {scores[0]:.0%} of {asked} unseen sums right.  After: [bold]{scores[-1]:.0%}[/bold].\n"
+        f"Answered greedily; {seconds:.0f} s in all, on one core.\n",
+        highlight=False,
+    )
+
+
+def _said(sample: Sample | None) -> Text:
+    if sample is None:
+        return Text("")
+    return Text(f"{sample.text} ✓", "green") if sample.correct else Text(f"{sample.text} ✗", "red")

@@ -1,7 +1,8 @@
-"""`groupwise design` and `groupwise feedback`: design a workflow, and record how it performed in production."""
+"""`groupwise design | feedback | requirements`: from requirements to a workflow, and back from its performance."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,11 +10,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
+import yaml
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 
-from groupwise.commands.options import Common, answer, patiently, say
 from groupwise.designer.correction import (
     MeasuredPerformance,
     known_correction,
@@ -26,32 +27,32 @@ from groupwise.designer.design_call import DesignOptions, DesignReport, design_f
 from groupwise.designer.memory import MEMORY_FILE, open_memory
 from groupwise.designer.outcome import Generation
 from groupwise.designer.report import design_page, show
-from groupwise.errors import StorageError
+from groupwise.designer.text_requirements import requirements_from_text
+from groupwise.errors import ConfigError, StorageError
+from groupwise.reporting.options import Common, answer, patiently, say
 from groupwise.training.stop_conditions import graceful_stop
 from groupwise.workflows.document import document_of
-from groupwise.workflows.feasibility import insist_feasible
+from groupwise.workflows.feasibility import best_cycle_time, contradictions, insist_feasible
 from groupwise.workflows.files import write_workflow
 from groupwise.workflows.files.formats import find_format
-from groupwise.workflows.inspection import open_workflow
-from groupwise.workflows.requirements import read_requirements
+from groupwise.workflows.inspection import is_requirements, open_workflow
+from groupwise.workflows.process_mining import SUPPORT, requirements_from_log
+from groupwise.workflows.requirements import Requirements, read_requirements
 
 Files = tuple[Path, ...]
+Words = tuple[str, ...]
 
 
 def design(
     requirements: Annotated[Path, Parameter(help="Requirements (YAML or JSON).")],
     *,
-    out: Annotated[
-        Files, Parameter(name=["--out", "-o"], negative=(), help="Where to write it; the suffix says the format.")
-    ] = (),
+    out: Annotated[Files, Parameter(name=["--out", "-o"], help="Where to write it; the suffix says the format.")] = (),
     evaluations: Annotated[int, Parameter(validator=Number(gte=1), help="How many designs are judged.")] = 32,
-    learn: Annotated[bool, Parameter(negative=(), help="Improve the policy, and keep what it learned.")] = False,
+    learn: Annotated[bool, Parameter(help="Improve the policy, and keep what it learned.")] = False,
     memory: Annotated[Path | None, Parameter(help="What is remembered between calls (SQLite).")] = None,
     policy: Annotated[Path | None, Parameter(help="Weights to design with (.safetensors); those that ship.")] = None,
     seed: Annotated[int, Parameter(validator=Number(gte=0), help="The same seed, the same designs.")] = 0,
-    check: Annotated[
-        bool, Parameter(negative=(), help="Simulate the best, and say how well it was predicted.")
-    ] = False,
+    check: Annotated[bool, Parameter(help="Simulate the best, and say how well it was predicted.")] = False,
     report: Annotated[Path | None, Parameter(help="Where to write a page about it: report.html.")] = None,
     common: Common = Common(),
 ) -> int:
@@ -148,3 +149,68 @@ def feedback(
     else:
         say(*analysis.lines(), f"a cycle time of {now.cycle_time:.4g} s is predicted for it now; kept in {memory}")
     return 0
+
+
+def requirements(
+    source: Annotated[
+        Path, Parameter(help="An event log (.csv, .xes, also .gz), a text (.txt, .md), or requirements.")
+    ],
+    *,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"], help="Where to write them: .yaml or .json.")] = None,
+    column: Annotated[Words, Parameter(help="A log's column that is called otherwise: case=Order.")] = (),
+    support: Annotated[float, Parameter(help="How nearly always one comes before another to be a rule.")] = SUPPORT,
+    model: Annotated[str | None, Parameter(help="provider/model that reads a text; GROUPWISE_MODEL otherwise.")] = None,
+    common: Common = Common(),
+) -> int:
+    """Make requirements from an event log or a description; of requirements, tell whether they can be met.
+
+    The exit status is 1 if their rules contradict each other.
+    """
+    found, notes = _made(source, column, support, model)
+    conflicts = [str(conflict) for conflict in contradictions(found)]
+    best, chain = best_cycle_time(found)
+    if out is not None:
+        try:
+            out.write_text(_text(found, out), encoding="utf8")
+        except OSError as error:
+            raise StorageError(f"{out} cannot be written: {error.strerror}") from error
+    if common.json:
+        facts = {"contradictions": conflicts, "notes": notes, "best_cycle_time": best, "chain": chain}
+        answer({"source": str(source), **facts, "requirements": found.model_dump(mode="json")})
+    else:
+        if out is None and not is_requirements(source):
+            print(_text(found, Path("-.yaml")), end="")
+        say(*(f"# note: {note}" for note in notes), *(f"# ✗ {conflict}" for conflict in conflicts))
+        if chain:
+            say(f"# {found.name}: no design takes less than {best:.6g} s: {' → '.join(chain)}")
+    return 1 if conflicts else 0
+
+
+def _made(source: Path, column: Words, support: float, model: str | None) -> tuple[Requirements, list[str]]:
+    suffix = Path(source.name.lower().removesuffix(".gz")).suffix
+    if suffix in (".csv", ".xes"):
+        wrong = [word for word in column if "=" not in word]
+        if wrong:
+            raise ConfigError(f"--column {wrong[0]!r} is not NAME=COLUMN", hint="For example --column case=Order.")
+        columns = dict(word.split("=", 1) for word in column)
+        estimate = requirements_from_log(source, columns=columns, support=support)
+        return estimate.requirements, list(estimate.notes)
+    if suffix in (".txt", ".md"):
+        try:
+            text = source.read_text(encoding="utf8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{source} cannot be read: {error}") from error
+        return requirements_from_text(text, model), []
+    if suffix in (".yaml", ".yml", ".json"):
+        return read_requirements(source), []
+    raise ConfigError(f"{source}: requirements cannot be made from {suffix or 'such a file'}", hint=SOURCES)
+
+
+SOURCES = "From logs (.csv, .xes, gzipped too), texts (.txt, .md), or requirements (.yaml, .json)."
+
+
+def _text(found: Requirements, path: Path) -> str:
+    value = found.model_dump(mode="json", exclude_defaults=True)
+    if path.suffix.lower() == ".json":
+        return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+    return yaml.safe_dump(value, allow_unicode=True, sort_keys=False, width=120)

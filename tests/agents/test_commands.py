@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM
 
+from groupwise.agents.commands import talk
 from groupwise.agents.conversation.chat import ChatSession
 from groupwise.agents.settings import AgentConfig
 from groupwise.cli import run
-from groupwise.commands.chat import talk
 from groupwise.config import TrainingConfig
 from groupwise.language.loading import load_model
 from groupwise.training.folder import create_run, read_config
@@ -70,7 +70,7 @@ def say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_warm_start_then_a_run_from_it_then_an_export(settings: Path, say: Say) -> None:
-    assert run(["sft", str(settings), "--set", "run.run_name=first"]) == 0
+    assert run(["sft", str(settings), "--set", "run.run_name=first", "--quiet"]) == 0
     status, events, _ = say("train", str(settings), "--set", "policy.model_name=first", "--set", "run.run_name=second")
     assert (status, events[-1]["type"]) == (0, "end")
     assert read_config(Path("runs/first")).task.product == "warm-start"
@@ -151,10 +151,10 @@ MISTAKES = [
     (["chat", "latest"], 1, "no run 'latest'"),
     (["chat", "cartpole-2"], 1, "Did you mean 'cartpole-1'?"),
     (["chat", "cartpole-1"], 1, "did not train a language model: its task.product is 'control'"),
-    (["export", "cartpole-1", "out"], 1, "`groupwise eval runs/cartpole-1` judges its policy"),
+    (["export", "cartpole-1", "out"], 1, "`groupwise eval runs/cartpole-1` evaluates its policy"),
     (["export", "nobody", "out"], 1, "no run 'nobody'"),
     (["sft", "nowhere.toml"], 2, "nowhere.toml: no such file"),
-    (["train", "{settings}", "--set", "policy.model_name=runs/cartpole-1"], 1, "trains no language model"),
+    (["train", "{settings}", "--set", "policy.model_name=runs/cartpole-1"], 1, "did not train a language model"),
 ]
 
 
@@ -189,7 +189,7 @@ def test_a_message_too_long_for_the_model_is_one_error(settings: Path, say: Say)
     status, (told,), _ = say("chat", "tiny", given="x" * 3000 + "\n")
     assert status == 1
     assert told["error"]["code"] == "context_full"
-    assert "and the model takes 2048" in told["error"]["message"]
+    assert "but the model's context is 2048 tokens" in told["error"]["message"]
 
 
 class Person(io.StringIO):
@@ -240,7 +240,7 @@ def test_a_full_context_is_told_and_the_conversation_goes_on(
         assert len(conversation.answers) == 3
     told = capsys.readouterr()
     assert told.out.count("(earlier turns no longer fit and were shortened for the model)") == 1
-    assert "and the model takes 2048 with its answer. Send a shorter message." in told.out
+    assert "but the model's context is 2048 tokens including the answer. Send a shorter message." in told.out
     assert not told.err
 
 
@@ -272,7 +272,7 @@ def test_chat_in_a_real_terminal() -> None:
     try:
         for typed, wanted in (("", "> "), ("hi\n", "hhhsssss"), ("\x03", "(stopped)"), ("", "> "), ("\x04", "\n")):
             os.write(terminal, typed.encode())
-            until = time.monotonic() + 30
+            until = time.monotonic() + 100
             while wanted not in shown:
                 assert time.monotonic() < until, shown
                 if select.select([terminal], [], [], 0.1)[0]:

@@ -20,13 +20,17 @@ from groupwise.training.events import plain
 RUNS = "runs"
 
 RunName = Annotated[str, Parameter(help='A run\'s name or folder, or "latest".')]
-RunsDir = Annotated[Path, Parameter(help="Where runs are kept.")]
+RunsDir = Annotated[Path, Parameter(help="Folder of the runs.")]
+OwnRunsDir = Annotated[
+    Path | None, Parameter(name="--runs-dir", help="Folder of the runs; run.output_dir of the settings by default.")
+]
+SettingsFile = Annotated[Path, Parameter(help="A settings file: TOML, YAML, JSON or XML.")]
 Overrides = Annotated[
     tuple[str, ...],
-    Parameter(name="--set", negative=(), help="Change a setting: --set optim.learning_rate=1e-4."),
+    Parameter(name="--set", help="Change a setting: --set optim.learning_rate=1e-4."),
 ]
 
-Quiet = Annotated[bool, Parameter(negative=(), help="Say nothing of the run, only what goes wrong.")]
+Quiet = Annotated[bool, Parameter(help="Print errors only.")]
 
 
 @Parameter(name="*")
@@ -34,8 +38,8 @@ Quiet = Annotated[bool, Parameter(negative=(), help="Say nothing of the run, onl
 class Common:
     """Options that every command understands."""
 
-    json: Annotated[bool, Parameter(negative=(), help="Answer in JSON.")] = False
-    debug: Annotated[bool, Parameter(negative=(), help="Show the whole traceback of an error.")] = False
+    json: Annotated[bool, Parameter(help="Print JSON.")] = False
+    debug: Annotated[bool, Parameter(help="Show the traceback of an error.")] = False
 
 
 def answer(value: Mapping[str, Any] | Sequence[Any]) -> None:
@@ -45,21 +49,23 @@ def answer(value: Mapping[str, Any] | Sequence[Any]) -> None:
 
 WorkflowFile = Annotated[
     Path,
-    Parameter(help="A workflow in any format (`groupwise convert --help` lists them), or requirements with a start."),
+    Parameter(
+        help="A workflow in any format (see `groupwise convert --help`), or requirements with a starting design."
+    ),
 ]
 RequirementsFile = Annotated[
     Path | None,
-    Parameter(name=["--requirements", "-r"], help="Requirements (YAML or JSON); those of the file itself by default."),
+    Parameter(name=["--requirements", "-r"], help="Requirements (YAML or JSON); by default those in the file."),
 ]
 
 
 @contextmanager
 def patiently(quiet: bool, seconds: float = 3.0) -> Iterator[Callable[[], None]]:
-    """Tell whoever waits longer than so many seconds why: evaluation is compiled when it is first used.
+    """Explain a long wait: evaluation is compiled when it is first used on a machine.
 
-    What comes is to be called once it is clear that something happens.
+    Call what this yields as soon as there is other progress to see.
     """
-    words = "still at work: the first time on a machine the evaluation is compiled, which takes up to a minute"
+    words = "still working: the first evaluation on a machine is compiled, which takes up to a minute"
     timer = threading.Timer(seconds, print, [words], {"file": sys.stderr, "flush": True})
     timer.daemon = True
     if not quiet:
@@ -71,7 +77,7 @@ def patiently(quiet: bool, seconds: float = 3.0) -> Iterator[Callable[[], None]]
 
 
 def say(*lines: str) -> None:
-    """Print lines as they are, whatever brackets they have."""
+    """Print lines as they are, even if they contain brackets, which Rich would read as markup."""
     console = Console(soft_wrap=True, highlight=False)
     for line in lines:
         console.print(escape(line))

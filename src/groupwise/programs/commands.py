@@ -16,7 +16,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.commands.options import RUNS, Common, RunsDir, answer
 from groupwise.errors import ConfigError
 from groupwise.files import disk
 from groupwise.programs.language.problem import CodeProblem, Split
@@ -33,6 +32,7 @@ from groupwise.programs.search.campaign import (
 from groupwise.programs.search.program_search import Prior, Uniform, explore
 from groupwise.programs.search.tree import SearchSettings, SearchTree
 from groupwise.programs.search.tree_view import outline, program_view, tree_svg, tree_view
+from groupwise.reporting.options import RUNS, Common, RunsDir, answer
 from groupwise.reporting.text import printable
 from groupwise.training.folder import find_run
 from groupwise.training.stop_conditions import graceful_stop
@@ -174,7 +174,7 @@ def search(
     *families: Annotated[str, Parameter(help=f"Which problems: {', '.join(OFFLINE)} (all of them), reasoning_gym.")],
     budget: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations for each problem.")] = 64,
     problems: Annotated[int, Parameter(validator=Number(gte=1), help="How many of each family and difficulty.")] = 5,
-    difficulty: Annotated[tuple[int, ...], Parameter(negative=(), help="Which levels; all by default.")] = (1, 2, 3),
+    difficulty: Annotated[tuple[int, ...], Parameter(help="Which levels; all by default.")] = (1, 2, 3),
     split: Annotated[Split, Parameter(help="Of the problems.")] = "test",
     seed: Annotated[int, Parameter(validator=Number(gte=0), help="Of the first problem, and of the searches.")] = 0,
     policy: PolicyRun = None,

@@ -1,4 +1,4 @@
-"""`groupwise compare`."""
+"""`groupwise compare | paper`: comparisons of settings, and the experiments of papers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,25 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
 
-from groupwise.commands.options import Common, Overrides, answer
 from groupwise.config import TrainingConfig, load_config
 from groupwise.config.files import apply_overrides
 from groupwise.control.comparison.arms import ABLATIONS
 from groupwise.control.comparison.campaign import Entry, available, extras_of
 from groupwise.control.comparison.campaign import compare as run_entries
+from groupwise.control.papers import PAPERS
+from groupwise.control.papers.finding import PaperFinding
 from groupwise.errors import ConfigError
 from groupwise.products import find, product_of
+from groupwise.reporting.bench import bench_result
 from groupwise.reporting.comparison import Comparison
 from groupwise.reporting.comparison_page import as_json, write_comparison
 from groupwise.reporting.comparison_table import comparison_view, progress_bar
+from groupwise.reporting.options import Common, Overrides, answer
+from groupwise.training.session import use_threads
 
 Words = tuple[str, ...]
 OUT = "comparison"
@@ -33,12 +40,12 @@ def compare(
     *,
     seeds: Annotated[int, Parameter(validator=Number(gte=1), help="How many seeds; 10 for a claim.")] = 5,
     first: Annotated[int, Parameter(validator=Number(gte=0), help="The first seed.")] = 0,
-    out: Annotated[Path, Parameter(help="Folder of the comparison; the same one goes on with it.")] = Path(
-        "comparison"
-    ),
+    out: Annotated[
+        Path, Parameter(name=["--out", "-o"], help="Folder of the comparison; an interrupted one is continued.")
+    ] = Path(OUT),
     jobs: Annotated[int | None, Parameter(validator=Number(gte=1), help="Processes; one per core by default.")] = None,
-    environment: Annotated[Words, Parameter(negative=(), help="Train in these instead of the files' own.")] = (),
-    threshold: Annotated[Words, Parameter(negative=(), help="What solves a task: CartPole-v1=475.")] = (),
+    environment: Annotated[Words, Parameter(help="Train in these instead of the files' own.")] = (),
+    threshold: Annotated[Words, Parameter(help="What solves a task: CartPole-v1=475.")] = (),
     ablation: Annotated[str | None, Parameter(help="A ready-made comparison: outcome-grouping.")] = None,
     set_: Overrides = (),
     common: Common = Common(),
@@ -135,3 +142,55 @@ def thresholds(words: Sequence[str]) -> Mapping[str, float]:
         if not task:
             raise ConfigError(f"--threshold {word!r} is not TASK=NUMBER", hint="For example CartPole-v1=475.")
     return found
+
+
+def paper(
+    name: Annotated[str, Parameter(help=f"One of {', '.join(PAPERS)}.")],
+    *,
+    seed: Annotated[int, Parameter(validator=Number(gte=0), help="The first seed.")] = 0,
+    seeds: Annotated[int | None, Parameter(validator=Number(gte=2), help="How many, at least 2.")] = None,
+    common: Common = Common(),
+) -> None:
+    """Repeat a paper's central experiment in small, from several seeds, and say whether its effect appears."""
+    if name not in PAPERS:
+        raise ConfigError(f"{name!r} is not a paper we have an experiment for", hint=f"Known: {', '.join(PAPERS)}.")
+    experiment, usual = PAPERS[name]
+    use_threads(1)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    hidden = common.json or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+        bar = progress.add_task(name, total=None)
+        found = experiment(
+            range(seed, seed + (seeds or usual)),
+            lambda done, total: progress.update(bar, completed=done, total=total),
+        )
+    if common.json:
+        answer(finding_json(found))
+        return
+    show_finding(found)
+
+
+def finding_json(found: PaperFinding) -> dict[str, object]:
+    """The shape of every benchmark, with the claim in words."""
+    claims = {"appeared": found.appeared, **{name: effect.value for name, effect in found.effects.items()}}
+    intervals = {name: effect.as_list()[1:] for name, effect in found.effects.items()}
+    command = shlex.join(["groupwise", *sys.argv[1:]])
+    result = bench_result(
+        f"paper_{found.name}", command, claims, seeds=found.seeds, intervals=intervals, raw=found.raw
+    )  # fmt: skip
+    return {**result, "sentence": found.sentence, "lesson": found.lesson}
+
+
+def show_finding(found: PaperFinding) -> None:
+    """The table, the sentence, and what to make of it."""
+    console = Console()
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for number, heading in enumerate(found.headings):
+        table.add_column(heading, justify="right" if number else "left")
+    for row in found.rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(Text(f"{found.title}\n", "bold"))
+    console.print(table)
+    console.print(Text(f"\n{found.sentence}"))
+    console.print(Text(f"{found.lesson}\nMeans with 95% intervals over {len(found.seeds)} seeds.", "dim"))

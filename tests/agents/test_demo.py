@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from groupwise.agents import commands as demo
 from groupwise.cli import run
-from groupwise.commands import demo
 from groupwise.config import load_config
 from groupwise.training.folder import read_config
 

@@ -81,7 +81,7 @@ def test_what_cannot_be_compared_is_refused(
 
 
 def test_settings_without_a_common_environment_are_refused() -> None:
-    from groupwise.commands.compare import check
+    from groupwise.control.commands import check
 
     here, there = (
         Entry(name, TrainingConfig(environment=name), "later") for name in ("here", "there")
