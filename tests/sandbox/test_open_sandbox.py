@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.sandbox import Sandbox, SandboxLimits, available, open_sandbox
+from groupwise.sandbox import SandboxLimits, available, open_sandbox
 
 IMPOSTOR = """#!/bin/sh
 [ "$1" = --version ] && echo "bubblewrap VERSION" && exit
@@ -81,7 +81,7 @@ def test_a_bubblewrap_that_does_not_hold_is_refused(folder: Path, version: str, 
 def test_both_tiers_do_the_same_by_one_interface(tier: str) -> None:
     if fault := available()[tier]:
         pytest.skip(fault)
-    sandbox: Sandbox = open_sandbox(tier, workers=1)
+    sandbox = open_sandbox(tier, workers=1)
     try:
         code = "def solve(x):\n    print(x)\n    return [x, (x, {'k': x})]"
         ran = sandbox.run(code, {"x": 1}, limits=SandboxLimits(seconds=5), call="solve")

@@ -21,8 +21,7 @@ Where a machine cannot give a tier, opening it raises with the remedy; nothing f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
 
 from groupwise.errors import ConfigError, GroupwiseError
 from groupwise.sandbox.bubblewrap import Bubblewrap, proved_interpreter
@@ -30,25 +29,10 @@ from groupwise.sandbox.monty import Monty, monty_library
 from groupwise.sandbox.outcome import SandboxLimits, SandboxOutcome, SandboxResult
 
 __all__ = [
-    "TIERS", "Bubblewrap", "Monty", "Sandbox", "SandboxLimits", "SandboxOutcome", "SandboxResult", "available",
-    "open_sandbox",
+    "TIERS", "Bubblewrap", "Monty", "SandboxLimits", "SandboxOutcome", "SandboxResult", "available", "open_sandbox",
 ]  # fmt: skip
 
 TIERS = ("monty", "bubblewrap")
-
-
-class Sandbox(Protocol):
-    """What both tiers do. `Monty` also takes host functions, `Bubblewrap` tests and standard input."""
-
-    def run(
-        self,
-        code: str,
-        inputs: Mapping[str, Any] | None = None,
-        *,
-        limits: SandboxLimits = SandboxLimits(),
-        call: str = "",
-    ) -> SandboxResult: ...
-    def close(self) -> None: ...
 
 
 def open_sandbox(tier: str, workers: int | None = None) -> Monty | Bubblewrap:

@@ -29,9 +29,12 @@ from groupwise.workflows.pictures.svg import svg, svg_of
 
 # The share of the animation that a token takes from one task to the next.
 TRAVEL = 0.03
-MOST = 400  # tries shown by default: more tokens would slow a browser down
-STEP = 13.0  # pixels between tokens at one task
-CLOSE = 1e-9  # times this close count as equal
+# Tries shown by default: more tokens would slow a browser down.
+MOST = 400
+# Pixels between tokens at one task.
+STEP = 13.0
+# Times this close count as equal.
+CLOSE = 1e-9
 
 Stop = tuple[float, float, float]
 
@@ -63,6 +66,7 @@ def journeys(document: Document, tries: Sequence[SimulatedTry], *, most: int = M
     found = [journey for placed in arranged(document) for journey in _Stage(placed, begin, span).journeys(shown)]
     if not found:
         raise ConfigError(f"the trace is of another workflow: {shown[0].activity!r} is not a task of {document.name!r}")
+    # Travelling takes time that the simulation does not have, so moments are scaled to end at 1.
     last = max(journey.stops[-1][0] for journey in found)
     return [_scaled(journey, last) for journey in found], span
 
@@ -115,6 +119,7 @@ class _Stage:
         start = max(self._moment(one.start), arrive)
         leaves = max(self._moment(one.end), start + TRAVEL / 4)
         stops = _walk(path, depart, arrive)
+        # It waits below the task if nobody can start it, then moves above it to be worked on.
         if start > arrive + CLOSE:
             stops += [(arrive + TRAVEL / 6, *self._spot(self.below, node, arrive, start, low=True))]
             stops += [(max(start, stops[-1][0]), *stops[-1][1:])]
@@ -249,6 +254,7 @@ def _prepared(
 
 
 def _token(journey: Journey, duration: str) -> str:
+    # SVG wants key times from exactly 0 to 1; the token is transparent outside its journey.
     moments = [moment for moment, _, _ in journey.stops]
     stops = list(journey.stops)
     if moments[0] > 0:

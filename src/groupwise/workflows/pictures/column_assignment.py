@@ -126,6 +126,7 @@ def _longest_paths(count: int, edges: Sequence[Edge], turned: Sequence[bool], en
             waits[target] -= 1
             if waits[target] == 0:
                 ready.append(target)
+    # The end stands in the last column, whatever leads to it.
     column[end] = max(column)
     for node in reversed(ready):
         if len(after[node]) > len(before[node]):
@@ -145,6 +146,7 @@ def _lay_paths(columns: DrawingColumns, edges: Sequence[Edge], turned: Sequence[
         return len(column) - 1
 
     for (a, b), back in zip(edges, turned, strict=True):
+        # Forward: a bend in every column between. To itself: one hook. Back: out by a hook, bends, in by a hook.
         if not back:
             path = [a, *(bend(place) for place in range(column[a] + 1, column[b])), b]
         elif a == b:
@@ -234,6 +236,7 @@ def _crossings(columns: DrawingColumns) -> int:
         place = {vertex: number for number, vertex in enumerate(right)}
         seen: list[int] = []
         for vertex in left:
+            # Every earlier target below this one is a crossing.
             targets = sorted(place[target] for target in columns.right[vertex])
             for target in targets:
                 total += len(seen) - bisect_right(seen, target)

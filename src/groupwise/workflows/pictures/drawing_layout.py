@@ -116,6 +116,7 @@ class _Sheet:
         self._place_columns()
 
     def _place_columns(self) -> None:
+        # From left to right: a column, room for labels of joining flows, the tracks, room for labels of other flows.
         before, after = self._label_room()
         x = MARGIN
         for place, column in enumerate(self.columns.order):
@@ -199,6 +200,7 @@ class _Sheet:
         gap = self.gaps[self.columns.column[a]]
         start = (self._edge(a, right=True), self.y[a])
         stop = (self._edge(b, right=False), self.y[b])
+        # Straight, over one track, or over its own track and the last one.
         if abs(self.y[a] - self.y[b]) <= SAME:
             return [start, (stop[0], start[1])]
         x = self._track(a, gap.tracks[a, b].place)
@@ -223,6 +225,7 @@ class _Sheet:
         """Between a node and a hook above it: a vertical line."""
         hook, node = (a, b) if a in self.columns.owner else (b, a)
         if not self.columns.left[hook] and not self.columns.right[hook]:
+            # A loop on one node: up from its left quarter, down into its right quarter.
             side = -0.25 if hook == a else 0.25
             x = round(self._box(node).middle[0] + side * self.sizes[node][0], 2)
         else:
@@ -302,6 +305,7 @@ def in_rows(graph: Graph, place: DrawingLayout, widest: float = WIDEST) -> Drawi
 def _breaks(graph: Graph, place: DrawingLayout, widest: float) -> list[float]:
     """Breaks that give as few rows as possible, of about the same length."""
     possible = _possible(graph, place)
+    # Rows of equal length, with 8% to spare, so that a break slightly too far right does not cost a row.
     length = place.width / ceil(place.width / widest) * 1.08
     found: list[float] = []
     start = 0.0
@@ -318,6 +322,7 @@ def _breaks(graph: Graph, place: DrawingLayout, widest: float) -> list[float]:
 def _possible(graph: Graph, place: DrawingLayout) -> list[float]:
     """Places just before a node where exactly one flow passes, to the right, and nothing else."""
     spans = sorted((x1, x2) for route in place.routes.values() for (x1, _), (x2, _) in pairwise(route) if x1 < x2)
+    # Not through nodes and their names, flows that go left, labels, or what is cancelled together.
     barred = [_span(graph, place, name) for name in place.boxes]
     barred += [(x2, x1) for route in place.routes.values() for (x1, _), (x2, _) in pairwise(route) if x2 < x1]
     for flow in graph.flows:

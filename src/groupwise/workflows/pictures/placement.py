@@ -78,6 +78,7 @@ def _aligned(columns: DrawingColumns, left: list[int], right: list[int], main: s
     taken: list[tuple[int, int]] = []
     for a, b in sorted({(one, other) for one in left for other in columns.right[one]}, key=rank):
         p, q = here[a], there[b]
+        # Chosen links must not cross or share an end: then rows never cross.
         if all((p < other) == (q < mate) and p != other and q != mate for other, mate in taken):
             taken.append((p, q))
             chosen.append((a, b))
@@ -129,6 +130,7 @@ def _pulls(
     pulls: dict[int, list[Pull]] = {name: [] for name in set(row)}
     for a, b in columns.links():
         if row[a] != row[b]:
+            # A link of the main path pulls four times as hard as any other.
             weight = 4.0 if (a, b) in main else 1.0
             pulls[row[a]].append((row[b], weight, 0.0))
             pulls[row[b]].append((row[a], weight, 0.0))
@@ -225,6 +227,7 @@ def _place(found: list[Track]) -> None:
     for a in range(count):
         for b in range(a + 1, count):
             if found[a].overlaps(found[b]):
+                # a stands left of b unless that costs more; +1 makes even a free choice an order.
                 saved = _cost(found[b], found[a]) - _cost(found[a], found[b])
                 before, after = (a, b) if saved >= 0 else (b, a)
                 behind[before][after] = abs(saved) + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import cast
 
 from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Flow, Graph, Node, Rule
@@ -37,6 +38,7 @@ def without_detours(graph: Graph) -> Graph:
         idle = node.kind == "task" and node.silent and not node.name and not node.cancels
         if not idle or len(into) != 1 or len(out) != 1:
             continue
+        # One flow takes the place of the two; not if it exists already, or would lead from a node to itself.
         joined = replace(into[0], target=out[0].target)
         if joined.id not in flows and joined.source != joined.target:
             gone |= dict.fromkeys((node.id, into[0].id, out[0].id), joined.id)
@@ -127,14 +129,9 @@ def _sample(sign: str, x: float, y: float) -> Iterator[Shape]:
         yield Oblong(x - 8, y - 6, 16, 12, sign, 3)
     elif sign in ("xor", "and", "or"):
         yield Line(((x, y - 9), (x + 9, y), (x, y + 9), (x - 9, y)), "gate", closed=True)
-        rule: Rule = "xor" if sign == "xor" else "and" if sign == "and" else "or"
-        yield from glyph(rule, x, y, 3.5)
+        yield from glyph(cast(Rule, sign), x, y, 3.5)
     else:
-        icon: labels.Icon = next(known for known in _ICONS if known == sign)
-        yield from icon_shapes(icon, x, y)
-
-
-_ICONS: tuple[labels.Icon, ...] = ("instances", "retry", "timeout", "delay", "due", "priority")
+        yield from icon_shapes(cast(labels.Icon, sign), x, y)
 
 
 BEND = 6.0
@@ -191,6 +188,7 @@ def graph_shapes(document: Document, graph: Graph, place: DrawingLayout, pools: 
 def _region(graph: Graph, place: DrawingLayout, node: Node) -> Iterator[Shape]:
     """An outline around everything a node cancels: boxes, and the flows between them."""
     names = set(node.cancels)
+    # A region around another one needs a wider margin, so that their lines do not coincide.
     margin = min(5.0 + 3 * sum(bool(one.cancels) and one.id in names for one in graph.nodes), 8.0)
     inside = [_around(graph, place, one, margin) for one in graph.nodes if one.id in names]
     outside = [_around(graph, place, one, 1) for one in graph.nodes if one.id not in names]
@@ -213,6 +211,7 @@ def _flow(flow: Flow, place: DrawingLayout) -> Iterator[Shape]:
     hint = flow.condition or ("otherwise" if flow.default else "")
     (x1, y1), (x2, y2) = route[-2], route[-1]
     dx, dy = (x2 > x1) - (x2 < x1), (y2 > y1) - (y2 < y1)
+    # The line ends where the arrowhead begins, or its round end would show beyond the tip.
     base = (x2 - dx * TIP, y2 - dy * TIP)
     yield Line((*route[:-1], base), "flow", bend=BEND, hint=hint)
     half = TIP * 0.45

@@ -42,6 +42,7 @@ def find_regions(count: int, edges: Sequence[Edge], start: int, end: int) -> Reg
     # An edge from the end back to the start puts every edge on a cycle.
     labels = _labels(count, [*edges, (end, start)], start)
     order = _edges_in_order(count, edges, start)
+    # Walk the edges in search order: an edge may close one region and open the next, and its target lies in the latter.
     opens, closes = _pairs(labels, order)
     of = [TOP] * count
     parent: dict[int, int] = {}

@@ -216,6 +216,7 @@ def _on_cycles(count: int, edges: Sequence[Edge]) -> int:
             else:
                 seen[nearby] = True
                 stack.append((nearby, iter(after[nearby])))
+    # Second pass, on reversed edges, in reverse order of completion: each search covers one component.
     component = [-1] * count
     for root in reversed(order):
         pile = [root] if component[root] < 0 else []
@@ -266,6 +267,7 @@ def _arrows_by_region(regions: Regions, edges: Sequence[Edge]) -> dict[int, list
     found: dict[int, list[Edge]] = {}
     for a, b in edges:
         up_a, up_b = chains[a], chains[b]
+        # The arrow belongs to the innermost region around both ends.
         shared = next(region for region in up_a if region in up_b)
         ends = [_stand_in(node, up, shared) for node, up in ((a, up_a), (b, up_b))]
         found.setdefault(shared, []).append((ends[0], ends[1]))

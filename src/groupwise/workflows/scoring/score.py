@@ -129,6 +129,7 @@ def references_of(requirements: Requirements) -> References:
         fastest = max((pool.speed for pool in pools), default=1.0)
         # `seconds` are at the fastest pool's speed; the cheapest pool per unit of work sets the wage.
         wage = min((pool.wage / pool.speed for pool in pools), default=0.0) * fastest
+        # How many times it is done per case at least, which its cost is paid for.
         let_pass = seconds / activity.duration.mean * fastest if activity.duration.mean else needed[name]
         cost += seconds * wage + let_pass * activity.cost
         memory += seconds * activity.memory
@@ -184,6 +185,7 @@ class DesignScorer:
             return DesignScore(0.0, (0.0,) * len(GROUPS), self.weights, broken=tuple(broken), performance=performance)
         assert performance is not None
         structure, maintainability = self._shape(design, found)
+        # Completed cases times covered activities: the share of the required work that is really done.
         done = self._done(performance) * structure[COVERAGE][1]
         by_group = (
             self._performance(design, found, performance, done),
@@ -294,6 +296,7 @@ class DesignScorer:
             working += at_work
             servers += staff[pool]
             full = max(full, at_work / self.most[pool])
+        # Utilisation counts necessary work only; `full` is the load of the busiest pool at its largest staffing.
         load = self._useful(performance, working) * working / servers if servers else None
         waits = self._waits(performance, working)
         return [
