@@ -22,8 +22,8 @@ _HOMES = {
     "Failed": "groupwise.types",
     "Batch": "groupwise.types",
     "group_advantages": "groupwise.core",
-    "compute_grpo_advantages": "groupwise.core",
-    "compute_grpo_loss": "groupwise.core",
+    "compute_grpo_advantages": "groupwise.compat.core",
+    "compute_grpo_loss": "groupwise.compat.core",
     "policy_loss": "groupwise.core",
     "loss_denominator": "groupwise.core",
     "ValueFunction": "groupwise.compat.language",
@@ -69,7 +69,7 @@ _HOMES = {
     "GroupAdvantageNormalizer": "groupwise.compat.control",
     "GroupWeightCalculator": "groupwise.compat.control",
     "AdaptiveGrouper": "groupwise.compat.control",
-    "compute_group_advantages_vectorized": "groupwise.compat.jax_advantages",
+    "compute_group_advantages_vectorized": "groupwise.compat.core",
     "GRPOvsPPOAnalyzer": "groupwise.compat.comparison",
     "Learner": "groupwise.training.learner",
     "GroupSource": "groupwise.training.source",
@@ -93,19 +93,17 @@ if TYPE_CHECKING:
         GroupingStrategy,
         GroupWeightCalculator,
     )
-    from groupwise.compat.jax_advantages import compute_group_advantages_vectorized
+    from groupwise.compat.core import (
+        compute_group_advantages_vectorized,
+        compute_grpo_advantages,
+        compute_grpo_loss,
+    )
     from groupwise.compat.language import TrajectoryDataset, ValueFunction, create_value_function
     from groupwise.compat.trainer import GRPOTrainer, MultiTurnGRPOTrainer, train
     from groupwise.compat.trl_bridge import train_with_trl_grpo
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
     from groupwise.control.model import ControlModel, evaluate_policy
-    from groupwise.core import (
-        compute_grpo_advantages,
-        compute_grpo_loss,
-        group_advantages,
-        loss_denominator,
-        policy_loss,
-    )
+    from groupwise.core import group_advantages, loss_denominator, policy_loss
     from groupwise.designer.outcome import GenerationMetrics, PolicyUpdateResult, WorkflowResult
     from groupwise.errors import GroupwiseError
     from groupwise.language.policy import ValueHead

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from groupwise.compat.core import compute_grpo_advantages, compute_grpo_loss
 from groupwise.compat.language import IGNORED, TrajectoryDataset
-from groupwise.core import compute_grpo_advantages, compute_grpo_loss
 from groupwise.errors import ContractError
 from groupwise.language.tiny import character_tokenizer, tiny_model
 

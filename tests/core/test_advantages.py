@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from groupwise.core import compute_grpo_advantages, group_advantages, zero_spread_groups
+from groupwise.core import group_advantages, zero_spread_groups
 from groupwise.core.advantages import Baseline, Scale
 
 BASELINES: tuple[Baseline, ...] = ("group_mean", "group_median", "leave_one_out", "global_mean", "none")
@@ -158,36 +158,3 @@ def test_what_does_not_fit_is_named() -> None:
         group_advantages(torch.ones(2), torch.ones(3))
     with pytest.raises(ValueError, match="infinite"):
         advantages([1.0, float("inf")], [0, 0])
-
-
-def test_batch_form_puts_the_advantage_on_the_response_tokens_only() -> None:
-    mask = torch.tensor([[0, 1, 1], [0, 1, 0], [1, 1, 1]])
-    groups = torch.tensor([5, 5, 5])
-    rewards = torch.tensor([1.0, 1.0, 0.0])
-    expected = torch.tensor([[0, 1, 1], [0, 1, 0], [-2, -2, -2]]) * sqrt(0.5)
-    torch.testing.assert_close(compute_grpo_advantages(rewards, mask, groups), expected)
-    expanded = rewards.unsqueeze(1) * mask
-    torch.testing.assert_close(compute_grpo_advantages(expanded, mask, groups), expected)
-    plain = compute_grpo_advantages(rewards, mask, groups, norm_by_std=False)
-    torch.testing.assert_close(plain[:, 1], torch.tensor([1 / 3, 1 / 3, -2 / 3]))
-
-
-def test_group_form_takes_a_list() -> None:
-    found = compute_grpo_advantages(group_rewards=[0.8, 0.5, 0.9, 0.6], baseline_type="group_mean")
-    assert found.tolist() == pytest.approx([v / sqrt(0.025) for v in (0.1, -0.2, 0.2, -0.1)], abs=1e-5)
-    median = compute_grpo_advantages(group_rewards=[0, 1, 5], baseline_type="group_median", norm_by_std=False)
-    assert median.tolist() == [-1.0, 0.0, 4.0]
-
-
-def test_the_two_forms_refuse_what_is_neither() -> None:
-    with pytest.raises(ValueError, match="group_rewards"):
-        compute_grpo_advantages(torch.ones(2))
-    with pytest.raises(ValueError, match="different rewards at its tokens"):
-        compute_grpo_advantages(torch.tensor([[0.0, 1.0]]), torch.ones(1, 2), torch.tensor([0]))
-
-
-def test_a_row_without_response_tokens_has_no_token_rewards_to_read() -> None:
-    mask = torch.tensor([[1, 1], [1, 0], [0, 0]])
-    rewards = torch.tensor([[1.0, 1.0], [0.0, 0.0], [7.0, 7.0]])
-    found = compute_grpo_advantages(rewards, mask, torch.zeros(3, dtype=torch.long))
-    assert found.tolist() == [[1.0, 1.0], [-1.0, 0.0], [0.0, 0.0]]

@@ -12,9 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from groupwise.compat.core import compute_grpo_advantages, compute_grpo_loss
 from groupwise.core import (
-    compute_grpo_advantages,
-    compute_grpo_loss,
     entropy_bonus,
     group_advantages,
     loss_denominator,

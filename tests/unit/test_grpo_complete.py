@@ -17,9 +17,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from groupwise.compat.core import compute_grpo_advantages, compute_grpo_loss
 from groupwise.compat.language import ValueFunction, create_value_function
 from groupwise.config import TrainingConfig
-from groupwise.core import compute_grpo_advantages, compute_grpo_loss, discounted_returns
+from groupwise.core import discounted_returns
 from groupwise.training.checkpoint import load_checkpoint
 from groupwise.training.folder import create_run
 from groupwise.training.learner import Learner

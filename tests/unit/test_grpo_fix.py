@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from groupwise.compat.core import compute_grpo_advantages, compute_grpo_loss
 from groupwise.compat.language import TrajectoryDataset
-from groupwise.core import compute_grpo_advantages, compute_grpo_loss
 from groupwise.language.policy import LanguagePolicy
 from groupwise.language.tiny import tiny_model
 from groupwise.programs.learning.found_programs import trajectories_of

@@ -2,10 +2,10 @@
 
     trainer                `GRPOTrainer`, `MultiTurnGRPOTrainer` and `train` for agents
     trl_bridge             the same training handed to TRL's trainer
-    language               `TrajectoryDataset`, with its prompt template
+    language               `TrajectoryDataset`, with its prompt template, and `ValueFunction`
     control                `GRPO(...).update(rollouts)` for Gymnasium
     comparison             `GRPOvsPPOAnalyzer`
-    jax_advantages         group advantages in JAX
+    core                   `compute_grpo_advantages`, `compute_grpo_loss`, and group advantages in JAX
 
 docs/migration.md maps every name of the documents to these and to the rest of the package.
 """

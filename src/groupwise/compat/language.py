@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from groupwise import core
+from groupwise.compat.core import compute_grpo_advantages
 from groupwise.core import Baseline, Gae
 from groupwise.errors import ContractError
 from groupwise.language.policy import ValueHead
@@ -239,8 +240,8 @@ class ValueFunction:
         )
 
     def compute_grpo_advantages(self, group_rewards: Sequence[float], baseline_type: Baseline = "group_mean") -> Tensor:
-        """The advantages of one group [n], which need no value head; see `core.compute_grpo_advantages`."""
-        return core.compute_grpo_advantages(group_rewards=group_rewards, baseline_type=baseline_type)
+        """The advantages of one group [n], which need no value head; see `compat.core.compute_grpo_advantages`."""
+        return compute_grpo_advantages(group_rewards=group_rewards, baseline_type=baseline_type)
 
     def update_value_function(
         self,

@@ -2,7 +2,7 @@
 
 In the order data flows:
 
-    objectives   measurements → comparable scores → one number for each attempt
+    objectives   several objectives of an attempt → one number
     advantages   rewards of a group → advantages of attempts, or of the turns of a conversation
     returns      rewards over time → returns, GAE, return-to-go within a group; the critic's loss
     tokens       logits → log-probabilities and entropies of tokens; masks that select tokens
@@ -19,7 +19,6 @@ from groupwise.core.advantages import (
     Baseline,
     Scale,
     Std,
-    compute_grpo_advantages,
     group_advantages,
     turn_advantages,
     turn_numbers,
@@ -28,8 +27,8 @@ from groupwise.core.advantages import (
 from groupwise.core.divergence import KlEstimator, ReferenceKl, adapt_kl_coefficient, entropy_bonus, kl_estimate
 from groupwise.core.grouping.strategies import Grouping, Summaries, check_baseline, make_grouping, summarise
 from groupwise.core.grouping.weighting import Weighting, group_sizes, make_weighting
-from groupwise.core.losses import PolicyLoss, compute_grpo_loss, policy_loss
-from groupwise.core.objectives import mean_square_by_level, reference_score, zscore
+from groupwise.core.losses import PolicyLoss, policy_loss
+from groupwise.core.objectives import mean_square_by_level, zscore
 from groupwise.core.returns import Gae, discounted_returns, explained_variance, gae, group_return_to_go, value_loss
 from groupwise.core.rules import LOSSES, LossRule, loss_denominator, loss_rule
 from groupwise.core.surrogates import ImportanceLevel, importance_ratio
@@ -58,8 +57,6 @@ __all__ = [
     "Weighting",
     "adapt_kl_coefficient",
     "check_baseline",
-    "compute_grpo_advantages",
-    "compute_grpo_loss",
     "discounted_returns",
     "entropy_bonus",
     "explained_variance",
@@ -78,7 +75,6 @@ __all__ = [
     "off_policy_mask",
     "overlong_mask",
     "policy_loss",
-    "reference_score",
     "summarise",
     "token_entropy",
     "token_logp",

@@ -5,16 +5,14 @@ Advantages are computed once over whole groups, before anything is shuffled, spl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args, overload
+from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
 from groupwise.core.returns import discounted_returns
 from groupwise.core.shapes import check_choice, check_rank, check_shape
-from groupwise.core.tokens import row_lengths
 
 Baseline: TypeAlias = Literal["group_mean", "group_median", "leave_one_out", "global_mean", "none"]
 Scale: TypeAlias = Literal["group_std", "batch_std", "none"]
@@ -189,65 +187,6 @@ def zero_spread_groups(
     values = rewards.double().where(scored, 0)
     group = _segments(values, scored, index, ids.numel(), _resolution(rewards.dtype, eps))
     return ids, ~group.varies
-
-
-@overload
-def compute_grpo_advantages(
-    rewards: Tensor, response_mask: Tensor, group_ids: Tensor, norm_by_std: bool = True
-) -> Tensor: ...
-
-
-@overload
-def compute_grpo_advantages(
-    *, group_rewards: Sequence[float], baseline_type: Baseline = "group_mean", norm_by_std: bool = True
-) -> Tensor: ...
-
-
-def compute_grpo_advantages(
-    rewards: Tensor | None = None,
-    response_mask: Tensor | None = None,
-    group_ids: Tensor | None = None,
-    norm_by_std: bool = True,
-    *,
-    group_rewards: Sequence[float] | None = None,
-    baseline_type: Baseline = "group_mean",
-) -> Tensor:
-    """`group_advantages` in the two forms people usually call it: for a batch of tokens, and for one group.
-
-    Batch form, `(rewards, response_mask, group_ids, norm_by_std)`:
-      rewards: [B], or [B, T] with the row's reward repeated at each of its response tokens.
-      response_mask: [B, T], the response tokens.
-      group_ids: [B].
-      Returns [B, T]: the row's advantage at its response tokens, 0 elsewhere.
-
-    Group form, `(group_rewards=[…], baseline_type=…)`:
-      group_rewards: the rewards of one group, n numbers.
-      baseline_type: the `baseline` of `group_advantages`.
-      Returns [n].
-
-    Both divide by the population standard deviation of the group unless `norm_by_std` is false.
-    """
-    scale: Scale = "group_std" if norm_by_std else "none"
-    if group_rewards is not None:
-        values = torch.as_tensor(group_rewards, dtype=torch.float32)
-        one_group = torch.zeros(values.shape, dtype=torch.long)
-        return group_advantages(values, one_group, baseline=baseline_type, scale=scale)
-    if rewards is None or response_mask is None or group_ids is None:
-        raise ValueError("pass either rewards, response_mask and group_ids, or group_rewards")
-    check_rank("response_mask", response_mask, 2)
-    row_rewards = rewards if rewards.dim() == 1 else _row_rewards(rewards, response_mask)
-    advantages = group_advantages(row_rewards, group_ids, baseline=baseline_type, scale=scale)
-    return advantages.unsqueeze(1).where(response_mask.bool(), 0)
-
-
-def _row_rewards(rewards: Tensor, mask: Tensor) -> Tensor:
-    check_shape("rewards", rewards, tuple(mask.shape), tuple(mask.shape[:1]))
-    inside = mask.bool()
-    lengths = row_lengths(mask).squeeze(1)
-    mean = rewards.where(inside, 0).sum(1) / lengths
-    if not torch.allclose(rewards.where(inside, 0), mean.unsqueeze(1).where(inside, 0), equal_nan=True):
-        raise ValueError("a row has different rewards at its tokens; pass one reward per row, their sum")
-    return mean.where(inside.any(1), torch.nan)
 
 
 def turn_numbers(mask: Tensor) -> Tensor:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from groupwise.core.divergence import ReferenceKl, entropy_bonus, kl_estimate
-from groupwise.core.rules import Aggregation, loss_denominator, loss_rule
+from groupwise.core.divergence import ReferenceKl, kl_estimate
+from groupwise.core.rules import Aggregation, loss_rule
 from groupwise.core.shapes import as_columns, at_least_float32, check_choice, check_positive, check_rank, check_shape
 from groupwise.core.surrogates import ImportanceLevel, SampledTokens, importance_ratio
-from groupwise.core.tokens import masked_mean, row_lengths, token_entropy, token_logp
+from groupwise.core.tokens import masked_mean, row_lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,55 +148,3 @@ def _aggregate(per_token: Tensor, inside: Tensor, weights: Tensor | None, aggreg
     if aggregation == "mean_of_means":
         per_token = per_token / row_lengths(inside)
     return per_token.sum()
-
-
-def compute_grpo_loss(
-    logits: Tensor,
-    input_ids: Tensor,
-    response_mask: Tensor,
-    advantages: Tensor,
-    *,
-    behavior_logp: Tensor | None = None,
-    loss_type: str = "bnpo",
-    max_length: int | None = None,
-    entropy_coefficient: float = 0.0,
-    temperature: float = 1.0,
-    **parameters: float | None,
-) -> dict[str, Tensor]:
-    """`policy_loss` straight from a causal model's logits, for a batch that is not split.
-
-    loss = pg_loss − c · (entropy of the rows that learn). All arguments are aligned with `input_ids`; this
-    function shifts them: the advantage of token t meets the logits at t − 1, which predicted it.
-
-    Args:
-      logits: [B, T, V], the model's output for `input_ids`.
-      input_ids: [B, T].
-      response_mask: [B, T], the tokens the policy sampled. The first token of a row never counts, since nothing
-        predicts it.
-      advantages: [B], or [B, T] as `compute_grpo_advantages` gives them.
-      behavior_logp: [B, T], recorded when sampling; None for samples of this very policy (ratio 1).
-      loss_type, max_length: as for `policy_loss` and `loss_denominator`.
-      entropy_coefficient: c.
-      temperature: that of sampling.
-      parameters: the loss's own, as for `policy_loss`.
-
-    Returns:
-      "loss" and "pg_loss", which carry the gradient; "entropy", the mean over the response tokens, detached.
-    """
-    check_shape("response_mask", response_mask, tuple(input_ids.shape))
-    logp = token_logp(logits, input_ids, temperature=temperature)
-    mask = response_mask[:, 1:].bool()
-    adv = advantages if advantages.dim() == 1 else advantages[:, 1:]
-    pg_loss = policy_loss(
-        logp,
-        logp.detach() if behavior_logp is None else behavior_logp[:, 1:],
-        adv,
-        mask,
-        denominator=loss_denominator(loss_type, mask, max_length=max_length),
-        loss_type=loss_type,
-        **parameters,
-    ).loss
-    entropy = token_entropy(logits, temperature=temperature)
-    tokens = mask.sum().clamp(min=1)
-    bonus = entropy_bonus(entropy, mask, adv, coefficient=entropy_coefficient, denominator=tokens)
-    return {"loss": pg_loss - bonus, "pg_loss": pg_loss, "entropy": masked_mean(entropy, mask).detach()}

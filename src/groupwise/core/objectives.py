@@ -1,6 +1,6 @@
-"""Raw measurements → comparable scores → one number for each attempt.
+"""Several objectives of an attempt → one number, and the scale of nested groups.
 
-    reference_score, zscore    a measurement on a fixed scale, or relative to its batch
+    zscore                     a value relative to its batch
     mean_square_by_level       the scale of nested groups
 
     weighted_sum               Σ w·s
@@ -28,38 +28,11 @@ from torch import Tensor
 from groupwise.core.shapes import check_positive, check_rank, check_shape
 
 
-def reference_score(values: Tensor, worst: float, best: float) -> Tensor:
-    """A measurement on a scale between two fixed points: 0 at `worst`, 1 at `best`.
-
-    s = clip((x − worst) / (best − worst), 0, 1).
-
-    The score of a design means the same in every batch, today and next year. If smaller is better,
-    `worst` is the larger number.
-
-    Args:
-      values: x, [N].
-      worst, best: two different numbers.
-
-    Returns:
-      s, [N].
-    """
-    check_rank("values", values, 1)
-    if worst == best:
-        raise ValueError(f"worst and best are both {best}; they must differ")
-    return ((values - worst) / (best - worst)).clamp(0, 1)
-
-
 def zscore(values: Tensor) -> Tensor:
-    """A measurement relative to the others of this batch: z = (x − mean) / std, population std.
+    """A value relative to the others of its batch, [N]: z = (x − mean) / std, population std.
 
-    The score of a design depends on the rest of its batch, so use it to rank one batch and for nothing
-    else. Values without spread all score 0.
-
-    Args:
-      values: x, [N].
-
-    Returns:
-      z, [N].
+    It depends on the rest of the batch, so use it to rank one batch and for nothing else. Values without spread all
+    score 0.
     """
     check_rank("values", values, 1)
     spread = values - values.mean()

@@ -116,6 +116,15 @@ def test_what_the_requirements_do_not_tell_does_not_count() -> None:
     assert sum(leaf.weight for leaf in leaves) == pytest.approx(1)
 
 
+def test_fault_11_a_score_does_not_depend_on_the_batch_it_is_in() -> None:
+    few = [MEASURED, replace(MEASURED, cycle_time=80.0)]
+    more = [*few, replace(MEASURED, cycle_time=800.0)]
+    alone, beside = (score_batch([LINE] * len(batch), asked(), batch) for batch in (few, more))
+    assert [one.total for one in alone] == [one.total for one in beside[:2]]
+    wrong = [score_batch([LINE] * len(batch), asked(), batch, normalization="zscore")[1] for batch in (few, more)]
+    assert abs(wrong[0].total - wrong[1].total) > 0.1, "a z-score changes with the rest of its batch"
+
+
 def test_z_scores_are_relative_to_their_batch_and_equal_parts_count_nothing() -> None:
     slow = replace(MEASURED, cycle_time=80.0)
     found = score_batch([LINE, LINE], asked(), [MEASURED, slow], normalization="zscore")

@@ -1,8 +1,9 @@
-"""GAE of interleaved groups in JAX against the torch one, group by group."""
+"""The seed documents' names for core functions; GAE of interleaved groups in JAX against the torch one."""
 
 from __future__ import annotations
 
 import sys
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.compat.jax_advantages import compute_group_advantages_vectorized
+from groupwise.compat.core import compute_group_advantages_vectorized, compute_grpo_advantages, compute_grpo_loss
 from groupwise.core import gae
 from groupwise.errors import MissingExtra
 
@@ -117,3 +118,67 @@ def test_without_jax_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPa
     with pytest.raises(MissingExtra, match="needs jax") as error:
         compute_group_advantages_vectorized(np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1))
     assert "groupwise[jax]" in error.value.hint
+
+
+def test_batch_form_puts_the_advantage_on_the_response_tokens_only() -> None:
+    mask = torch.tensor([[0, 1, 1], [0, 1, 0], [1, 1, 1]])
+    groups = torch.tensor([5, 5, 5])
+    rewards = torch.tensor([1.0, 1.0, 0.0])
+    expected = torch.tensor([[0, 1, 1], [0, 1, 0], [-2, -2, -2]]) * sqrt(0.5)
+    torch.testing.assert_close(compute_grpo_advantages(rewards, mask, groups), expected)
+    expanded = rewards.unsqueeze(1) * mask
+    torch.testing.assert_close(compute_grpo_advantages(expanded, mask, groups), expected)
+    plain = compute_grpo_advantages(rewards, mask, groups, norm_by_std=False)
+    torch.testing.assert_close(plain[:, 1], torch.tensor([1 / 3, 1 / 3, -2 / 3]))
+
+
+def test_group_form_takes_a_list() -> None:
+    found = compute_grpo_advantages(group_rewards=[0.8, 0.5, 0.9, 0.6], baseline_type="group_mean")
+    assert found.tolist() == pytest.approx([v / sqrt(0.025) for v in (0.1, -0.2, 0.2, -0.1)], abs=1e-5)
+    median = compute_grpo_advantages(group_rewards=[0, 1, 5], baseline_type="group_median", norm_by_std=False)
+    assert median.tolist() == [-1.0, 0.0, 4.0]
+
+
+def test_the_two_forms_refuse_what_is_neither() -> None:
+    with pytest.raises(ValueError, match="group_rewards"):
+        compute_grpo_advantages(torch.ones(2))
+    with pytest.raises(ValueError, match="different rewards at its tokens"):
+        compute_grpo_advantages(torch.tensor([[0.0, 1.0]]), torch.ones(1, 2), torch.tensor([0]))
+
+
+def test_a_row_without_response_tokens_has_no_token_rewards_to_read() -> None:
+    mask = torch.tensor([[1, 1], [1, 0], [0, 0]])
+    rewards = torch.tensor([[1.0, 1.0], [0.0, 0.0], [7.0, 7.0]])
+    found = compute_grpo_advantages(rewards, mask, torch.zeros(3, dtype=torch.long))
+    assert found.tolist() == [[1.0, 1.0], [-1.0, 0.0], [0.0, 0.0]]
+
+
+def test_compute_grpo_loss_is_the_policy_gradient_of_the_response_tokens() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(2, 4, 5, dtype=torch.float64, requires_grad=True)
+    ids = torch.tensor([[0, 1, 2, 3], [4, 3, 2, 1]])
+    response = torch.tensor([[0, 0, 1, 1], [0, 1, 0, 0]])
+    out = compute_grpo_loss(logits, ids, response, torch.tensor([1.0, -2.0]), entropy_coefficient=0.1)
+    out["loss"].backward()
+    logp = logits.detach().log_softmax(-1)
+    entropy = -(logp.exp() * logp).sum(-1)
+    mean_entropy = (entropy[0, 1] + entropy[0, 2] + entropy[1, 0]) / 3
+    # on policy the ratio is 1, so the three surrogates are −1, −1 and 2
+    assert out["pg_loss"].item() == pytest.approx(0.0)
+    assert out["entropy"].item() == pytest.approx(mean_entropy.item())
+    assert out["loss"].item() == pytest.approx(-0.1 * mean_entropy.item())
+    assert not out["entropy"].requires_grad
+    plain = logits.detach().clone().requires_grad_()
+    lp = plain.log_softmax(-1)
+    own = -(lp[0, 1, 2] + lp[0, 2, 3] - 2 * lp[1, 0, 3]) / 3
+    h = -(lp.exp() * lp).sum(-1)
+    (own - 0.1 * (h[0, 1] + h[0, 2] + h[1, 0]) / 3).backward()
+    torch.testing.assert_close(logits.grad, plain.grad)
+
+
+def test_compute_grpo_loss_takes_the_ratio_against_what_was_recorded() -> None:
+    logits = torch.zeros(1, 3, 4)
+    ids = torch.tensor([[0, 1, 2]])
+    recorded = torch.log(torch.tensor([[1.0, 0.25 / 1.5, 0.25 / 0.5]]))
+    out = compute_grpo_loss(logits, ids, torch.tensor([[0, 1, 1]]), torch.ones(1), behavior_logp=recorded)
+    assert out["loss"].item() == pytest.approx(-(1.2 + 0.5) / 2)

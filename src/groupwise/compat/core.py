@@ -1,0 +1,221 @@
+"""The seed documents' names for functions of `groupwise.core`, and one more in JAX, imported when it is called."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from groupwise.core.advantages import Baseline, Scale, group_advantages
+from groupwise.core.divergence import entropy_bonus
+from groupwise.core.losses import policy_loss
+from groupwise.core.rules import loss_denominator
+from groupwise.core.shapes import check_rank, check_shape
+from groupwise.core.tokens import masked_mean, row_lengths, token_entropy, token_logp
+from groupwise.errors import MissingExtra
+
+
+@overload
+def compute_grpo_advantages(
+    rewards: Tensor, response_mask: Tensor, group_ids: Tensor, norm_by_std: bool = True
+) -> Tensor: ...
+
+
+@overload
+def compute_grpo_advantages(
+    *, group_rewards: Sequence[float], baseline_type: Baseline = "group_mean", norm_by_std: bool = True
+) -> Tensor: ...
+
+
+def compute_grpo_advantages(
+    rewards: Tensor | None = None,
+    response_mask: Tensor | None = None,
+    group_ids: Tensor | None = None,
+    norm_by_std: bool = True,
+    *,
+    group_rewards: Sequence[float] | None = None,
+    baseline_type: Baseline = "group_mean",
+) -> Tensor:
+    """`group_advantages` in the two forms people usually call it: for a batch of tokens, and for one group.
+
+    Batch form, `(rewards, response_mask, group_ids, norm_by_std)`:
+      rewards: [B], or [B, T] with the row's reward repeated at each of its response tokens.
+      response_mask: [B, T], the response tokens.
+      group_ids: [B].
+      Returns [B, T]: the row's advantage at its response tokens, 0 elsewhere.
+
+    Group form, `(group_rewards=[…], baseline_type=…)`:
+      group_rewards: the rewards of one group, n numbers.
+      baseline_type: the `baseline` of `group_advantages`.
+      Returns [n].
+
+    Both divide by the population standard deviation of the group unless `norm_by_std` is false.
+    """
+    scale: Scale = "group_std" if norm_by_std else "none"
+    if group_rewards is not None:
+        values = torch.as_tensor(group_rewards, dtype=torch.float32)
+        one_group = torch.zeros(values.shape, dtype=torch.long)
+        return group_advantages(values, one_group, baseline=baseline_type, scale=scale)
+    if rewards is None or response_mask is None or group_ids is None:
+        raise ValueError("pass either rewards, response_mask and group_ids, or group_rewards")
+    check_rank("response_mask", response_mask, 2)
+    row_rewards = rewards if rewards.dim() == 1 else _row_rewards(rewards, response_mask)
+    advantages = group_advantages(row_rewards, group_ids, baseline=baseline_type, scale=scale)
+    return advantages.unsqueeze(1).where(response_mask.bool(), 0)
+
+
+def _row_rewards(rewards: Tensor, mask: Tensor) -> Tensor:
+    check_shape("rewards", rewards, tuple(mask.shape), tuple(mask.shape[:1]))
+    inside = mask.bool()
+    lengths = row_lengths(mask).squeeze(1)
+    mean = rewards.where(inside, 0).sum(1) / lengths
+    if not torch.allclose(rewards.where(inside, 0), mean.unsqueeze(1).where(inside, 0), equal_nan=True):
+        raise ValueError("a row has different rewards at its tokens; pass one reward per row, their sum")
+    return mean.where(inside.any(1), torch.nan)
+
+
+def compute_grpo_loss(
+    logits: Tensor,
+    input_ids: Tensor,
+    response_mask: Tensor,
+    advantages: Tensor,
+    *,
+    behavior_logp: Tensor | None = None,
+    loss_type: str = "bnpo",
+    max_length: int | None = None,
+    entropy_coefficient: float = 0.0,
+    temperature: float = 1.0,
+    **parameters: float | None,
+) -> dict[str, Tensor]:
+    """`policy_loss` straight from a causal model's logits, for a batch that is not split.
+
+    loss = pg_loss − c · (entropy of the rows that learn). All arguments are aligned with `input_ids`; this
+    function shifts them: the advantage of token t meets the logits at t − 1, which predicted it.
+
+    Args:
+      logits: [B, T, V], the model's output for `input_ids`.
+      input_ids: [B, T].
+      response_mask: [B, T], the tokens the policy sampled. The first token of a row never counts, since nothing
+        predicts it.
+      advantages: [B], or [B, T] as `compute_grpo_advantages` gives them.
+      behavior_logp: [B, T], recorded when sampling; None for samples of this very policy (ratio 1).
+      loss_type, max_length: as for `policy_loss` and `loss_denominator`.
+      entropy_coefficient: c.
+      temperature: that of sampling.
+      parameters: the loss's own, as for `policy_loss`.
+
+    Returns:
+      "loss" and "pg_loss", which carry the gradient; "entropy", the mean over the response tokens, detached.
+    """
+    check_shape("response_mask", response_mask, tuple(input_ids.shape))
+    logp = token_logp(logits, input_ids, temperature=temperature)
+    mask = response_mask[:, 1:].bool()
+    adv = advantages if advantages.dim() == 1 else advantages[:, 1:]
+    pg_loss = policy_loss(
+        logp,
+        logp.detach() if behavior_logp is None else behavior_logp[:, 1:],
+        adv,
+        mask,
+        denominator=loss_denominator(loss_type, mask, max_length=max_length),
+        loss_type=loss_type,
+        **parameters,
+    ).loss
+    entropy = token_entropy(logits, temperature=temperature)
+    tokens = mask.sum().clamp(min=1)
+    bonus = entropy_bonus(entropy, mask, adv, coefficient=entropy_coefficient, denominator=tokens)
+    return {"loss": pg_loss - bonus, "pg_loss": pg_loss, "entropy": masked_mean(entropy, mask).detach()}
+
+
+def compute_group_advantages_vectorized(
+    values: Any,
+    rewards: Any,
+    dones: Any,
+    groups: Any,
+    *,
+    gamma: float = 0.99,
+    gae_lambda: float = 0.95,
+    next_values: Any = None,
+    scale: bool = False,
+) -> Any:
+    """Generalised advantage estimation of every group by itself, however their steps are mixed up in the arrays.
+
+    Steps of one group stand in the order of time; between them may stand any steps of other groups. They are sorted
+    by group, and one associative scan, whose link is cut at every end of a group, runs over all: nothing leaks from
+    one group into another, as it would by masking. It can be called inside `jax.jit` and `jax.vmap`.
+
+    Args:
+      values: V(s_t), [N].
+      rewards: r, [N].
+      dones: [N], true after the last step of an episode: no value follows, and no advantage of a later one.
+      groups: [N] integers, one group per stream of steps.
+      gamma: γ, the discount.
+      gae_lambda: λ.
+      next_values: V(s_{t+1}), [N], of the state each step led to. None takes the group's next step, and 0 after its
+        last one.
+      scale: divide by the group's root mean square (a segment sum); a group without any stays 0. No mean is
+        subtracted.
+
+    Returns:
+      A, [N], a JAX array in the dtype JAX computes in (float32 unless it was told otherwise).
+    """
+    try:
+        jax = importlib.import_module("jax")
+    except ImportError as error:
+        raise MissingExtra(
+            f"compute_group_advantages_vectorized needs jax, which cannot be imported: {error}",
+            hint="pip install 'groupwise[jax]'; groupwise.core.gae does the same in torch",
+        ) from error
+    given = {"values": values, "rewards": rewards, "dones": dones, "groups": groups}
+    if next_values is not None:
+        given["next_values"] = next_values
+    _check(given, jax.core.Tracer)
+    found = _compiled()(values, rewards, dones, groups, next_values, gamma, gae_lambda)
+    return found[1] if scale else found[0]
+
+
+def _check(given: dict[str, Any], tracer: type) -> None:
+    """One shape [N], and no number that is none; while JAX traces there are shapes only."""
+    shape = np.shape(given["values"])
+    if len(shape) != 1:
+        raise ValueError(f"values has shape {shape}; it needs 1 dimension: flatten the steps and number their groups")
+    for name, array in given.items():
+        if np.shape(array) != shape:
+            raise ValueError(f"{name} has shape {np.shape(array)}; it needs {shape}")
+        if not isinstance(array, tracer) and not np.isfinite(np.asarray(array)).all():
+            raise ValueError(f"{name} holds a number that is not finite")
+
+
+@cache
+def _compiled() -> Any:
+    jax = importlib.import_module("jax")
+    jnp = importlib.import_module("jax.numpy")
+
+    def later_first(after: Any, now: Any) -> Any:
+        """A_t = δ_t + link_t A_{t+1}, as the composition of two such steps."""
+        return after[0] * now[0], now[1] + now[0] * after[1]
+
+    def run(values: Any, rewards: Any, dones: Any, groups: Any, next_values: Any, gamma: Any, lam: Any) -> Any:
+        groups = jnp.asarray(groups)
+        order = jnp.argsort(groups, stable=True)
+        v, r, d, g = (jnp.asarray(array)[order] for array in (values, rewards, dones, groups))
+        changes = g[1:] != g[:-1]
+        last = jnp.append(changes, True)[: g.shape[0]]
+        ahead = jnp.where(last, 0.0, jnp.roll(v, -1)) if next_values is None else jnp.asarray(next_values)[order]
+        goes_on = gamma * (1.0 - d)
+        delta = r + goes_on * ahead - v
+        link = jnp.where(last, 0.0, goes_on * lam)
+        _, advantages = jax.lax.associative_scan(later_first, (link, delta), reverse=True)
+        segment = jnp.cumsum(jnp.append(False, changes)[: g.shape[0]])
+        squares = jax.ops.segment_sum(advantages**2, segment, num_segments=g.shape[0])
+        counts = jax.ops.segment_sum(jnp.ones_like(advantages), segment, num_segments=g.shape[0])
+        rms = jnp.sqrt(squares / jnp.maximum(counts, 1.0))[segment]
+        scaled = jnp.where(rms > 0, advantages / jnp.where(rms > 0, rms, 1.0), 0.0)
+        back = jnp.argsort(order)
+        return advantages[back], scaled[back]
+
+    return jax.jit(run)
