@@ -162,9 +162,7 @@ class Cancellable:
     handler: Block = field(default_factory=Skip)
 
     def __post_init__(self) -> None:
-        _insist(
-            0 < self.chance < 1, f"a body is cancelled with probability {self.chance}, which must be between 0 and 1"
-        )
+        _insist(0 < self.chance < 1, f"the chance of cancelling is {self.chance}, which must be between 0 and 1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,11 @@ def _designs(old: Design, new: Design) -> Differences:
     before = {place.activity.name: place for place in places_of(old.root)}
     after = {place.activity.name: place for place in places_of(new.root)}
     both = [name for name in before if name in after]
-    changed = [change for name in both for change in _handled(name, before[name], after[name])]
+    changed = [
+        change
+        for name in both
+        for change in _handlings(name, before[name].activity.handling, after[name].activity.handling)
+    ]
     changed += [change for name in both for change in _surrounded(name, old.root, before[name], new.root, after[name])]
     changed += _staffed(old, new)
     return Differences(
@@ -96,10 +100,6 @@ def _designs(old: Design, new: Design) -> Differences:
         tuple(_moves(old.root, before, new.root, after, both[:MOST_COMPARED])),
         tuple(changed),
     )
-
-
-def _handled(name: str, before: ActivityPlace, after: ActivityPlace) -> Iterator[Change]:
-    yield from _handlings(name, before.activity.handling, after.activity.handling)
 
 
 def _handlings(name: str, old: Handling, new: Handling) -> Iterator[Change]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from groupwise.workflows import blocks
-from groupwise.workflows.graph import Flow, Graph, Node, Rule, TaskCopies
+from groupwise.workflows.graph import ONCE, Flow, Graph, Node, Rule, TaskCopies
 from groupwise.workflows.partial_orders import find_ring, in_order
 from groupwise.workflows.requirements import Requirements
 from groupwise.xml_reader import Element
@@ -108,11 +108,8 @@ def _draw(drawing: _Drawing, block: blocks.Block) -> Ends:
             return _cancellable(drawing, block)
 
 
-def _task(activity: blocks.Activity, copies: TaskCopies | None = None) -> Node:
-    node = Node(activity.name, activity.name, join="xor", split="and", handling=activity.handling)
-    return node if copies is None else Node(
-        node.id, node.name, join="xor", split="and", handling=activity.handling, copies=copies
-    )  # fmt: skip
+def _task(activity: blocks.Activity, copies: TaskCopies = ONCE) -> Node:
+    return Node(activity.name, activity.name, handling=activity.handling, copies=copies)
 
 
 def _call(drawing: _Drawing, body: blocks.Block, copies: TaskCopies) -> Node:

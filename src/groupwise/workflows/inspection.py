@@ -108,7 +108,7 @@ class Inspection:
             "metrics": {graph.name: structure_of(graph).as_dict() for graph in document.graphs},
             "blocks": not self.unread,
             "broken": [asdict(violation) for violation in self.broken],
-            "contradictions": [_conflict(conflict) for conflict in self.conflicts],
+            "contradictions": [{"words": one.words, "rules": list(map(str, one.statements))} for one in self.conflicts],
             "notes": [*document.notes, *([self.unread] if self.unread else [])],
         }
 
@@ -126,7 +126,3 @@ def _rules(opened: Opened) -> tuple[list[Violation], str]:
     except DesignError as error:
         return [], error.message
     return (broken_rules(design, opened.requirements) if opened.requirements else []), ""
-
-
-def _conflict(conflict: Contradiction) -> dict[str, Any]:
-    return {"words": conflict.words, "rules": [str(statement) for statement in conflict.statements]}

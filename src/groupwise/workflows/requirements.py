@@ -27,10 +27,7 @@ class Duration(RequirementPart):
 
     kind: Literal["fixed", "exponential", "normal", "lognormal", "uniform", "gamma"] = "exponential"
     mean: Annotated[float, Field(ge=0)]
-    std: Annotated[
-        float | None,
-        Field(ge=0, description="standard deviation; not for exponential (equal to the mean) and fixed (0)"),
-    ] = None
+    std: Annotated[float | None, Field(ge=0, description="standard deviation; not for exponential and fixed")] = None
 
     @model_validator(mode="after")
     def _spread(self) -> Self:
@@ -95,9 +92,7 @@ class RequiredRules(RequirementPart):
     precedes: Annotated[tuple[tuple[str, str], ...], Field(description="pairs: the first comes before the second")] = ()
     excludes: Annotated[tuple[tuple[str, str], ...], Field(description="pairs that never both happen in one case")] = ()
     must_include: tuple[str, ...] = ()
-    separate: Annotated[
-        tuple[tuple[str, str], ...], Field(description="pairs that must be done by different pools")
-    ] = ()
+    separate: Annotated[tuple[tuple[str, str], ...], Field(description="pairs done by different pools")] = ()
     deadline: Annotated[float | None, Field(gt=0, description="longest mean cycle time, in seconds")] = None
 
 
@@ -143,7 +138,7 @@ class Requirements(RequirementPart):
     demand: Demand = Demand()
     data: Annotated[
         dict[str, Annotated[float, Field(ge=0)]],
-        Field(description="size in bytes of the data that activities read and write, by name; 0 if not listed"),
+        Field(description="bytes of the data that activities read and write, by name; 0 if not listed"),
     ] = {}
     objective: Weights | Literal["pareto"] = Weights()
     start: Annotated[str | None, Field(description="a workflow to start from: .yawl, .bpmn or WfCommons .json")] = None

@@ -31,7 +31,7 @@ def write(document: Document) -> bytes:
     names = safe_names({step.id: step.id for step in steps}, "A-Za-z0-9_", "task", longest=200)
     dag = safe_names({"": document.name}, "A-Za-z0-9_", "workflow", longest=200)[""]
     lines = [HEAD]
-    lines += _pools(document)
+    lines += [f"# Needs the pool {pool!a} with {count} slots." for pool, count in document.servers]
     lines.append("with DAG(")
     lines.append(f"    dag_id={dag!r},")
     lines.append(f"    description={document.name!a},")
@@ -48,11 +48,6 @@ def write(document: Document) -> bytes:
             needed = ", ".join(f"tasks[{names[need]!r}]" for need in step.needs)
             lines.append(f"    tasks[{names[step.id]!r}].set_upstream([{needed}])")
     return ("\n".join(lines) + "\n").encode("ascii")
-
-
-def _pools(document: Document) -> Iterator[str]:
-    for pool, count in document.servers:
-        yield f"# Needs the pool {pool!a} with {count} slots."
 
 
 def _task(step: WorkflowStep, name: str) -> Iterator[str]:

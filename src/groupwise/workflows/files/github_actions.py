@@ -75,13 +75,9 @@ def read(content: bytes) -> Document:
         graph = graph_of(str(name), steps)
     except BadFile as error:
         raise BadFile(f"line {file.line('jobs')}: {error.message}") from error
-    notes += [f"{key} is not kept" for key in map(_word, file.value) if key not in ("name", "jobs", "on")]
-    return Document(str(name), (graph,), notes=tuple(notes))
-
-
-def _word(key: Any) -> str:
     # YAML 1.1 reads the bare key `on` as true.
-    return "on" if key is True else str(key)
+    notes += [f"{key} is not kept" for key in file.value if key not in ("name", "jobs", "on", True)]
+    return Document(str(name), (graph,), notes=tuple(notes))
 
 
 def _step(file: YamlDocument, job: str, body: Any) -> tuple[WorkflowStep, list[str]]:

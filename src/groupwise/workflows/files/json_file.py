@@ -156,7 +156,11 @@ def schema_of(kind: Any) -> dict[str, Any]:
 def _schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (UnionType, Union):
-        return _tagged(arguments, definitions) if _is_union(kind) else _nullable(arguments, definitions)
+        return (
+            _tagged(arguments, definitions)
+            if _is_union(kind)
+            else {"anyOf": [_schema(k, definitions) for k in arguments]}
+        )
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin is frozenset or (origin is tuple and arguments[-1] is Ellipsis):
@@ -180,10 +184,6 @@ def _schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _definition_name(kind: Any) -> str:
     return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
-
-
-def _nullable(kinds: tuple[Any, ...], definitions: dict[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [_schema(kind, definitions) for kind in kinds]}
 
 
 def _tagged(kinds: tuple[Any, ...], definitions: dict[str, Any]) -> dict[str, Any]:

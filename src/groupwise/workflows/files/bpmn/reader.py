@@ -337,7 +337,8 @@ class _File:
         # A case starts in the first executable process, or else in the first one.
         runs = [name for name, one in drawn.items() if one.get("isExecutable") == "true"]
         root = (runs or list(drawn))[0]
-        self.titles = self._titles(drawn)
+        # The name of a graph is the id of its process, unless an annotation gives another.
+        self.titles = {id_: bpmn.annotated_values(one, "graph").get("name", id_) for id_, one in drawn.items()}
         for name in [root, *(other for other in drawn if other != root)]:
             self._process(drawn[name])
         first = self.titles[root]
@@ -353,9 +354,6 @@ class _File:
         """The shape or edge of an element, taken out of `drawn` so that the rest is what only diagrams have."""
         found = self.drawn.pop(part.get("id"), None)
         return () if found is None else (bpmn.normal(found.with_attributes(bpmnElement=None)),)
-
-    def _titles(self, drawn: dict[str, Element]) -> dict[str, str]:
-        return {name: bpmn.annotated_values(one, "graph").get("name", name) for name, one in drawn.items()}
 
     def _values(self, known: Element) -> dict[str, object]:
         try:

@@ -59,11 +59,8 @@ def el(name: str, /, *children: Element, text: str = "", **attributes: str) -> E
 
 def annotation(name: str, values: Mapping[str, Any], text: str = "") -> Element:
     """An element in our namespace; numbers keep every digit."""
-    return Element(f"{{{OWN}}}{name}", tuple((key, _plain(value)) for key, value in values.items()), text)
-
-
-def _plain(value: object) -> str:
-    return repr(value) if isinstance(value, float) else str(value)
+    written = ((key, repr(value) if isinstance(value, float) else str(value)) for key, value in values.items())
+    return Element(f"{{{OWN}}}{name}", tuple(written), text)
 
 
 def annotated_values(element: Element, name: str) -> dict[str, str]:

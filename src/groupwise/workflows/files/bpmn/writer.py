@@ -214,7 +214,7 @@ class _File:
             for node in graph.nodes
             if node.calls
             and callers[node.calls] == 1
-            and _is_embedded(bpmn.source_element(node))
+            and getattr(bpmn.source_element(node), "name", "") in ("subProcess", "transaction")
             and node.calls != document.root.name
         }
         self.graphs = {graph.name: graph for graph in document.graphs}
@@ -287,7 +287,3 @@ class _File:
 
     def sub_process(self, name: str, sheet: DiagramSheet, at: str) -> list[Element]:
         return Process(self, self.graphs[name], sheet, around=at).content()
-
-
-def _is_embedded(element: Element | None) -> bool:
-    return element is not None and element.name in ("subProcess", "transaction")
