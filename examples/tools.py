@@ -9,7 +9,7 @@ import operator
 from datetime import datetime, timedelta, timezone
 from typing import Literal
 
-from groupwise.agents.tools.function_tool import ToolError, tool
+from groupwise.agents.tools import ToolError, tool
 
 IN_EUROS = {"EUR": 1.0, "USD": 0.9, "GBP": 1.2}
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
