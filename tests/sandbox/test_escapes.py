@@ -55,7 +55,7 @@ class Machine:
         self.canary.chmod(0o666)
         self.descriptor = os.open(self.canary, os.O_RDONLY)
         os.set_inheritable(self.descriptor, True)
-        self.sleeper = sleeper or subprocess.Popen(["sleep", "60"], close_fds=False)
+        self.sleeper = sleeper or subprocess.Popen(["sleep", "3600"], close_fds=False)
         self.server = socket.create_server(("127.0.0.1", 0))
         self.visitors = 0
         threading.Thread(target=self._listen, daemon=True).start()
@@ -127,7 +127,7 @@ def in_bubblewrap(machine: Machine) -> dict[str, SandboxResult]:
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bool]:
     """Which of the harmless attempts get out without a sandbox, each on a machine of its own."""
-    idle = subprocess.Popen(["sleep", "60"], close_fds=False)
+    idle = subprocess.Popen(["sleep", "3600"], close_fds=False)
     machines = [Machine(tmp_path_factory.mktemp("free"), None if "pid" in a.body else idle) for a in FREE]
     jobs = [{"code": a.code, "inputs": machine.inputs} for a, machine in zip(FREE, machines, strict=True)]
     with ThreadPoolExecutor(2) as threads:
