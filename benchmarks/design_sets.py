@@ -74,7 +74,7 @@ def named_sets(
 
 def _drawn(kind: str, size: int, count: int, first: int, loads: Sequence[float | None]) -> list[Held]:
     """The first `count` from seed `first` on that can be met, the loads in turn."""
-    from groupwise.designer.synthetic_requirements import random_requirements
+    from groupwise.designer.tasks import random_requirements
 
     found: list[Held] = []
     for seed in itertools.count(first + 1000 * size):

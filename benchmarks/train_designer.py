@@ -24,7 +24,7 @@ from groupwise.designer.familiarity import RequirementStatistics
 from groupwise.designer.policy import GraphPolicy, save_policy
 from groupwise.designer.problem import DesignProblem
 from groupwise.designer.product import build
-from groupwise.designer.synthetic_requirements import training_requirements
+from groupwise.designer.tasks import training_requirements
 from groupwise.training.folder import create_run
 from groupwise.training.session import Parts, execute
 

@@ -31,7 +31,7 @@ from groupwise.designer.outcome import STAGES, DesignOutcome, generations_to
 from groupwise.designer.pipeline import Designer
 from groupwise.designer.policy import GraphPolicy, load_policy
 from groupwise.designer.sampling import preference_of_plan
-from groupwise.designer.synthetic_requirements import random_requirements
+from groupwise.designer.tasks import random_requirements
 from groupwise.errors import ConfigError
 from groupwise.memory import Experience, MemorySystem
 

@@ -20,8 +20,7 @@ from workflow_files import TRIALS
 
 from groupwise.designer.generations import FAMILIES, NOVELTY, TARGETS, Candidate, Generations, diversity_of
 from groupwise.designer.policy import PRETRAINED, load_policy
-from groupwise.designer.synthetic_requirements import random_requirements
-from groupwise.designer.tasks import PreparedRequirements
+from groupwise.designer.tasks import PreparedRequirements, random_requirements
 from groupwise.workflows.block_form import lift
 from groupwise.workflows.document import document_of
 from groupwise.workflows.files.formats import formats

@@ -27,7 +27,7 @@ from groupwise.designer.memory import open_memory
 from groupwise.designer.outcome import DesignOutcome
 from groupwise.designer.pipeline import Designer
 from groupwise.designer.policy import GraphPolicy
-from groupwise.designer.synthetic_requirements import random_requirements
+from groupwise.designer.tasks import random_requirements
 from groupwise.errors import ConfigError
 from groupwise.workflows.evaluation import evaluate
 from groupwise.workflows.files import write_workflow

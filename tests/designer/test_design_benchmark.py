@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from groupwise.designer.heuristics import Heuristic, heuristic_keys
-from groupwise.designer.synthetic_requirements import random_requirements
+from groupwise.designer.tasks import random_requirements
 from groupwise.workflows import contradictions, read_workflow
 from groupwise.workflows.blocks import activities
 from groupwise.workflows.requirements import Requirements

@@ -14,7 +14,7 @@ from groupwise.designer.familiarity import (
     training_distance,
 )
 from groupwise.designer.problem import DesignProblem
-from groupwise.designer.synthetic_requirements import random_requirements
+from groupwise.designer.tasks import random_requirements
 
 
 def test_worlds_are_within_what_is_said_of_training() -> None:

@@ -19,8 +19,7 @@ from groupwise.designer.heuristics import (
 )
 from groupwise.designer.policy import GraphPolicy, load_policy
 from groupwise.designer.problem import DesignProblem
-from groupwise.designer.synthetic_requirements import random_requirements
-from groupwise.designer.tasks import PreparedRequirements, score_design
+from groupwise.designer.tasks import PreparedRequirements, random_requirements, score_design
 from groupwise.workflows.requirements import Demand
 
 

@@ -19,8 +19,7 @@ from groupwise.designer.pipeline import Designer
 from groupwise.designer.plans import DecisionBatch
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.sampling import Preferences, preference_of_plan
-from groupwise.designer.synthetic_requirements import random_requirements
-from groupwise.designer.tasks import PreparedRequirements
+from groupwise.designer.tasks import PreparedRequirements, random_requirements
 from groupwise.memory import MemorySystem
 from groupwise.training.folder import create_run
 from groupwise.training.session import execute

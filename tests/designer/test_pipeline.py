@@ -21,7 +21,7 @@ from groupwise.designer.outcome import STAGES, GenerationMetrics
 from groupwise.designer.pipeline import Designer, DesignSession
 from groupwise.designer.policy import GraphPolicy
 from groupwise.designer.problem import DesignProblem
-from groupwise.designer.synthetic_requirements import random_requirements
+from groupwise.designer.tasks import random_requirements
 from groupwise.errors import ConfigError, ContractError
 from groupwise.training.step_groups import StepGroups
 from groupwise.workflows.requirements import Requirements, Weights, parse_requirements

@@ -16,8 +16,7 @@ from groupwise.designer.plans import DecisionBatch, Plans
 from groupwise.designer.policy import GraphPolicy, load_policy, save_policy
 from groupwise.designer.problem import DesignProblem, Floats, Head, Ints, table_order
 from groupwise.designer.sampling import Parents, PolicyChooser, PolicyView, Retake
-from groupwise.designer.synthetic_requirements import random_requirements
-from groupwise.designer.tasks import PreparedRequirements
+from groupwise.designer.tasks import PreparedRequirements, random_requirements
 from groupwise.errors import ConfigError
 from groupwise.training.estimators import Attempts
 from groupwise.types import Trajectory

@@ -13,8 +13,7 @@ from groupwise.designer.construction import construct
 from groupwise.designer.heuristics import KeyDecoder
 from groupwise.designer.plans import DecisionBatch
 from groupwise.designer.problem import ACTIONS, DISCIPLINES, HEADS, DesignProblem, Head, Ints, action_of
-from groupwise.designer.synthetic_requirements import random_requirements
-from groupwise.designer.tasks import Drafter
+from groupwise.designer.tasks import Drafter, random_requirements
 from groupwise.workflows.blocks import Activity, Choice, Design, Parallel, Sequence, Skip, activities, walk
 from groupwise.workflows.differences import compare_workflows
 from groupwise.workflows.files import read_workflow, write_workflow

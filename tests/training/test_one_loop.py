@@ -15,7 +15,7 @@ import torch
 from groupwise.config import TrainingConfig
 from groupwise.control import product as control
 from groupwise.designer import product as designer
-from groupwise.designer.synthetic_requirements import random_requirements
+from groupwise.designer.tasks import random_requirements
 from groupwise.training.folder import create_run
 from groupwise.training.session import Build, Parts, execute
 from groupwise.types import Event, Reward, Task, Trajectory

@@ -16,6 +16,6 @@ Open `design_call` first: `groupwise design` is one call of it. In the order in 
     design_call, report, figures    one call from a file, and its report on a terminal and as a page
 
 For training, `declaration` and `product` are the border to the rest of the package, `learning` turns plans into
-trajectories and rewards, and `synthetic_requirements` makes the tasks. `pretrained.safetensors` are the weights that
+trajectories and rewards; synthetic requirements are in `tasks`. `pretrained.safetensors` are the weights that
 ship, `range.safetensors` the statistics of their training data, `designer.toml` the settings they were trained with.
 """

@@ -60,8 +60,8 @@ class _Construction:
             legal=np.zeros((count, slots, width), np.bool_) if record else None,
         )
         self.rows = np.arange(count)
+        # [plans, activities]: the probability that a case has not been knocked out before it reaches an activity.
         self.alive = np.ones((count, acts))
-        """[plans, activities]: the probability that a case has not been knocked out before it reaches an activity."""
 
     def run(self) -> Plans:
         self._keep()
@@ -95,7 +95,7 @@ class _Construction:
         return np.broadcast_to(subjects, (self.count, len(subjects)))
 
     def _keep(self) -> None:
-        """Decide on optional activities one by one: whatever excludes a kept activity is illegal."""
+        # Decide on optional activities one by one: whatever excludes a kept activity is illegal.
         problem, kept = self.problem, self.plans.kept
         slots, subjects = problem.of(Head.KEEP)
         for offset, activity in enumerate(subjects.tolist()):
@@ -172,7 +172,7 @@ class _Construction:
         self.load = load
 
     def _types(self) -> Ints:
-        """[plans, activities]: 1 for machines, 0 for people, −1 where there is nothing to decide."""
+        # [plans, activities]: 1 for machines, 0 for people, −1 where there is nothing to decide.
         problem = self.problem
         found = np.full((self.count, len(problem.names)), -1)
         slots, subjects = problem.of(Head.TYPE)
@@ -208,7 +208,7 @@ class _Construction:
         return np.where(free.any(1, keepdims=True), free, True)
 
     def _last_way_out(self, other: int, able: Ints) -> Bools:
-        """Whether taking a pool would leave none for an activity that has two and still needs one."""
+        # Whether taking a pool would leave none for an activity that has two and still needs one.
         problem, pool = self.problem, self.plans.pool
         taken = np.zeros((self.count, len(problem.pool_names)), np.bool_)
         for third in problem.apart_from[other]:
@@ -220,7 +220,7 @@ class _Construction:
         return found
 
     def _handle(self) -> None:
-        """Decide on retries and timeouts, the order of queues, then priorities and due times where queues use them."""
+        # Decide on retries and timeouts, the order of queues, then priorities and due times where queues use them.
         problem, plans = self.problem, self.plans
         slots, subjects = problem.of(Head.RETRY)
         if len(subjects):
@@ -261,7 +261,7 @@ class _Construction:
         plans.priority[:, subjects] = self.ask(Head.CONSTRAINT, slots, self._about(subjects), legal, known)
 
     def _dues(self) -> None:
-        """Decide on due times, where a pool serves by them."""
+        # Decide on due times, where a pool serves by them.
         problem, plans = self.problem, self.plans
         slots, subjects = problem.of(Head.TIMING)
         if not len(subjects):
@@ -285,11 +285,11 @@ class _Construction:
         return time @ has.T, 1 - np.minimum(lost @ has.T, 0.999)
 
     def _order(self) -> None:
-        """Order the units: which comes next, and whether it waits for all lanes, joins one or opens one."""
+        # Order the units: which comes next, and whether it waits for all lanes, joins one or opens one.
         Ordering(self).run()
 
     def _staff(self) -> None:
-        """Decide on servers: the fewest that keep up with the work that remains after knock-outs, or more."""
+        # Decide on servers: the fewest that keep up with the work that remains after knock-outs, or more.
         problem, plans = self.problem, self.plans
         slots, subjects = problem.of(Head.STAFFING)
         if not len(subjects):

@@ -250,7 +250,7 @@ def _durations(
 
 
 def _solved(value: Callable[[float], float], wanted: float) -> float:
-    """The factor at which an increasing function takes the wanted value, by bisection of its logarithm."""
+    # The factor at which an increasing function takes the wanted value, by bisection of its logarithm.
     low, high = math.log(LEAST), math.log(MOST)
     for _ in range(STEPS):
         middle = (low + high) / 2

@@ -157,7 +157,7 @@ def search(
 
 
 def _save_learned(options: DesignOptions, policy: GraphPolicy) -> Path:
-    """Write the learned weights to their own file; the weights that ship are never overwritten."""
+    # Write the learned weights to their own file; the weights that ship are never overwritten.
     path = options.learned
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

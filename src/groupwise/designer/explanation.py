@@ -114,7 +114,7 @@ def few(rows: Sequence[ParetoRow], most: int = 6) -> list[ParetoRow]:
 
 
 def _as_shown(row: ParetoRow) -> tuple[str, ...]:
-    """A row as precisely as it is shown: two that look the same are listed once."""
+    # A row as precisely as it is shown: two that look the same are listed once.
     return tuple(f"{value:.3g}" for value in (row.score, row.cycle_time, row.cost, row.control_flow, row.servers))
 
 
@@ -168,7 +168,7 @@ class Explanation:
         return f"Score {self.after.total:.3f}, up {gain:.3f} from {origin}{self._what_changed()}."
 
     def _what_changed(self) -> str:
-        """Cycle time and cost in percent, or the measure with the largest effect where these hardly changed."""
+        # Cycle time and cost in percent, or the measure with the largest effect where these hardly changed.
         old, new = self.before.performance, self.after.performance
         assert old is not None
         assert new is not None
@@ -195,7 +195,7 @@ class Explanation:
 
 
 def _percent(old: float, new: float, words: tuple[str, str]) -> str:
-    """ "16% faster": the relative change, and the word for a rise or a fall; nothing if it is not worth mentioning."""
+    # "16% faster": the relative change, and the word for a rise or a fall; nothing if it is not worth mentioning.
     if not (math.isfinite(old) and math.isfinite(new) and old > 0) or abs(new / old - 1) < NOTICED:
         return ""
     return f"{abs(new / old - 1):.0%} {words[new < old]}"
@@ -211,7 +211,7 @@ def explain(start: Baseline, before: DesignScore, best: Candidate, requirements:
 
 
 def _score_changes(before: DesignScore, after: DesignScore) -> Iterator[ScoreChange]:
-    """Every measure with its effect on the score; the effects add up to the difference of the two scores."""
+    # Every measure with its effect on the score; the effects add up to the difference of the two scores.
     if before.broken or after.broken:
         return
     old = {part.name: part for part in _measures(before.explain())}

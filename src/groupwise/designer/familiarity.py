@@ -13,7 +13,7 @@ from groupwise.designer.declaration import GenerationSettings
 from groupwise.designer.features import ACTIVITY, POOL, SCHEMA_HASH, WHOLE, features_of, whole_of
 from groupwise.designer.policy import load_weights, save_weights
 from groupwise.designer.problem import DesignProblem, Floats
-from groupwise.designer.synthetic_requirements import SIZES
+from groupwise.designer.tasks import SIZES
 
 # Small generations: the search soon improves on the policy's first designs instead of sampling many of them.
 WARY = GenerationSettings(batch_size=8)
@@ -196,7 +196,7 @@ def details(problem: DesignProblem) -> tuple[str, ...]:
 
 
 def _bare(feature: str) -> str:
-    """The name of a feature without what it was averaged over."""
+    # The name of a feature without what it was averaged over.
     return feature.removeprefix("differences in ")
 
 

@@ -82,7 +82,7 @@ def _middle(values: Floats) -> float:
 
 
 def _ways(problem: DesignProblem) -> tuple[Floats, Floats]:
-    """The longest chain of work before and after each activity, as shares of the longest chain of all."""
+    # The longest chain of work before and after each activity, as shares of the longest chain of all.
     time = problem.mean * problem.share
     order = np.argsort(problem.before.sum(0), kind="stable")
     # `before` is transitive, so sorting by the number of predecessors is a topological order.

@@ -182,8 +182,8 @@ class Candidate:
     choices: Ints
     unit_order: Ints
     free: Bools
+    # The same for equal designs of one call.
     key: int
-    """The same for equal designs of one call."""
     score: DesignScore | None = None
 
     @property
@@ -197,8 +197,8 @@ class DesignDraft:
 
     plans: Plans
     candidates: tuple[Candidate, ...]
+    # [candidates, slots]: log-probabilities under the sampled mixture; only where the policy sampled everything.
     logp: Floats | None = None
-    """[candidates, slots]: log-probabilities under the sampled mixture; only where the policy sampled everything."""
 
 
 class Generations:
@@ -221,18 +221,18 @@ class Generations:
         self.rng = np.random.default_rng(seed)
         self.number = 0
         self.heuristics = HeuristicQueue() if training_distance(prepared.problem).unfamiliar else None
+        # The heuristics that were followed, by the key of the design they led to.
         self.ruled: dict[int, Heuristic] = {}
-        """The heuristics that were followed, by the key of the design they led to."""
+        # The best score of a sample from the policy.
         self.drawn = float("-inf")
-        """The best score of a sample from the policy."""
         self.parents: list[Candidate] = []
         self.keys: dict[Design, int] = {}
         self.proposed: set[int] = set()
+        # The score of every evaluated design, by its key.
         self.scores: dict[int, DesignScore] = {}
-        """The score of every evaluated design, by its key."""
         self.edits = EditStatistics(prepared.problem)
+        # Everything made for the newest generation, including designs that had been proposed before.
         self.drafts: list[DesignDraft] = []
-        """Everything made for the newest generation, including designs that had been proposed before."""
 
     def propose(self, count: int | None = None, recalled: Sequence[Candidate] = ()) -> list[Candidate]:
         """The candidates of the next generation, to be evaluated; none of them was proposed before.
@@ -261,13 +261,13 @@ class Generations:
         return self._made(construct(self.prepared.problem, retake, len(choices), self.record), "memory")
 
     def _made(self, plans: Plans, origin: Origin) -> list[Candidate]:
-        """Candidates not sampled from the policy: they have no log-probability and stay out of the gradient."""
+        # Candidates not sampled from the policy: they have no log-probability and stay out of the gradient.
         found = self._candidates(plans, [origin] * len(plans), np.zeros(len(plans)))
         self._keep(DesignDraft(plans, tuple(found)))
         return found
 
     def _keep(self, draft: DesignDraft) -> None:
-        """Store a draft, and drop those of earlier generations."""
+        # Store a draft, and drop those of earlier generations.
         self.drafts = [*(old for old in self.drafts if old.candidates[0].generation == self.number), draft]
 
     def _new(self, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -306,12 +306,12 @@ class Generations:
         return max(self.parents, key=lambda candidate: candidate.total)
 
     def _first(self, count: int, attempt: int) -> list[Candidate]:
-        """The likeliest design, samples, and heuristics where they are used."""
+        # The likeliest design, samples, and heuristics where they are used.
         ruled = self._ruled(self.heuristics, min(RULED, count - 1)) if attempt == 0 and self.heuristics else []
         return self._sampled(count - len(ruled), attempt) + ruled
 
     def _ruled(self, queue: HeuristicQueue, most: int) -> list[Candidate]:
-        """Candidates of the next heuristics that lead to new designs, at most that many."""
+        # Candidates of the next heuristics that lead to new designs, at most that many.
         problem, found = self.prepared.problem, list[Candidate]()
         while len(found) < most and (rules := queue.next(most - len(found))):
             keys = np.array([heuristic_keys(problem, one) for one in rules])
@@ -324,7 +324,7 @@ class Generations:
         return found
 
     def _sampled(self, count: int, attempt: int) -> list[Candidate]:
-        """The likeliest design, a few plain samples, and samples with exploration; more of it with every attempt."""
+        # The likeliest design, a few plain samples, and samples with exploration; more of it with every attempt.
         greedy = np.zeros(count, np.bool_)
         greedy[0] = attempt == 0
         epsilon = self._epsilon(count) + 0.2 * attempt
@@ -332,7 +332,7 @@ class Generations:
         return self._drawn(count, np.minimum(epsilon, 1.0), greedy)
 
     def _later(self, count: int, attempt: int) -> list[Candidate]:
-        """Edits of parents, higher ranks more often, and a few fresh samples."""
+        # Edits of parents, higher ranks more often, and a few fresh samples.
         queue = self.heuristics if attempt == 0 else None
         found = self._ruled(queue, min(RULED_LATER, count - 1)) if queue and queue.total >= self.drawn else []
         count -= len(found)

@@ -137,8 +137,8 @@ class HeuristicQueue:
         self.untried = [HEURISTICS[number] for number in PORTFOLIO[:FIRST]]
         self.tried: set[Heuristic] = set(self.untried)
         self.best: Heuristic | None = None
+        # The score of the best heuristic.
         self.total = float("-inf")
-        """The score of the best heuristic."""
 
     def next(self, count: int) -> list[Heuristic]:
         if len(self.untried) < count and self.best is not None:
@@ -177,7 +177,7 @@ def heuristic_keys(problem: DesignProblem, rules: Heuristic) -> Floats:
 
 
 def _pools(problem: DesignProblem, rule: str) -> list[int]:
-    """A pool for every activity, the most work first: the one the heuristic prefers among those with room."""
+    # A pool for every activity, the most work first: the one the heuristic prefers among those with room.
     work = problem.rate * problem.mean * problem.share / (1 - problem.failure)
     able = problem.most * problem.speed * problem.open
     load, found = np.zeros(len(able)), [-1] * len(work)

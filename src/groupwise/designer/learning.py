@@ -96,7 +96,7 @@ class _Statics:
             self.candidates[place] = pool_rows(problem, int(problem.subjects[self.small[place]]))
 
     def _subjects(self) -> Ints:
-        """The table row of each decision's subject; that of a place depends on the plan: see `placed`."""
+        # The table row of each decision's subject; that of a place depends on the plan: see `placed`.
         problem = self.problem
         subjects = problem.subjects[self.small].copy()
         forks = self.heads == Head.BRANCHING
@@ -252,7 +252,7 @@ class Drafts:
         return Group(group_id, task, members)
 
     def _guide(self, group_id: str, task: Task) -> Preferences | None:
-        """Preferences from memory for the plans that explore; edits, about single decisions, get none."""
+        # Preferences from memory for the plans that explore; edits, about single decisions, get none.
         if self.recalls is None:
             return None
         preferences: list[Preference] = [{} for _ in range(self.group_size)]
@@ -262,13 +262,13 @@ class Drafts:
     def _plans(
         self, prepared: PreparedRequirements, view: PolicyView, guide: Preferences | None
     ) -> tuple[Plans, Floats, Bools | None]:
-        """Complete plans, independent of each other."""
+        # Complete plans, independent of each other.
         chooser = PolicyChooser(view, self.rng, self._epsilon(), guide=guide)
         plans = construct(prepared.problem, chooser, self.group_size, record=True)
         return plans, chooser.log_probabilities(plans), None
 
     def _edits(self, prepared: PreparedRequirements, view: PolicyView) -> tuple[Plans, Floats, Bools | None]:
-        """Edits of one plan that all take the same decisions again: only those make their scores differ."""
+        # Edits of one plan that all take the same decisions again: only those make their scores differ.
         parent = construct(prepared.problem, PolicyChooser(view, self.rng), 1)
         again = some_decisions(prepared.problem, self.rng)
         parents = Parents(

@@ -112,7 +112,7 @@ class Recollection:
                     return
 
     def _keep_plan(self, direction: Any, candidate: Candidate) -> None:
-        """Store the best plan so far for these requirements."""
+        # Store the best plan so far for these requirements.
         known = self.memory.contexts.get(self.key)
         better = known is None or candidate.total >= known.last_performance["score"]
         plan = {
@@ -125,7 +125,7 @@ class Recollection:
         self.memory.contexts.record(self.key, direction, plan, better)
 
     def _report(self, generations: Generations, metrics: GenerationMetrics) -> None:
-        """Report a pattern as successful if its design is at least as good as the median of those not from memory."""
+        # Report a pattern as successful if its design is at least as good as the median of those not from memory.
         scores = {result.candidate.key: result.total for result in metrics.results}
         others = [result.total for result in metrics.results if result.candidate.origin != "memory"]
         middle = float(np.median(others)) if others else 0.0

@@ -228,7 +228,7 @@ class DesignSession:
         return found
 
     def _corrected(self, stated: Requirements) -> Requirements:
-        """The requirements as earlier measurements correct them, provided that they can still be met."""
+        # The requirements as earlier measurements correct them, provided that they can still be met.
         if self.designer.memory is None:
             return stated
         self.correction = known_correction(self.designer.memory, stated)
@@ -248,7 +248,7 @@ class DesignSession:
         return Recollection(memory, self.prepared.problem, self.designer.seed)
 
     def _settled(self) -> bool:
-        """Whether the best score has improved by less than the threshold over the last generations."""
+        # Whether the best score has improved by less than the threshold over the last generations.
         stopping, patience = self.designer.stopping, self.designer.stopping.early_stopping_patience
         if not stopping.early_stopping or len(self.history) <= patience:
             return False
@@ -305,7 +305,7 @@ def _weights(scoring: ScoringSettings | None) -> Weights | None:
 
 
 def _front(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The Pareto-optimal candidates in cycle time, cost and control-flow complexity; none that breaks a rule."""
+    # The Pareto-optimal candidates in cycle time, cost and control-flow complexity; none that breaks a rule.
     able = [one for one in candidates if one.score is not None and not one.score.broken]
     return [able[n] for n in pareto_front(np.array([_objectives(one) for one in able]))] if able else []
 

@@ -118,7 +118,7 @@ class Ordering:
             self.plans.unit_order[:, turn] = np.where(going, unit, -1)
 
     def _next(self, slot: int) -> Ints:
-        """Choose the next unit of each plan among those whose predecessors are all placed."""
+        # Choose the next unit of each plan among those whose predecessors are all placed.
         ready = self.left & (self.waits_for == 0)
         legal = ready.copy()
         legal[~ready.any(1), 0] = True  # a plan that is complete still needs some legal candidate
@@ -141,7 +141,7 @@ class Ordering:
         return choice[:, 0]
 
     def _inside(self) -> Ints:
-        """[plans, units]: how many lanes of the open stage contain a predecessor."""
+        # [plans, units]: how many lanes of the open stage contain a predecessor.
         here = (self.plans.lane >= 0) & ~self.earlier
         before = self.problem.unit_before
         found = np.zeros(here.shape, np.int64)
@@ -195,7 +195,7 @@ class Ordering:
         return known
 
     def _close(self, joins: Bools) -> None:
-        """Close the stage: cases that pass all of its lanes reach the next one."""
+        # Close the stage: cases that pass all of its lanes reach the next one.
         self.arrives = np.where(joins, self.arrives * self.lane_passes.prod(1), self.arrives)
         self.earlier[joins] |= self.plans.lane[joins] >= 0
         self.lane_time[joins] = 0

@@ -99,7 +99,7 @@ class GraphPolicy(nn.Module):
         return Evaluation(torch.cat(logp, 1), torch.cat(entropy, 1))
 
     def _few(self, inputs: Tensors, table: Tensor, whole: Tensor, row_set: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits head by head, computed only for legal candidates: about a third of the padded table."""
+        # Logits head by head, computed only for legal candidates: about a third of the padded table.
         legal, heads = inputs["legal"], inputs["heads"]
         logits = torch.full(legal.shape, -1e9, dtype=table.dtype, device=legal.device)
         rows, slots, numbers = legal.nonzero(as_tuple=True)
@@ -136,7 +136,7 @@ class GraphPolicy(nn.Module):
 
 
 def _chosen(logits: Tensor, legal: Tensor, choices: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probability of the choice and entropy where there was a choice, 0 elsewhere."""
+    # Log-probability of the choice and entropy where there was a choice, 0 elsewhere.
     free = legal.any(-1)
     logits = logits.masked_fill(~legal, -1e9)
     logp = torch.log_softmax(logits, -1)

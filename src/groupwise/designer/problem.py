@@ -136,8 +136,8 @@ class DesignProblem:
         self.cpu = np.array([one.cpu for one in asked])
         self.memory = np.array([one.memory for one in asked])
         self.share = np.array([needed.get(name, 1.0) for name in self.names])
+        # Whether an activity is optional.
         self.free = np.array([name not in needed for name in self.names])
-        """Whether an activity is optional."""
         self.described = np.array([is_described(one) for one in asked])
         self.well_named = np.array([verb_and_object(name) for name in self.names])
 
@@ -154,10 +154,10 @@ class DesignProblem:
         hours = [sum(end - start for start, end in pool.calendar) / WEEK if pool.calendar else 1.0 for pool in each]
         self.open = np.array(hours)
         self.may = np.zeros((len(self.names), len(each)), np.bool_)
+        # The pools of each activity in the order of the requirements; a pool's position is its candidate number.
         self.eligible: tuple[tuple[int, ...], ...] = tuple(
             tuple(number[pool] for pool in one.pools) for one in self.requirements.activities.values()
         )
-        """The pools of each activity in the order of the requirements; a pool's position is its candidate number."""
         for activity, able in enumerate(self.eligible):
             self.may[activity, list(able)] = True
         # Without arrivals the work of all runs is spread over the shortest possible cycle time.
@@ -182,7 +182,7 @@ class DesignProblem:
             self.excludes[a, b] = self.excludes[b, a] = True
 
     def _make_units(self) -> None:
-        """Number the units: single activities first, then those that branches can become."""
+        # Number the units: single activities first, then those that branches can become.
         self.forks: list[Fork] = []
         groups = self._branches()
         in_fork = {option for options in groups for option in options}
@@ -211,7 +211,7 @@ class DesignProblem:
         np.fill_diagonal(self.unit_before, False)
 
     def _branches(self) -> list[dict[int, float]]:
-        """The branches as {option: probability}; branches whose options exclude each other are merged into one."""
+        # The branches as {option: probability}; branches whose options exclude each other are merged into one.
         found: list[dict[int, float]] = []
         taken: set[int] = set()
         for branch in self.requirements.branches:
@@ -255,7 +255,7 @@ class DesignProblem:
             apart.add(joined[0])
 
     def _make_slots(self) -> None:
-        """Every possible decision as (head, subject): an activity, a fork or a pool; −1 if a turn decides it."""
+        # Every possible decision as (head, subject): an activity, a fork or a pool; −1 if a turn decides it.
         acts, rules = range(len(self.names)), self.requirements.rules
         kinds = [{bool(self.machine[p]) for p in able} for able in self.eligible]
         slots: list[tuple[int, int]] = [(Head.KEEP, a) for a in acts if self.free[a]]

@@ -64,13 +64,13 @@ def build(cfg: TrainingConfig, requirements: Mapping[str, Requirements] | None =
 
 
 def _recalls(cfg: TrainingConfig, library: RequirementsLibrary) -> Recalls | None:
-    """The memory that `task.options.memory` names, if it names one."""
+    # The memory that `task.options.memory` names, if it names one.
     path = str(cfg.task.options.get("memory", ""))
     return Recalls(open_memory(path, cfg.memory), lambda task_id: library(task_id).problem) if path else None
 
 
 def _frozen(policy: GraphPolicy) -> Callable[[Tensors], Tensor]:
-    """The log-probabilities of the policy as it is now: the reference of the KL term."""
+    # The log-probabilities of the policy as it is now: the reference of the KL term.
     reference = copy.deepcopy(policy).eval()
 
     def logp(inputs: Tensors) -> Tensor:

@@ -302,7 +302,7 @@ def _course(call: DesignReport) -> str:
 
 
 def _convergence(call: DesignReport) -> str:
-    """The four convergence values beside their targets, and how well the best design was predicted."""
+    # The four convergence values beside their targets, and how well the best design was predicted.
     head = "".join(f"<th scope=col>{name}</th>" for name in ("Value", "Now", "Target", "", "If met"))
     rows = ""
     for one in call.convergence():
@@ -370,7 +370,7 @@ def _pair(before: GraphPolicy, after: GraphPolicy, prepared: PreparedRequirement
 
 
 def _search(policy: GraphPolicy, prepared: PreparedRequirements) -> list[str]:
-    """A search with the trained policy, reported like a design call."""
+    # A search with the trained policy, reported like a design call.
     requirements = prepared.problem.requirements
     with Designer(policy) as designer:
         session = designer.begin(requirements)

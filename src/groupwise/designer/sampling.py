@@ -233,8 +233,8 @@ class Retake:
         self.place_again = np.zeros((count, units), np.bool_)
         self.place_again[plan, unit] = place_again[plan, turn]
         self.next_again = next_again
+        # Where a decision was taken again, or had to be because the parent's choice is no longer legal.
         self.taken = np.zeros(parents.choices.shape, np.bool_)
-        """Where a decision was taken again, or had to be because the parent's choice is no longer legal."""
         self.logp = np.zeros(parents.choices.shape)
 
     def __call__(self, question: DecisionBatch) -> Ints:
@@ -247,14 +247,14 @@ class Retake:
         return np.where(follow, wanted, drawn)
 
     def _narrowed(self, question: DecisionBatch, wanted: Ints, again: Bools) -> DecisionBatch:
-        """The decisions without the parents' choices where they must come out differently."""
+        # The decisions without the parents' choices where they must come out differently.
         legal = question.legal.copy()
         plan, place = np.nonzero(again & (legal.sum(-1) > 1))
         legal[plan, place, wanted[plan, place]] = False
         return replace(question, legal=legal)
 
     def _wanted(self, question: DecisionBatch) -> tuple[Ints, Bools]:
-        """What the parents chose, and which of it to decide again."""
+        # What the parents chose, and which of it to decide again.
         if question.head == Head.NEXT:
             turn = (int(question.slots[0]) - self.problem.rounds) // 2
             # Of the units that may come next, the one that came earliest in the parent.

@@ -65,7 +65,7 @@ def requirements_from_text(
 
 
 async def _asked(endpoint: JudgeEndpoint, text: str) -> Requirements:
-    """Ask, and ask again with the error message if the answer is invalid."""
+    # Ask, and ask again with the error message if the answer is invalid.
     shape = schema()
     told = TASK.format(schema=json.dumps(shape, ensure_ascii=False))
     messages = [

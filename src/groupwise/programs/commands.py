@@ -18,18 +18,20 @@ from rich.text import Text
 
 from groupwise.errors import ConfigError
 from groupwise.files import disk
-from groupwise.programs.language.problem import CodeProblem, Split
+from groupwise.programs.language.program import CodeProblem, Split
 from groupwise.programs.problems import FAMILIES, OFFLINE
 from groupwise.programs.problems.user_problems import problem_named
-from groupwise.programs.search.campaign import (
+from groupwise.programs.search.program_search import (
     CampaignPlan,
     CampaignResult,
+    Prior,
+    Uniform,
     campaign,
+    explore,
     program_text,
     record_as_json,
     shares,
 )
-from groupwise.programs.search.program_search import Prior, Uniform, explore
 from groupwise.programs.search.tree import SearchSettings, SearchTree
 from groupwise.programs.search.tree_view import outline, program_view, tree_svg, tree_view
 from groupwise.reporting.options import RUNS, Common, RunsDir, answer

@@ -16,11 +16,10 @@ from groupwise.language.policy import LanguagePolicy
 from groupwise.language.tiny import tiny_model
 from groupwise.programs.language.grammar import legal_lines, random_program
 from groupwise.programs.learning import prior as prior_module
-from groupwise.programs.learning.curriculum import ProblemCurriculum
 from groupwise.programs.learning.found_programs import Finds, beside, searched_group
 from groupwise.programs.learning.model import body_of, code_tokenizer, line_text, prompt_of, whole_text
 from groupwise.programs.learning.prior import LanguagePrior, together
-from groupwise.programs.learning.rollout import ProgramJudge, shuffled
+from groupwise.programs.learning.rollout import ProblemCurriculum, ProgramJudge, shuffled
 from groupwise.programs.problems import OFFLINE, generate
 from groupwise.programs.search.program_search import Uniform, explore
 from groupwise.training.token_attempts import imitation

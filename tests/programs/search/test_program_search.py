@@ -18,8 +18,17 @@ from groupwise.programs.language.parser import Program, parse
 from groupwise.programs.problems import OFFLINE, CodeProblem, generate
 from groupwise.programs.problems.user_problems import problem_of, problem_of_file, problem_of_question
 from groupwise.programs.search import SearchSettings, SearchTree, search
-from groupwise.programs.search.campaign import CampaignPlan, campaign, program_text, shares
-from groupwise.programs.search.program_search import Uniform, explore, judged, program_domain, traits
+from groupwise.programs.search.program_search import (
+    CampaignPlan,
+    Uniform,
+    campaign,
+    explore,
+    judged,
+    program_domain,
+    program_text,
+    shares,
+    traits,
+)
 from groupwise.programs.search.tree import load_tree, tree_as_dict
 from groupwise.programs.search.tree_view import OutlineBranch, bar, outline, tree_svg, tree_view
 

@@ -7,7 +7,7 @@ from math import e, log
 import pytest
 
 from groupwise.programs.search import Domain, Judged, SearchSettings, search
-from groupwise.programs.search.selection import chances
+from groupwise.programs.search.mcts import chances
 from groupwise.programs.search.tree import SearchTree, TreeEdge, TreeNode, VisitTally, itself
 
 

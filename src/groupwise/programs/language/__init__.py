@@ -3,10 +3,9 @@
 Open `program` first. In the order in which data flows:
 
     operators, pure_operators   values, the registry, and the operators that a line may call
-    program                     programs, signatures and named faults; the one function in a text
+    program                     programs, problems and named faults; the one function in a text
     straight                    the straight form: its normal form, types and interpreter
     parser                      `parse`: text to program, with the checks of the plain and workflow forms
-    problem                     a question with cases that tell right programs from wrong ones
     evaluation                  a program run on a problem: its outcome, its message and its score
     grammar                     every line that may legally come next, and random programs
 """

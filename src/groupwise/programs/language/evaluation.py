@@ -21,8 +21,7 @@ from typing import Any, Protocol
 from groupwise.errors import ConfigError, ContractError
 from groupwise.programs.language.operators import Operator, OperatorError, Value, quoted, same
 from groupwise.programs.language.parser import Program, host_name, hosted, parse
-from groupwise.programs.language.problem import Case, CodeProblem
-from groupwise.programs.language.program import FaultCode, Form, ProgramFault
+from groupwise.programs.language.program import Case, CodeProblem, FaultCode, Form, ProgramFault
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight import run_straight
 from groupwise.sandbox import SandboxLimits, SandboxOutcome, SandboxResult
@@ -134,7 +133,7 @@ class ProgramEvaluator:
         return self._judged(program, cases, ran, calls.total() or len(program.steps), start)
 
     def _runs(self, program: Program, cases: Sequence[Case], calls: Counter[str]) -> list[SandboxResult]:
-        """A run for every case; the result of a hopeless run stands for all later cases."""
+        # A run for every case; the result of a hopeless run stands for all later cases.
         ran: list[SandboxResult] = []
         for case in cases:
             ran.append(self._run(program, case, calls if not ran else Counter()))
@@ -176,7 +175,7 @@ class ProgramEvaluator:
         )
 
     def _missed(self, given: Any, right: Sequence[bool]) -> str:
-        """What was wrong: the answer to the question as asked, or the number of wrong variations."""
+        # What was wrong: the answer to the question as asked, or the number of wrong variations.
         if all(right):
             return ""
         if not right[0]:
@@ -186,7 +185,7 @@ class ProgramEvaluator:
 
 
 def _counting(operator: Operator, calls: Counter[str]) -> Callable[..., Any]:
-    """The operator as a host function that counts its calls."""
+    # The operator as a host function that counts its calls.
     if operator.kind == "model":
 
         @wraps(operator.run)

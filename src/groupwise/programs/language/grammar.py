@@ -17,9 +17,9 @@ from itertools import product
 
 from groupwise.errors import ContractError
 from groupwise.programs.language.operators import Type
-from groupwise.programs.language.problem import CodeProblem
 from groupwise.programs.language.program import (
     Argument,
+    CodeProblem,
     Constant,
     Form,
     Parameter,
@@ -132,7 +132,7 @@ def _legal(prefix: tuple[str, ...], facts: _Facts) -> tuple[str, ...]:
 
 
 def _steps(scope: _Scope, facts: _Facts) -> Iterator[ProgramStep]:
-    """Every legal step: typed, not only constants, no argument twice, not computed before."""
+    # Every legal step: typed, not only constants, no argument twice, not computed before.
     done = set(scope.steps)
     places = {argument: at for at, argument in enumerate(_values(scope, facts))}
     for operator in PURE.values():
@@ -148,12 +148,12 @@ def _steps(scope: _Scope, facts: _Facts) -> Iterator[ProgramStep]:
 
 
 def _is_written(given: Sequence[Argument]) -> bool:
-    """Whether a step would only use constants, which is pointless if there are parameters."""
+    # Whether a step would only use constants, which is pointless if there are parameters.
     return all(isinstance(argument, Constant) for argument in given)
 
 
 def _values(scope: _Scope, facts: _Facts) -> list[Argument]:
-    """Everything that a line may refer to: results, parameters, constants."""
+    # Everything that a line may refer to: results, parameters, constants.
     results: list[Argument] = [Result(at) for at in range(len(scope.types))]
     parameters: list[Argument] = [Parameter(at) for at in range(len(facts.signature.takes))]
     return [*results, *parameters, *(Constant(value) for _, value in facts.constants)]
@@ -166,7 +166,7 @@ def _candidates(wanted: Type, scope: _Scope, facts: _Facts) -> list[Argument]:
 
 
 def _can_end(scope: _Scope, facts: _Facts, left: int) -> bool:
-    """Whether a `return` of the right type, with no unused result, is within reach."""
+    # Whether a `return` of the right type, with no unused result, is within reach.
     waiting = tuple(sorted(scope.types[at] for at in scope.unused))
     free = {*facts.signature.takes, *(kind for kind, _ in facts.constants)}
     free |= {kind for at, kind in enumerate(scope.types) if at not in scope.unused}
@@ -191,7 +191,7 @@ def _reachable(waiting: tuple[Type, ...], free: frozenset[Type], gives: Type, le
 def _sources(
     takes: tuple[Type, ...], waiting: tuple[Type, ...], free: frozenset[Type]
 ) -> Iterator[tuple[tuple[Type, ...], frozenset[Type]]]:
-    """The ways to supply an operator: the types still unused afterwards, and those consumed."""
+    # The ways to supply an operator: the types still unused afterwards, and those consumed.
     for choice in product((True, False), repeat=len(takes)):
         spared, consumed = list(waiting), set()
         for wanted, from_waiting in zip(takes, choice, strict=True):
@@ -206,7 +206,7 @@ def _sources(
 
 
 def _scope(prefix: tuple[str, ...], facts: _Facts) -> _Scope | None:
-    """The scope after the lines of a prefix; None if they are not the beginning of a straight program."""
+    # The scope after the lines of a prefix; None if they are not the beginning of a straight program.
     scope = _Scope()
     names = dict(zip(facts.signature.names, map(Parameter, range(len(facts.signature.takes))), strict=True))
     for at, line in enumerate(prefix):

@@ -268,7 +268,7 @@ def hosted(program: Program) -> str:
 
 
 def _settled(function: Function, operators: Mapping[str, Operator]) -> str:
-    """The normal text: a fixed point of reading and writing."""
+    # The normal text: a fixed point of reading and writing.
     text = ""
     for _ in range(ROUNDS):
         try:
@@ -283,7 +283,7 @@ def _settled(function: Function, operators: Mapping[str, Operator]) -> str:
 
 
 def _normal(function: Function, operators: Mapping[str, Operator]) -> Function:
-    """The function without comments, annotations and dead lines, and with normal names."""
+    # The function without comments, annotations and dead lines, and with normal names.
     before = 0
     while (size := len(list(inside(function)))) != before:
         before = size
@@ -300,14 +300,14 @@ def _normal(function: Function, operators: Mapping[str, Operator]) -> Function:
 
 
 def _read_names(function: Function) -> frozenset[str]:
-    """The names whose values are read somewhere."""
+    # The names whose values are read somewhere.
     loaded = {node.id for node in inside(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     changed = {n.target.id for n in inside(function) if isinstance(n, ast.AugAssign) and _is_name(n.target)}
     return frozenset(loaded | changed)
 
 
 def _living(body: list[ast.stmt], used: frozenset[str], operators: Mapping[str, Operator]) -> list[ast.stmt]:
-    """The statements of a block that have an effect; `pass` if there are none."""
+    # The statements of a block that have an effect; `pass` if there are none.
     kept: list[ast.stmt] = []
     for statement in body:
         if isinstance(statement, ast.If | ast.For | ast.While):
@@ -336,7 +336,7 @@ def _is_dead(statement: ast.stmt, used: frozenset[str], operators: Mapping[str, 
 
 
 def _is_pure(value: ast.expr, operators: Mapping[str, Operator]) -> bool:
-    """Whether an expression has no effect besides its value."""
+    # Whether an expression has no effect besides its value.
     for node in ast.walk(value):
         if isinstance(node, ast.Await):
             return False

@@ -1,6 +1,7 @@
-"""What a program consists of: form, signature and steps.
+"""Programs and problems: forms, signatures and steps; named faults; and questions with the cases that check answers.
 
-Also the named fault that says why a text is not a program, and the function read from a text.
+The first case of a problem is the question as asked. The others are hidden variations with other numbers, lists or
+tables, which expose programs that are correct by accident.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import hashlib
 import re
 import threading
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, Literal
 
-from groupwise.programs.language.operators import Type
+from groupwise.errors import ContractError
+from groupwise.programs.language.operators import Type, Value
 
 
 class FaultCode(StrEnum):
@@ -167,7 +171,7 @@ def read(text: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
 
 
 def _parsed(text: str) -> ast.Module:
-    """The syntax tree, without Python's warnings about odd escapes and numbers."""
+    # The syntax tree, without Python's warnings about odd escapes and numbers.
     if not WARNED.search(text):
         return ast.parse(text)
     with QUIET, warnings.catch_warnings():
@@ -217,3 +221,66 @@ def _insist_on_depth(module: ast.Module) -> None:
                 line,
             )
         layer = [child for node in layer for child in ast.iter_child_nodes(node)]
+
+
+Split = Literal["train", "valid", "test"]
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Arguments for `solve`, in order, and the correct answer."""
+
+    inputs: tuple[Value, ...]
+    answer: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A constant that programs for this problem may contain: its value and its type."""
+
+    value: int | str
+    type: Type
+
+
+@dataclass(frozen=True)
+class CodeProblem:
+    """A problem to be solved by a program.
+
+    `question` is what the model reads. `constants` are the numbers and words that a line may contain. `max_lines`
+    limits the lines of the body, including `return`. `gold` is a correct program for tests of the problem itself;
+    nothing that learns may read it.
+    """
+
+    id: str
+    family: str
+    split: str
+    difficulty: int
+    question: str
+    signature: Signature
+    cases: tuple[Case, ...]
+    constants: tuple[Word, ...] = ()
+    max_lines: int = 4
+    gold: str = field(default="", repr=False)
+    meta: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        takes = len(self.signature.takes)
+        if takes > len(PARAMETERS):
+            raise ContractError(f"{self.id}: solve takes at most {len(PARAMETERS)} parameters, not {takes}")
+        for case in self.cases:
+            if len(case.inputs) != takes:
+                raise ContractError(
+                    f"{self.id}: a case has {len(case.inputs)} inputs, but solve takes {takes}",
+                    hint="Give every case one value per parameter, in order.",
+                )
+
+    @property
+    def inputs(self) -> dict[str, Value]:
+        """The arguments of the question as asked, by parameter name."""
+        return dict(zip(self.signature.names, self.cases[0].inputs, strict=True)) if self.cases else {}
+
+    @property
+    def answer(self) -> Value:
+        """The correct answer to the question as asked."""
+        return self.cases[0].answer if self.cases else None

@@ -217,7 +217,7 @@ def _literal(node: ast.expr) -> Constant | None:
 def _laid_out(
     steps: Sequence[ProgramStep], result: Argument, operators: Mapping[str, Operator]
 ) -> tuple[list[ProgramStep], Argument]:
-    """The steps that the result needs, depth first, with the arguments of commutative operators sorted."""
+    # The steps that the result needs, depth first, with the arguments of commutative operators sorted.
     ordered: list[ProgramStep] = []
     places: dict[ProgramStep, int] = {}
     moved: dict[int, Result] = {}
@@ -253,7 +253,7 @@ def _laid_out(
 
 
 def _short(text: str) -> str:
-    """The text, or a digest if it is long: outlines of nested calls would otherwise grow exponentially."""
+    # The text, or a digest if it is long: outlines of nested calls would otherwise grow exponentially.
     return (
         text
         if len(text) < 80
@@ -262,7 +262,7 @@ def _short(text: str) -> str:
 
 
 def _rank(outline: Callable[[Argument], str]) -> Callable[[Argument], tuple[int, str]]:
-    """Results before parameters before constants, then by what they compute."""
+    # Results before parameters before constants, then by what they compute.
     kinds = {Result: 0, Parameter: 1, Constant: 2}
     return lambda argument: (kinds[type(argument)], outline(argument))
 

@@ -4,8 +4,7 @@ Open `product` first. In the order in which data flows:
 
     settings         `task.options` of the product, checked
     model            the model with its tokenizer, and what it reads and writes
-    curriculum       which problems to train on next, and the held-out problems of evaluations
-    rollout          groups of programs by the policy, and their scores
+    rollout          which problems come next, groups of programs by the policy, their scores, evaluations
     prior            the policy as the prior of a search; many searches share its batches
     found_programs   what searches found, as rows to learn from
     product          the source of batches, `check` and `build`

@@ -18,7 +18,7 @@ from groupwise.language.policy import LanguagePolicy
 from groupwise.language.tiny import piece_tokenizer, tiny_model
 from groupwise.programs.language.grammar import INDENT
 from groupwise.programs.language.operators import Type
-from groupwise.programs.language.problem import CodeProblem
+from groupwise.programs.language.program import CodeProblem
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight import variable
 from groupwise.programs.learning.settings import code_options
@@ -75,7 +75,7 @@ def _pieces() -> Iterator[str]:
 
 
 def _cells() -> Iterator[str]:
-    """The words of tables in their own case, because programs write them."""
+    # The words of tables in their own case, because programs write them.
     for sheet in tables.SHEETS:
         yield from (*sheet.names, *sheet.numbers)
         for column, cells, _ in sheet.words:
@@ -83,7 +83,7 @@ def _cells() -> Iterator[str]:
 
 
 def _with_parameters(problem: CodeProblem) -> str:
-    """The question with its numbers replaced by parameter names, where they are the parameters in order."""
+    # The question with its numbers replaced by parameter names, where they are the parameters in order.
     names, found = problem.signature.names, NUMBER.findall(problem.question)
     asked = [str(value) for value in problem.cases[0].inputs] if problem.cases else []
     if found != asked or not set(problem.signature.takes) <= {Type.INT}:

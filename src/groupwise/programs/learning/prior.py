@@ -19,7 +19,7 @@ import torch
 
 from groupwise.language.policy import LanguagePolicy
 from groupwise.programs.language.grammar import legal_lines
-from groupwise.programs.language.problem import CodeProblem
+from groupwise.programs.language.program import CodeProblem
 from groupwise.programs.learning.model import line_text, load_policy, prompt_of
 from groupwise.programs.search.program_search import Prior
 from groupwise.programs.search.tree import SearchSettings
@@ -68,7 +68,7 @@ class LanguagePrior:
         return self._known[text]
 
     def _proportions(self, asked: Sequence[tuple[Tokens, Sequence[Tokens]]]) -> list[list[float]]:
-        """Normalised log-probabilities of the continuations of each beginning."""
+        # Normalised log-probabilities of the continuations of each beginning.
         rows = [(before, rest) for before, rests in asked if len(rests) > 1 for rest in rests]
         values = iter([value for at in range(0, len(rows), ROWS) for value in self._logp(rows[at : at + ROWS])])
         found = []
@@ -171,7 +171,7 @@ class _Meeting(Generic[Found]):
         return [self.found[seat] for seat in range(len(self.jobs))]
 
     def _answer(self) -> bool:
-        """Answer all questions once every running search has one; False when none is running any more."""
+        # Answer all questions once every running search has one; False when none is running any more.
         with self.state:
             self.state.wait_for(lambda: len(self.asked) == self.running)
             if not self.running:

@@ -23,15 +23,20 @@ from groupwise.errors import ConfigError
 from groupwise.language.engine import Engine, SamplingParams
 from groupwise.language.policy import LanguagePolicy
 from groupwise.programs.language.grammar import random_program
-from groupwise.programs.learning.curriculum import ProblemCurriculum, ProgramExamination
 from groupwise.programs.learning.found_programs import Finds, beside, searched_group
 from groupwise.programs.learning.model import TINY, body_of, first_policy
 from groupwise.programs.learning.prior import SEARCH, LanguagePrior, together
-from groupwise.programs.learning.rollout import ProgramJudge, Programs, SolutionReward, prompt_ids
+from groupwise.programs.learning.rollout import (
+    ProblemCurriculum,
+    ProgramExamination,
+    ProgramJudge,
+    Programs,
+    SolutionReward,
+    prompt_ids,
+)
 from groupwise.programs.learning.settings import CodeOptions, code_options
-from groupwise.programs.search.campaign import save_programs
 from groupwise.programs.search.mcts import search
-from groupwise.programs.search.program_search import Prior, Uniform, judged, program_domain
+from groupwise.programs.search.program_search import Prior, Uniform, judged, program_domain, save_programs
 from groupwise.programs.search.tree import Judged, SearchTree
 from groupwise.training.replay import Replayed
 from groupwise.training.session import Parts
@@ -87,7 +92,7 @@ class CodeSource(GroupSource):
         return every > 0 and since % every == 0
 
     def _form(self) -> Batch:
-        """Rows that teach the form: random legal programs, which solve their problem only by chance."""
+        # Rows that teach the form: random legal programs, which solve their problem only by chance.
         rng = np.random.default_rng([self.cfg.run.seed, 5, self.step])
         return imitation([self._random_row(rng) for _ in range(FORM_ROWS)], self.policy, self.cfg.policy.device)
 
@@ -100,7 +105,7 @@ class CodeSource(GroupSource):
         return ids, np.arange(len(ids)) >= len(prompt)
 
     def _round(self) -> tuple[ScoredGroup, ...]:
-        """Search a number of problems with the current policy as prior, and keep what was solved."""
+        # Search a number of problems with the current policy as prior, and keep what was solved.
         first = self.rounds == 0
         self.rounds += 1
         self.searches.solved = {family: list(shares) for family, shares in self.curriculum.solved.items()}
@@ -142,7 +147,7 @@ class CodeSource(GroupSource):
         return tree
 
     def _replay(self, drawn: StepGroups) -> Replayed:
-        """With `search_samples = "ratio"`, add the groups of the searches; see `found_programs`."""
+        # With `search_samples = "ratio"`, add the groups of the searches; see `found_programs`.
         replayed = super()._replay(drawn)
         if self.options.search_samples != "ratio" or not self.searched:
             return replayed

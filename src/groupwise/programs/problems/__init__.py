@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from groupwise.errors import ConfigError
-from groupwise.programs.language.problem import Case, CodeProblem, Split, Word
+from groupwise.programs.language.program import Case, CodeProblem, Split, Word
 from groupwise.programs.problems import reasoning_gym, tables, transformations, word_problems
 from groupwise.programs.problems.generator import tokens
 

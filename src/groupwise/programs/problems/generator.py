@@ -11,8 +11,20 @@ from dataclasses import dataclass, replace
 from groupwise.errors import ConfigError
 from groupwise.programs.language.grammar import one_step_programs
 from groupwise.programs.language.operators import OperatorError, Value
-from groupwise.programs.language.problem import SPLITS, Case, CodeProblem, Split, Word
-from groupwise.programs.language.program import Argument, Constant, Parameter, Program, ProgramStep, Result, Signature
+from groupwise.programs.language.program import (
+    SPLITS,
+    Argument,
+    Case,
+    CodeProblem,
+    Constant,
+    Parameter,
+    Program,
+    ProgramStep,
+    Result,
+    Signature,
+    Split,
+    Word,
+)
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight import run_straight, straight
 
@@ -122,7 +134,7 @@ def program_of(signature: Signature, steps: Sequence[tuple[str, Sequence[Argumen
 
 
 def _cases(draft: ProblemDraft, rng: random.Random) -> tuple[Case, ...] | None:
-    """Sound cases for which every step of the program matters; None if they cannot be found."""
+    # Sound cases for which every step of the program matters; None if they cannot be found.
     found: list[Case] = []
     for number in range(TRIES):
         inputs = draft.asked if draft.asked is not None and number == 0 else draft.inputs(rng)
@@ -147,7 +159,7 @@ def trace(program: Program, inputs: tuple[Value, ...]) -> list[Value]:
 
 
 def _differs(other: Program, cases: Sequence[Case]) -> bool:
-    """Whether another program is wrong for at least a third of the cases."""
+    # Whether another program is wrong for at least a third of the cases.
     wrong = 0
     for case in cases:
         try:
@@ -160,7 +172,7 @@ def _differs(other: Program, cases: Sequence[Case]) -> bool:
 
 
 def _shorter(program: Program) -> Iterator[Program]:
-    """The program cut short, or with one step replaced by one of its arguments of the same type."""
+    # The program cut short, or with one step replaced by one of its arguments of the same type.
     for at in range(len(program.steps) - 1):
         yield replace(program, result=Result(at))
     for at in range(len(program.parameters)):

@@ -15,8 +15,7 @@ from typing import Any
 
 from groupwise.errors import MissingExtra
 from groupwise.programs.language.operators import Type
-from groupwise.programs.language.problem import CodeProblem, Split
-from groupwise.programs.language.program import Argument, Parameter, Result, Signature
+from groupwise.programs.language.program import Argument, CodeProblem, Parameter, Result, Signature, Split
 from groupwise.programs.problems.generator import ProblemDraft, make, program_of, words_of
 
 FAMILY = "reasoning_gym"
@@ -74,7 +73,7 @@ def draw(rng: random.Random, difficulty: int) -> ProblemDraft | None:
 
 
 def _walk(node: ast.expr, numbers: list[int], steps: list[tuple[str, list[Argument]]]) -> Argument | None:
-    """Translate a node into numbers, in order of mention, and steps; None for a negative number."""
+    # Translate a node into numbers, in order of mention, and steps; None for a negative number.
     if isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value > 0:
         numbers.append(node.value)
         return Parameter(len(numbers) - 1)

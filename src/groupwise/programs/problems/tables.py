@@ -11,8 +11,16 @@ import random
 from dataclasses import dataclass
 
 from groupwise.programs.language.operators import Type, Value
-from groupwise.programs.language.problem import CodeProblem, Split, Word
-from groupwise.programs.language.program import Argument, Constant, Parameter, Result, Signature
+from groupwise.programs.language.program import (
+    Argument,
+    CodeProblem,
+    Constant,
+    Parameter,
+    Result,
+    Signature,
+    Split,
+    Word,
+)
 from groupwise.programs.problems.generator import NAMES, ProblemDraft, make, program_of, sentence, words_of
 
 FAMILY = "tables"
@@ -179,7 +187,7 @@ def _table(rng: random.Random, sheet: TableKind, names: list[str]) -> list[dict[
 
 
 def _constants(rng: random.Random, sheet: TableKind, names: list[str], told: str) -> tuple[Word, ...]:
-    """The table's columns and cells, four of its names and two numbers, including all that the question mentions."""
+    # The table's columns and cells, four of its names and two numbers, including all that the question mentions.
     mentioned = [name for name in names if name in told]
     others = rng.sample([name for name in names if name not in mentioned], 4 - len(mentioned))
     limits = {int(word) for word in told.replace("?", "").replace(".", "").split() if word.isdecimal()}

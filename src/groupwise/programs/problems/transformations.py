@@ -12,8 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from groupwise.programs.language.operators import OperatorError, Type, Value
-from groupwise.programs.language.problem import Case, CodeProblem, Split, Word
-from groupwise.programs.language.program import Argument, Constant, Parameter, Program, Result, Signature
+from groupwise.programs.language.program import (
+    Argument,
+    Case,
+    CodeProblem,
+    Constant,
+    Parameter,
+    Program,
+    Result,
+    Signature,
+    Split,
+    Word,
+)
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.problems.generator import LETTERS, ProblemDraft, make, program_of, sentence, trace, words_of
 
@@ -123,7 +133,7 @@ def draw(rng: random.Random, difficulty: int) -> ProblemDraft | None:
 
 
 def _chain(rng: random.Random, start: Type, length: int) -> list[str] | None:
-    """Different operators, each of which takes the result of the one before."""
+    # Different operators, each of which takes the result of the one before.
     at, chain = start, list[str]()
     for _ in range(length):
         fitting = [name for name in PHRASES if PURE[name].takes[0] == at and name not in chain]
@@ -163,7 +173,7 @@ def _said(rng: random.Random, chain: list[str], numbers: Mapping[str, int], mode
 
 
 def _example(rng: random.Random, program: Program, inputs: Callable[[random.Random], tuple[Value, ...]]) -> str | None:
-    """A second example, for questions that leave something unsaid."""
+    # A second example, for questions that leave something unsaid.
     for _ in range(20):
         given = inputs(rng)
         try:
@@ -196,12 +206,12 @@ INPUTS: dict[Type, Callable[[random.Random], tuple[Value, ...]]] = {
 
 
 def _tells(inputs: Sequence[Value], results: Sequence[Value]) -> bool:
-    """Whether an example is informative: it shows a change, in values that fit into a question."""
+    # Whether an example is informative: it shows a change, in values that fit into a question.
     return inputs[0] != results[-1] and all(_showable(value) for value in (*inputs, *results))
 
 
 def _showable(value: Value) -> bool:
-    """Whether a value fits into a question: not empty, and no number with more than two digits."""
+    # Whether a value fits into a question: not empty, and no number with more than two digits.
     values = value if isinstance(value, list) else [value]
     return bool(values) and all(0 <= one <= LARGEST_SHOWN if isinstance(one, int) else one for one in values)
 

@@ -20,8 +20,7 @@ from typing import Any
 
 from groupwise.errors import ConfigError
 from groupwise.programs.language.operators import Type, Value, fits, quoted
-from groupwise.programs.language.problem import Case, CodeProblem, Split, Word
-from groupwise.programs.language.program import MOST_LINES, PARAMETERS, Signature
+from groupwise.programs.language.program import MOST_LINES, PARAMETERS, Case, CodeProblem, Signature, Split, Word
 from groupwise.programs.problems import FAMILIES, generate
 from groupwise.readers import load_yaml, read_bytes
 
@@ -105,7 +104,7 @@ def _bad_example(message: str) -> ConfigError:
 
 
 def _type(values: Sequence[Value], where: str) -> Type:
-    """The type of all values in one place."""
+    # The type of all values in one place.
     for wanted in TYPES:
         if all(fits(value, wanted) for value in values):
             return wanted
@@ -118,7 +117,7 @@ def _type(values: Sequence[Value], where: str) -> Type:
 
 
 def _constants(data: Mapping[str, Any], question: str, cases: Sequence[Case]) -> tuple[Word, ...]:
-    """What lines may contain: the file's constants or the question's numbers, and the words of the tables."""
+    # What lines may contain: the file's constants or the question's numbers, and the words of the tables.
     tables = [value for case in cases for value in case.inputs if _is_table(value)]
     given = data.get("constants", sorted(set(_numbers(question))))
     if not isinstance(given, list) or not all(

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from groupwise.programs.language.operators import Type, Value
-from groupwise.programs.language.problem import CodeProblem, Split
-from groupwise.programs.language.program import Argument, Parameter, Program, Result, Signature
+from groupwise.programs.language.program import Argument, CodeProblem, Parameter, Program, Result, Signature, Split
 from groupwise.programs.language.straight import value_of
 from groupwise.programs.problems.generator import NAMES, ProblemDraft, make, program_of, words_of
 
@@ -187,7 +186,7 @@ def _parts(rng: random.Random, difficulty: int) -> list[Clause]:
 
 
 def _makes_sense(program: Program, inputs: Sequence[Value], results: Sequence[Value], exact: bool) -> bool:
-    """Whether a story makes sense: every quantity is at least 1, and halving and sharing leave no remainder."""
+    # Whether a story makes sense: every quantity is at least 1, and halving and sharing leave no remainder.
     if any(result < 1 for result in results):
         return False
     for step in program.steps:

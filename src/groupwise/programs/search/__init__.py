@@ -3,10 +3,8 @@
 Open `mcts` first. In the order in which data flows:
 
     tree             the domain as functions, the settings, the tree as data, and its JSON file
-    selection        which action comes next: PUCT, progressive widening, exploration
-    mcts             `search`: simulate, expand, evaluate, backward
-    program_search   the domain of programs, the uninformed prior, and the search for one problem in a file
-    campaign         searches for many problems in a folder, and every program as a file
+    mcts             `search`: simulate, expand, evaluate, backward; PUCT, progressive widening, exploration
+    program_search   the domain of programs, the uninformed prior, and searches kept in files and folders
     tree_view        the part of a tree worth showing, on a terminal and as SVG
 """
 

@@ -306,7 +306,7 @@ def _tally_of(data: Sequence[Any]) -> VisitTally:
 
 
 def _edge_as_list(edge: TreeEdge) -> list[Any]:
-    """Most edges were never tried; of these only the action and its prior are stored."""
+    # Most edges were never tried; of these only the action and its prior are stored.
     known = [edge.action, edge.log_prior]
     if not edge.tries and edge.child is None:
         return known

@@ -71,7 +71,7 @@ def _on_way(above: OutlineBranch, edge: TreeEdge, depth: int, winner: tuple[str,
 
 
 def _only_way(tree: SearchTree, edge: TreeEdge) -> tuple[list[str], TreeEdge]:
-    """An action, joined with the one after it if that was the only one ever tried and ended the program."""
+    # An action, joined with the one after it if that was the only one ever tried and ended the program.
     child = tree.child(edge)
     tried = [below for below in child.edges if below.tally.count] if child else []
     end = tree.child(tried[0]) if len(tried) == 1 else None
@@ -88,7 +88,7 @@ def _branch(tree: SearchTree, edge: TreeEdge, action: str, on_way: bool) -> Outl
 def _line_up(
     tree: SearchTree, queue: list[Place], above: OutlineBranch, number: int, winner: tuple[str, ...], depth: int
 ) -> None:  # fmt: skip
-    """Queue the tried actions of a node: the winner's first, then by number of tries and best value."""
+    # Queue the tried actions of a node: the winner's first, then by number of tries and best value.
     for place, edge in enumerate(tree.nodes[number].edges):
         if edge.tally.count:
             rank = -inf if _on_way(above, edge, depth, winner) else -(edge.tally.count + edge.tally.best)
@@ -177,7 +177,7 @@ def tree_scene(tree: SearchTree, title: str, most: int = 40) -> Scene:
 
 
 def _widths(top: OutlineBranch) -> list[float]:
-    """The width of each column."""
+    # The width of each column.
     widths: list[float] = []
     layer = [top]
     while layer:
@@ -197,7 +197,7 @@ def _small(branch: OutlineBranch) -> str:
 def _place(
     branch: OutlineBranch, depth: int, row: float, widths: list[float], lefts: list[float], shapes: list[Shape]
 ) -> tuple[float, float]:
-    """Draw a branch and everything below it, starting at a row; returns the middle of its box and the next free row."""
+    # Draw a branch and everything below it, starting at a row; returns the middle of its box and the next free row.
     middles, free = [], row
     for below in branch.branches:
         middle, free = _place(below, depth + 1, free, widths, lefts, shapes)
