@@ -27,7 +27,7 @@ from typing import Any
 from record import print_result
 
 from groupwise.config import TrainingConfig, load_config
-from groupwise.control.comparison.arms import budget
+from groupwise.control.comparison.arms import KNOWN_SCALES, budget
 from groupwise.control.comparison.campaign import Entry, product_module, run_campaign
 from groupwise.reporting import statistics as st
 from groupwise.reporting.comparison import Comparison
@@ -108,7 +108,7 @@ def comparison(case: Case, folder: Path, entries: Sequence[Entry], seeds: Sequen
     with progress_bar() as bar:
         outcome = run_campaign(folder / case.suite, entries, seeds, jobs=jobs, progress=bar)
     judged = tuple(course for course in outcome.courses if course.task in case.solved)
-    return Comparison(judged, outcome.failures, case.solved)
+    return Comparison(judged, outcome.failures, case.solved, known=KNOWN_SCALES)
 
 
 def worst_difference(found: Comparison) -> Difference:

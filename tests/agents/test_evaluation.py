@@ -201,7 +201,7 @@ def test_a_run_shows_its_answers(settings: Callable[..., TrainingConfig]) -> Non
     page = write_report(path).read_text()
     assert "What it answered, before and after" in page
     assert page.count("<td class=wrong>") == 16
-    assert "<p>Asked: " in page
+    assert "<p>Question: " in page
     assert page.count("<tr><td>") == 8 + 2
 
 

@@ -45,7 +45,7 @@ def test_two_settings_are_trained_and_compared(
     assert told["algorithms"] == ["one", "two"]
     assert [standing["seeds"] for standing in told["standings"]] == [[7], [7]]
     assert told["failures"] == []
-    assert "Where their settings differ" in Path(told["report"]).read_text("utf8")
+    assert "Settings that differ" in Path(told["report"]).read_text("utf8")
     assert (tmp_path / "out" / "figures" / "lesson-1-fan.png").exists()
     assert run(command) == 0
     shown = capsys.readouterr()
@@ -104,7 +104,7 @@ def test_the_ablation_differs_in_nothing_but_the_group_whose_mean_is_subtracted(
 def test_the_analyzer_reports_what_the_documents_ask_for(finished_analyzer: GRPOvsPPOAnalyzer) -> None:
     report = finished_analyzer.generate_report()
     assert report["headline"] == "GRPO-task ends above GRPO-auto."
-    assert any("5 of PPO in CartPole-v1" in words and "not available" in words for words in report["cautions"])
+    assert any("5 runs of PPO in CartPole-v1" in words and "not available" in words for words in report["cautions"])
     metrics = finished_analyzer.metrics
     assert set(metrics) == {"sample_efficiency", "final_performance", "training_stability", "group_fairness"}
     assert [row["algorithm"] for row in metrics["final_performance"]] == ["GRPO-auto", "GRPO-task"]

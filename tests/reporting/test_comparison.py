@@ -7,6 +7,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,10 @@ from groupwise.reporting.comparison_page import Extras, chapters_of, page, write
 from groupwise.reporting.comparison_table import cautions, comparison_view
 
 EVIL = "<script>alert(1)</script>"
+
+# The score of a random policy, and the score that counts as solved.
+KNOWN = {"CartPole-v1": (22.4, 475.0), "Acrobot-v1": (-493.0, -100.0)}
+compared = partial(Comparison, known=KNOWN)
 
 
 def course(algorithm: str, task: str, seed: int, end: float = 500.0, speed: float = 2.0, **more: object) -> Course:
@@ -40,12 +45,12 @@ def made_up(seeds: int = 6, tasks: tuple[str, ...] = ("CartPole-v1",), gap: floa
         for task in tasks
         for seed in range(seeds)
     ]
-    return Comparison(tuple(courses), repetitions=500)
+    return compared(tuple(courses), repetitions=500)
 
 
 def with_failures(comparison: Comparison) -> Comparison:
     failures = (FailedCourse("slow", "CartPole-v1", 9, "it broke", "Mend it."),) * 2
-    return Comparison(comparison.courses, failures, comparison.thresholds, comparison.repetitions)
+    return compared(comparison.courses, failures, comparison.thresholds, comparison.repetitions)
 
 
 def moment() -> Moment:
@@ -71,7 +76,7 @@ def test_a_clear_difference_is_claimed() -> None:
 def test_no_difference_is_not_distinguishable() -> None:
     luck = np.random.default_rng(1).normal(0, 50, (2, 6))
     courses = [course(name, "CartPole-v1", s, 400 + luck[i, s]) for i, name in enumerate("ab") for s in range(6)]
-    comparison = Comparison(tuple(courses), repetitions=500)
+    comparison = compared(tuple(courses), repetitions=500)
     assert not comparison.duels[0].distinguishable
     assert "final score not distinguishable" in comparison.duels[0].verdict
     assert comparison.headline == "No difference in final score may be claimed."
@@ -95,7 +100,7 @@ def test_many_pairs_are_corrected() -> None:
     """Five of a kind: what one pair could claim alone, ten pairs may not."""
     rng = np.random.default_rng(0)
     courses = [course(name, "CartPole-v1", s, 300 + rng.normal(0, 60)) for name in "abcde" for s in range(6)]
-    duels = Comparison(tuple(courses), repetitions=100).duels
+    duels = compared(tuple(courses), repetitions=100).duels
     assert len(duels) == 10
     assert all(duel.final_p >= duel.final.p for duel in duels)
     least = min(duel.final.p for duel in duels)
@@ -129,13 +134,13 @@ def test_a_task_nobody_knows_is_scaled_by_its_own_scores_and_says_so() -> None:
     comparison = made_up(tasks=("odd",))
     assert comparison.scales["odd"].low == 20.0
     assert comparison.survivals == {}
-    assert any("Nobody says what solves odd" in words for words in cautions(comparison))
+    assert any("odd has no known threshold" in words for words in cautions(comparison))
 
 
 def test_sample_efficiency_rewards_the_faster_of_two_that_end_alike() -> None:
     pairs = (("early", 5.0), ("late", 1.2))
     courses = [course(name, "CartPole-v1", s, 480 + s, speed) for name, speed in pairs for s in range(5)]
-    (duel,) = Comparison(tuple(courses), repetitions=100).duels
+    (duel,) = compared(tuple(courses), repetitions=100).duels
     assert not duel.distinguishable
     assert duel.efficiency.interval.low > 0
 
@@ -143,7 +148,7 @@ def test_sample_efficiency_rewards_the_faster_of_two_that_end_alike() -> None:
 def test_fairness_is_told_only_where_there_are_several_tasks() -> None:
     assert made_up().standings[0].fairness == {}
     uneven = [course("a", task, s, end) for task, end in (("x", 500.0), ("y", 30.0)) for s in range(5)]
-    comparison = Comparison(tuple(uneven), thresholds={"x": 500.0, "y": 500.0}, repetitions=200)
+    comparison = compared(tuple(uneven), thresholds={"x": 500.0, "y": 500.0}, repetitions=200)
     fairness = comparison.standings[0].fairness
     assert fairness["worst_task"].value == pytest.approx(10 / 480)
     assert fairness["gini"].value == pytest.approx(0.5 - 1 / 49)
@@ -153,7 +158,7 @@ def test_tasks_of_one_environment_are_one_stratum() -> None:
     courses = [
         course(name, task, s, 400.0 + s, environment="suite") for name in "ab" for task in ("x", "y") for s in range(5)
     ]
-    assert Comparison(tuple(courses)).strata(["x", "y"]) == [0, 0]
+    assert compared(tuple(courses)).strata(["x", "y"]) == [0, 0]
     assert made_up(tasks=("x", "y")).strata(["x", "y"]) == [0, 1]
 
 
@@ -168,14 +173,14 @@ def test_unequal_budgets_are_told() -> None:
 
 def test_failures_are_counted_and_nothing_is_an_error_without_any_course() -> None:
     told = [words for words in cautions(with_failures(made_up())) if "it broke" in words]
-    assert told == ["2 of slow in CartPole-v1 failed and are not in any number: it broke Mend it."]
-    with pytest.raises(RunError, match="no course was finished.*slow: it broke"):
-        Comparison((), with_failures(made_up()).failures)
+    assert told == ["2 runs of slow in CartPole-v1 failed and are left out: it broke Mend it."]
+    with pytest.raises(RunError, match="no run was finished.*slow: it broke"):
+        compared((), with_failures(made_up()).failures)
 
 
 def test_collapses_and_drawdowns_are_seen() -> None:
     lost = replace(course("a", "CartPole-v1", 0), scores=(20, 200, 400, 475, 475, 475, 475, 300, 200, 100, 60))
-    standing = Comparison((lost, course("a", "CartPole-v1", 1)), repetitions=100).standings[0]
+    standing = compared((lost, course("a", "CartPole-v1", 1)), repetitions=100).standings[0]
     assert (standing.collapses, standing.courses) == (1, 2)
     assert standing.drawdown == pytest.approx((475 - 60) / (475 - 22.4) / 2)
 
@@ -223,7 +228,7 @@ def test_the_page_asks_for_nothing_and_escapes_what_it_is_told() -> None:
     evil = [course(name, EVIL, seed, 300.0 + seed) for name in (EVIL, "b") for seed in range(2)]
     settings = {EVIL: {"task": {"environment": EVIL}}, "b": {"task": {"environment": "b"}}}
     extras = Extras({EVIL: moment()}, settings=settings, command=EVIL)
-    comparison = with_failures(Comparison(tuple(evil), repetitions=50))
+    comparison = with_failures(compared(tuple(evil), repetitions=50))
     text = page(comparison, extras, chapters_of(comparison, extras))
     assert "<script" not in text
     assert "default-src 'none'" in text
@@ -241,7 +246,7 @@ def test_colours_of_the_page_follow_the_theme() -> None:
 
 
 def test_a_single_course_has_a_page_too(tmp_path: Path) -> None:
-    only = Comparison((course("a", "CartPole-v1", 0),), repetitions=50)
+    only = compared((course("a", "CartPole-v1", 0),), repetitions=50)
     assert "nothing to be compared with" in write_comparison(tmp_path, only).read_text("utf8")
 
 
@@ -249,5 +254,5 @@ def test_many_algorithms_and_long_names_can_be_drawn() -> None:
     courses = [
         course(f"an algorithm with a long name {i}", "CartPole-v1", s, 300.0 + i + s) for i in range(12) for s in (0, 1)
     ]
-    comparison = Comparison(tuple(courses), repetitions=50)
+    comparison = compared(tuple(courses), repetitions=50)
     assert render(lambda width: draw_intervals(comparison, width), 4.0, "svg")

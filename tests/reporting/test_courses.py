@@ -40,7 +40,7 @@ def test_evaluations_that_are_not_numbers_are_left_out() -> None:
     [
         ({"steps": (0, 50)}, "2 steps and 4 scores"),
         ({"steps": (), "scores": ()}, "0 steps"),
-        ({"steps": (0, 50, 50, 100)}, "do not grow"),
+        ({"steps": (0, 50, 50, 100)}, "do not increase"),
         ({"scores": (1.0, 2.0, float("inf"), 3.0)}, "not finite"),
     ],
 )

@@ -66,7 +66,7 @@ def test_failures_are_not_hidden_by_an_older_group_with_spread(
     write_groups(run / "groups" / "000061.parquet", 61, rows)
     shown = last_group(run)
     assert [(row["group_id"], row["failure"]) for row in shown[1:]] == [("failing", "timeout")] * 2
-    assert "in this one the most attempts failed" in group_picture(shown).caption
+    assert "this group has the most failed attempts" in group_picture(shown).caption
 
 
 def test_a_run_without_groups_shows_none(tmp_path: Path) -> None:

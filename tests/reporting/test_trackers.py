@@ -197,4 +197,4 @@ def test_an_exporter_that_fails_is_switched_off_with_one_warning(
         export("tensorboard", tmp_path, attempt(1, 1, 20, 100.0))
     (record,) = caplog.records
     assert "tensorboard export failed (FileExistsError" in record.getMessage()
-    assert "The run goes on" in record.getMessage()
+    assert "The run continues" in record.getMessage()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import TrainingConfig
-from groupwise.control.comparison.arms import BUDGET, default_algorithms
+from groupwise.control.comparison.arms import BUDGET, KNOWN_SCALES, default_algorithms
 from groupwise.control.comparison.campaign import Entry, compare, extras_of, product_module
 from groupwise.errors import ConfigError
 from groupwise.reporting.comparison import Comparison
@@ -68,7 +68,7 @@ class GRPOvsPPOAnalyzer:
         seeds = range(self.first_seed, self.first_seed + n_seeds)
         with progress_bar(quiet=self.quiet) as bar:
             outcome = compare(self.folder, entries, seeds, jobs=self.jobs, progress=bar)
-        self.comparison = Comparison(outcome.courses, outcome.failures, self.thresholds)
+        self.comparison = Comparison(outcome.courses, outcome.failures, self.thresholds, known=KNOWN_SCALES)
         self.extras = extras_of(self.folder, entries, seeds[0])
         self._fill_metrics(self.comparison)
         return self.generate_report()

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from groupwise.config import TrainingConfig, load_config
 from groupwise.config.files import apply_overrides
-from groupwise.control.comparison.arms import ABLATIONS
+from groupwise.control.comparison.arms import ABLATIONS, KNOWN_SCALES
 from groupwise.control.comparison.campaign import Entry, available, extras_of
 from groupwise.control.comparison.campaign import compare as run_entries
 from groupwise.control.papers import PAPERS
@@ -66,7 +66,7 @@ def compare(
     numbers = range(first, first + seeds)
     with progress_bar(quiet=common.json) as bar:
         outcome = run_entries(out, entries, numbers, jobs=jobs, progress=bar)
-    comparison = Comparison(outcome.courses, outcome.failures, limits)
+    comparison = Comparison(outcome.courses, outcome.failures, limits, known=KNOWN_SCALES)
     command = shlex.join(["groupwise", *sys.argv[1:]])
     extras = extras_of(out, entries, first, title=title, preface=preface, command=command)
     path = write_comparison(out, comparison, extras)

@@ -1,4 +1,4 @@
-"""The one shape of a measured result: what was claimed, how sure it is, and the command that made it."""
+"""The JSON shape of a measured result: what is claimed, how certain it is, and the command that made it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bench_result(
     raw: Any = None,
     not_run: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """A benchmark's or a paper's result as plain values, ready for JSON."""
+    """The result of a benchmark or a paper as plain values, ready for JSON."""
     machine = describe_machine()
     return {
         "v": 1,

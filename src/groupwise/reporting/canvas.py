@@ -1,7 +1,7 @@
-"""The one restrained style of all figures, and what they are put together from. Made with Matplotlib.
+"""The style of all figures, and the pieces they are made of, with Matplotlib.
 
-A figure is drawn once, in the light colours. `inline_svg` puts it into a page, where each colour becomes a
-CSS variable, so the same drawing is right in light and dark. Matplotlib is imported when a figure is drawn.
+A figure is drawn once, in light colours. `inline_svg` puts it into a page, where each colour becomes a CSS variable, so
+that the same drawing works in light and dark mode. Matplotlib is imported only when a figure is drawn.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ STYLE = {
     "savefig.dpi": 160,
     "figure.facecolor": GROUND, "axes.facecolor": GROUND, "savefig.facecolor": GROUND,
 }  # fmt: skip
+# Points of a line at most: more cannot be seen at this width.
 POINTS = 600
 
 
 def render(draw: Draw, width: float, kind: str) -> bytes:
-    """The figure `draw(width in inches)` makes, as a file of kind svg, png or pdf."""
+    """The figure made by `draw(width in inches)`, as an svg, png or pdf file."""
     return render_kinds(draw, width, (kind,))[kind]
 
 
 def render_kinds(draw: Draw, width: float, kinds: Sequence[str]) -> dict[str, bytes]:
-    """The same in several kinds, drawn once."""
+    """The same in several kinds, drawn once. Without dates, so that equal figures are equal files."""
     import matplotlib
 
     files = {}
@@ -63,12 +64,12 @@ def render_kinds(draw: Draw, width: float, kinds: Sequence[str]) -> dict[str, by
 
 
 def inline_svg(draw: Draw, width: float, name: str, alt: str) -> str:
-    """A figure as an `<svg>` for a page: fluid, in the page's colours and font, its ids marked by `name`."""
+    """A figure as a fluid `<svg>` in the page's colours and font; `name` prefixes its ids."""
     return inlined(render(draw, width, "svg"), name, alt)
 
 
 def inlined(svg: bytes, name: str, alt: str) -> str:
-    """The same from a figure's SVG file."""
+    """The same, from a figure's SVG file."""
     text = svg.decode()
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r' (?:width|height)="[\d.]+pt"', "", text, count=2)
@@ -79,9 +80,10 @@ def inlined(svg: bytes, name: str, alt: str) -> str:
 
 
 def stacked_axes(width: float, height: float, rows: int, labels: Iterable[str], left: float = 40) -> tuple[Any, Any]:
-    """A figure of `rows` panels with room at the right for the longest direct label; sizes in points."""
+    """A figure of `rows` panels with room at the right for the longest label; sizes in points."""
     from matplotlib.figure import Figure
 
+    # About 5.6 points per character at font size 9.
     right = max(64, 10 + 5.6 * max((len(label) for label in labels), default=0))
     figure = Figure(figsize=(width, height))
     axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
@@ -112,7 +114,7 @@ def draw_line(axes: Any, series: Series, colour: str, **style: Any) -> None:
 
 
 def thin(series: Series) -> Series:
-    """At most `POINTS` points: means of equal runs of neighbours."""
+    """At most `POINTS` points, each the mean of as many neighbours."""
     steps, values = series
     size = -(-len(steps) // POINTS)
     if size <= 1:
@@ -123,7 +125,7 @@ def thin(series: Series) -> Series:
 
 
 def limit(axes: Any, panel: Panel) -> None:
-    """Start at 0 where the numbers are not negative; shares up to at least a tenth."""
+    """Start the axis at 0 unless numbers are negative; shares reach at least 10%."""
     from matplotlib.ticker import FuncFormatter
 
     low, high = axes.dataLim.intervaly
@@ -135,8 +137,9 @@ def limit(axes: Any, panel: Panel) -> None:
 
 
 def label_ends(axes: Any, labels: Sequence[tuple[float, str, str]]) -> None:
-    """Write (height, text, colour) beside the right edge, moved apart where they would overlap."""
+    """Write (height, text, colour) at the right edge, moved apart where they would overlap."""
     low, high = axes.get_ylim()
+    # 11 points: one line of text, as a fraction of the axes' height.
     gap = 11 / (axes.get_position().height * axes.figure.get_figheight() * 72)
     places = sorted((min(max((y - low) / (high - low), 0), 1), text, colour) for y, text, colour in labels)
     heights = spread_apart([place[0] for place in places], gap)
@@ -148,7 +151,8 @@ def label_ends(axes: Any, labels: Sequence[tuple[float, str, str]]) -> None:
 
 
 def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Ascending heights moved apart to `gap`, evenly up and down, and within 0 and 1 where they fit."""
+    """Ascending heights, moved at least `gap` apart, evenly up and down, and kept within 0 and 1 if they fit."""
+    # The mean of pushing everything up and pushing everything down moves labels least.
     up = _pushed(heights, gap)
     down = [-height for height in reversed(_pushed([-height for height in reversed(heights)], gap))]
     middle = [(a + b) / 2 for a, b in zip(up, down, strict=True)]

@@ -1,4 +1,4 @@
-"""Which charts of a run's health there are: the metrics in each, and how to read it."""
+"""The charts of a run's health: the metrics in each, and how to read it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PHASES = ("rollout", "score", "advantage", "update")
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One small set of axes: its title and, for each line, the metric and a direct label."""
+    """One set of axes: its title and, for each line, the metric and a label. `top` fixes the upper end."""
 
     title: str
     lines: tuple[tuple[str, str], ...]
@@ -19,7 +19,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A figure of stacked panels over the steps, and how to read it."""
+    """A figure of panels stacked above one step axis, and how to read it."""
 
     name: str
     title: str
@@ -39,7 +39,7 @@ HEALTH = (
     Chart(
         "spread",
         "Groups that teach nothing",
-        "A group whose attempts all score the same has no better and worse to learn from.",
+        "A group whose attempts all score the same gives nothing to learn from.",
         (
             Panel(
                 "share of groups",
@@ -51,24 +51,24 @@ HEALTH = (
     ),
     Chart(
         "drawing",
-        "Groups drawn anew and groups replayed",
-        "Groups put aside because they teach nothing cost samples all the same. Old groups teach less than fresh ones.",
+        "Resampled and replayed groups",
+        "Groups without spread are resampled, which costs samples. Replayed groups teach less the older they are.",
         (
-            Panel("put aside", (("groups/resampled", "groups"), ("groups/rounds", "rounds"))),
-            Panel("share that is replayed", (("replay/share", ""),), percent=True, top=1.0),
+            Panel("resampled", (("groups/resampled", "groups"), ("groups/rounds", "rounds"))),
+            Panel("share replayed", (("replay/share", ""),), percent=True, top=1.0),
             Panel("age in versions", (("replay/age_mean", ""),)),
         ),
     ),
     Chart(
         "advantage",
         "Size of the advantages",
-        "How far attempts stand from their group. Near 0 there is nothing to learn from.",
+        "How far attempts differ from their group. Near 0 there is nothing to learn.",
         (Panel("advantage", (("advantage/std", "std"), ("advantage/abs_mean", "size"))),),
     ),
     Chart(
         "entropy",
         "Entropy of the policy",
-        "How much the policy still tries out. A slow fall is learning; a drop to 0 ends exploration.",
+        "How much the policy still explores. A slow fall is normal; a drop to 0 ends exploration.",
         (Panel("nats", (("policy/entropy", ""),)),),
     ),
     Chart(
@@ -83,7 +83,7 @@ HEALTH = (
     Chart(
         "gradient",
         "Gradient and learning rate",
-        "The gradient's norm before it is clipped, and the step size in use.",
+        "The norm of the gradient before clipping, and the learning rate.",
         (
             Panel("gradient norm", (("optim/grad_norm", "policy"), ("optim/critic_grad_norm", "critic"))),
             Panel("learning rate", (("optim/learning_rate", ""),)),
@@ -92,7 +92,7 @@ HEALTH = (
     Chart(
         "length",
         "Length of the attempts",
-        "Being cut off is success in some tasks (a pole that stays up) and failure in others.",
+        "Reaching the limit is success in some tasks (a pole stays up) and failure in others (an answer is cut off).",
         (
             Panel("length", (("attempt/length_mean", "mean"), ("attempt/length_max", "longest"))),
             Panel("cut off at the limit", (("attempt/truncated_share", ""),), percent=True, top=1.0),
@@ -101,7 +101,7 @@ HEALTH = (
     Chart(
         "critic",
         "The critic",
-        "Explained variance: 1 is a perfect prediction of returns, 0 no better than their mean.",
+        "Explained variance: 1 means that the critic predicts returns perfectly, 0 no better than their mean.",
         (
             Panel("explained variance", (("value/explained_variance", ""),)),
             Panel("value loss", (("loss/value", ""),)),

@@ -23,11 +23,11 @@ from groupwise.training.formatting import finite
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How one task's score went in one run: an algorithm, in an environment, from a seed.
+    """The scores of one task over the steps of one run: an algorithm, in an environment, from a seed.
 
-    `steps` are environment steps (or tokens) since the start, `scores` the evaluations made there. A run over
-    several tasks makes one course for each; where there is only one task, it has the environment's name.
-    `wall_seconds` is time spent training, without evaluations.
+    `steps` are environment steps (or tokens) since the start, `scores` the evaluations made there. A run over several
+    tasks has one course per task; a single task goes by the environment's name. `wall_seconds` is the training time
+    without evaluations.
     """
 
     algorithm: str
@@ -41,34 +41,32 @@ class Course:
 
     def __post_init__(self) -> None:
         if len(self.steps) != len(self.scores) or not self.steps:
-            raise self._broken(
-                f"{len(self.steps)} steps and {len(self.scores)} scores", "there is one for each, and one at least"
-            )
+            raise self._broken(f"{len(self.steps)} steps and {len(self.scores)} scores", "each step needs one score")
         if any(after <= before for before, after in zip(self.steps, self.steps[1:], strict=False)):
-            raise self._broken("steps that do not grow", "an evaluation lies after the one before it")
+            raise self._broken("steps that do not increase", "sort the evaluations by step")
         if not np.isfinite(self.scores).all():
-            raise self._broken("scores that are not finite", "leave an evaluation out where it failed")
+            raise self._broken("scores that are not finite", "leave out failed evaluations")
 
     def _broken(self, what: str, rule: str) -> ContractError:
-        return ContractError(f"the course of {self.algorithm} in {self.task} from seed {self.seed} has {what}; {rule}")
+        return ContractError(f"the run of {self.algorithm} in {self.task} with seed {self.seed} has {what}; {rule}")
 
     @property
     def budget(self) -> int:
-        """The step of its last evaluation."""
+        """The step of the last evaluation."""
         return self.steps[-1]
 
     @property
     def final(self) -> float:
-        """The mean of the evaluations in the last tenth of its steps; the last one at least."""
+        """The mean of the evaluations in the last tenth of the steps, at least the last one."""
         late = np.array(self.steps) >= 0.9 * self.budget
         return float(np.mean(np.array(self.scores)[late]))
 
     def at(self, steps: Any) -> NDArray[np.float64]:
-        """The score at any steps: straight lines between evaluations, and held after the last."""
+        """The scores at any steps: straight lines between evaluations, constant after the last."""
         return np.asarray(np.interp(steps, self.steps, self.scores), np.float64)
 
     def first_reach(self, threshold: float) -> int | None:
-        """The step of the first evaluation at or above the threshold, None where there is none."""
+        """The step of the first evaluation at or above the threshold, or None."""
         return next((step for step, score in zip(self.steps, self.scores, strict=True) if score >= threshold), None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,7 +74,7 @@ class Course:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """A course from plain values; evaluations that are not numbers are left out."""
+        """A course from plain values, without evaluations that are not numbers."""
         pairs = zip(values["steps"], values["scores"], strict=True)
         sound = [(int(step), score) for step, raw in pairs if (score := finite(raw)) is not None]
         steps, scores = zip(*sound, strict=True) if sound else ((), ())
@@ -87,7 +85,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class FailedCourse:
-    """A run that ended in an error, or was refused before it began: counted and told, never a score."""
+    """A run that ended in an error or was refused: counted and reported, never scored."""
 
     algorithm: str
     environment: str
@@ -97,33 +95,25 @@ class FailedCourse:
 
 
 def read_courses(path: Path) -> list[Course]:
-    """The courses in a JSON file: a list of them."""
+    """The courses in a JSON file."""
     return [Course.from_dict(values) for values in json.loads(path.read_text("utf8"))]
 
 
 def unique(names: Iterable[str]) -> list[str]:
-    """The names in order of appearance, each once."""
+    """The distinct names in order of appearance."""
     return list(dict.fromkeys(names))
 
 
+# A difference is claimed at a corrected p-value below this.
 LEVEL = 0.05
-# What uniformly random actions score (our measurement, 10 to 300 episodes) and the score that counts as solved
-# (Gymnasium's `reward_threshold`; the usual one where it has none).
-SCALES: Mapping[str, tuple[float, float]] = {
-    "CartPole-v1": (22.4, 475.0),
-    "Acrobot-v1": (-493.0, -100.0),
-    "MountainCar-v0": (-200.0, -110.0),
-    "MountainCarContinuous-v0": (-33.0, 90.0),
-    "Pendulum-v1": (-1228.0, -200.0),
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How a task's scores are made comparable: `low` becomes 0 and `high` 1.
+    """How a task's scores are normalised: `low` becomes 0 and `high` becomes 1.
 
-    `solved` is the score that counts as solved, None where nobody says. Without one, `low` and `high` are the first
-    and the best score of this comparison: good for ranking, not for comparing with other reports.
+    `solved` is the score that counts as solved, or None. Without it, `low` and `high` are the first and the best score
+    of this comparison: fine for ranking, but not comparable with other reports.
     """
 
     low: float
@@ -136,7 +126,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One algorithm: normalised scores at the end and over training, how steady, how even, at what cost."""
+    """One algorithm: final scores and efficiency (normalised), stability, fairness over tasks, and cost."""
 
     algorithm: str
     seeds: tuple[int, ...]
@@ -155,7 +145,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """Two algorithms on the seeds and tasks they share; `final_p` and `efficiency_p` are corrected after Holm."""
+    """Two algorithms on the seeds and tasks they share; `final_p` and `efficiency_p` are Holm-corrected."""
 
     ours: str
     theirs: str
@@ -168,7 +158,7 @@ class Duel:
 
     @property
     def distinguishable(self) -> bool:
-        """Whether the difference of final scores may be claimed."""
+        """Whether a difference in final scores may be claimed."""
         return claimable(self.final, self.final_p)
 
     @property
@@ -186,7 +176,7 @@ class Duel:
 
 
 def claimable(found: Difference, p: float) -> bool:
-    """A difference may be claimed when its interval leaves 0 out and its corrected p-value is below 5%."""
+    """A difference may be claimed if its interval excludes 0 and its corrected p-value is below 5%."""
     return not found.interval.spans_zero and p < LEVEL
 
 
@@ -202,19 +192,24 @@ def count_seeds(count: int) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything a report of several algorithms says, from their courses alone."""
+    """Everything a report says about several algorithms, computed from their courses.
+
+    `known` gives the score of a random policy and the score that counts as solved, by task or environment; `thresholds`
+    override the latter.
+    """
 
     courses: tuple[Course, ...]
     failures: tuple[FailedCourse, ...] = ()
     thresholds: Mapping[str, float] = field(default_factory=dict)
     repetitions: int = st.REPETITIONS
+    known: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.courses:
-            told = "; ".join(unique(f"{f.algorithm}: {f.message}" for f in self.failures)[:3])
+            reasons = "; ".join(unique(f"{f.algorithm}: {f.message}" for f in self.failures)[:3])
             raise RunError(
-                f"no course was finished, so there is nothing to compare ({told or 'none was asked for'})",
-                hint="Each algorithm must run alone first: groupwise train FILE.",
+                f"no run was finished, so there is nothing to compare ({reasons or 'none was requested'})",
+                hint="Try each algorithm alone first: groupwise train FILE.",
             )
 
     @cached_property
@@ -234,7 +229,7 @@ class Comparison:
         return {(course.algorithm, course.task, course.seed): course for course in self.courses}
 
     def of(self, algorithm: str, task: str) -> list[Course]:
-        """The courses of an algorithm in a task, by seed."""
+        """The courses of an algorithm in a task, sorted by seed."""
         found = (c for c in self.courses if (c.algorithm, c.task) == (algorithm, task))
         return sorted(found, key=lambda course: course.seed)
 
@@ -243,7 +238,7 @@ class Comparison:
         return {task: self._scale(task) for task in self.tasks}
 
     def _scale(self, task: str) -> Scale:
-        known = SCALES.get(task) or SCALES.get(self.environment_of[task])
+        known = self.known.get(task) or self.known.get(self.environment_of[task])
         solved = self.thresholds.get(task, self.thresholds.get(self.environment_of[task]))
         courses = [course for course in self.courses if course.task == task]
         low = known[0] if known else plain_statistics.fmean(course.scores[0] for course in courses)
@@ -252,7 +247,7 @@ class Comparison:
 
     @cached_property
     def horizons(self) -> dict[str, int]:
-        """The furthest evaluation of each task: where its learning curves end, and what efficiency is counted to."""
+        """The last evaluated step of each task: learning curves and efficiency extend to it."""
         return {task: max(c.budget for c in self.courses if c.task == task) for task in self.tasks}
 
     def curve(self, course: Course, points: int = 101) -> Table:
@@ -264,11 +259,11 @@ class Comparison:
         return float(self.scales[course.task].normalise(course.final))
 
     def efficiency(self, course: Course) -> float:
-        """The mean of the normalised curve over all steps: early learning counts, and keeping it."""
+        """The mean of the normalised curve over all steps: it rewards learning early and not forgetting."""
         return float(np.mean(self.curve(course)))
 
     def shared(self, algorithms: Sequence[str]) -> tuple[list[str], list[int]]:
-        """The tasks that all of these algorithms finished with some seed, and the seeds they finished them with."""
+        """The tasks that all of these algorithms finished with some seed, and the seeds they all finished."""
         seeds = sorted({course.seed for course in self.courses})
         tasks = [task for task in self.tasks if all(self.of(name, task) for name in algorithms)]
         keys = list(itertools.product(algorithms, tasks))
@@ -280,7 +275,7 @@ class Comparison:
         return np.array([[value(self.by_key[algorithm, task, seed]) for task in tasks] for seed in seeds])
 
     def strata(self, tasks: Sequence[str]) -> list[int]:
-        """Tasks of one environment are one run, and are resampled together."""
+        """Tasks of one environment come from the same run, so they are resampled together."""
         environments = unique(self.environment_of.values())
         return [environments.index(self.environment_of[task]) for task in tasks]
 
@@ -316,7 +311,7 @@ class Comparison:
 
     @cached_property
     def duels(self) -> list[Duel]:
-        """Every pair of algorithms on what they share; each measure's p-values are corrected over all pairs."""
+        """Every pair of algorithms on what they share; the p-values of each measure are corrected over all pairs."""
         raw = []
         for ours, theirs in itertools.combinations(self.algorithms, 2):
             tasks, seeds = self.shared([ours, theirs])
@@ -337,19 +332,20 @@ class Comparison:
 
     @cached_property
     def survivals(self) -> dict[tuple[str, str], Survival]:
-        """Steps until solved, by algorithm and task, where it is known what solved means."""
+        """Steps until solved, by algorithm and task, for tasks with a threshold."""
         found = {}
         for algorithm, task in itertools.product(self.algorithms, self.tasks):
             solved, courses = self.scales[task].solved, self.of(algorithm, task)
             if solved is not None and courses:
                 reached = [course.first_reach(solved) for course in courses]
+                # A run that never reached the threshold is censored at its last evaluation.
                 times = [c.budget if r is None else r for c, r in zip(courses, reached, strict=True)]
                 found[algorithm, task] = st.kaplan_meier(times, [r is not None for r in reached])
         return found
 
     @property
     def headline(self) -> str:
-        """The outcome in a sentence or two."""
+        """The result in a sentence or two."""
         if not self.duels:
             return f"{self.standings[0].algorithm} has nothing to be compared with." if self.standings else "No result."
         claims = [duel for duel in self.duels if duel.distinguishable]
@@ -382,7 +378,7 @@ class Comparison:
 
 
 def _plain(value: Any) -> Any:
-    """Nested values with None where a number is not one, as JSON wants it."""
+    """Nested values with None in place of NaN and infinity, which JSON lacks."""
     if isinstance(value, Mapping):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The figures of a comparison: curves, intervals, profiles, who beats whom, and when a task was solved."""
+"""The figures of a comparison: learning curves, intervals, profiles, differences, and time until solved."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from groupwise.reporting.statistics import Interval, Table
 from groupwise.reporting.text import short
 from groupwise.training.formatting import number, percent
 
+# Dashes for algorithms beyond the number of colours, characters of a name, and points of a curve.
 LINES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))
 NAME = 22
 LEVELS = 101
@@ -34,7 +35,7 @@ def dash_of(comparison: Comparison, algorithm: str) -> Any:
 
 
 def thousands(value: float) -> str:
-    """Steps as an axis has room for them."""
+    """A number of steps, short enough for an axis."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"
@@ -55,7 +56,7 @@ def finish_axes(axes: Any, title: str, xlabel: str = "", *, steps: bool = False,
 
 
 def draw_curves(comparison: Comparison, task: str, width: float) -> Any:
-    """The scores of a task over steps: each algorithm's median over seeds and the middle half of them."""
+    """The scores of a task over steps: each algorithm's median over seeds and the interquartile range."""
     curves = task_curves(comparison, task)
     solved = comparison.scales[task].solved
     ends = [
@@ -75,7 +76,7 @@ def draw_curves(comparison: Comparison, task: str, width: float) -> Any:
 
 
 def last_values(comparison: Comparison, curves: Mapping[str, Table]) -> list[tuple[float, str, str]]:
-    """The direct labels of curves given by their quartiles: name and last median."""
+    """Labels at the right end of curves: name and last median."""
     lasts = {name: float(quartiles[1, -1]) for name, quartiles in curves.items()}
     return [(y, f"{short(name, NAME)} {number(y)}", colour_of(comparison, name)) for name, y in lasts.items()]
 
@@ -86,7 +87,7 @@ def draw_band(axes: Any, x: Table, quartiles: Table, colour: str, dash: Any = "-
 
 
 def task_curves(comparison: Comparison, task: str) -> dict[str, tuple[Table, Table]]:
-    """By algorithm the steps [P] and the quartiles of its scores over seeds [3, P], up to the task's horizon."""
+    """By algorithm, the steps [P] and the quartiles of its scores over seeds [3, P], up to the task's horizon."""
     steps = np.linspace(0, comparison.horizons[task], LEVELS)
     found = {}
     for algorithm in comparison.algorithms:
@@ -111,7 +112,7 @@ def draw_overall(comparison: Comparison, width: float) -> Any:
 
 
 def overall_curves(comparison: Comparison) -> dict[str, Table]:
-    """By algorithm the quartiles over seeds [3, P] of the mean over its tasks."""
+    """By algorithm, the quartiles over seeds [3, P] of the mean over its tasks."""
     found = {}
     for standing in comparison.standings:
         by_key, name = comparison.by_key, standing.algorithm
@@ -136,7 +137,7 @@ def draw_intervals(comparison: Comparison, width: float) -> Any:
 
 
 def row_panels(width: float, names: Sequence[str], count: int, columns: int) -> tuple[Any, list[Any]]:
-    """Panels of rows side by side, with room for the rows' names at the left; sizes in points."""
+    """Panels side by side, with room for the row names at the left; sizes in points."""
     from matplotlib.figure import Figure
 
     rows = -(-count // columns)
@@ -174,7 +175,7 @@ def finish_rows(axes: Any, names: Sequence[str], title: str) -> None:
 
 
 def draw_profile(comparison: Comparison, levels: Table, profiles: Mapping[str, Table], width: float) -> Any:
-    """The share of runs that end above a score, for every score, as `profile_lines` gives it."""
+    """The share of runs that end above a score, for every score, from `profile_lines`."""
     colours = {name: colour_of(comparison, name) for name in profiles}
     middle = len(levels) // 2
     ends = [(bands[1, middle], short(name, NAME), colours[name]) for name, bands in profiles.items()]
@@ -190,7 +191,7 @@ def draw_profile(comparison: Comparison, levels: Table, profiles: Mapping[str, T
 
 
 def profile_lines(comparison: Comparison, repetitions: int = 2000) -> tuple[Table, dict[str, Table]]:
-    """Levels [L] and by algorithm the share above them: lower end, value, upper end [3, L]."""
+    """Levels [L] and, by algorithm, the share above them: lower end, value, upper end [3, L]."""
     tables = {
         s.algorithm: (comparison.table(s.algorithm, s.tasks, s.seeds, "final"), comparison.strata(s.tasks))
         for s in comparison.standings
@@ -209,7 +210,7 @@ def profile_lines(comparison: Comparison, repetitions: int = 2000) -> tuple[Tabl
 
 
 def draw_improvement(comparison: Comparison, width: float) -> Any:
-    """How probably a run of the first algorithm beats one of the second."""
+    """The probability that a run of the first algorithm beats a run of the second."""
     names = [f"{short(duel.ours, 16)} > {short(duel.theirs, 16)}" for duel in comparison.duels]
     figure, (axes,) = pair_panel(width, names)
     axes.axvline(0.5, color=MUTED, linewidth=0.9, dashes=(4, 3))
@@ -221,7 +222,7 @@ def draw_improvement(comparison: Comparison, width: float) -> Any:
 
 
 def draw_differences(comparison: Comparison, width: float) -> Any:
-    """Differences by seed of the final scores, grey where they may not be claimed."""
+    """Paired differences of the final scores; grey ones may not be claimed."""
     names = [f"{short(duel.ours, 16)} − {short(duel.theirs, 16)}" for duel in comparison.duels]
     figure, (axes,) = pair_panel(width, names)
     axes.axvline(0, color=MUTED, linewidth=0.9, dashes=(4, 3))
@@ -251,13 +252,13 @@ def finish_pairs(axes: Any, names: Sequence[str], title: str) -> None:
     finish_rows(axes, names, "")
     axes.set_yticks(range(len(names)), names)
     axes.set_xlim(low, high)
-    # The title begins at the figure's edge: names take most of a narrow one.
+    # The title starts at the figure's edge, because names take most of a narrow figure.
     axes.figure.text(6 / (72 * axes.figure.get_figwidth()), 1 - 14 / (72 * axes.figure.get_figheight()), title,
                      fontsize=9, color=MUTED, va="baseline")  # fmt: skip
 
 
 def draw_survival(comparison: Comparison, task: str, width: float) -> Any:
-    """The share of runs that have solved a task by a step; a run that never did counts as long as it was watched."""
+    """The share of runs that have solved a task by a step; a run that never did is censored at its end."""
     found = {name: s for (name, where), s in comparison.survivals.items() if where == task}
     ends = [
         (1 - s.shares[-1], f"{short(name, NAME)} {s.solved} of {s.runs}", colour_of(comparison, name))
@@ -278,7 +279,7 @@ def draw_survival(comparison: Comparison, task: str, width: float) -> Any:
 
 
 def draw_tasks(comparison: Comparison, width: float) -> Any:
-    """Every task's final scores, algorithm by algorithm: is the average earned by all of them?"""
+    """Every task's final scores, algorithm by algorithm: do all tasks contribute to the average?"""
     rows = task_rows(comparison)
     names = [short(algorithm or task, NAME) for task, algorithm, _ in rows]
     figure, (axes,) = pair_panel(width, names, 15)
@@ -294,7 +295,7 @@ def draw_tasks(comparison: Comparison, width: float) -> Any:
 
 
 def task_rows(comparison: Comparison) -> list[tuple[str, str, Sequence[float]]]:
-    """Task, algorithm and its scores by seed; each task begins with a row of its own that has neither."""
+    """Task, algorithm and its scores by seed; each task starts with a heading row that has neither."""
     rows: list[tuple[str, str, Sequence[float]]] = []
     for task in comparison.tasks:
         rows.append((task, "", ()))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.files import disk, write_atomic
-from groupwise.reporting import comparison_figures as contrasts
+from groupwise.reporting import comparison_figures as draw
 from groupwise.reporting.advantage_figures import Moment, Shares, lesson_pictures, shares_picture
 from groupwise.reporting.canvas import render_kinds
 from groupwise.reporting.comparison import Comparison, Duel, Standing, signed
@@ -31,22 +31,22 @@ def learning_pictures(comparison: Comparison) -> list[Picture]:
     found = [_curves(comparison, task, place) for place, task in enumerate(comparison.tasks)]
     if len(comparison.tasks) < 2 or not comparison.standings:
         return found
-    curves = contrasts.overall_curves(comparison)
-    x = np.linspace(0, 1, contrasts.LEVELS)
+    curves = draw.overall_curves(comparison)
+    x = np.linspace(0, 1, draw.LEVELS)
     rows = [[n, *map(float, (s, *q))] for n, bands in curves.items() for s, *q in zip(x, *bands, strict=True)]
     overall = Picture(
         "overall",
         "All tasks together",
-        "The mean over tasks of normalised scores: the median over seeds, and the middle half of them.",
+        "Normalised scores averaged over tasks: the median over seeds, and their interquartile range.",
         _in_words({name: float(bands[1, -1]) for name, bands in curves.items()}),
         csv_text(["algorithm", "share_of_budget", "quarter", "median", "three_quarters"], rows),
-        lambda width: contrasts.draw_overall(comparison, width),
+        lambda width: draw.draw_overall(comparison, width),
     )
     return [overall, *found]
 
 
 def _curves(comparison: Comparison, task: str, place: int) -> Picture:
-    curves = contrasts.task_curves(comparison, task)
+    curves = draw.task_curves(comparison, task)
     rows = [
         [name, *map(float, (step, *quartiles))]
         for name, (steps, bands) in curves.items()
@@ -55,43 +55,43 @@ def _curves(comparison: Comparison, task: str, place: int) -> Picture:
     return Picture(
         f"curves-{place + 1}",
         f"Learning curves: {task}",
-        "The median over seeds, and in the band the middle half of them. Dashed: the score that counts as solved.",
+        "The line is the median over seeds, the band their interquartile range. Dashed: what counts as solved.",
         _in_words({name: float(bands[1, -1]) for name, (_, bands) in curves.items()}),
         csv_text(["algorithm", "step", "quarter", "median", "three_quarters"], rows),
-        lambda width: contrasts.draw_curves(comparison, task, width),
+        lambda width: draw.draw_curves(comparison, task, width),
     )
 
 
 def final_pictures(comparison: Comparison) -> list[Picture]:
-    """How high they end: summaries with intervals, and the whole distribution."""
+    """Final scores: summaries with intervals, and the full distribution."""
     standings = comparison.standings
-    rows = [[s.algorithm, key, *s.final[key].as_list()] for s in standings for key in contrasts.MEASURES]
-    levels, profiles = contrasts.profile_lines(comparison)
+    rows = [[s.algorithm, key, *s.final[key].as_list()] for s in standings for key in draw.MEASURES]
+    levels, profiles = draw.profile_lines(comparison)
     lines = [[name, *map(float, row)] for name, band in profiles.items() for row in zip(levels, *band, strict=True)]
     return [
         Picture(
             "intervals",
             "Final scores",
-            "Normalised: 0 is random, 1 solved. Dots are the values, bars 95% stratified bootstrap intervals.",
+            "Normalised: 0 is a random policy, 1 is solved. Bars are 95% stratified bootstrap intervals.",
             _in_words({s.algorithm: s.final["iqm"].value for s in standings}),
             csv_text(["algorithm", "measure", "value", "low", "high"], rows),
-            lambda width: contrasts.draw_intervals(comparison, width),
+            lambda width: draw.draw_intervals(comparison, width),
         ),
         Picture(
             "profile",
             "Performance profile",
-            "How many runs end above a score. A line that lies above another at every score is better throughout; "
-            "lines that cross mean that it depends on what you ask for. Bands are 95% intervals, point by point.",
+            "The share of runs that end above a score. A line above another everywhere is better throughout; if lines "
+            "cross, it depends on the score you need. Bands are pointwise 95% intervals.",
             "share of runs above 1: "
             + _in_words({n: float(band[1][np.searchsorted(levels, 1.0)]) for n, band in profiles.items()}),
             csv_text(["algorithm", "score", "low", "share_above", "high"], lines),
-            lambda width: contrasts.draw_profile(comparison, levels, profiles, width),
+            lambda width: draw.draw_profile(comparison, levels, profiles, width),
         ),
     ]
 
 
 def duel_pictures(comparison: Comparison) -> list[Picture]:
-    """Who beats whom, by how much and how surely."""
+    """Which algorithm beats which, by how much, and with what certainty."""
     duels = comparison.duels
     if not duels:
         return []
@@ -102,24 +102,24 @@ def duel_pictures(comparison: Comparison) -> list[Picture]:
         Picture(
             "differences",
             "Differences by seed",
-            "The mean difference between runs of the same seed, with Student's 95% interval. Grey may not be claimed.",
+            "The mean difference between runs of the same seed, with Student's 95% interval. Grey: may not be claimed.",
             "; ".join(d.verdict for d in duels),
             csv_text(names, gaps),
-            lambda width: contrasts.draw_differences(comparison, width),
+            lambda width: draw.draw_differences(comparison, width),
         ),
         Picture(
             "improvement",
             "Probability of improvement",
-            "How probably a run of the first ends above a run of the second, on a task taken at random: 50% is a coin.",
+            "The probability that a run of the first ends above a run of the second on a random task. 50% is chance.",
             _in_words({f"{d.ours} over {d.theirs}": d.improvement.value for d in duels}),
             csv_text(["ours", "theirs", "probability", "low", "high"], chances),
-            lambda width: contrasts.draw_improvement(comparison, width),
+            lambda width: draw.draw_improvement(comparison, width),
         ),
     ]
 
 
 def solved_pictures(comparison: Comparison) -> list[Picture]:
-    """When runs solved each task that says what solved means."""
+    """When runs solved each task that has a threshold."""
     found = []
     for place, task in enumerate(comparison.tasks):
         survivals = {name: s for (name, where), s in comparison.survivals.items() if where == task}
@@ -131,10 +131,10 @@ def solved_pictures(comparison: Comparison) -> list[Picture]:
                     f"solved-{place + 1}",
                     f"Time to threshold: {task}",
                     "The share of runs that have reached the threshold by a step (Kaplan–Meier). A run that never did "
-                    "counts as unsolved for as long as it was watched.",
+                    "counts as unsolved until its last evaluation.",
                     "; ".join(words),
                     csv_text(["algorithm", "step", "share_solved"], rows),
-                    lambda width, task=task: contrasts.draw_survival(comparison, task, width),  # type: ignore[misc]
+                    lambda width, task=task: draw.draw_survival(comparison, task, width),  # type: ignore[misc]
                 )
             )
     return found
@@ -143,17 +143,17 @@ def solved_pictures(comparison: Comparison) -> list[Picture]:
 def task_picture(comparison: Comparison) -> Picture:
     rows = [
         [task, algorithm, seed, score]
-        for task, algorithm, scores in contrasts.task_rows(comparison)
+        for task, algorithm, scores in draw.task_rows(comparison)
         if algorithm
         for seed, score in zip((c.seed for c in comparison.of(algorithm, task)), scores, strict=True)
     ]
     return Picture(
         "tasks",
         "Task by task",
-        "An average can be earned by a few tasks. Here is what each of them got.",
+        "A few tasks can carry an average. These are the scores of each.",
         f"{len(comparison.tasks)} tasks",
         csv_text(["task", "algorithm", "seed", "normalised_final_score"], rows),
-        lambda width: contrasts.draw_tasks(comparison, width),
+        lambda width: draw.draw_tasks(comparison, width),
     )
 
 
@@ -172,7 +172,7 @@ FAIRNESS = {
 
 @dataclass(frozen=True)
 class Extras:
-    """What a report tells besides the courses: groups to learn from, weights over time, settings, words and origin."""
+    """What a report shows besides scores: example groups, weights over time, settings, title, preface, command."""
 
     moments: Mapping[str, Moment] = field(default_factory=dict)
     shares: Mapping[str, Shares] = field(default_factory=dict)
@@ -218,22 +218,22 @@ Chapter = tuple[str, str, list[Picture]]
 
 
 def chapters_of(comparison: Comparison, extras: Extras) -> list[Chapter]:
-    """The parts of the page that have figures: title, tables before them, figures."""
+    """The chapters of the page: title, tables, figures."""
     several = len(comparison.tasks) > 1 and bool(comparison.standings)
-    lessons = [
+    explained = [
         picture
         for place, (name, moment) in enumerate(extras.moments.items())
         for picture in lesson_pictures(name, moment, f"lesson-{place + 1}")
     ]
-    lessons += [shares_picture(n, s, f"lesson-{place + 1}") for place, (n, s) in enumerate(extras.shares.items())]
+    explained += [shares_picture(n, s, f"lesson-{place + 1}") for place, (n, s) in enumerate(extras.shares.items())]
     final = final_pictures(comparison) if comparison.standings else []
     chapters = [
         ("Which differences may be claimed?", duel_table(comparison.duels), duel_pictures(comparison)),
         ("How they learn", "", learning_pictures(comparison)),
-        ("How high they end", "", final),
+        ("Final scores in detail", "", final),
         ("When tasks are solved", solved_table(comparison), solved_pictures(comparison)),
-        ("Does every task get its share?", fairness_table(comparison), [task_picture(comparison)] if several else []),
-        ("What a group teaches", "", lessons),
+        ("Does every task learn?", fairness_table(comparison), [task_picture(comparison)] if several else []),
+        ("What groups and advantages look like", "", explained),
     ]
     return [(title, table, pictures) for title, table, pictures in chapters if table or pictures]
 
@@ -241,7 +241,7 @@ def chapters_of(comparison: Comparison, extras: Extras) -> list[Chapter]:
 def page(
     comparison: Comparison, extras: Extras, chapters: Sequence[Chapter], drawn: Mapping[str, bytes] | None = None
 ) -> str:
-    """The whole page; `drawn` are the SVGs of figures that have been drawn already, by name."""
+    """The page; `drawn` are the SVGs of figures already drawn, by name."""
     title = extras.title or " · ".join(comparison.algorithms)
     sections = [
         headline(comparison, title),
@@ -265,9 +265,9 @@ def headline(comparison: Comparison, title: str) -> str:
 
 HOW_TO_READ = (
     "<p class=step>Scores are normalised: 0 is a random policy, 1 the score that counts as solved. Final is the mean "
-    "of the last tenth of the evaluations; efficiency the mean of the whole curve. Both are interquartile means over "
-    "seeds and tasks with 95% stratified bootstrap intervals. Spread is the distance of the quartiles over seeds, "
-    "drawdown the deepest fall from a best score, collapsed what was once learned and lost again.</p>"
+    "of the evaluations in the last tenth of the steps, efficiency the mean of the curve. Both are interquartile "
+    "means over seeds and tasks with 95% stratified bootstrap intervals. Spread is the interquartile range over seeds, "
+    "drawdown the deepest fall from a best score; a run collapsed if it lost what it had learned.</p>"
 )
 
 
@@ -278,25 +278,25 @@ def chapter_html(title: str, table: str, pictures: Sequence[Picture], drawn: Map
 
 def facts(comparison: Comparison) -> str:
     seeds = sorted({course.seed for course in comparison.courses})
-    told = {
+    values = {
         "Algorithms": str(len(comparison.algorithms)),
         "Tasks": str(len(comparison.tasks)),
         "Seeds": f"{len(seeds)} ({seeds[0]} to {seeds[-1]})" if len(seeds) > 1 else str(seeds[0]),
-        "Courses": str(len(comparison.courses)),
+        "Runs": str(len(comparison.courses)),
         "Failed": str(len(comparison.failures)) if comparison.failures else "",
         "Training time": duration(sum(course.wall_seconds for course in comparison.courses)),
     }
-    rows = "".join(f"<div><dt>{k}</dt><dd>{escape(v)}</dd></div>" for k, v in told.items() if v)
+    rows = "".join(f"<div><dt>{k}</dt><dd>{escape(v)}</dd></div>" for k, v in values.items() if v)
     return f"<dl class=facts>{rows}</dl>"
 
 
 def hints(words: Sequence[str]) -> str:
     rows = "".join(f"<li>{escape(word)}</li>" for word in words)
-    return f"<section><h2>Before you believe it</h2><ul class=hints>{rows}</ul></section>" if rows else ""
+    return f"<section><h2>Caveats</h2><ul class=hints>{rows}</ul></section>" if rows else ""
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first column names the row."""
+    """A table whose first column holds row headings."""
     top = "".join(f"<th scope=col>{escape(name)}</th>" for name in head)
     body = "".join(
         f"<tr><th scope=row>{escape(first)}</th>{''.join(f'<td>{escape(value)}</td>' for value in rest)}</tr>"
@@ -344,10 +344,10 @@ def verdict_words(duel: Duel) -> str:
 
 def solved_table(comparison: Comparison) -> str:
     rows = [
-        [algorithm, task, f"{s.solved} of {s.runs}", "not seen" if s.median is None else f"{s.median:,.0f}"]
+        [algorithm, task, f"{s.solved} of {s.runs}", "not reached" if s.median is None else f"{s.median:,.0f}"]
         for (algorithm, task), s in comparison.survivals.items()
     ]
-    return html_table(("", "task", "solved", "steps until half are"), rows) if rows else ""
+    return html_table(("", "task", "solved", "steps until half are solved"), rows) if rows else ""
 
 
 def fairness_table(comparison: Comparison) -> str:
@@ -356,18 +356,18 @@ def fairness_table(comparison: Comparison) -> str:
 
 
 def settings_section(extras: Extras) -> str:
-    """Where the algorithms' settings differ; what they share is folded away."""
+    """Where the algorithms' settings differ; the settings they share are collapsed."""
     flat = {name: _flat(values) for name, values in extras.settings.items()}
     keys = list(dict.fromkeys(key for values in flat.values() for key in values))
-    told = {key: [values.get(key, "–") for values in flat.values()] for key in keys}
-    differing = [[key, *values] for key, values in told.items() if len(set(values)) > 1]
-    same = [(key, values[0]) for key, values in told.items() if len(set(values)) == 1]
-    table = html_table(("", *flat), differing) if differing else "<p>They do not differ.</p>" if len(flat) > 1 else ""
+    table_of = {key: [values.get(key, "–") for values in flat.values()] for key in keys}
+    differing = [[key, *values] for key, values in table_of.items() if len(set(values)) > 1]
+    same = [(key, values[0]) for key, values in table_of.items() if len(set(values)) == 1]
+    table = html_table(("", *flat), differing) if differing else "<p>They are the same.</p>" if len(flat) > 1 else ""
     command = (
-        f"<h3>The same comparison again</h3><pre><code>{escape(extras.command)}</code></pre>" if extras.command else ""
+        f"<h3>Repeat the comparison</h3><pre><code>{escape(extras.command)}</code></pre>" if extras.command else ""
     )
-    body = table + details("Settings they share", same) + command
-    return f"<section><h2>Where their settings differ</h2>{body}</section>" if body else ""
+    body = table + details("Shared settings", same) + command
+    return f"<section><h2>Settings that differ</h2>{body}</section>" if body else ""
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, str]:

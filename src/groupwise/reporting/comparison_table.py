@@ -18,19 +18,20 @@ from groupwise.reporting.statistics import EXPLORATORY, Interval
 from groupwise.reporting.text import printable
 from groupwise.training.formatting import number
 
+# Budgets that differ by more than this factor are not comparable.
 UNEQUAL_BUDGETS = 1.2
 
 
 def cautions(comparison: Comparison) -> list[str]:
-    """One sentence for everything that weakens what the comparison says; often there is none."""
+    """One sentence for everything that weakens the comparison; often there is none."""
     return [*_few_seeds(comparison), *_budgets(comparison), *_unknown(comparison), *_failed(comparison)]
 
 
 def _few_seeds(comparison: Comparison) -> list[str]:
     few = [standing for standing in comparison.standings if len(standing.seeds) < EXPLORATORY]
-    told = ", ".join(f"{standing.algorithm}: {count_seeds(len(standing.seeds))}" for standing in few)
-    rule = f"Fewer than {EXPLORATORY} seeds are exploratory: good for choosing what to run next, for no claim"
-    return [f"{rule} ({told})."] if few else []
+    counts = ", ".join(f"{standing.algorithm}: {count_seeds(len(standing.seeds))}" for standing in few)
+    rule = f"Fewer than {EXPLORATORY} seeds are exploratory: enough to decide what to run next, not to claim anything"
+    return [f"{rule} ({counts})."] if few else []
 
 
 def _budgets(comparison: Comparison) -> list[str]:
@@ -39,9 +40,9 @@ def _budgets(comparison: Comparison) -> list[str]:
         courses = {name: comparison.of(name, task) for name in comparison.algorithms}
         budgets = {name: statistics.median(c.budget for c in own) for name, own in courses.items() if own}
         if max(budgets.values()) > UNEQUAL_BUDGETS * min(budgets.values()):
-            told = ", ".join(f"{name} {number(steps)}" for name, steps in budgets.items())
+            steps = ", ".join(f"{name} {number(median)}" for name, median in budgets.items())
             words.append(
-                f"Budgets differ in {task} (median steps: {told}); a course that ended earlier keeps its last score. "
+                f"Budgets differ in {task} (median steps: {steps}); a run that ended earlier keeps its last score. "
                 "Give all the same number of steps before comparing final scores."
             )
     return words
@@ -49,18 +50,18 @@ def _budgets(comparison: Comparison) -> list[str]:
 
 def _unknown(comparison: Comparison) -> list[str]:
     return [
-        f"Nobody says what solves {task}: its scores run from the first (0) to the best of this comparison (1), "
-        f"and there is no time to threshold. Give one with --threshold {task}=NUMBER."
+        f"{task} has no known threshold: its scores are scaled from the first (0) to the best of this comparison (1), "
+        f"and there is no time to threshold. Set one with --threshold {task}=NUMBER."
         for task, scale in comparison.scales.items()
         if scale.solved is None
     ]
 
 
 def _failed(comparison: Comparison) -> list[str]:
-    told = Counter((f"{f.algorithm} in {f.environment}", f"{f.message} {f.hint}".strip()) for f in comparison.failures)
+    failed = [(f"{f.algorithm} in {f.environment}", f"{f.message} {f.hint}".strip()) for f in comparison.failures]
     return [
-        f"{count} of {who} failed and {'is' if count == 1 else 'are'} not in any number: {why}"
-        for (who, why), count in told.items()
+        f"{count} {'run' if count == 1 else 'runs'} of {who} failed and {'is' if count == 1 else 'are'} left out: {why}"
+        for (who, why), count in Counter(failed).items()
     ]
 
 
@@ -68,7 +69,7 @@ HEADINGS = ("", "n", "final 95%", "efficiency", "solved", "steps to", "spread", 
 
 
 def comparison_view(comparison: Comparison) -> RenderableType:
-    """All of it, in the order a reader needs it."""
+    """The comparison in the order a reader needs it."""
     table = Table(box=None, pad_edge=False)
     several = len(comparison.tasks) > 1
     for heading in (*HEADINGS, "worst task") if several else HEADINGS:
@@ -104,20 +105,20 @@ def _brief(interval: Interval) -> str:
 
 
 class Bar:
-    """A progress bar of courses: call it with how many are done, under way ones by their share."""
+    """A progress bar of runs; call it with `done` runs, counting unfinished ones by their share."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
-        self.task = progress.add_task("courses", total=None)
+        self.task = progress.add_task("runs", total=None)
 
     def __call__(self, done: float, finished: int, total: int) -> None:
-        words = f"{finished} of {total} courses"
+        words = f"{finished} of {total} runs"
         self.progress.update(self.task, description=words, completed=done, total=total)
 
 
 @contextmanager
 def progress_bar(console: Console | None = None, quiet: bool = False) -> Iterator[Bar]:
-    """A bar on standard error while courses are made; it goes away when they are."""
+    """A bar on standard error that disappears when all runs are finished."""
     console = console or Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

@@ -55,7 +55,7 @@ def draw_learning(history: History, width: float) -> Any:
 
 
 def _band(axes: Any, history: History) -> None:
-    """One standard deviation around the mean, never beyond the best and the worst attempt."""
+    """One standard deviation around the mean, but never beyond the best and worst attempt."""
     columns = [dict(zip(*history.series(f"reward/{name}"), strict=True)) for name in ("mean", "std", "min", "max")]
     mean, std, low, high = columns
     steps = [step for step in mean if step in std]
@@ -79,7 +79,7 @@ def draw_panels(history: History, panels: Sequence[Panel], width: float) -> Any:
 
 
 def _ends(history: History, panel: Panel) -> list[tuple[float, str, str]]:
-    """The direct labels of a panel's lines: name and last value."""
+    """Labels at the right end of a panel's lines: name and last value."""
     ends = []
     for (name, label), colour in zip(panel.lines, COLOURS, strict=False):
         value = history.series(name)[1][-1]
@@ -95,7 +95,7 @@ def draw_phases(history: History, width: float) -> Any:
     names = [f"{phase} {percent(t / (sum(totals) or 1))}" for phase, t in zip(PHASES, totals, strict=True)]
     figure, (axes,) = stacked_axes(width, 2.0, 1, names)
     heights = _stack(axes, layers)
-    # One slow step (a warm-up, say) must not press the others flat.
+    # One slow step, such as a warm-up, must not flatten the others: the axis ends at the 98th percentile.
     top = 1.12 * (sorted(heights)[int(0.98 * (len(heights) - 1))] or 1)
     axes.set_ylim(0, top)
     if max(heights) > top:
@@ -108,7 +108,7 @@ def draw_phases(history: History, width: float) -> Any:
 
 
 def _stack(axes: Any, layers: Sequence[Series]) -> list[float]:
-    """Stacked areas, or bars where there are too few steps for an area; returns the heights."""
+    """Draw stacked areas, or bars if there are too few steps, and return the heights."""
     steps = layers[0][0]
     heights = [0.0] * len(steps)
     for (_, values), colour in zip(layers, COLOURS, strict=False):
@@ -122,9 +122,9 @@ def _stack(axes: Any, layers: Sequence[Series]) -> list[float]:
 
 
 def draw_group(rows: Sequence[Mapping[str, Any]], width: float) -> Any:
-    """One group: each attempt's score against the group's mean, and the advantage that came of it.
+    """One group: each attempt's score minus the group's mean, and its advantage.
 
-    `rows` are the group's rows as `groups.read_groups` gives them, best first, failed attempts last.
+    `rows` are the group's rows from `read_groups`, best first, failed attempts last.
     """
     from matplotlib.figure import Figure
 
@@ -174,13 +174,14 @@ def _span(history: History) -> tuple[int, int]:
     return (min(steps), max(steps)) if steps else (0, 1)
 
 
+# Rows of a figure's data at most: longer runs are thinned.
 CSV_ROWS = 5000
 LEARNING = ("reward/mean", "reward/std", "reward/min", "reward/max", "eval/reward_mean", "eval/reward_std")
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure yet to be drawn, with its words and its data."""
+    """A figure to be drawn, with its caption, its alternative text and its data."""
 
     name: str
     title: str
@@ -191,7 +192,7 @@ class Picture:
 
 
 def pictures(history: History) -> list[Picture]:
-    """Every figure of the run's course that has data, the learning curve first."""
+    """Every figure of the run that has data, the learning curve first."""
     found = []
     if history.series("reward/mean")[0] or history.series("eval/reward_mean")[0]:
         found.append(_learning_picture(history))
@@ -221,14 +222,14 @@ def _judged_by(history: History) -> Chart:
 
 def _parts(history: History) -> Chart:
     names = [name for name in history.names() if name.startswith("reward/part/")][: len(COLOURS)]
-    # A single part is the reward itself.
+    # A single part would be the reward itself.
     lines = tuple((n, short(n.removeprefix("reward/part/"), 14)) for n in names) if len(names) > 1 else ()
-    caption = "The parts the reward is made of, each as a mean over the step's attempts."
+    caption = "The parts of the reward, each averaged over the step's attempts."
     return Chart("parts", "Parts of the reward", caption, (Panel("mean", lines),))
 
 
 def _with_data(history: History, chart: Chart) -> tuple[Panel, ...]:
-    """The chart's panels and lines that have data."""
+    """The chart's panels, reduced to lines that have data."""
     panels = (
         replace(panel, lines=tuple(line for line in panel.lines if history.series(line[0])[0]))
         for panel in chart.panels
@@ -263,7 +264,7 @@ def _time_picture(history: History) -> Picture:
     return Picture(
         "time",
         "Time per step",
-        "Seconds by phase: making attempts, scoring them, advantages, updating the policy.",
+        "Seconds by phase: making attempts, scoring them, computing advantages, updating the policy.",
         _in_words(history, [(f"timing/{phase}", f"seconds of {phase}") for phase in PHASES]),
         as_csv(history, [f"timing/{phase}" for phase in (*PHASES, "total")]),
         lambda width: draw_phases(history, width),
@@ -271,7 +272,7 @@ def _time_picture(history: History) -> Picture:
 
 
 def _in_words(history: History, lines: Iterable[tuple[str, str]]) -> str:
-    """Where each line begins and ends: what a reader who cannot see the figure needs."""
+    """Where each line starts and ends, for readers who cannot see the figure."""
     words = []
     for name, label in lines:
         steps, values = history.series(name)
@@ -284,7 +285,7 @@ def _in_words(history: History, lines: Iterable[tuple[str, str]]) -> str:
 
 
 def as_csv(history: History, names: Sequence[str]) -> str:
-    """The series as a table by step; of very long runs evenly spaced rows, with the last one."""
+    """The series as a table by step; long runs are thinned to evenly spaced rows and the last one."""
     columns = {name: dict(zip(*history.series(name), strict=True)) for name in names}
     columns = {name: column for name, column in columns.items() if column}
     steps = sorted(set[int]().union(*columns.values()))
@@ -302,10 +303,10 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def plot_runs(run_dirs: Sequence[Path], metric: str, out: Path) -> Path:
-    """Compare a metric of several runs in one figure, written as .png, .svg or .pdf."""
+    """Draw one metric of several runs in one figure, written as .png, .svg or .pdf."""
     kind = out.suffix.removeprefix(".").lower()
     if kind not in ("png", "svg", "pdf"):
-        raise ConfigError(f"{out.name!r} is not a picture Groupwise can write", hint="Use .png, .svg or .pdf.")
+        raise ConfigError(f"cannot write a figure to {out.name!r}", hint="Use .png, .svg or .pdf.")
     histories = [History.read(path) for path in run_dirs]
     shown = [history for history in histories if history.series(metric)[0]]
     if not shown:
@@ -335,11 +336,11 @@ def _draw_runs(histories: Sequence[History], metric: str, width: float) -> Any:
 
 
 def _no_such_metric(metric: str, histories: Sequence[History]) -> str:
-    return f"no value of {metric!r} in {', '.join(short(history.run, 40) for history in histories) or 'no run'}"
+    return f"there are no values of {metric!r} in {', '.join(short(history.run, 40) for history in histories)}"
 
 
 def _near(metric: str, histories: Sequence[History]) -> str:
     names = sorted({name for history in histories for name in history.names()})
     near = difflib.get_close_matches(metric, names, n=1, cutoff=0.5)
-    known = f"Known: {', '.join(names)}." if names else "Nothing has been recorded yet."
+    known = f"Known: {', '.join(names)}." if names else "These runs have recorded nothing yet."
     return f"Did you mean {near[0]!r}? {known}" if near else known

@@ -1,4 +1,4 @@
-"""One group of attempts to look at: which, and its picture."""
+"""The group of attempts that a report shows, and its figure."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from groupwise.reporting.figures import Picture, csv_text, draw_group
 from groupwise.training.formatting import finite, number
 from groupwise.training.group_files import read_groups
 
+# Attempts in the figure, and group files searched, at most.
 SHOWN_ROWS = 24
 LOOK_BACK = 200
 KEYS = ("trajectory_id", "total", "advantage", "length", "end", "failure")
@@ -22,15 +23,15 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 def last_group(run_dir: Path) -> list[Row]:
-    """The group to show, best attempt first: the widest of the newest logged step that has one with spread.
+    """The group to show, best attempt first: the one with the widest spread in the newest step that has any.
 
-    A run that has solved its tasks ends in groups without spread, which show nothing; so up to `LOOK_BACK`
-    files are looked through, newest first. Attempts that failed do show something, and end the search.
+    A run that has solved its tasks ends with groups without spread, which show nothing, so up to `LOOK_BACK` files are
+    searched, newest first. Failed attempts are worth showing and end the search too.
     """
     newest: list[Row] = []
     for path in _newest_files(run_dir / "groups"):
-        group = _most_telling(path)
-        if any(_telling(group)):
+        group = _most_informative(path)
+        if any(_informative(group)):
             return group
         newest = newest or group
     return newest
@@ -41,8 +42,8 @@ def _newest_files(folder: Path) -> list[Path]:
     return [path for _, path in nlargest(LOOK_BACK, numbered)]
 
 
-def _most_telling(path: Path) -> list[Row]:
-    """Of the groups in a file the one with the widest spread; nothing where it cannot be read."""
+def _most_informative(path: Path) -> list[Row]:
+    """The group with the widest spread in a file; nothing if the file cannot be read."""
     try:
         rows = read_groups(path)
     except (OSError, RunError, ValueError):
@@ -50,12 +51,12 @@ def _most_telling(path: Path) -> list[Row]:
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(str(row.get("group_id")), []).append(row)
-    widest = max(groups.values(), key=_telling, default=None)
+    widest = max(groups.values(), key=_informative, default=None)
     return sorted(widest or (), key=_rank)
 
 
-def _telling(group: Sequence[Row]) -> tuple[float, int]:
-    """The spread of the scores, then how many attempts have none."""
+def _informative(group: Sequence[Row]) -> tuple[float, int]:
+    """The spread of the scores, then the number of attempts without a score."""
     scores = _scores(group)
     return statistics.pstdev(scores) if scores else 0.0, len(group) - len(scores)
 
@@ -85,20 +86,20 @@ def group_picture(group: Sequence[Row]) -> Picture:
 
 
 def _why(group: Sequence[Row]) -> str:
-    """Why this group of all is shown, and what to see in it."""
-    spread, failed = _telling(group)
+    """Why this group is shown, and how to read it."""
+    spread, failed = _informative(group)
     if spread:
         return (
-            ", the last logged step with a group whose attempts differ, and of its groups the one where they differ "
-            "most. What scored above the group's mean is made likelier, what scored below less likely."
+            ", the last logged step with a group whose attempts differ, and the group of that step where they differ "
+            "most. Attempts above the group's mean become more likely, those below it less likely."
         )
     if failed:
-        return ": no group of that step has scores that differ, and in this one the most attempts failed."
-    return ": every attempt scored the same, so there was nothing to learn from it."
+        return ": scores do not differ in any group of that step, and this group has the most failed attempts."
+    return ": every attempt scored the same, so there was nothing to learn."
 
 
 def evenly(rows: Sequence[Row], count: int = SHOWN_ROWS) -> list[Row]:
-    """At most `count` of the rows, from the first to the last."""
+    """At most `count` of the rows, evenly spaced from the first to the last."""
     if len(rows) <= count:
         return list(rows)
     return [rows[round(i * (len(rows) - 1) / (count - 1))] for i in range(count)]

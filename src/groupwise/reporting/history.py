@@ -1,4 +1,4 @@
-"""A run so far, as series: its events folded into what tables, curves and reports need."""
+"""A run's events as series by step: what tables, curves and reports are made from."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Series: TypeAlias = tuple[list[int], list[float]]
 
 @dataclass
 class History:
-    """A run so far: its events folded into what tables, curves and reports need.
+    """A run so far, from its events.
 
-    A `start` that resumes from an earlier step forgets what came after that step, as the run folder does.
+    A `start` event that resumes from an earlier step discards what came after that step, as the run folder does.
     """
 
     run: str = ""
@@ -89,7 +89,7 @@ class History:
 
     @property
     def seconds(self) -> float:
-        """Time at work, without the pauses between attempts at the run."""
+        """Time spent running, without the pauses between attempts."""
         return sum(last - first for first, last in self.times.values())
 
     def series(self, name: str) -> Series:
@@ -102,7 +102,7 @@ class History:
         return self._found[name]
 
     def last(self, name: str) -> float | None:
-        """The newest value of a series, looked for in the newest rows only: a display asks often."""
+        """The newest value of a series, searched only in the newest rows, because a display asks often."""
         rows, part, key = self._place(name)
         for data in islice(reversed(rows.values()), 100):
             if (value := finite(_mapping(data.get(part)).get(key))) is not None:
@@ -110,20 +110,20 @@ class History:
         return None
 
     def _place(self, name: str) -> tuple[dict[int, Mapping[str, Any]], str, str]:
-        """Where a series lives: the rows by step, the part of a row and the key in it."""
+        """Where to find a series: the rows by step, the part of a row, and the key in it."""
         head, _, rest = name.partition("/")
         if head in ("timing", "totals"):
             return self.steps, head, rest
         return self.evals if head == "eval" else self.steps, "metrics", name
 
     def samples(self) -> dict[int, dict[str, Sample]]:
-        """What the policy said at the evaluations that tell it: by step, then by what was asked."""
+        """Sample answers of the evaluations, by step and prompt."""
         found: dict[int, dict[str, Sample]] = {}
         for step, data in self.evals.items():
             listed = data.get("samples")
-            told = [_sample(_mapping(value)) for value in (listed if isinstance(listed, list) else [])]
-            if told:
-                found[step] = {sample.prompt: sample for sample in told}
+            shown = [_sample(_mapping(value)) for value in (listed if isinstance(listed, list) else [])]
+            if shown:
+                found[step] = {sample.prompt: sample for sample in shown}
         return found
 
     def names(self) -> list[str]:
@@ -143,9 +143,9 @@ class History:
 
     @classmethod
     def read(cls, run_dir: Path) -> History:
-        """The history in a run folder; a torn end of its log is left out."""
+        """The history of a run folder; an incomplete last line of its log is ignored."""
         if not run_dir.is_dir():
-            raise RunNotFound(f"no run folder at {run_dir}", hint="`groupwise runs` lists them.")
+            raise RunNotFound(f"there is no run folder at {run_dir}", hint="`groupwise runs` lists the runs.")
         history = cls.of(read_events(run_dir / "events.jsonl"))
         history.run = history.run or run_dir.name
         return history

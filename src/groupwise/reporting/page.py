@@ -1,4 +1,4 @@
-"""What every page is put together from: the frame, figures with their data, tables that fold away."""
+"""The pieces of every page: the frame, figures with their data, collapsible tables."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from importlib.resources import files
 from groupwise.reporting.canvas import inline_svg, inlined, render
 from groupwise.reporting.figures import Picture
 
+# Inches.
 SMALL, WIDE = 4.0, 8.4
 
 
 def whole_page(title: str, sections: Iterable[str]) -> str:
-    """A self-contained page: inline pictures, no script, and a policy that forbids asking for anything."""
+    """A self-contained page: inline figures, no script, and a content policy that forbids any request."""
     folder = files("groupwise.reporting")
     template, style = (folder.joinpath(name).read_text("utf-8") for name in ("report.html", "report.css"))
     return template.format(title=escape(title), style=style, body="\n".join(sections))
 
 
 def figure(picture: Picture, wide: bool = False, drawn: bytes | None = None) -> str:
-    """A figure with its words and its data; a wide one is drawn a second time for narrow screens.
+    """A figure with its caption and data; a wide one is drawn a second time for narrow screens.
 
-    `drawn` is the wide one's SVG where it has been drawn already.
+    `drawn` is the SVG of the wide one if it exists already.
     """
     alt = f"{picture.title}: {picture.alt}"
     drawings = f"<div class=narrow>{inline_svg(picture.draw, SMALL, f'{picture.name}-s', alt)}</div>"

@@ -1,8 +1,8 @@
-"""One self-contained page about a run: `report.html`, made from its events and its logged groups.
+"""The report of a run: one self-contained page, `report.html`, made from its events and logged groups.
 
-The page asks for nothing from anywhere: pictures are inline, there is no script, and its policy forbids
-both. Whatever the run folder says (names, messages, settings) is hostile until escaped. What is missing is
-left out: a run killed at its first step has a report too.
+The page loads nothing: figures are inline, there is no script, and its content policy forbids both. Everything from the
+run folder (names, messages, settings) is untrusted and escaped. Missing data is left out, so a run killed at its first
+step has a report too.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from groupwise.training.formatting import finite, number
 from groupwise.training.hints import WARMUP
 from groupwise.types import Sample
 
+# Characters of an answer that the page shows.
 LONGEST_TEXT = 400
 
 
 def write_report(run_dir: Path, more: Sequence[str] = ()) -> Path:
-    """Write `report.html` into the run folder and return its path. `more` are sections that the product adds."""
+    """Write `report.html` into the run folder and return its path. `more` are the product's own sections."""
     history = History.read(run_dir)
     path = run_dir / "report.html"
     write_atomic(path, page(history, last_group(run_dir), run_dir, more).encode("utf-8", "replace"))
@@ -39,7 +40,7 @@ def write_report(run_dir: Path, more: Sequence[str] = ()) -> Path:
 
 
 def page(history: History, group: Sequence[Mapping[str, Any]], run_dir: Path, more: Sequence[str] = ()) -> str:
-    """The whole page. `group` are the rows of one group, best first, or nothing."""
+    """The page. `group` are the rows of one group, best first, or none."""
     drawn = pictures(history)
     sections = (
         _headline(history),
@@ -90,29 +91,31 @@ def _errors(history: History) -> str:
 
 def _learning(drawn: Sequence[Picture]) -> str:
     body = "".join(figure(picture, wide=True) for picture in drawn)
-    return f"<section><h2>Did it learn?</h2>{body or '<p>There is no step to show yet.</p>'}</section>"
+    return f"<section><h2>Did it learn?</h2>{body or '<p>No step has been completed yet.</p>'}</section>"
 
 
 def _samples(history: History) -> str:
-    """What the policy said to the same tasks at the first and at the last evaluation."""
-    told = history.samples()
-    if not told:
+    """The policy's answers to the same tasks at the first and the last evaluation."""
+    answers = history.samples()
+    if not answers:
         return ""
-    steps = sorted({min(told), max(told)})
+    steps = sorted({min(answers), max(answers)})
     rows = "".join(
         f"<tr><td>{escape(sample.prompt)}</td><td>{escape(sample.expected)}</td>"
-        f"{''.join(_said(told[step].get(prompt)) for step in steps)}</tr>"
-        for prompt, sample in told[steps[-1]].items()
+        f"{''.join(_answer(answers[step].get(prompt)) for step in steps)}</tr>"
+        for prompt, sample in answers[steps[-1]].items()
     )
-    head = "".join(f"<th scope=col>{name}</th>" for name in ("Asked", "Right", *(f"Step {step}" for step in steps)))
+    head = "".join(
+        f"<th scope=col>{name}</th>" for name in ("Question", "Right answer", *(f"Step {step}" for step in steps))
+    )
     return (
         f"<section><h2>What it answered{', before and after' if len(steps) > 1 else ''}</h2>"
-        "<p>The first held-out tasks, answered greedily; not chosen.</p>"
+        "<p>Greedy answers to the first held-out tasks; not hand-picked.</p>"
         f"<div class=scroll><table class=samples><tr>{head}</tr>{rows}</table></div></section>"
     )
 
 
-def _said(sample: Sample | None) -> str:
+def _answer(sample: Sample | None) -> str:
     if sample is None:
         return "<td></td>"
     if sample.correct is None:
@@ -126,7 +129,7 @@ def _advice(history: History) -> str:
         f"<li><span class=step>step {step}</span> {escape(str(hint.get('message', '')))}</li>"
         for step, hint in history.hints
     )
-    calm = "Nothing suspicious was seen." if history.step > WARMUP else "Too few steps to judge by."
+    calm = "Nothing suspicious." if history.step > WARMUP else "Too few steps to judge."
     hints = f"<ul class=hints>{hints}</ul>" if hints else f"<p>{calm}</p>"
     tips = "".join(f"<li>{escape(tip)}</li>" for tip in advice(history))
     tips = f"<h3>What to try next</h3><ul>{tips}</ul>" if tips else ""
@@ -147,7 +150,7 @@ def _group(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _texts(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What the members of a group said, where they said something."""
+    """The answers of a group's members, if they are texts."""
     if not any(row.get("text") for row in rows):
         return ""
     said = "".join(
@@ -157,7 +160,7 @@ def _texts(rows: Sequence[Mapping[str, Any]]) -> str:
     )
     head = "".join(f"<th scope=col>{name}</th>" for name in ("Score", "Advantage", "Answer"))
     asked = escape(short_text(rows[0].get("prompt")))
-    return f"<p>Asked: {asked}</p><div class=scroll><table class=samples><tr>{head}</tr>{said}</table></div>"
+    return f"<p>Question: {asked}</p><div class=scroll><table class=samples><tr>{head}</tr>{said}</table></div>"
 
 
 def shown(value: Any) -> str:
@@ -198,9 +201,9 @@ def _again(history: History, run_dir: Path) -> str:
     folder = shlex.quote(str(run_dir))
     longer = f" --set training.num_episodes={2 * history.step}" if history.step >= history.total_steps else ""
     commands = {
-        "It was started with": str(history.env.get("command") or ""),
-        "Go on from the last checkpoint": f"groupwise resume {folder}{longer}",
-        "The same run again": f"groupwise train {shlex.quote(str(run_dir / 'config.toml'))} --set run.run_name=null",
+        "Started with": str(history.env.get("command") or ""),
+        "Resume from the last checkpoint": f"groupwise resume {folder}{longer}",
+        "Repeat the run": f"groupwise train {shlex.quote(str(run_dir / 'config.toml'))} --set run.run_name=null",
     }
     blocks = (f"<h3>{k}</h3><pre><code>{escape(v)}</code></pre>" for k, v in commands.items() if v)
     rows = "".join(blocks)

@@ -11,7 +11,7 @@ from groupwise.training.formatting import finite, number
 
 
 def printable(value: Any) -> str:
-    """Text from a run, for a terminal: control characters could move its cursor, so they are replaced."""
+    """Text from a run, made safe for a terminal: control characters, which could move its cursor, are replaced."""
     text = "" if value is None else str(value)
     return "".join(c if c.isprintable() else " " if c in "\n\t" else "�" for c in text)
 
@@ -28,7 +28,7 @@ def capital(words: str) -> str:
 
 
 def short(text: str, length: int) -> str:
-    """Text for a figure: what cannot be shown (control characters, halves of characters) is replaced."""
+    """Text for a figure, cut to `length`; control characters and half surrogates are replaced."""
     shown = "".join(c if c.isprintable() else "�" for c in text[: length + 1])
     return shown if len(shown) <= length else f"{shown[: length - 1]}…"
 
@@ -47,6 +47,7 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s"
 
 
+# Bits of a Braille character by column and, from the bottom, row.
 DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
 
 
@@ -58,9 +59,9 @@ def curve(
     steps: tuple[int, int] | None = None,
     ascii_only: bool = False,
 ) -> str:
-    """A line in Braille dots (2 × 4 to a character) with its range at the left and its steps below.
+    """A curve in Braille dots (2 × 4 per character) with its range at the left and its steps below.
 
-    `width` and `height` are characters, labels included in the width; the steps add one line below.
+    `width` and `height` are in characters; the width includes the labels, and the steps add one line.
     """
     known = [value for v in values if (value := finite(v)) is not None]
     if not known:
@@ -76,7 +77,7 @@ def curve(
     levels = [round((value - low) * scale) for value in points]
     cells = [[0] * columns for _ in range(height)]
     for x, level in enumerate(levels):
-        # A steep stretch is filled up to half way to its neighbours, so that the line does not fall apart.
+        # Steep parts are filled halfway to their neighbours, so that the line stays connected.
         near = [*levels[max(x - 1, 0) : x], *levels[x + 1 : x + 2]]
         ends = [level, *((level + other + (level > other)) // 2 for other in near)]
         for y in range(min(ends), max(ends) + 1):
@@ -106,7 +107,7 @@ def _with_axes(
 
 
 def course(steps: Sequence[int], values: Sequence[float]) -> list[float]:
-    """A value for every step from the first to the last: straight lines over steps that have none."""
+    """A value for every step from the first to the last, interpolated over steps that have none."""
     filled: list[float] = []
     for (start, low), (end, high) in pairwise(zip(steps, values, strict=True)):
         filled += [low + (high - low) * (step - start) / (end - start) for step in range(start, end)]
@@ -114,7 +115,7 @@ def course(steps: Sequence[int], values: Sequence[float]) -> list[float]:
 
 
 def resample(values: Sequence[float], count: int) -> list[float]:
-    """`count` values along the same course: means of neighbours when fewer, straight lines when more."""
+    """`count` values along the same curve: means of neighbours if fewer, straight lines if more."""
     n = len(values)
     if n >= count:
         edges = [i * n // count for i in range(count + 1)]

@@ -1,8 +1,8 @@
-"""Trackers that also get a run's numbers: TensorBoard and Weights & Biases, both written without network.
+"""Trackers of a run's numbers: TensorBoard and Weights & Biases, both written without a network.
 
-An exporter consumes events: `event(event)` and `close()`. The run does not depend on it: one that fails is
-switched off with one warning. A resumed run leaves no step twice: TensorBoard is told to forget what came
-after the checkpoint, and an offline W&B run is written anew from the run's own event log.
+An exporter consumes events: `event(event)` and `close()`. The run does not depend on it: an exporter that fails is
+switched off with one warning. A resumed run records no step twice: TensorBoard discards what came after the checkpoint,
+and an offline W&B run is rewritten from the event log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Exporter(Protocol):
 
 
 def exporters(report_to: Sequence[str], run_dir: Path, config: Mapping[str, Any]) -> list[Exporter]:
-    """One exporter for each tracker named in `report_to`; `config` is the run's nested configuration."""
+    """One exporter per tracker in `report_to`; `config` is the run's nested configuration."""
     return [GuardedTracker(_kind(name)(run_dir, config), name) for name in dict.fromkeys(report_to)]
 
 
@@ -40,11 +40,11 @@ def _kind(name: str) -> type[TensorBoard] | type[WandB]:
         return KINDS[name]
     near = difflib.get_close_matches(name, KINDS, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"Known trackers: {', '.join(KINDS)}."
-    raise ConfigError(f"report_to: no tracker named {name!r}", hint=hint, field="run.report_to")
+    raise ConfigError(f"report_to: there is no tracker {name!r}", hint=hint, field="run.report_to")
 
 
 class GuardedTracker:
-    """An exporter that can fail only once: then it is switched off and the run goes on."""
+    """An exporter that can fail only once: then it is switched off, and the run continues."""
 
     def __init__(self, exporter: Exporter, name: str) -> None:
         self._exporter: Exporter | None = exporter
@@ -65,7 +65,7 @@ class GuardedTracker:
         except Exception as error:
             self._exporter = None
             logger.warning(
-                "The %s export failed (%s: %s) and is switched off. The run goes on; its event log is whole.",
+                "The %s export failed (%s: %s) and was switched off. The run continues, and its event log is complete.",
                 self._name,
                 type(error).__name__,
                 error,
@@ -73,7 +73,7 @@ class GuardedTracker:
 
 
 class TensorBoard:
-    """Writes scalars, settings and hints to `<run>/tensorboard`, with neither TensorFlow nor torch."""
+    """Writes scalars, settings and hints to `<run>/tensorboard`, without TensorFlow or torch."""
 
     def __init__(self, run_dir: Path, config: Mapping[str, Any]) -> None:
         try:
@@ -99,7 +99,7 @@ class TensorBoard:
             self._write(event, [self._summary.Summary.Value(tag=k, simple_value=v) for k, v in values.items()])
 
     def _start(self, event: Event) -> None:
-        # Readers drop what they have from this record's step on: steps of an attempt that are made again.
+        # At this record readers discard everything from its step on: steps that the resumed run repeats.
         resumed = event.data.get("resumed_from")
         start = self._event.SessionLog(status=self._event.SessionLog.START)
         first = 0 if resumed is None else int(resumed) + 1
@@ -125,11 +125,11 @@ class TensorBoard:
 class WandB:
     """Writes an offline W&B run into the run folder; `wandb sync` uploads it later.
 
-    A user who sets WANDB_MODE (online, say) gets that mode. The W&B run has the same id in every attempt.
+    WANDB_MODE, if set, chooses another mode, such as online. The W&B run has the same id in every attempt.
     """
 
     def __init__(self, run_dir: Path, config: Mapping[str, Any]) -> None:
-        # W&B reports its own crashes over the network unless told otherwise before it is imported.
+        # W&B reports its own crashes over the network unless this is set before it is imported.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         try:
             import wandb
@@ -152,7 +152,7 @@ class WandB:
         if self._mode == "offline":
             for stale in (self._run_dir / "wandb").glob(f"offline-run-*-{self._id}"):
                 shutil.rmtree(stale)
-        os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")  # or it advertises where openai is imported, silent or not
+        os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")  # else it prints an advertisement if openai is imported
         self._run = self._wandb.init(
             project="groupwise",
             id=self._id,
@@ -201,13 +201,13 @@ def scalars(event: Event) -> Iterator[tuple[str, float]]:
 
 def _missing(product: str, package: str) -> MissingExtra:
     return MissingExtra(
-        f"report_to asks for {product}, but the package {package!r} is not installed",
+        f"report_to includes {product}, but the package {package!r} is not installed",
         hint="pip install 'groupwise[tracking]'",
         field="run.report_to",
     )
 
 
 def _code(config: Mapping[str, Any]) -> str:
-    """The configuration as TensorBoard's Markdown shows it unchanged: every line indented."""
+    """The configuration, indented so that TensorBoard's Markdown shows it unchanged."""
     text = json.dumps(config, indent=2, default=str)
     return "\n".join(f"    {line}" for line in text.splitlines())

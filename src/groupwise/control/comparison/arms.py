@@ -12,6 +12,15 @@ from groupwise.config.files import parse_text
 from groupwise.control.model import tuned_settings
 
 BUDGET = 100_000
+# By environment, the score of uniformly random actions (measured over 10 to 300 episodes) and the score that counts as
+# solved (Gymnasium's `reward_threshold`, or the usual one if it has none).
+KNOWN_SCALES: Mapping[str, tuple[float, float]] = {
+    "CartPole-v1": (22.4, 475.0),
+    "Acrobot-v1": (-493.0, -100.0),
+    "MountainCar-v0": (-200.0, -110.0),
+    "MountainCarContinuous-v0": (-33.0, 90.0),
+    "Pendulum-v1": (-1228.0, -200.0),
+}
 # Environment steps between evaluations: the same for all arms, so that none seems to reach a threshold sooner.
 EVALUATION = 2_000
 
