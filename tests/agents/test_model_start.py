@@ -67,7 +67,7 @@ def test_the_newest_checkpoint_is_taken_and_a_damaged_one_passed_over(make_run: 
         file.write(b"damaged!")
     assert torch.equal(logits(load_run(path).model), first)
     shutil.rmtree(path / "checkpoints")
-    with pytest.raises(CheckpointError, match="has no checkpoint to use: it has none yet"):
+    with pytest.raises(CheckpointError, match="has no usable checkpoint: none was saved yet"):
         load_run(path)
 
 
@@ -85,7 +85,7 @@ def test_a_pinned_start_stays_the_same_when_the_other_run_goes_on(make_run: Make
     shutil.copytree(path / "checkpoints" / "000001", path / "checkpoints" / "000003")
     assert torch.equal(logits(load_start(cfg).model), before)
     shutil.rmtree(path / "checkpoints" / "000002")
-    with pytest.raises(CheckpointError, match="has no checkpoint to use: it has none for step 2"):
+    with pytest.raises(CheckpointError, match="has no usable checkpoint: none for step 2"):
         load_start(cfg)
     assert prepare(TrainingConfig(model_name="tiny")) == TrainingConfig(model_name="tiny")
 

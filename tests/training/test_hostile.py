@@ -73,7 +73,7 @@ def test_a_link_out_of_the_run_folder_is_refused(finished: Path, tmp_path: Path,
     outside = tmp_path / "outside"
     (finished / name).rename(outside)
     (finished / name).symlink_to(outside)
-    with pytest.raises(RunError, match="is a link"):
+    with pytest.raises(RunError, match="is a symbolic link"):
         Run(finished)
     assert outside.exists()
 

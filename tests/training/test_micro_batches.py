@@ -183,7 +183,7 @@ def test_a_single_row_that_does_not_fit_ends_the_run_in_one_clear_sentence(small
         allow(parts.policy, 3)
         return parts
 
-    with pytest.raises(ResourceError, match=r"memory ran out while learning on a single row of \d+ tokens") as raised:
+    with pytest.raises(ResourceError, match=r"out of memory while learning on a single row of \d+ tokens") as raised:
         list(execute(path, starved))
     assert all(word in raised.value.hint for word in ("gradient_checkpointing", "lora_rank", "max_new_tokens"))
 

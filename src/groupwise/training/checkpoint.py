@@ -1,7 +1,7 @@
 """Checkpoints: `checkpoints/<step>/{model.safetensors, state.pt, COMPLETE}`.
 
-A checkpoint is written beside its place, synced, and renamed into it; `COMPLETE` holds the size and the
-SHA-256 of each file. So a checkpoint is either whole or known not to be, whatever happened in between.
+A checkpoint is written under a temporary name, synced, and renamed; `COMPLETE` has the size and the SHA-256 of each
+file. So a checkpoint is either complete or known to be damaged, whatever happened in between.
 `state.pt` is read with `weights_only=True`: plain values and tensors, never code.
 """
 
@@ -35,7 +35,7 @@ UNREADABLE = (ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.Un
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A whole checkpoint, read: the policy's weights, and everything else as plain values and tensors."""
+    """A checkpoint in memory: the policy's weights, and everything else as plain values and tensors."""
 
     step: int
     seq: int
@@ -45,7 +45,7 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, step: int, seq: int, model: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
-    """Write checkpoint `step` below `folder`; `seq` is the number of events that came before it."""
+    """Write checkpoint `step` to `folder`; `seq` is the number of events before it."""
     target, temporary = folder / f"{step:06d}", folder / f".{step:06d}.tmp"
     tensors, aliases = without_aliases(model)
     content = {"step": step, "seq": seq, "aliases": aliases, **plain_state(state)}
@@ -71,15 +71,15 @@ def save_checkpoint(folder: Path, step: int, seq: int, model: Mapping[str, Tenso
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read the checkpoint at `path`, or say why it cannot be trusted.
+    """Read the checkpoint at `path`, or raise an error that says why it cannot be trusted.
 
-    A `CheckpointError` speaks of the files; a disk that would not read them just now is a `StorageError`.
+    Damaged files raise `CheckpointError`; a disk that cannot read them right now raises `StorageError`.
     """
     try:
         marks = json.loads((path / "COMPLETE").read_text())
         for name in FILES:
             if marks[name] != _mark(path / name):
-                raise CheckpointError(f"checkpoint {path.name} is damaged: {name} is not what was written")
+                raise CheckpointError(f"checkpoint {path.name} is damaged: {name} has changed since it was written")
         state = torch.load(path / FILES[1], map_location="cpu", weights_only=True)
         model = load_file(path / FILES[0])
         if type(state["step"]) is not int or type(state["seq"]) is not int or min(state["step"], state["seq"]) < 0:
@@ -98,11 +98,12 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def without_aliases(model: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors to store, each once, and which names share one (tied embeddings, say)."""
+    """The tensors to store, each once, and names that share a tensor (tied embeddings, for example)."""
     tensors: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
     seen: dict[tuple[Any, ...], str] = {}
     for name, value in model.items():
+        # Equal memory, shape and strides: the same tensor. Empty ones have no memory to compare.
         place = (value.device, value.data_ptr(), tuple(value.shape), value.stride(), value.dtype)
         original = seen.setdefault(place, name) if value.numel() else name
         if original == name:
@@ -113,9 +114,9 @@ def without_aliases(model: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dic
 
 
 def plain_state(value: Any, path: str = "state") -> Any:
-    """`value` with only what a checkpoint can be trusted with: plain values, lists, dictionaries, tensors.
+    """`value` reduced to what can be loaded safely: plain values, lists, dictionaries, tensors.
 
-    Anything else is refused now, by name, rather than found unreadable on the day it is needed.
+    Anything else is refused by name now, rather than found unreadable when it is needed.
     """
     if isinstance(value, Mapping):
         return {key: plain_state(item, f"{path}[{key!r}]") for key, item in value.items()}
@@ -126,13 +127,13 @@ def plain_state(value: Any, path: str = "state") -> Any:
     if type(value) in (bool, int, float, str, bytes, type(None)) or isinstance(value, Tensor):
         return value
     raise ContractError(
-        f"{path} is a {type(value).__name__}, which a checkpoint cannot hold safely",
-        hint="Keep plain values, lists, dictionaries and tensors in state_dict().",
+        f"{path} is a {type(value).__name__}, which cannot be saved safely in a checkpoint",
+        hint="Return only plain values, lists, dictionaries and tensors from state_dict().",
     )
 
 
 def checkpoint_folders(folder: Path) -> Iterator[Path]:
-    """The checkpoints below `folder`, newest first, sound or not."""
+    """The checkpoints in `folder`, newest first, damaged ones included."""
     steps = [p for p in folder.glob("[0-9]*") if p.is_dir() and re.fullmatch("[0-9]+", p.name)]
     yield from sorted(steps, key=lambda p: int(p.name), reverse=True)
 
@@ -148,13 +149,13 @@ def later_checkpoints(folder: Path, after: int) -> list[Path]:
 
 
 def drop_unfinished(folder: Path) -> None:
-    """Remove checkpoints that a crash left half-written beside their place."""
+    """Remove checkpoints that a crash left half-written."""
     for path in folder.glob(".*.tmp"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _write(save: Callable[[], None]) -> None:
-    """Serialisers report a full disk in their own way; make it an `OSError` like everybody's."""
+    """Serialisers report a full disk in their own ways; make it an `OSError`."""
     try:
         save()
     except (SafetensorError, RuntimeError) as error:
@@ -171,7 +172,7 @@ def _mark(path: Path) -> dict[str, Any]:
 
 
 def choose_checkpoint(path: Path, step: int | None = None) -> Checkpoint:
-    """The checkpoint of `step`, or the newest that can be read, of the run at `path`."""
+    """The checkpoint of `step`, or the newest readable one, of the run at `path`."""
     folders = list(checkpoint_folders(path / "checkpoints"))
     wanted = [folder for folder in folders if step is None or int(folder.name) == step]
     problems = []
@@ -181,5 +182,5 @@ def choose_checkpoint(path: Path, step: int | None = None) -> Checkpoint:
         except CheckpointError as error:
             problems.append(error.message)
     known = ", ".join(str(int(folder.name)) for folder in reversed(folders)) or "none"
-    reason = "; ".join(problems) or (f"it has none for step {step}" if step is not None else "it has none yet")
-    raise CheckpointError(f"run {path.name} has no checkpoint to use: {reason}", hint=f"Checkpoints there: {known}.")
+    reason = "; ".join(problems) or (f"none for step {step}" if step is not None else "none was saved yet")
+    raise CheckpointError(f"run {path.name} has no usable checkpoint: {reason}", hint=f"Its checkpoints: {known}.")

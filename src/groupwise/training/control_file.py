@@ -1,8 +1,8 @@
-"""Orders to a running run: one JSON object a line in `control.jsonl`, applied between steps.
+"""Commands to a running run: one JSON object per line in `control.jsonl`, applied between steps.
 
     {"id": "…", "op": "stop" | "checkpoint" | "scale", "args": {…}}
 
-Resuming a run by hand appends `{"op": "resume"}`: orders to stop that came before it are void.
+Resuming a run by hand appends `{"op": "resume"}`, which cancels all commands to stop before it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ class ControlCommand:
 
 
 def send_command(run_path: Path, op: str, args: Mapping[str, Any] | None = None) -> ControlCommand:
-    """Append an order to the run's control file."""
+    """Append a command to the run's control file."""
     if op not in OPERATIONS:
-        raise RunError(f"unknown order {op!r}", hint=f"One of {', '.join(OPERATIONS)}.")
+        raise RunError(f"unknown command {op!r}", hint=f"Use one of {', '.join(OPERATIONS)}.")
     command = ControlCommand(uuid.uuid4().hex, op, dict(args or {}))
     line = json.dumps({"id": command.id, "op": op, "args": command.args}) + "\n"
     path = run_path / "control.jsonl"
     with disk(path), open(path, "ab+") as file:
+        # A writer that was killed may have left a line without its end.
         if file.seek(0, os.SEEK_END) and _last_byte(file) != b"\n":
             line = "\n" + line
         file.write(line.encode())
@@ -45,7 +46,7 @@ def send_command(run_path: Path, op: str, args: Mapping[str, Any] | None = None)
 
 
 def pending_commands(path: Path, handled: Collection[str]) -> list[ControlCommand]:
-    """Orders after the last `resume` that are whole, known and not in `handled`."""
+    """Commands after the last `resume` that are complete, known and not in `handled`."""
     if not path.exists():
         return []
     commands: list[ControlCommand] = []

@@ -1,7 +1,7 @@
-"""A dry run: groups are made and scored with the policy as it is, and nothing is learned.
+"""A dry run: make and score groups with the policy as it is, without learning.
 
-It answers before the training what would spoil it: groups without spread, attempts that are cut off or fail, rewards
-that hardly differ, and how long a step takes.
+It shows problems before training: groups without spread, truncated or failing attempts, rewards that hardly differ,
+and how long a step takes.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from groupwise.training.source import GroupSource
 from groupwise.training.step_groups import CUT_OFF, zero_spread_share
 from groupwise.types import Failed, Policy, Score, ScoredGroup, Source
 
-MANY = 0.5
+MANY = 0.5  # the share from which something is worth a warning
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a step's groups would be like."""
+    """The groups of a step, and the time they took."""
 
     groups: tuple[ScoredGroup, ...]
     rollout_seconds: float
     score_seconds: float
 
     def as_dict(self) -> dict[str, Any]:
-        """The numbers a person wants before training; those about rewards are None where nothing was scored."""
+        """The numbers a person wants before training; those about rewards are None if nothing was scored."""
         members = [member for group in self.groups for member in group.group.members]
         scores = [score for group in self.groups for score in group.scores if isinstance(score, Score)]
         failures = Counter(s.failure.code for g in self.groups for s in g.scores if isinstance(s, Failed))
@@ -56,23 +56,23 @@ class DryRun:
         }
 
     def _spread_in_groups(self) -> float | None:
-        """The mean over groups of the standard deviation inside them: what advantages are made of."""
+        """The mean standard deviation within groups, from which advantages are made."""
         inside = [np.nanstd(totals) for g in self.groups if not np.isnan(totals := g.totals()).all()]
         return float(np.mean(inside)) if inside else None
 
     def cautions(self) -> list[str]:
-        """What would spoil a training, in words."""
-        told = self.as_dict()
+        """Problems that training would have, in words."""
+        found = self.as_dict()
         failed = [s.failure for g in self.groups for s in g.scores if isinstance(s, Failed)]
         usual = Counter(f"{f.message}. {f.hint}".replace("..", ".") for f in failed).most_common(1) or [("", 0)]
         remedies = {
-            "zero_signal_share": "of the groups teach nothing: their attempts score the same. Try harder or easier "
+            "zero_signal_share": "of the groups teach nothing: all their attempts score the same. Try harder or easier "
             "tasks, a reward with partial credit, or rollout.dynamic_sampling.",
             "truncated_share": "of the attempts were cut off by a limit. Raise sampling.max_new_tokens, "
             "rollout.max_conversation_turns or task.max_episode_steps.",
-            "failed_share": f"of the attempts failed and would be left out, most often so: {usual[0][0]}",
+            "failed_share": f"of the attempts failed and would be excluded. Most common reason: {usual[0][0]}",
         }
-        return [f"{told[name]:.0%} {words}" for name, words in remedies.items() if (told[name] or 0.0) >= MANY]
+        return [f"{found[name]:.0%} {words}" for name, words in remedies.items() if (found[name] or 0.0) >= MANY]
 
 
 def _spread(values: Sequence[float]) -> dict[str, float] | None:
@@ -92,7 +92,7 @@ def _parts(scores: Sequence[Score]) -> dict[str, list[float]]:
 def dry_run(source: Source, policy: Policy, tasks: int) -> DryRun:
     """Make and score a group for each of the first `tasks` tasks of the training."""
     if not isinstance(source, GroupSource):
-        raise ConfigError("this product makes no groups of attempts, so there is nothing to rehearse")
+        raise ConfigError("this product does not make groups of attempts, so there is nothing to try out")
     source.publish(policy)
     began = time.perf_counter()
     groups = source.rollout.collect(source.tasks.take(tasks))

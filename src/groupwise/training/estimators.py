@@ -17,36 +17,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from groupwise import core
 from groupwise.config import AdvantageSettings
-from groupwise.core import (
-    Gae,
-    Scale,
-    discounted_returns,
-    gae,
-    group_advantages,
-    group_return_to_go,
-    mean_square_by_level,
-    turn_advantages,
-)
 from groupwise.types import Array, Score, ScoredGroup, Trajectory
 
-KEEP = 0.9
+KEEP = 0.9  # of a task's mean square from update to update
 
 
 class ValueScales:
-    """σ of every task seen so far; at the first sight of a task, the root mean square of what it returned."""
+    """σ of every task seen so far; a new task starts with the root mean square of its first returns."""
 
     def __init__(self) -> None:
         self.squares: dict[str, float] = {}
 
     def before(self, kinds: Sequence[str], returns: Tensor, mask: Tensor) -> Tensor:
-        """σ [B] of every attempt's task; `returns` [B, T] serve for tasks not seen before."""
+        """σ [B] of every attempt's task; `returns` [B, T] are used for tasks not seen before."""
         for kind, square in _mean_squares(kinds, returns, mask).items():
             self.squares.setdefault(kind, square)
         return self._of(kinds)
 
     def after(self, kinds: Sequence[str], returns: Tensor, mask: Tensor) -> Tensor:
-        """σ [B] once these returns [B, T] have been taken in."""
+        """σ [B] after an update with these returns [B, T]."""
         for kind, square in _mean_squares(kinds, returns, mask).items():
             self.squares[kind] = KEEP * self.squares[kind] + (1 - KEEP) * square
         return self._of(kinds)
@@ -76,10 +67,10 @@ Values = Callable[[Sequence[Trajectory]], Sequence[Array]]
 
 @dataclass(frozen=True)
 class Attempts:
-    """The scored attempts of all groups in one row each, padded to [B, T].
+    """The scored attempts of all groups, one row each, padded to [B, T].
 
-    `group` [B] is the baseline's: only its mean may be subtracted. `scale_group` [L, B] only divides; its levels lie
-    inside each other. `weight_group` [B] is for loss weights and reports. `kinds` and `seeds` are the tasks'.
+    `group` [B] is the baseline group, the only one whose mean may be subtracted. `scale_group` [L, B] only divides; its
+    levels are nested. `weight_group` [B] is for loss weights and reports. `kinds` and `seeds` are those of the tasks.
     """
 
     members: tuple[Trajectory, ...]
@@ -95,9 +86,9 @@ class Attempts:
 
 @dataclass(frozen=True)
 class AdvantageEstimate:
-    """Advantages [B, T]; with a critic also what it should have said, and what it did say.
+    """Advantages [B, T]; with a critic also its targets (`returns`) and its predictions (`values`).
 
-    `keep` is false at attempts that were cut off and are not to be learned from; None keeps all.
+    `keep` is false at truncated attempts that should not be learned from; None keeps all.
     """
 
     advantages: Tensor
@@ -107,7 +98,7 @@ class AdvantageEstimate:
 
 
 def scored_attempts(groups: Sequence[ScoredGroup]) -> Attempts:
-    """All attempts that have a score, group by group; those without one are left out. They scale and weigh by task."""
+    """All attempts that have a score, group by group; scale and weight groups are the tasks."""
     chosen = [
         (trajectory, score, number)
         for number, scored in enumerate(groups)
@@ -133,9 +124,9 @@ def scored_attempts(groups: Sequence[ScoredGroup]) -> Attempts:
 
 
 def credited(trajectory: Trajectory, score: Score) -> Array:
-    """What the score says was earned at each of the policy's own steps; without a say, all at the last one.
+    """The reward at each of the policy's own steps; if the score does not spread it, all of it at the last one.
 
-    What was earned at a step that was not the policy's (a tool's answer, say) belongs to the action before it.
+    A reward at a step that was not the policy's (a tool's answer, for example) is credited to the action before it.
     """
     rewards = np.zeros(len(trajectory))
     own = np.flatnonzero(trajectory.mask)
@@ -144,13 +135,14 @@ def credited(trajectory: Trajectory, score: Score) -> Array:
     if score.rewards is None:
         rewards[own[-1]] = score.total
         return rewards
+    # For every step, the number of the latest own action; steps before the first count to the first.
     before = np.maximum(np.searchsorted(own, np.arange(len(trajectory)), side="right") - 1, 0)
     np.add.at(rewards, own[before], score.rewards)
     return rewards
 
 
 def padded(rows: Sequence[Array], dtype: type[np.generic]) -> Tensor:
-    """Rows of different lengths as one [B, T] tensor, zeros behind."""
+    """Rows of different lengths as one [B, T] tensor, zeros at the end."""
     width = max((len(row) for row in rows), default=0)
     table = np.zeros((len(rows), width), dtype)
     for target, row in zip(table, rows, strict=True):
@@ -160,7 +152,7 @@ def padded(rows: Sequence[Array], dtype: type[np.generic]) -> Tensor:
 
 @dataclass(frozen=True)
 class ScaledCritic:
-    """Who is asked for values, [T + 1] of every attempt, and in what units it answers under `group_gae`."""
+    """A function for values, [T + 1] of every attempt, and the units it predicts in under `group_gae`."""
 
     values: Values
     scales: ValueScales
@@ -178,43 +170,46 @@ def estimate_advantages(
 
 
 def _outcome(attempts: Attempts, cfg: AdvantageSettings, critic: ScaledCritic | None) -> AdvantageEstimate:
-    """One number for the whole attempt: its total against its group's (GRPO, arXiv 2402.03300)."""
+    """One number for each attempt: its total reward relative to its group (GRPO, arXiv 2402.03300)."""
     totals = clipped(torch.tensor([score.total for score in attempts.scores], dtype=torch.float64), cfg)
     by_task = cfg.advantage_normalization and cfg.advantage_scale == "task_rms"
-    scale: Scale = "none" if by_task else scale_of(cfg)
-    advantages = group_advantages(totals, attempts.group, baseline=cfg.baseline_type, scale=scale, std=cfg.std_type)
+    scale: core.Scale = "none" if by_task else scale_of(cfg)
+    advantages = core.group_advantages(
+        totals, attempts.group, baseline=cfg.baseline_type, scale=scale, std=cfg.std_type
+    )
     if by_task:
-        square = mean_square_by_level(advantages.square(), torch.ones_like(totals), attempts.scale_group)
+        square = core.mean_square_by_level(advantages.square(), torch.ones_like(totals), attempts.scale_group)
         advantages = divided(advantages, square.sqrt())
     return AdvantageEstimate(advantages[:, None] * attempts.mask)
 
 
 def _group_rtg(attempts: Attempts, cfg: AdvantageSettings, critic: ScaledCritic | None) -> AdvantageEstimate:
-    """Return-to-go against the mean of the other members still alive at that step; then scaled by RMS."""
+    """Return-to-go relative to the other members still alive at that step, then scaled by RMS."""
     rewards = clipped(attempts.rewards, cfg)
-    advantages = group_return_to_go(rewards, attempts.mask, cfg.gamma, group_ids=attempts.group)
+    advantages = core.group_return_to_go(rewards, attempts.mask, cfg.gamma, group_ids=attempts.group)
     return AdvantageEstimate(scaled(advantages, attempts, cfg))
 
 
 def _turns(attempts: Attempts, cfg: AdvantageSettings, critic: ScaledCritic | None) -> AdvantageEstimate:
-    """Every turn of a conversation by what it and later ones earned beyond the group; then scaled by RMS."""
+    """Each turn of a conversation by what it and later turns earned beyond the group, then scaled by RMS."""
     rewards = clipped(attempts.rewards, cfg)
-    advantages = turn_advantages(rewards, attempts.mask, attempts.group, cfg.gamma, baseline=cfg.baseline_type)
+    advantages = core.turn_advantages(rewards, attempts.mask, attempts.group, cfg.gamma, baseline=cfg.baseline_type)
     return AdvantageEstimate(scaled(advantages, attempts, cfg))
 
 
 def _gae(attempts: Attempts, cfg: AdvantageSettings, critic: ScaledCritic | None) -> AdvantageEstimate:
-    """Generalised advantage estimation with the policy's critic; cut-off attempts are bootstrapped."""
+    """Generalised advantage estimation with the policy's critic; truncated attempts are bootstrapped."""
     now, after = _critic_values(attempts, critic)
     raw = _bootstrapped(attempts, cfg, now, after)
     return AdvantageEstimate(scaled(raw.advantages, attempts, cfg), returns=raw.returns, values=now)
 
 
 def _group_gae(attempts: Attempts, cfg: AdvantageSettings, critic: ScaledCritic | None) -> AdvantageEstimate:
-    """The same with a critic that speaks, and is taught, in units of each task's own scale of returns."""
+    """The same with a critic that predicts, and learns, in units of each task's own scale of returns."""
     now, after = _critic_values(attempts, critic)
     assert critic is not None
-    paid = discounted_returns(clipped(attempts.rewards, cfg), attempts.mask, cfg.gamma)
+    paid = core.discounted_returns(clipped(attempts.rewards, cfg), attempts.mask, cfg.gamma)
+    # Predictions are read in the old units and targets written in the new ones: the critic has not learned them yet.
     unit = critic.scales.before(attempts.kinds, paid, attempts.mask)
     raw = _bootstrapped(attempts, cfg, now * unit[:, None], after * unit)
     unit = critic.scales.after(attempts.kinds, raw.returns, attempts.mask)
@@ -222,18 +217,18 @@ def _group_gae(attempts: Attempts, cfg: AdvantageSettings, critic: ScaledCritic 
 
 
 def _critic_values(attempts: Attempts, critic: ScaledCritic | None) -> tuple[Tensor, Tensor]:
-    """What the critic says of each state [B, T], and of the one after the last [B]."""
+    """The critic's value of each state [B, T], and of the state after the last [B]."""
     assert critic is not None, "estimators with GAE need a policy with a critic"
     seen = critic.values(attempts.members)
     after = torch.tensor([float(v[-1]) for v in seen], dtype=torch.float64)
     return padded([v[:-1] for v in seen], np.float64), after
 
 
-def _bootstrapped(attempts: Attempts, cfg: AdvantageSettings, now: Tensor, after: Tensor) -> Gae:
-    """GAE that knows an end from a cut."""
+def _bootstrapped(attempts: Attempts, cfg: AdvantageSettings, now: Tensor, after: Tensor) -> core.Gae:
+    """GAE that bootstraps truncated attempts and not finished ones."""
     last = last_actions(attempts.mask)
     ended = torch.tensor([m.terminated for m in attempts.members])[:, None]
-    return gae(
+    return core.gae(
         clipped(attempts.rewards, cfg), now, after,
         terminated=last & ended, truncated=last & ~ended, mask=attempts.mask,
         gamma=cfg.gamma, lam=cfg.gae_lambda,
@@ -251,8 +246,8 @@ ESTIMATORS = {
 }  # fmt: skip
 
 
-def scale_of(cfg: AdvantageSettings) -> Scale:
-    """The scale inside or over all groups; that of a task is divided by apart."""
+def scale_of(cfg: AdvantageSettings) -> core.Scale:
+    """The scale within groups or over the batch; dividing by a task's is a separate step."""
     if not cfg.advantage_normalization or cfg.advantage_scale == "task_rms":
         return "none"
     return cfg.advantage_scale
@@ -272,10 +267,10 @@ def scaled(advantages: Tensor, attempts: Attempts, cfg: AdvantageSettings) -> Te
         "task_rms": attempts.scale_group,
     }[cfg.advantage_scale]
     squares = (advantages.square() * attempts.mask).sum(1)
-    square = mean_square_by_level(squares, attempts.mask.sum(1), levels)
+    square = core.mean_square_by_level(squares, attempts.mask.sum(1), levels)
     return divided(advantages, square.sqrt()[:, None])
 
 
 def divided(advantages: Tensor, rms: Tensor) -> Tensor:
-    """Over the root mean square; 0 where that is 0."""
+    """Divided by the root mean square; 0 where that is 0."""
     return torch.where(rms > 1e-12, advantages / rms.clamp(min=1e-12), 0.0)

@@ -1,4 +1,4 @@
-"""The event log: one JSON object a line, numbered without gaps, append-only between checkpoints."""
+"""The event log: one JSON object per line, numbered without gaps, append-only between checkpoints."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from pydantic_core import from_json
 from groupwise.files import disk, open_regular
 from groupwise.types import EVENT_TYPES, Event
 
-LARGEST = 1e150
-LONGEST = 16 << 20
-"""Bytes of a line; whatever is longer is no event, and is not read into memory to find out."""
+LARGEST = 1e150  # whose square is still finite, so that readers can compute variances
+LONGEST = 16 << 20  # bytes of a line: a longer one is not an event, and is never read into memory as a whole
 TABLES = ("metrics", "timing", "totals")
 FIELDS = frozenset(("v", "run", "seq", "attempt", "time", "step", "type", "data"))
 
 
 def encode(event: Event) -> bytes:
-    """An event as one line. Numbers that JSON cannot say (NaN, infinity) become null."""
+    """An event as one line. Numbers that JSON cannot express (NaN, infinity) become null."""
     fields = {"v": event.v, **asdict(event)}
     return (json.dumps(plain(fields), ensure_ascii=False, allow_nan=False) + "\n").encode("utf8", "replace")
 
 
 def plain(value: Any) -> Any:
-    """`value` with only what JSON knows: finite numbers, strings, lists, dictionaries, null."""
+    """`value` as JSON can express it: finite numbers, strings, lists, dictionaries, null."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -42,7 +41,7 @@ def plain(value: Any) -> Any:
 
 
 def decode(line: bytes) -> Event | None:
-    """The event of a line, or None where the line is not a whole event of this version."""
+    """The event of a line, or None if the line is not a complete event of this version."""
     try:
         raw = from_json(line, allow_inf_nan=False)
     except ValueError:
@@ -61,7 +60,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _is_data(kind: str, data: Any) -> bool:
-    """Whether the parts that readers rely on have the shape they rely on."""
+    """Whether the parts that readers rely on have the expected shape."""
     if not isinstance(data, dict):
         return False
     if not all(is_numbers(data[name]) for name in TABLES if name in data):
@@ -73,9 +72,10 @@ def _is_data(kind: str, data: Any) -> bool:
 
 
 def is_numbers(table: Any) -> bool:
-    """Whether these are numbers by name; a long log has millions of them, so each is looked at once and briefly."""
+    """Whether this is a table of names and numbers."""
     if not isinstance(table, dict):
         return False
+    # A long log has millions of numbers: no call, one type check and one comparison for each.
     for value in table.values():
         kind = type(value)
         if (kind is not float and kind is not int and value is not None) or (value and not -LARGEST < value < LARGEST):
@@ -84,10 +84,9 @@ def is_numbers(table: Any) -> bool:
 
 
 def sound_events(path: Path) -> Iterator[tuple[Event, int]]:
-    """The events of the log's sound beginning, each with the offset at which its line ends.
+    """The log's events up to the first damage, each with the offset at which its line ends.
 
-    It stops at the first line that is torn, is not an event or is out of order: what follows a tear was
-    never promised to anybody.
+    It stops at the first line that is torn, is not an event or is out of order.
     """
     if not path.is_file():
         return
@@ -102,7 +101,7 @@ def sound_events(path: Path) -> Iterator[tuple[Event, int]]:
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """The lines from here on; one that is too long comes in parts, of which none is an event."""
+    """The lines from here on; one that is too long comes in parts, and no part is an event."""
     return iter(lambda: file.readline(LONGEST), b"")
 
 
@@ -111,7 +110,7 @@ def read_events(path: Path) -> list[Event]:
 
 
 class EventLog:
-    """The writer's side. One `write` a line, so that a crash can tear the last line only."""
+    """The writer's side. One write per line, so that a crash can only tear the last line."""
 
     def __init__(self, path: Path, keep: int | None = None) -> None:
         """Open `path`, dropping a torn end and, with `keep`, all events from number `keep` on."""
@@ -134,6 +133,7 @@ class EventLog:
                 while written < len(line):
                     written += os.pwrite(self._descriptor, line[written:], self.offset + written)
             except OSError:
+                # A full disk may have taken half a line: take it back, so that the log stays sound.
                 with suppress(OSError):
                     os.ftruncate(self._descriptor, self.offset)
                 raise

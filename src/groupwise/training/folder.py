@@ -1,4 +1,4 @@
-"""Run folders from the outside: make one, find one, read its settings and its state."""
+"""Run folders from outside: create one, find one, read its settings and its state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHECKSUM = "# The settings of this run. sha256 of what follows: "
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What can be said of a run from outside, without stopping or locking it."""
+    """The state of a run, read without stopping or locking it."""
 
     id: str
     path: Path
@@ -39,10 +39,10 @@ class RunInfo:
 
 
 def create_run(cfg: TrainingConfig) -> Path:
-    """Make a new, empty run folder and return its path: `run_name`, or the environment and a number."""
+    """Create an empty run folder and return its path: `run_name`, or the environment and a number."""
     base, name = Path(cfg.run.output_dir), cfg.run.run_name
     if name == "latest":
-        raise RunError("run_name 'latest' means the newest run everywhere", hint="Choose another run.run_name.")
+        raise RunError("run_name 'latest' is reserved for the newest run", hint="Choose another run.run_name.")
     with disk(base):
         base.mkdir(parents=True, exist_ok=True)
     short = re.sub(r"-v\d+$|\.(jsonl?|parquet)$", "", _slug(Path(cfg.task.environment).name))
@@ -52,8 +52,8 @@ def create_run(cfg: TrainingConfig) -> Path:
             write_config(path, cfg)
             return path
     raise RunError(
-        f"a run named {name!r} exists already in {base}",
-        hint=f"Go on with it (`groupwise resume {base / str(name)}`) or choose another run.run_name.",
+        f"a run named {name!r} already exists in {base}",
+        hint=f"Resume it (`groupwise resume {base / str(name)}`) or choose another run.run_name.",
     )
 
 
@@ -93,7 +93,7 @@ def write_config(path: Path, cfg: TrainingConfig) -> None:
 
 
 def read_config(path: Path) -> TrainingConfig:
-    """The run's settings: from config.toml if it is whole, else as the event log recorded them."""
+    """The run's settings: from config.toml if it is intact, else from the event log."""
     text = sound_config(path)
     if text is not None:
         with suppress(ValueError, RecursionError):
@@ -102,13 +102,13 @@ def read_config(path: Path) -> TrainingConfig:
     if starts:
         return TrainingConfig.from_dict(starts[-1].data["config"])
     raise RunError(
-        f"{path / 'config.toml'} is missing or damaged and the event log holds no copy",
-        hint="Nothing of this run can be resumed; start it again from its original file.",
+        f"{path / 'config.toml'} is missing or damaged, and the event log has no copy",
+        hint="This run cannot be resumed; start it again from its original settings file.",
     )
 
 
 def sound_config(path: Path) -> str | None:
-    """The text of config.toml, if it is as it was written."""
+    """The text of config.toml, if it is unchanged since it was written."""
     try:
         head, _, text = read_small(path / "config.toml").decode("utf8").partition("\n")
     except (OSError, UnicodeDecodeError):
@@ -117,7 +117,7 @@ def sound_config(path: Path) -> str | None:
 
 
 def inspect_runs(base: Path, otherwise: Callable[[Path], dict[str, Any]] | None = None) -> list[RunInfo]:
-    """All runs below `base`, oldest first; one that cannot be read is listed as damaged."""
+    """All runs in `base`, oldest first; one that cannot be read is listed as damaged."""
     found = []
     for path in run_folders(base):
         try:
@@ -128,9 +128,9 @@ def inspect_runs(base: Path, otherwise: Callable[[Path], dict[str, Any]] | None 
 
 
 def inspect_run(path: Path, otherwise: Callable[[Path], dict[str, Any]] | None = None) -> RunInfo:
-    """A run's state from outside. A run that says `running` but is held by nobody was interrupted.
+    """A run's state. A run whose status is `running` but whose lock is free was interrupted.
 
-    It reads status.json and, only where that is missing or damaged, the whole event log, or asks `otherwise`.
+    Reads status.json; if that is missing or damaged, calls `otherwise`, or reads the full event log.
     """
     status = _read_status(path) or (otherwise or _status_from_events)(path)
     state = str(status["state"])
@@ -149,10 +149,11 @@ def inspect_run(path: Path, otherwise: Callable[[Path], dict[str, Any]] | None =
 
 
 def _read_status(path: Path) -> dict[str, Any] | None:
-    """status.json, if it is whole and says everything it should."""
+    """status.json, if it is intact and complete."""
     try:
         status = json.loads(read_small(path / "status.json"))
         numbers = [float(status[name]) for name in ("step", "total", "attempt", "updated")]
+        # 1e11: as seconds, a date in the year 5138; as a step, nothing a run reaches.
         sound = all(0 <= number < 1e11 for number in numbers) and status["state"] in STATES
         return status if sound and is_numbers(status["metrics"]) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -173,7 +174,7 @@ def _status_from_events(path: Path) -> dict[str, Any]:
 
 
 def state_after(last: Event | None) -> str:
-    """The state of a run of which nothing but the log's last event is known."""
+    """The state of a run judged by its last event alone."""
     return {"end": "finished", "error": "failed"}.get(last.type, "interrupted") if last else "created"
 
 

@@ -1,4 +1,4 @@
-"""Numbers as a run's log has them and as people read them."""
+"""Numbers of a run's log: read safely, and formatted for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def finite(value: Any) -> float | None:
-    """`value` as a float, or None where it is not a finite number."""
+    """`value` as a float, or None if it is not a finite number."""
     if isinstance(value, bool | str) or value is None:
         return None
     try:
@@ -20,7 +20,7 @@ def finite(value: Any) -> float | None:
 
 
 def number(value: float) -> str:
-    """A number as people read it: two or three digits, or whole from a thousand on."""
+    """A number for people: two or three digits, or no decimals from a thousand on."""
     if abs(value) >= 999.5:
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) >= 0.1 else f"{value:.2g}"
@@ -31,7 +31,7 @@ def percent(share: float) -> str:
 
 
 def trend(values: Sequence[float]) -> tuple[float, float]:
-    """The least-squares slope per step, and its standard error as if the values were independent."""
+    """The least-squares slope per step, and its standard error if the values were independent."""
     n = len(values)
     if n < 3:
         return 0.0, math.inf

@@ -1,7 +1,7 @@
 """The three kinds of group in a run: whose mean is subtracted, whose scale divides, whose weight counts.
 
-What the strategies and weights learn from batch to batch is part of a checkpoint. Only fresh attempts and those
-replayed beside them are looked at, in the order of the batch.
+What strategies and weights learn from batch to batch is part of a checkpoint. They see the fresh attempts and those
+replayed with them, in the order of the batch.
 """
 
 from __future__ import annotations
@@ -14,46 +14,37 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from groupwise import core
 from groupwise.config import TrainingConfig
-from groupwise.core import (
-    Grouping,
-    Summaries,
-    check_baseline,
-    group_sizes,
-    loss_rule,
-    make_grouping,
-    make_weighting,
-    summarise,
-)
 from groupwise.training.estimators import AdvantageEstimate, Attempts
 
-MOST_REPORTED = 16
+MOST_REPORTED = 16  # groups with their own metrics; more would flood the log
 
 
 class GroupAssignment:
-    """Puts attempts into scale and weight groups and weighs them, as the section `grouping` says."""
+    """Assigns attempts to scale and weight groups and weighs them, according to the section `grouping`."""
 
     def __init__(self, cfg: TrainingConfig) -> None:
         self.cfg = cfg.grouping
-        self.averages = loss_rule(cfg.loss.loss_type).aggregation == "mean_of_means"
+        self.averages = core.loss_rule(cfg.loss.loss_type).aggregation == "mean_of_means"
         self.scales = cfg.advantage.advantage_scale == "task_rms"
         self.scale = self._strategy(self.cfg.scale_group or self.cfg.group_strategy, cfg.run.seed)
         self.weight = self._strategy(self.cfg.weight_group or self.cfg.group_strategy, cfg.run.seed)
-        self.baseline: Grouping | None = None
+        self.baseline: core.Grouping | None = None
         if self.cfg.baseline_group != "start":
             self.baseline = self._strategy(self.cfg.baseline_group, cfg.run.seed)
-            check_baseline(self.baseline, allow_outcome=self.cfg.allow_outcome_baseline)
-        self.rule = make_weighting(
+            core.check_baseline(self.baseline, allow_outcome=self.cfg.allow_outcome_baseline)
+        self.rule = core.make_weighting(
             self.cfg.group_weight_method,
             temperature=self.cfg.group_weight_temperature,
             floor=self.cfg.group_weight_floor,
         )
 
-    def _strategy(self, name: str, seed: int) -> Grouping:
-        return make_grouping(name, self.cfg.n_groups, history_window=self.cfg.history_window, seed=seed)
+    def _strategy(self, name: str, seed: int) -> core.Grouping:
+        return core.make_grouping(name, self.cfg.n_groups, history_window=self.cfg.history_window, seed=seed)
 
     def assign(self, attempts: Attempts) -> Attempts:
-        """The attempts with the groups of this run; strategies that learn have then seen them."""
+        """The attempts with this run's groups; strategies that learn are updated with them."""
         if not attempts.members:
             return attempts
         seen = self._summaries(attempts)
@@ -64,33 +55,33 @@ class GroupAssignment:
             changes["group"] = torch.from_numpy(self.baseline(seen))
         return replace(attempts, **changes)
 
-    def _summaries(self, attempts: Attempts) -> Summaries:
-        """What groupings look at: the attempts' arrays, and the totals their scores say they earned."""
+    def _summaries(self, attempts: Attempts) -> core.Summaries:
+        """What groupings look at: the attempts' arrays and the totals of their scores."""
         asked = [self.weight, *([self.scale] if self.scales else []), *([self.baseline] if self.baseline else [])]
-        return summarise(
+        return core.summarise(
             attempts.members, attempts.kinds, attempts.seeds, [score.total for score in attempts.scores],
             features=any(grouping.uses_features for grouping in asked),
         )  # fmt: skip
 
     def weigh(self, attempts: Attempts) -> Tensor | None:
-        """The weight of each attempt's steps [B]; None where all weigh the same."""
+        """The weight of each attempt's steps [B]; None if all weigh the same."""
         if self.cfg.group_weight_method == "none" or not attempts.members:
             return None
         groups = attempts.weight_group.numpy()
         totals = np.array([score.total for score in attempts.scores])
-        found = group_sizes(groups, self._sizes(attempts), totals)
+        found = core.group_sizes(groups, self._sizes(attempts), totals)
         weights = self.rule(found)
         return torch.from_numpy(weights[np.searchsorted(found.groups, groups)])
 
     def _sizes(self, attempts: Attempts) -> Any:
-        """What each attempt [B] counts in the loss at weight 1."""
+        """How much each attempt [B] counts in the loss at weight 1: its steps, or 1 if the loss averages over them."""
         steps = attempts.mask.sum(1).double()
         return (steps.clamp(max=1) if self.averages else steps).numpy()
 
     def metrics(
         self, attempts: Attempts, estimate: AdvantageEstimate, weights: Tensor | None
     ) -> dict[str, float | None]:
-        """How each weight group did, where there are several and not too many to read."""
+        """The results of each weight group, if there are several but not too many to read."""
         names = attempts.weight_group.unique()
         if not 1 < len(names) <= MOST_REPORTED:
             return {}
@@ -110,7 +101,7 @@ class GroupAssignment:
         return found
 
     def _parts(self) -> dict[str, Any]:
-        """What learns, under its place and its setting: a run resumed with another strategy starts that one afresh."""
+        """Everything with state, by role and setting: a resumed run with another strategy starts it fresh."""
         parts: dict[str, Any] = {f"scale/{self.scale.name}": self.scale, f"weight/{self.weight.name}": self.weight}
         if self.baseline is not None:
             parts[f"baseline/{self.baseline.name}"] = self.baseline

@@ -1,4 +1,4 @@
-"""Every attempt that was made, one row each: `groups/<step>.parquet`."""
+"""Every attempt of a step, one row each: `groups/<step>.parquet`."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ SCHEMA = pa.schema(
         ("token_logps", pa.list_(pa.float32())),
     ]
 )
+# Columns that files of older versions may lack, and their values then.
 LATER_COLUMNS: dict[str, Any] = {
     "text": "", "prompt": "", "tokens": [], "acted": [], "token_advantages": [], "token_logps": [],
 }  # fmt: skip
@@ -51,29 +52,29 @@ def write_groups(path: Path, step: int, records: Sequence[GroupRecord]) -> None:
 
 
 def read_groups(path: Path) -> list[dict[str, Any]]:
-    """The rows as they were written; what files of older versions lack is empty. Another file is a `RunError`."""
+    """The rows as they were written; columns that older versions lack are empty. Any other file is a `RunError`."""
     try:
         table = pq.read_table(path)
         kinds = {name: table.schema.field(name).type for name in table.column_names}
     except (pa.ArrowException, OSError, KeyError) as error:
-        raise RunError(f"{path.name} is no file of groups: {error}", hint=f"Look at {path}.") from error
+        raise RunError(f"{path.name} is not a group file: {error}", hint=f"Look at {path}.") from error
     lacking = [name for name in SCHEMA.names if name not in kinds and name not in LATER_COLUMNS]
     other = [name for name, kind in kinds.items() if name not in SCHEMA.names or kind != SCHEMA.field(name).type]
     if lacking or other:
-        raise RunError(f"{path.name} is no file of groups: look at {', '.join(lacking + other):.200}")
+        raise RunError(f"{path.name} is not a group file: check the columns {', '.join(lacking + other):.200}")
     rows = [{**LATER_COLUMNS, **row} for row in table.to_pylist()]
     if any(row[name] is None for row in rows for name in SCHEMA.names if name != "total"):
-        raise RunError(f"{path.name} is no file of groups: it has rows that lack something")
+        raise RunError(f"{path.name} is not a group file: some rows have missing values")
     return rows
 
 
 def groups_after(folder: Path, step: int) -> list[Path]:
-    """Files of attempts made after `step`, and what a crash left half-written."""
+    """Files of attempts after `step`, and files that a crash left half-written."""
     return [path for path in numbered(folder) if int(path.stem) > step] + list(folder.glob(".*.tmp"))
 
 
 def damaged_groups(folder: Path, look_at: int = 20) -> list[Path]:
-    """Of the newest files, those that cannot be read: only the end of a run can have been torn."""
+    """The newest files that cannot be read; a crash can only damage the end of a run."""
     return [path for path in numbered(folder)[-look_at:] if not _is_whole(path)]
 
 

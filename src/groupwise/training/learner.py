@@ -24,18 +24,8 @@ from torch.autograd.graph import increment_version
 from torch.nn import Parameter
 from torch.nn.utils import clip_grad_norm_
 
+from groupwise import core
 from groupwise.config import TrainingConfig
-from groupwise.core import (
-    ReferenceKl,
-    adapt_kl_coefficient,
-    entropy_bonus,
-    explained_variance,
-    loss_rule,
-    off_policy_mask,
-    policy_loss,
-    top_entropy_mask,
-    value_loss,
-)
 from groupwise.training.micro_batches import (
     MicroBatches,
     OptimiserStep,
@@ -49,7 +39,7 @@ from groupwise.types import Batch, Evaluation, Hint, Policy
 
 
 def schedule_factor(step: int, total: int, *, kind: str, warmup_ratio: float = 0.0) -> float:
-    """What the learning rate, or the clip, is multiplied by at `step` of `total` (counted from 0).
+    """The factor of the learning rate, or of the clip, at `step` of `total` (counted from 0). No state to save.
 
     Linear warm-up over the first `warmup_ratio` of the steps, then `constant`, `linear` to 0 or half a
     `cosine` to 0. The first step after warm-up runs at the full rate and no step at exactly 0.
@@ -67,7 +57,7 @@ def schedule_factor(step: int, total: int, *, kind: str, warmup_ratio: float = 0
 
 
 class UpdateMetrics:
-    """Sums of what the optimiser steps report, turned into means at the end."""
+    """The metrics of an update: sums over its optimiser steps, turned into means at the end."""
 
     PER_TOKEN = ("policy/entropy", "policy/kl", "policy/clip_low", "policy/clip_high", "policy/reference_kl")
 
@@ -95,7 +85,7 @@ class UpdateMetrics:
         self.steps.append(row)
 
     def means(self) -> dict[str, float]:
-        """Means over the steps; the skipped steps are counted, the largest ratio is the largest of all."""
+        """Means over the steps, the number of skipped ones, and the largest ratio of all."""
         if self.kl_seen is not None and not self.steps:
             return {"policy/kl": self.kl_seen, "optim/steps": 0.0, "optim/epochs": 0.0}
         names = self.steps[0].keys() if self.steps else ()
@@ -106,7 +96,7 @@ class UpdateMetrics:
         return {**means, "optim/steps": float(len(self.steps)), "optim/epochs": float(self.epochs)}
 
     def _mean(self, name: str) -> float:
-        """Over tokens for what is said of tokens, over optimiser steps for the rest."""
+        """The mean over tokens for metrics of tokens, over optimiser steps for the rest."""
         weights = self.tokens if name in self.PER_TOKEN else [1.0] * len(self.steps)
         return sum(w * s[name] for w, s in zip(weights, self.steps, strict=True)) / sum(weights)
 
@@ -122,7 +112,7 @@ class Learner:
         self.updates = 0
         self.samples = 0
         self.clip_factor = 1.0
-        # A network looks its parameters up anew at every call, and there is one per optimiser step.
+        # Listing a network's parameters walks all its modules, and every optimiser step needs them.
         self.actor, self.critic = list(policy.actor_parameters()), list(policy.critic_parameters())
         self.optimizer = _optimizer(self.actor, self.critic, cfg)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=cfg.optim.fp16)
@@ -151,7 +141,7 @@ class Learner:
         }
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """The terms of the loss over a whole batch at once, with their graph, and nothing learned.
+        """The terms of the loss over a complete batch, with their graph, without learning.
 
         A batch without a row to learn from has a loss of 0.
         """
@@ -163,7 +153,7 @@ class Learner:
         return self._loss_terms(step.batch, self._evaluate(step.batch), step)
 
     def take_hints(self) -> tuple[Hint, ...]:
-        """What a person should know of the updates since the last call."""
+        """What a person should know about the updates since the last call."""
         return self.micro_batches.take_hints()
 
     def _has_signal(self, batch: Batch) -> bool:
@@ -191,10 +181,11 @@ class Learner:
     def _steps(self, batch: Batch) -> Iterator[OptimiserStep]:
         """The rows in random order, in equal shares: as many as the batch with its idle rows would have made.
 
-        Inside a share short rows come first: micro-batches of like lengths waste little on padding.
+        Within a share, short rows come first: micro-batches of similar lengths waste little on padding.
         """
         optim = self.cfg.optim
         size = optim.per_device_train_batch_size * optim.gradient_accumulation_steps
+        # Rounded up; `total_rows` counts idle rows too, so that leaving them out does not enlarge the steps.
         count = min(batch.rows, -(-max(batch.total_rows, batch.rows) // size))
         tokens = max(batch.total_tokens, int(batch.mask.sum()))
         lengths = row_ends(batch.mask)
@@ -209,13 +200,13 @@ class Learner:
             )
 
     def _narrow(self, batch: Batch) -> Batch:
-        """Keep the tokens of highest entropy only, ranked over the whole optimiser step."""
+        """Keep only the tokens of highest entropy, ranked over the complete optimiser step."""
         quantile = self.cfg.loss.top_entropy_quantile
         if quantile >= 1.0:
             return batch
         with torch.no_grad():
             entropy = torch.cat(self.micro_batches.over(batch, lambda part: self._evaluate(part).entropy))
-        return replace(batch, keep=_both(batch.keep, top_entropy_mask(entropy, batch.mask, quantile)))
+        return replace(batch, keep=_both(batch.keep, core.top_entropy_mask(entropy, batch.mask, quantile)))
 
     def _evaluate(self, batch: Batch) -> Evaluation:
         with autocast(self.cfg):
@@ -224,7 +215,7 @@ class Learner:
         return Evaluation(at_least_single(seen.logp), at_least_single(seen.entropy), value)
 
     def _gradients(self, step: OptimiserStep) -> list[dict[str, Tensor]]:
-        """Add up the gradients of a step's micro-batches; what each contributed to loss and metrics."""
+        """Add up the gradients of a step's micro-batches; return what each contributed to loss and metrics."""
         return self.micro_batches.over(step.batch, lambda part: self._backward(part, step), self._drop_gradients)
 
     def _drop_gradients(self) -> None:
@@ -236,16 +227,17 @@ class Learner:
         return {name: value.detach() for name, value in terms.items()}
 
     def _loss_terms(self, part: Batch, seen: Evaluation, step: OptimiserStep) -> dict[str, Tensor]:
-        """The summands of the loss of one micro-batch. Those of all micro-batches of a step add up."""
+        """The terms of the loss of one micro-batch. Those of all micro-batches of a step add up."""
         loss = self.cfg.loss
         keep = self._keep(part, seen)
-        result = policy_loss(
+        result = core.policy_loss(
             seen.logp, part.behavior_logp, part.advantages, part.mask,
             loss_type=loss.loss_type, importance_level=loss.importance_level, denominator=step.denominator,
             weights=part.weights, keep=keep, reference=self._reference(part), **self._loss_parameters(),
         )  # fmt: skip
+        # Without a bonus, the graph of the entropy is not kept.
         entropy = seen.entropy if loss.entropy_coef else seen.entropy.detach()
-        bonus = entropy_bonus(
+        bonus = core.entropy_bonus(
             entropy, part.mask, part.advantages,
             coefficient=loss.entropy_coef, denominator=step.entropy_denominator, keep=keep,
         )  # fmt: skip
@@ -262,7 +254,7 @@ class Learner:
         if result.reference_kl is not None:
             terms["policy/reference_kl"] = result.reference_kl * count
         if part.returns is not None and seen.value is not None:
-            value = value_loss(
+            value = core.value_loss(
                 seen.value, part.returns, part.mask,
                 old_values=part.values, value_clip=loss.value_clip, denominator=step.tokens,
             )  # fmt: skip
@@ -270,13 +262,13 @@ class Learner:
             total = total + loss.value_coef * value
         return {"loss/total": total, **terms}
 
-    def _reference(self, part: Batch) -> ReferenceKl | None:
+    def _reference(self, part: Batch) -> core.ReferenceKl | None:
         loss = self.cfg.loss
         if part.reference_logp is None:
             if self.kl_coef != 0.0:
                 raise ValueError(f"loss.beta is {self.kl_coef}, but the batch has no reference_logp to stay near")
             return None
-        return ReferenceKl(part.reference_logp, self.kl_coef, loss.kl_estimator, loss.kl_importance_correction)
+        return core.ReferenceKl(part.reference_logp, self.kl_coef, loss.kl_estimator, loss.kl_importance_correction)
 
     def _loss_parameters(self) -> dict[str, float]:
         """The settings that the run's loss takes, under the names of its own parameters."""
@@ -288,19 +280,21 @@ class Learner:
             "k_pos": loss.vespo_k_pos, "lambda_pos": loss.vespo_lambda_pos,
             "k_neg": loss.vespo_k_neg, "lambda_neg": loss.vespo_lambda_neg,
         }  # fmt: skip
-        own = {name: settings[name] for name in loss_rule(loss.loss_type).parameters}
+        own = {name: settings[name] for name in core.loss_rule(loss.loss_type).parameters}
         return {name: value for name, value in own.items() if value is not None}
 
     def _keep(self, part: Batch, seen: Evaluation) -> Tensor | None:
-        """The tokens the policy's loss acts on, where anything narrows them."""
+        """The tokens that the policy's loss acts on; None for all."""
         threshold = self.cfg.loss.off_policy_threshold
         if threshold is None:
             return part.keep
-        near = off_policy_mask(part.advantages, seen.logp.detach(), part.behavior_logp, part.mask, threshold=threshold)
+        near = core.off_policy_mask(
+            part.advantages, seen.logp.detach(), part.behavior_logp, part.mask, threshold=threshold
+        )
         return _both(part.keep, near)
 
     def _step_optimizer(self) -> dict[str, float]:
-        """Clip actor and critic apart and step; a gradient that is not finite is dropped and counted."""
+        """Clip actor and critic separately and step; a gradient that is not finite is dropped and counted."""
         optim = self.cfg.optim
         self.scaler.unscale_(self.optimizer)
         norms = {"optim/grad_norm": clip_grad_norm_(self.actor, optim.max_grad_norm)}
@@ -308,16 +302,17 @@ class Learner:
             limit = optim.critic_max_grad_norm or optim.max_grad_norm
             norms["optim/critic_grad_norm"] = clip_grad_norm_(self.critic, limit)
         sound = all(torch.isfinite(norm) for norm in norms.values())
+        # The scaler of float16 skips such a step itself, and needs to see it to lower its scale.
         if sound or self.scaler.is_enabled():
             self.scaler.step(self.optimizer)
         self.scaler.update()
-        # A fused optimiser changes weights without telling: engines that watch their versions would not notice.
+        # A fused optimiser does not count up the weights' versions, by which an engine notices that they changed.
         increment_version([*self.actor, *self.critic])
         self._drop_gradients()
         return {**{k: float(v) for k, v in norms.items()}, "optim/skipped": float(not sound)}
 
     def _follow_schedules(self) -> None:
-        """Learning rate and clip as functions of what is done: iterations, or samples where those are limited."""
+        """Set learning rate and clip by progress: in iterations, or in samples if those are limited."""
         optim, training = self.cfg.optim, self.cfg.training
         done, total = self.updates, training.num_episodes
         if training.total_samples is not None:
@@ -331,7 +326,7 @@ class Learner:
     def _adapt_kl(self, metrics: Mapping[str, float], batch: Batch) -> None:
         target = self.cfg.loss.kl_target
         if target is not None and "policy/reference_kl" in metrics:
-            self.kl_coef = adapt_kl_coefficient(
+            self.kl_coef = core.adapt_kl_coefficient(
                 self.kl_coef, metrics["policy/reference_kl"],
                 target=target, horizon=self.cfg.loss.kl_horizon, samples=batch.attempts or batch.rows,
             )  # fmt: skip
@@ -371,7 +366,7 @@ def _options(group: dict[str, Any]) -> dict[str, Any]:
 def _critic_metrics(batch: Batch) -> dict[str, float]:
     if batch.returns is None or batch.values is None or batch.rows == 0:
         return {}
-    return {"value/explained_variance": float(explained_variance(batch.values, batch.returns, batch.mask))}
+    return {"value/explained_variance": float(core.explained_variance(batch.values, batch.returns, batch.mask))}
 
 
 def _optimizer(actor: list[Parameter], critic: list[Parameter], cfg: TrainingConfig) -> torch.optim.Optimizer:

@@ -171,7 +171,7 @@ def _opening(run: Run, cfg: TrainingConfig, here: Position) -> Iterator[Event]:
     yield run.emit("start", here.step, data)
     if here.changed:
         message = f"settings changed since step {here.step}: {'; '.join(here.changed)}"
-        remedy = "From here on the run is not the one it would have been; the schedule counts all steps anew."
+        remedy = "From here on the run differs from an uninterrupted one; schedules use the new number of steps."
         yield run.emit("hint", here.step, {"code": "settings_changed", "message": message, "remedy": remedy})
     for warning in run.warnings:
         yield run.emit("hint", here.step, {"code": "notice", "message": warning, "remedy": ""})

@@ -32,7 +32,7 @@ def describe_machine() -> dict[str, Any]:
 
 @functools.cache
 def source_commit() -> str | None:
-    """The commit of the source tree Groupwise runs from, marked where files were changed since; None elsewhere."""
+    """The commit of the source tree Groupwise runs from, marked if files were changed since; None outside a tree."""
     here = ["git", "-C", str(Path(__file__).parent)]
     try:
         subprocess.run([*here, "ls-files", "--error-unmatch", Path(__file__).name], capture_output=True, check=True)
@@ -54,11 +54,15 @@ def _version(name: str) -> str | None:
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # names of mallopt(3)
 KEPT_BYTES = 1 << 30
-LARGE_BYTES = 32 << 20  # a block from here on is always returned, as glibc's own rule comes to have it
+LARGE_BYTES = 32 << 20  # larger blocks are always returned: the limit that glibc's own rule ends up with
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep up to a gigabyte it could return; other C libraries are left as they are."""
+    """Let glibc keep up to a gigabyte of freed memory; other C libraries are left alone.
+
+    Every update on a CPU takes and frees the same hundreds of megabytes. Returned to the system, every page must be
+    cleared again: up to a tenth of an update of a small model.
+    """
     if sys.platform != "linux":
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

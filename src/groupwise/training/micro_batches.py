@@ -20,7 +20,7 @@ from groupwise.types import Batch, Hint
 
 
 def autocast(cfg: TrainingConfig) -> torch.autocast:
-    """The context in which every pass through a policy runs while learning: `optim.bf16`, `optim.fp16` or neither."""
+    """The precision of every pass through a policy while learning, the reference's too: bf16, fp16 or neither."""
     optim = cfg.optim
     dtype = torch.bfloat16 if optim.bf16 else torch.float16
     return torch.autocast(torch.device(cfg.policy.device).type, dtype=dtype, enabled=optim.bf16 or optim.fp16)
@@ -33,7 +33,7 @@ def at_least_single(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class OptimiserStep:
-    """The rows of one optimiser step, and what its sums are divided by."""
+    """The rows of one optimiser step, and the numbers that its sums are divided by."""
 
     batch: Batch
     denominator: float
@@ -42,7 +42,7 @@ class OptimiserStep:
 
 
 def row_ends(mask: Tensor) -> Tensor:
-    """How far each row [B] reaches: one more than the column of its last action, 0 where it has none."""
+    """The length of each row [B] up to its last action; 0 if it has none."""
     return (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(1)
 
 
@@ -53,7 +53,7 @@ def acting_rows(batch: Batch) -> Tensor:
 
 
 def check_batch(batch: Batch) -> None:
-    """Insist on what every source promises: boolean masks, one shape [B, T], a positive denominator."""
+    """Check what every source promises: boolean masks, one shape [B, T], a positive denominator."""
     shape = tuple(batch.mask.shape)
     for name in ("mask", "keep"):
         tensor = getattr(batch, name)
@@ -68,13 +68,14 @@ def check_batch(batch: Batch) -> None:
 
 
 Result = TypeVar("Result")
+# Words in the messages of torch's CPU, CUDA and cuBLAS allocators, which raise a plain RuntimeError.
 ALLOCATORS_SAY = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 class MicroBatches:
-    """The present size of a micro-batch in one place of the run, which `activity` names for the reader.
+    """The current size of a micro-batch for one activity of the run, which `activity` names in messages.
 
-    With `optim.micro_batch_tokens` a size is padded tokens, rows × the longest of them, and a row that is longer
+    With `optim.micro_batch_tokens` the size is in padded tokens, rows × the longest of them, and a row that is longer
     still goes alone; otherwise it is `optim.per_device_train_batch_size` rows.
     """
 
@@ -89,7 +90,7 @@ class MicroBatches:
     def over(
         self, batch: Batch, work: Callable[[Batch], Result], undo: Callable[[], None] = lambda: None
     ) -> list[Result]:
-        """`work` on every micro-batch. When memory runs out: `undo`, halve the size, and all of it again."""
+        """`work` on every micro-batch. When memory runs out, `undo`, halve the size, and start again."""
         while True:
             done, part = [], batch
             try:
@@ -101,7 +102,7 @@ class MicroBatches:
                     raise
                 if part.rows == 1:
                     raise self._too_large(part) from error
-            # Only here, with the exception gone, are the tensors of the frames that it held free again.
+            # Only here, outside the handler, are the tensors in the exception's frames free again.
             done.clear()
             undo()
             if torch.cuda.is_initialized():
@@ -117,14 +118,14 @@ class MicroBatches:
             yield batch.select(rows)
 
     def take_hints(self) -> tuple[Hint, ...]:
-        """What happened since the last call, said once."""
+        """A hint if the size has shrunk since the last call."""
         before, self.announced = self.announced, self.size
         if before == self.size:
             return ()
         unit = "padded tokens" if self.by_tokens else "rows"
         message = (
-            f"Memory ran out while {self.activity} with micro-batches of {before} {unit}; from here on they have "
-            f"{self.size}. Results stay the same to rounding, steps take longer."
+            f"Out of memory while {self.activity} with micro-batches of {before} {unit}; from now on they have "
+            f"{self.size}. Results stay the same up to rounding, but steps take longer."
         )
         return (Hint("out_of_memory", message, self._remedy()),)
 
@@ -141,22 +142,22 @@ class MicroBatches:
 
     def _too_large(self, part: Batch) -> ResourceError:
         return ResourceError(
-            f"memory ran out while {self.activity} on a single row of {int(row_ends(part.mask).max())} tokens",
-            hint="Turn on policy.gradient_checkpointing and optim.bf16, train an adapter (language.lora_rank=16), "
-            "or shorten the answers (sampling.max_new_tokens).",
+            f"out of memory while {self.activity} on a single row of {int(row_ends(part.mask).max())} tokens",
+            hint="Turn on policy.gradient_checkpointing and optim.bf16, train fewer weights (an adapter), or shorten "
+            "the attempts.",
         )
 
     def state_dict(self) -> dict[str, Any]:
         return {"by_tokens": self.by_tokens, "configured": self.configured, "size": self.size}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the size that fitted, unless the settings were changed since."""
+        """Continue with the size that fitted, unless the settings have changed."""
         if (state["by_tokens"], state["configured"]) == (self.by_tokens, self.configured):
             self.size = self.announced = state["size"]
 
 
 def slices_by_tokens(lengths: Sequence[int], budget: int) -> Iterator[slice]:
-    """Neighbouring rows whose count × the longest of them stays within `budget`; at least one row each."""
+    """Neighbouring rows whose number × the longest of them stays within `budget`; at least one row each."""
     start = longest = 0
     for row, length in enumerate(lengths):
         longest = max(longest, length)

@@ -1,4 +1,4 @@
-"""Every global random state a run can depend on, as plain values and tensors."""
+"""The global random states that a run can depend on, as plain values and tensors."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Past groups, learned from again beside the fresh ones.
+"""Past groups, learned from again together with fresh ones.
 
-What is replayed is what was recorded: an attempt's log-probabilities are those of the policy that made it, so the
-ratio of the loss tells how far the policy has moved since, and the clip (or `loss.off_policy_threshold`) does the
-rest. Advantages are computed anew, inside the attempt's own group.
+Attempts are replayed as recorded: their log-probabilities are those of the policy that made them, so the ratio in the
+loss measures how far the policy has moved since, and the clip (or `loss.off_policy_threshold`) does the rest.
+Advantages are computed again, within the attempt's own group.
 
-Of an attempt its arrays, its names and its score are kept, not its task's payload nor its `meta`: that is what a
-checkpoint can hold, and a resumed run must learn from the very groups the unbroken run would have had.
+An attempt's arrays, names and score are kept, but not its task's payload or its `meta`: a checkpoint can store only
+the former, and a resumed run must learn from exactly the groups an uninterrupted run would have had.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ ARRAYS = ("obs", "actions", "mask", "behavior_logp", "versions", "rewards", "las
 
 @dataclass(frozen=True)
 class Replayed:
-    """Groups drawn again, and how many versions of the policy ago each was made."""
+    """Groups drawn again, and the age of each in versions of the policy."""
 
     groups: tuple[ScoredGroup, ...] = ()
     ages: tuple[int, ...] = ()
 
     def metrics(self, fresh: int) -> dict[str, float | None]:
-        """`fresh` is the number of new groups beside them."""
+        """`fresh` is the number of new groups in the same step."""
         count = len(self.groups)
         return {
             "replay/share": count / max(1, count + fresh),
@@ -41,16 +41,16 @@ class Replayed:
 
 
 class ReplayBuffer:
-    """The newest `replay_size` groups that could teach, and a seeded draw from those that are not too old."""
+    """The newest `replay_size` groups that can teach, and seeded draws from those that are not too old."""
 
     def __init__(self, cfg: RolloutSettings, seed: int) -> None:
         self.cfg = cfg
         self.kept: deque[ScoredGroup] = deque(maxlen=cfg.replay_size)
         self.version = 0
-        self.rng = np.random.default_rng([seed, 2])
+        self.rng = np.random.default_rng([seed, 2])  # 2: a stream of its own
 
     def draw(self) -> Replayed:
-        """Up to `replay_groups` different groups. Those that have grown too old are dropped for good."""
+        """Up to `replay_groups` distinct groups. Groups that are too old are dropped for good."""
         oldest = self.version - self.cfg.replay_max_age
         self.kept = deque((g for g in self.kept if version_of(g) >= oldest), self.cfg.replay_size)
         count = min(self.cfg.replay_groups, len(self.kept))
@@ -59,7 +59,7 @@ class ReplayBuffer:
         return Replayed(groups, tuple(self.version - version_of(group) for group in groups))
 
     def see(self, fresh: Sequence[ScoredGroup]) -> None:
-        """Fresh attempts tell which version of the policy acts now."""
+        """Update the current version of the policy from fresh attempts."""
         versions = [int(m.versions.max()) for group in fresh for m in group.group.members if m.actions_taken]
         self.version = max([self.version, *versions])
 
@@ -85,7 +85,7 @@ def version_of(group: ScoredGroup) -> int:
 
 
 def essence(scored: ScoredGroup) -> ScoredGroup:
-    """The attempts that have a score, reduced to what is replayed; arrays are copied out of larger ones."""
+    """The scored attempts reduced to what replay needs; arrays are copied, since they may be views of large ones."""
     pairs = [(m, s) for m, s in zip(scored.group.members, scored.scores, strict=True) if isinstance(s, Score)]
     members = tuple(_essence_of_attempt(member) for member, _ in pairs)
     task = Task(scored.group.task.id, None, scored.group.task.seed)

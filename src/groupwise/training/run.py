@@ -3,8 +3,8 @@
     runs/<id>/  config.toml  env.json  lock  status.json  events.jsonl  control.jsonl
                 groups/<step>.parquet  report.html  checkpoints/<step>/
 
-The event log and the checkpoints are the truth; status.json, env.json and report.html are made from them.
-Resuming goes back to the newest sound checkpoint and forgets whatever was written after it.
+The event log and the checkpoints are the truth; status.json, env.json and report.html are derived from them.
+Resuming goes back to the newest sound checkpoint and drops everything written after it.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ from groupwise.types import Event, GroupRecord
 
 
 class Run:
-    """A run folder opened for writing by the one process that holds its lock.
+    """A run folder opened for writing by the one process that has its lock.
 
-    What a crash left behind the newest sound checkpoint is forgotten: it will be made again. What is damaged
-    is never deleted but set aside, in `damaged/<attempt>/`.
+    Whatever came after the newest sound checkpoint is dropped: the run will make it again. Damaged files are never
+    deleted but moved to `damaged/<attempt>/`.
     """
 
     def __init__(self, path: Path, by_hand: bool = False) -> None:
-        """Open the run; `by_hand`, orders to stop that came before are void."""
+        """Open the run; `by_hand` ignores pending commands to stop."""
         for name in ("checkpoints", "groups", "damaged", "events.jsonl", "control.jsonl"):
             if (path / name).is_symlink():
-                raise RunError(f"{path / name} is a link", hint="A run keeps its files in its own folder; remove it.")
+                hint = "A run keeps its files in its own folder. Remove the link."
+                raise RunError(f"{path / name} is a symbolic link", hint=hint)
         self.path = path
         self.id = path.name
         self.warnings: list[str] = []
@@ -58,7 +59,8 @@ class Run:
                 send_command(path, "resume")
             events = read_events(path / "events.jsonl")
             if events and sound_config(path) is None:
-                self.warnings.append("config.toml was edited or damaged; the recorded settings are used (see --set)")
+                self.warnings.append("config.toml was edited or damaged; using the recorded settings (see --set)")
+            # The lock may know of an attempt that died before its first event.
             self.attempt = 1 + max((event.attempt for event in events), default=0)
             self.attempt = max(self.attempt, 1 + _last_attempt(self._lock))
             self._lock.write(json.dumps({"pid": os.getpid(), "attempt": self.attempt}).encode())
@@ -73,10 +75,10 @@ class Run:
             raise
 
     def _newest_sound_checkpoint(self, events: int) -> Checkpoint | None:
-        """The newest checkpoint that can be read, if possible one that the log of `events` events reaches.
+        """The newest readable checkpoint that the log of `events` events covers, else the newest readable one.
 
-        A damaged log costs no weights: where no checkpoint comes before the damage, the newest is taken and
-        the log begins anew.
+        A damaged log costs no weights: if every checkpoint lies after the damage, the newest is taken and a new log
+        begins.
         """
         folders = list(checkpoint_folders(self.path / "checkpoints"))
         newest = None
@@ -106,7 +108,7 @@ class Run:
             for path in groups_after(groups, step):
                 path.unlink()
             for path in later_checkpoints(checkpoints, step):
-                self._set_aside(path, f"checkpoint {path.name} was set aside: the run goes on from step {step}")
+                self._set_aside(path, f"checkpoint {path.name} was set aside; the run continues from step {step}")
             for path in damaged_groups(groups):
                 self._set_aside(path, f"groups/{path.name} is damaged; training does not need it")
             if seq > events:
@@ -133,7 +135,8 @@ class Run:
         return event
 
     def save(self, step: int, model: Mapping[str, Any], state: Mapping[str, Any], limit: int) -> Path:
-        """Take a checkpoint that agrees with the event log as it is now."""
+        """Save a checkpoint that agrees with the event log as it is now."""
+        # Log and groups must be on disk before the checkpoint that counts on them.
         self._log.sync()
         with disk(self.path / "groups"):
             while self._unsynced:
@@ -156,7 +159,7 @@ class Run:
         write_atomic(self.path / "status.json", _json(status), durable=state != "running")
 
     def commands(self) -> Iterable[ControlCommand]:
-        """The orders in control.jsonl that nobody has carried out yet; each is given out once."""
+        """The commands in control.jsonl that have not been carried out yet, each once."""
         for command in pending_commands(self.path / "control.jsonl", self._handled):
             self._handled.add(command.id)
             yield command
@@ -167,7 +170,7 @@ class Run:
 
 
 def _last_attempt(lock: FileLock) -> int:
-    """The attempt that the process before this one wrote into the lock; 0 where it wrote none."""
+    """The attempt that the previous process wrote into the lock, or 0."""
     try:
         return int(json.loads(lock.read())["attempt"])
     except (ValueError, KeyError, TypeError):

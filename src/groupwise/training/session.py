@@ -1,4 +1,4 @@
-"""A run from the outside: start or resume it, watch its events, and leave the folder in order."""
+"""A run from outside: start or resume it, watch its events, and leave its folder in order."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from groupwise.types import Event, Failure, Policy, Source
 
 @dataclass(frozen=True)
 class Parts:
-    """What a product contributes to a run: who acts, where batches come from, how it is judged.
+    """What a product contributes to a run: the policy, the source of batches, and the evaluation.
 
-    `samples` tells what the policy did in the last evaluation, a few attempts in words. `film` writes a picture of one
-    attempt from a seed to a file, where there is anything to see, and says what it shows. `inspect` looks for promises
-    that the environment breaks. `notes` are things a person should know before it starts; they become hints.
+    `samples` returns a few attempts of the last evaluation as text. `film` writes a picture of one attempt from a seed
+    to a file, if there is anything to see, and returns its caption. `inspect` looks for broken promises of the
+    environment. `notes` are things a person should know before the start; they become hints.
     """
 
     policy: Policy
@@ -52,9 +52,9 @@ def execute(
 ) -> Iterator[Event]:
     """Run or resume the run at `path`, with `cfg` in place of its recorded settings if given.
 
-    A person who resumes a run (`by_hand`) means it: orders to stop that it has not seen yet are void.
+    When a person resumes a run (`by_hand`), pending commands to stop are ignored.
 
-    Raise `stop` to end it after its current step (`graceful_stop` ties that to Ctrl-C). One run at a time in a
+    Raise `stop` to end it after its current step (`graceful_stop` ties that to Ctrl-C). Only one run at a time per
     process: runs share the global random generators and the number of threads.
     """
     run = Run(path, by_hand)
@@ -95,7 +95,7 @@ def execute(
 
 
 def use_threads(count: int | None) -> Callable[[], None]:
-    """Use so many threads, in PyTorch and in NumPy's BLAS (None: as they come); call what is returned to end that."""
+    """Use that many threads in PyTorch and in NumPy's BLAS (None: leave them); call the result to undo it."""
     if count is None:
         return lambda: None
     from threadpoolctl import threadpool_limits
@@ -111,18 +111,18 @@ def use_threads(count: int | None) -> Callable[[], None]:
 
 
 def check_device(name: str) -> None:
-    """Refuse a device that this machine does not have before anything is trained on another."""
+    """Refuse a device that this machine does not have."""
     kind = torch.device(name).type
     if kind != "cpu" and not getattr(torch, kind).is_available():
         raise ConfigError(f"policy.device = {name!r} is not available here", hint="Use 'cpu'.", field="policy.device")
 
 
 def _out_of_memory(error: Exception) -> ResourceError:
-    """Memory that smaller micro-batches cannot save: for weights, the optimiser's state or the keys and values."""
+    """Memory that smaller micro-batches cannot save: weights, the optimiser's state, or keys and values."""
     return ResourceError(
-        f"memory ran out: {' '.join(str(error).split('. ')[:2])}",
-        hint="Train an adapter (language.lora_rank=16) or in bfloat16 (language.dtype), or make fewer attempts at a "
-        "time (rollout.tasks_per_step, rollout.num_generations) or shorter ones (sampling.max_new_tokens).",
+        f"out of memory: {' '.join(str(error).split('. ')[:2])}",
+        hint="Train fewer weights (an adapter) or in bfloat16, or make fewer attempts at a time "
+        "(rollout.tasks_per_step, rollout.num_generations) or shorter ones.",
     )
 
 
@@ -132,7 +132,7 @@ def _storage_failed(error: StorageError, path: Path) -> StorageError:
 
 
 def _failed(run: Run, error: GroupwiseError) -> Iterator[Event]:
-    """Say in the run folder why it stopped, if the disk still takes it."""
+    """Record in the run folder why it stopped, if the disk still can."""
     try:
         info = inspect_run(run.path)
         yield run.emit("error", info.step, error.as_dict())

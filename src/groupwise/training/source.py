@@ -30,7 +30,7 @@ from groupwise.training.replay import ReplayBuffer, Replayed
 from groupwise.training.step_groups import CUT_OFF, StepGroups, can_teach, group_metrics, group_records
 from groupwise.types import Batch, Failed, Group, Policy, Reward, ScoredGroup, Task, Tensors
 
-PATIENCE = 3
+PATIENCE = 3  # steps in a row in which every attempt may fail
 
 
 class TaskStream(Protocol):
@@ -42,7 +42,7 @@ class TaskStream(Protocol):
 
 
 class NumberedTasks:
-    """An endless stream of tasks, each made from its number."""
+    """An endless stream of tasks, each created from its number."""
 
     def __init__(self, make: Callable[[int], Task]) -> None:
         self.make = make
@@ -61,7 +61,7 @@ class NumberedTasks:
 
 
 class Rollout(Protocol):
-    """Makes a group of attempts at each task with the policy's present weights."""
+    """Makes a group of attempts at each task with the policy's current weights."""
 
     def collect(self, tasks: Sequence[Task]) -> Sequence[Group]: ...
     def state_dict(self) -> dict[str, Any]: ...
@@ -72,9 +72,9 @@ class Rollout(Protocol):
 class BatchRows:
     """How a product lays out its scored attempts for the policy: rows of [B, T].
 
-    They are made from the attempts' arrays alone: attempts that are replayed have lost their `meta`. `pick` takes a
-    table over the attempts, [attempts, longest], to the layout of the rows; the source uses it for all that it adds.
-    `weights` scale what each row, or each token, contributes.
+    They are made from the attempts' arrays only: replayed attempts have lost their `meta`. `pick` rearranges a table
+    over the attempts, [attempts, longest], into the layout of the rows; the source uses it for everything it adds.
+    `weights` scale the contribution of each row or token.
     """
 
     inputs: Tensors
@@ -88,7 +88,7 @@ Collate = Callable[[Attempts], BatchRows]
 
 
 class GroupSource:
-    """Collects, scores and compares in step with the learner."""
+    """Collects attempts, scores them and compares them within their groups, in step with the learner."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class GroupSource:
         return scored
 
     def _replay(self, drawn: StepGroups) -> Replayed:
-        """Past groups to learn from once more; those of this step can be among them from the next step on."""
+        """Past groups to learn from again; those of this step can be drawn from the next step on."""
         if not self.cfg.rollout.replay_size:
             return Replayed()
         self.replay.see(drawn.all)
@@ -163,14 +163,14 @@ class GroupSource:
         return replayed
 
     def _extra_metrics(self, drawn: StepGroups, replayed: Replayed) -> dict[str, float | None]:
-        """What only runs that ask for it report, and rewards that have something to say of themselves."""
+        """Metrics of optional features, and of rewards that report their own."""
         rollout = self.cfg.rollout
         resampling = drawn.metrics() if rollout.dynamic_sampling else {}
         replay = replayed.metrics(len(drawn.kept)) if rollout.replay_groups else {}
         return {**resampling, **replay, **self.parts.metrics(), **_offered(self.reward, "metrics", {})}
 
     def publish(self, policy: Policy) -> None:
-        """Rollouts use the learner's own policy: nothing has to travel."""
+        """Rollouts use the learner's own policy, so there is nothing to send."""
 
     def close(self) -> None:
         self.scorer.close()
@@ -179,24 +179,24 @@ class GroupSource:
         failures = [s.failure for group in scored for s in group.scores if isinstance(s, Failed)]
         alive = any(not isinstance(s, Failed) for group in scored for s in group.scores)
         self.silent_steps = 0 if alive else self.silent_steps + 1
-        # A run shorter than that must not end as if all were well.
+        # A run shorter than PATIENCE must not end as if all were well.
         if self.silent_steps >= min(PATIENCE, self.cfg.training.num_episodes):
             first, count = failures[0], self.silent_steps
             since = f"the last {count} steps" if count > 1 else "the only step"
             raise NoSignalError(
                 f"every attempt of {since} failed: {first.where}: {first.message}",
-                hint=first.hint or f"Mend the {first.where} and resume the run.",
+                hint=first.hint or f"Fix the {first.where} and resume the run.",
             )
 
     def _without_cut_offs(self, attempts: Attempts, estimate: AdvantageEstimate) -> AdvantageEstimate:
-        """With `loss.mask_truncated`, leave attempts that hit a limit out of the policy's loss."""
+        """With `loss.mask_truncated`, exclude attempts that hit a limit from the policy's loss."""
         if not self.cfg.loss.mask_truncated or not attempts.members:
             return estimate
         cut = torch.tensor([member.end in CUT_OFF for member in attempts.members])
         return replace(estimate, keep=overlong_mask(cut, attempts.mask))
 
     def _batch(self, attempts: Attempts, estimate: AdvantageEstimate, weights: Tensor | None) -> Batch:
-        """All scored attempts. The counts are fixed here: skipping idle rows later must not change a step."""
+        """All scored attempts. The counts are fixed here: dropping idle rows later must not change a step."""
         loss, rows = self.cfg.loss, self.collate(attempts)
 
         def picked(table: Tensor | None) -> Tensor | None:
@@ -218,7 +218,7 @@ class GroupSource:
         )
 
     def _without_idle_rows(self, batch: Batch) -> Batch:
-        """Leave out rows that no term of the loss would act on."""
+        """Drop rows that no term of the loss acts on."""
         loss = self.cfg.loss
         if loss.beta > 0 or loss.kl_target is not None or batch.returns is not None:
             return batch
@@ -226,9 +226,10 @@ class GroupSource:
         return batch if bool(active.all()) else batch.select(active)
 
     def _with_reference(self, batch: Batch) -> Batch:
-        """Add what the reference thinks of the actions, asked in the learner's own precision."""
+        """Add the reference's log-probabilities, computed in the learner's own precision."""
         if self.reference is None or batch.rows == 0:
             return batch
+        # Sorted by length, so that micro-batches waste little on padding; then put back in order.
         order = row_ends(batch.mask).argsort(stable=True)
         logp = torch.cat(self.micro_batches.over(batch.select(order), self._reference_logp))
         return replace(batch, reference_logp=logp[order.argsort()])
@@ -257,6 +258,7 @@ class GroupSource:
         self.rollout.load_state_dict(state["rollout"])
         if hasattr(self.reward, "load_state_dict"):
             self.reward.load_state_dict(state["reward"])
+        # Checkpoints of older versions lack some of these.
         if "parts" in state:
             self.parts.load_state_dict(state["parts"])
         if "replay" in state:
@@ -271,25 +273,25 @@ class GroupSource:
 
 
 def _offered(reward: Reward, method: str, otherwise: Any) -> Any:
-    """What a reward tells by a method that it need not have."""
+    """The result of a method that a reward may have, or `otherwise`."""
     offered = getattr(reward, method, None)
     return offered() if callable(offered) else otherwise
 
 
 def _by_step(weights: Tensor | None, mask: Tensor) -> Tensor | None:
-    """A weight per attempt [B] as one per step [B, T]."""
+    """A weight per attempt [B] expanded to one per step [B, T]."""
     return None if weights is None else weights[:, None].expand(mask.shape)
 
 
 def _product(first: Tensor | None, second: Tensor | None) -> Tensor | None:
-    """Weights by row or by token, each of which may be missing, multiplied."""
+    """The product of weights by row or by token, either of which may be None."""
     if first is None or second is None:
         return second if first is None else first
     return (first[:, None] if first.dim() == 1 else first) * second
 
 
 class _Clock:
-    """Seconds per phase, by laps."""
+    """Seconds per phase of a step."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}

@@ -55,7 +55,7 @@ class StepGroups:
 
 
 def can_teach(group: ScoredGroup, cfg: AdvantageSettings) -> bool:
-    """Whether totals differ inside the group; where attempts are not compared inside it, whether it has any."""
+    """Whether totals differ within the group; if attempts are not compared within it, whether it has any score."""
     totals = torch.tensor([score.total for score in group.scores if isinstance(score, Score)], dtype=torch.float64)
     if not len(totals):
         return False
@@ -67,16 +67,16 @@ def can_teach(group: ScoredGroup, cfg: AdvantageSettings) -> bool:
 
 
 CUT_OFF = (End.TRUNCATED, End.TURN_LIMIT)
-RESAMPLED = "resampled"
-LONGEST_TEXT = 10_000
-MOST_TOKENS = 4_096
+RESAMPLED = "resampled"  # a flag in group files
+LONGEST_TEXT = 10_000  # characters of an attempt kept in a record
+MOST_TOKENS = 4_096  # tokens of an attempt kept in a record
 
 
 def group_metrics(drawn: StepGroups, attempts: Attempts, estimate: AdvantageEstimate) -> dict[str, float | None]:
-    """What a GRPO user asks of a step's groups, before any learning.
+    """The metrics of a step's groups, before any learning.
 
-    Rewards, lengths and shares are those of all groups that were drawn: what was put aside because it cannot teach
-    still tells how good the policy is. Advantages are those of `attempts`, from which the step learns.
+    Rewards, lengths and shares cover all groups that were drawn: those set aside because they cannot teach still show
+    how good the policy is. Advantages are those of `attempts`, from which the step learns.
     """
     members = [member for group in drawn.all for member in group.group.members]
     scores = [score for group in drawn.all for score in group.scores if isinstance(score, Score)]
@@ -107,7 +107,7 @@ def group_metrics(drawn: StepGroups, attempts: Attempts, estimate: AdvantageEsti
 
 
 def zero_spread_share(groups: Sequence[ScoredGroup]) -> float:
-    """The share without spread of the groups that have any score."""
+    """The share of groups without spread, among those with any score."""
     totals = [(score.total, n) for n, g in enumerate(groups) for score in g.scores if isinstance(score, Score)]
     values, numbers = zip(*totals, strict=True)
     _, silent = zero_spread_groups(torch.tensor(values, dtype=torch.float64), torch.tensor(numbers))
@@ -121,9 +121,9 @@ def advantage_metrics(acting: Tensor) -> dict[str, float | None]:
 
 
 def group_records(drawn: StepGroups, attempts: Attempts, estimate: AdvantageEstimate) -> tuple[GroupRecord, ...]:
-    """One row for every attempt that was made; its advantage is the mean over its own actions.
+    """One row for every attempt; its advantage is the mean over its own actions.
 
-    Failed attempts are there too, and those of groups that were put aside, which have the flag `resampled`.
+    Failed attempts are included, and so are those of groups that were set aside, with the flag `resampled`.
     """
     acting = attempts.mask.sum(1).clamp(min=1)
     worth = estimate.advantages * attempts.mask
@@ -156,7 +156,7 @@ def group_records(drawn: StepGroups, attempts: Attempts, estimate: AdvantageEsti
 
 
 def _tokens(member: Trajectory, advantages: Sequence[float]) -> dict[str, tuple[Any, ...]]:
-    """The attempt token by token, the first of them where there are very many; nothing where it has no words."""
+    """The attempt's first tokens, one by one; nothing if it is not made of tokens."""
     tokens = tuple(map(_written, member.meta.get("tokens", ())[:MOST_TOKENS]))
     count = len(tokens)
     return {
@@ -172,7 +172,7 @@ def _written(token: str) -> str:
 
 
 def words(value: object, limit: int = LONGEST_TEXT) -> str:
-    """Text that any file can hold, its middle left out where it is longer than `limit` characters."""
+    """Valid UTF-8 text, with its middle left out if it is longer than `limit` characters."""
     text = str(value).encode("utf8", "replace").decode()
     if len(text) <= limit:
         return text

@@ -14,9 +14,9 @@ from groupwise.config import TrainingConfig
 
 
 class EarlyStopping:
-    """Watches evaluations. Stops at `target_reward`, or after `patience` evaluations without improvement.
+    """Stops at `target_reward`, or after `patience` evaluations without improvement.
 
-    An improvement is more than `threshold` times the best score's size (at least `threshold` itself).
+    An improvement is more than `threshold` times the size of the best score, and at least `threshold`.
     """
 
     def __init__(self, cfg: TrainingConfig) -> None:
@@ -26,7 +26,7 @@ class EarlyStopping:
         self.waited = 0
 
     def reason(self, step: int, score: float) -> str | None:
-        """Why to stop after an evaluation of `score`, or None to go on. What is not a number says nothing."""
+        """Why to stop after an evaluation of `score`, or None to continue. A score that is not finite is ignored."""
         if not math.isfinite(score):
             return None
         margin = self.cfg.early_stopping_threshold * max(1.0, abs(self.best or 0.0))
@@ -56,7 +56,7 @@ class StopFlag:
 
 @contextmanager
 def graceful_stop() -> Iterator[StopFlag]:
-    """The first Ctrl-C (or SIGTERM) asks for a stop after the current step; the second one insists."""
+    """The first Ctrl-C (or SIGTERM) stops after the current step; the second stops at once."""
     flag = StopFlag()
     if threading.current_thread() is not threading.main_thread():
         yield flag

@@ -64,7 +64,7 @@ def sampling_seed(seed: int, task: int, member: int) -> int:
 
 
 def rows_of_tokens(attempts: Attempts) -> BatchRows:
-    """Every answer its own row [B, T], padded behind."""
+    """One row [B, T] per answer, padded at the end."""
     members = attempts.members
     lengths = torch.tensor([len(member) for member in members], dtype=torch.long)
     inputs = {
@@ -77,10 +77,10 @@ def rows_of_tokens(attempts: Attempts) -> BatchRows:
 
 
 def imitation(rows: Sequence[Row], policy: LanguagePolicy, device: str) -> Batch:
-    """A batch that raises the likelihood of given rows: every own token has advantage 1.
+    """A batch that raises the likelihood of the given rows: every own token has advantage 1.
 
-    With the present policy's own log-probabilities as the behaviour's, the ratio is 1 and the gradient of the policy
-    loss is that of the negative log-likelihood per token.
+    With the current policy's log-probabilities as the behaviour's, the ratio is 1 and the gradient of the policy loss
+    is that of the negative log-likelihood per token.
     """
     mask = padded([row >= 0 for row, _ in rows], np.bool_) & padded([own for _, own in rows], np.bool_)
     inputs = {
