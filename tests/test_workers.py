@@ -135,9 +135,9 @@ def test_a_request_that_takes_too_long_costs_the_child_and_what_it_started(worke
 
 
 def test_waiting_for_a_turn_does_not_count_against_the_time_limit(workers: Workers, tmp_path: Path) -> None:
-    first = workers.submit(("waits_for", "mark"))
-    second = workers.submit(("echo", 1), seconds=30)
-    until(lambda: workers.pids)
+    first, limit = workers.submit(("waits_for", "mark")), 2.0
+    second, over = workers.submit(("echo", 1), seconds=limit), time.monotonic() + limit
+    until(lambda: workers.pids and time.monotonic() > over)  # longer than the limit of the one that waits
     (tmp_path / "mark").touch()
     assert first.result() == "mark"
     assert second.result()[1] == 1
@@ -272,6 +272,21 @@ def test_a_forked_process_has_children_of_its_own_and_spares_its_parents(workers
     assert theirs != pid
     assert gone(theirs)
     assert workers.submit(("keep", 3)).result() == [*mine, 3]
+
+
+def test_a_forked_process_that_ends_like_any_program_spares_its_parents_children() -> None:
+    code = """
+import os, sys
+from groupwise.workers import Workers
+with Workers("tests.worker_handlers:Handler") as workers:
+    before, _ = workers.submit(("echo", 1)).result()
+    if os.fork() == 0:
+        sys.exit()  # which runs finalizers, unlike os._exit
+    os.wait()
+    print(before == workers.submit(("echo", 1)).result()[0])
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100)
+    assert ran.stdout == "True\n"
 
 
 def test_any_thread_may_submit() -> None:
