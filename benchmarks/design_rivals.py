@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.designer.heuristics import HEURISTICS, PORTFOLIO, Heuristic, KeyDecoder, by_rank, heuristic_keys
-from groupwise.designer.problem import ACTIONS, HEADS
+from groupwise.designer.heuristics import HEURISTICS, PORTFOLIO, Heuristic, by_rank, genes_of, heuristic_keys, plans_of
+from groupwise.designer.plans import Plans
+from groupwise.designer.problem import ACTIONS, HEADS, DesignProblem
+from groupwise.designer.tasks import Drafter
 from groupwise.workflows import Design, DesignScore, DesignScorer, Requirements, evaluate
 from groupwise.workflows.scoring.measures import MEASURES
 
@@ -30,6 +32,25 @@ CONTROL_FLOW = next(n for n, measure in enumerate(MEASURES) if measure.name == "
 NOTHING = (math.inf, math.inf, math.inf)
 FAR = 1e12
 BATCH = 64
+
+
+class KeyDecoder:
+    """Decodes keys to designs for one set of requirements."""
+
+    def __init__(self, requirements: Requirements) -> None:
+        self.problem = DesignProblem(requirements)
+        self.drafter = Drafter(self.problem)
+
+    @property
+    def genes(self) -> int:
+        return genes_of(self.problem)
+
+    def plans(self, keys: Keys) -> Plans:
+        return plans_of(self.problem, keys)
+
+    def decode(self, keys: Keys) -> list[Design]:
+        """One design for each row of keys."""
+        return self.drafter(self.plans(keys))
 
 
 @dataclass(frozen=True, slots=True)

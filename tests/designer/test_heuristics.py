@@ -13,9 +13,10 @@ from groupwise.designer.heuristics import (
     HEURISTICS,
     PORTFOLIO,
     HeuristicQueue,
-    KeyDecoder,
+    genes_of,
     heuristic_keys,
     neighbours,
+    plans_of,
 )
 from groupwise.designer.policy import GraphPolicy, load_policy
 from groupwise.designer.problem import DesignProblem
@@ -45,10 +46,10 @@ def test_neighbours_differ_in_one_respect() -> None:
 
 
 def test_every_rule_decodes_to_a_design_of_its_own_keys() -> None:
-    construction = KeyDecoder(random_requirements(3, 8))
-    keys = np.array([heuristic_keys(construction.problem, rule) for rule in HEURISTICS[::37]])
-    assert keys.shape[1] == construction.genes
-    assert len(construction.decode(keys)) == len(keys)
+    problem = DesignProblem(random_requirements(3, 8))
+    keys = np.array([heuristic_keys(problem, rule) for rule in HEURISTICS[::37]])
+    assert keys.shape[1] == genes_of(problem)
+    assert len(plans_of(problem, keys)) == len(keys)
 
 
 def test_rules_are_left_to_requirements_unlike_training() -> None:

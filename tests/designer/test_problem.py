@@ -10,16 +10,25 @@ import numpy as np
 import pytest
 
 from groupwise.designer.construction import construct
-from groupwise.designer.heuristics import KeyDecoder
+from groupwise.designer.heuristics import genes_of, plans_of
 from groupwise.designer.plans import DecisionBatch
-from groupwise.designer.problem import ACTIONS, DISCIPLINES, HEADS, DesignProblem, Head, Ints, action_of
-from groupwise.designer.tasks import Drafter, random_requirements
+from groupwise.designer.problem import ACTIONS, DISCIPLINES, HEADS, DesignProblem, Head, Ints
+from groupwise.designer.tasks import Drafter, PreparedRequirements, random_requirements
 from groupwise.workflows.blocks import Activity, Choice, Design, Parallel, Sequence, Skip, activities, walk
 from groupwise.workflows.differences import compare_workflows
 from groupwise.workflows.files import read_workflow, write_workflow
 from groupwise.workflows.requirements import Requirements, parse_requirements
 from groupwise.workflows.rules import broken_rules
 from groupwise.workflows.soundness.check import check_design
+
+
+def action_of(head: int, choice: int) -> str:
+    """The name of the action that a choice belongs to."""
+    if head in (Head.KEEP, Head.NEXT):
+        return "element"
+    if head == Head.PLACE:
+        return "parallelism" if choice else "synchronisation"
+    return HEADS[head]
 
 
 def shop(**rules: object) -> Requirements:
@@ -192,8 +201,9 @@ def test_whatever_is_chosen_is_sound_and_keeps_the_rules(tmp_path: Path) -> None
     rng = np.random.default_rng(7)
     for number in range(200):
         requirements = random_requirements(number, size=5 + number % 12)
-        construction = KeyDecoder(requirements)
-        for design in construction.decode(rng.random((2, construction.genes))):
+        prepared = PreparedRequirements.of(requirements)
+        keys = rng.random((2, genes_of(prepared.problem)))
+        for design in prepared.drafter(plans_of(prepared.problem, keys)):
             assert check_design(design).sound, number
             assert not broken_rules(design, requirements), number
         if number % 20 == 0:

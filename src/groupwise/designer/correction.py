@@ -104,7 +104,6 @@ class Correction:
         return activity.model_copy(update={"duration": longer, "cost": activity.cost * self.cost})
 
     def words(self) -> str:
-        """The correction in one sentence."""
         told = []
         if self.durations:
             least, most = min(self.durations.values()), max(self.durations.values())
@@ -174,7 +173,6 @@ class MeasuredPerformance:
 
 
 def predict(design: Design, requirements: Requirements, correction: Correction | None = None) -> Performance:
-    """The analytic prediction, corrected."""
     known = correction or Correction()
     found = evaluate(design, known.applied(requirements), tier_of(requirements), cases=CASES)
     return replace(found, cycle_time=found.cycle_time * known.formulas)
@@ -286,7 +284,6 @@ def known_correction(memory: MemorySystem, requirements: Requirements) -> Correc
 
 
 def remember_correction(memory: MemorySystem, problem: DesignProblem | Requirements, correction: Correction) -> None:
-    """Store a correction for the next prediction."""
     problem = problem if isinstance(problem, DesignProblem) else DesignProblem(problem)
     requirements = problem.requirements
     direction = memory.direction(requirements, {"features": situation(features_of(problem))})

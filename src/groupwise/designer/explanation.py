@@ -119,7 +119,6 @@ def _as_shown(row: ParetoRow) -> tuple[str, ...]:
 
 
 def row_of(design: Design, score: DesignScore, chosen: bool) -> ParetoRow:
-    """The row of a design that breaks no rule."""
     assert score.performance is not None
     servers, performance = sum(number for _, number in design.servers), score.performance
     return ParetoRow(score.total, performance.cycle_time, performance.cost, control_flow_of(score), servers, chosen)
@@ -202,7 +201,6 @@ def _percent(old: float, new: float, words: tuple[str, str]) -> str:
 
 
 def explain(start: Baseline, before: DesignScore, best: Candidate, requirements: Requirements) -> Explanation:
-    """The best design compared with the baseline."""
     assert best.score is not None
     found = compare_workflows(with_pools(start.design, requirements), with_pools(best.design, requirements))
     changes = sorted(_score_changes(before, best.score), key=lambda change: -abs(change.effect))

@@ -102,7 +102,6 @@ class EditStatistics:
             self.waiting.setdefault(child.key, (parent.total, decisions))
 
     def learn(self, judged: Sequence[EditResult]) -> None:
-        """Count the edits among evaluated candidates."""
         for candidate in judged:
             known = self.waiting.pop(candidate.key, None)
             if known is not None:
@@ -394,5 +393,4 @@ class Generations:
 
 
 def diversity(candidates: Sequence[Candidate], prepared: PreparedRequirements) -> Diversity:
-    """The diversity of a generation."""
     return diversity_of(prepared.problem, np.stack([one.choices for one in candidates]))

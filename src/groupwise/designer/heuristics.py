@@ -18,9 +18,6 @@ import numpy as np
 from groupwise.designer.construction import RETRIES, construct
 from groupwise.designer.plans import DecisionBatch, Plans
 from groupwise.designer.problem import Bools, DesignProblem, Floats, Head, Ints
-from groupwise.designer.tasks import Drafter
-from groupwise.workflows.blocks import Design
-from groupwise.workflows.requirements import Requirements
 
 
 class KeyChooser:
@@ -49,7 +46,6 @@ class KeyChooser:
 
 
 def nth_legal(legal: Bools, keys: Floats) -> Ints:
-    """The legal candidate that a key falls on."""
     count = legal.sum(-1)
     wanted = np.minimum((keys * count).astype(np.int64), count - 1)
     found: Ints = (legal.cumsum(-1) > wanted[..., None]).argmax(-1)
@@ -63,25 +59,6 @@ def plans_of(problem: DesignProblem, keys: Floats, record: bool = False) -> Plan
 
 def genes_of(problem: DesignProblem) -> int:
     return problem.rounds + 2 * len(problem.units) + len(problem.slots) - problem.staffing
-
-
-class KeyDecoder:
-    """Decodes keys to designs for one set of requirements."""
-
-    def __init__(self, requirements: Requirements) -> None:
-        self.problem = DesignProblem(requirements)
-        self.drafter = Drafter(self.problem)
-
-    @property
-    def genes(self) -> int:
-        return genes_of(self.problem)
-
-    def plans(self, keys: Floats) -> Plans:
-        return plans_of(self.problem, keys)
-
-    def decode(self, keys: Floats) -> list[Design]:
-        """One design for each row of keys."""
-        return self.drafter(self.plans(keys))
 
 
 # The heuristics to try first, each chosen for what it adds to the ones before (`workflow_design.py --tune`).

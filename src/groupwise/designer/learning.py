@@ -349,7 +349,6 @@ class Improvement:
         )
 
     def begin(self, generations: Generations) -> LearningPolicy:
-        """A policy that learns from these generations."""
         problem = generations.prepared.problem
         self.collation = Collation(lambda _: problem)
         return LearningPolicy(self, generations)

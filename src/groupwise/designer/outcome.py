@@ -121,7 +121,6 @@ class GenerationMetrics:
 
     @property
     def origins(self) -> Mapping[str, int]:
-        """Candidates by origin."""
         return Counter(result.candidate.origin for result in self.results)
 
     @property
@@ -269,7 +268,6 @@ def phases(bests: Sequence[float], threshold: float = 0.01, patience: int = WIND
 
 
 def phase_of(bests: Sequence[float], threshold: float = 0.01, patience: int = WINDOW) -> PhaseName:
-    """The current phase of a run."""
     found = phases(bests, threshold, patience)
     return found[-1].name if found else "initial"
 

@@ -189,7 +189,6 @@ class DesignSession:
             self.history.append(self._summary(metrics, judged))
 
     def remember(self, metrics: GenerationMetrics) -> None:
-        """Store what worked for later calls."""
         if self.memory is not None:
             with self._stage("memory integration"):
                 self.memory.keep(self.generations, metrics)

@@ -167,7 +167,6 @@ def load_weights(path: Path, schema: str, script: str) -> dict[str, Any]:
 
 
 def read_facts(path: Path) -> dict[str, str]:
-    """The facts stored with weights."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -178,7 +177,6 @@ def read_facts(path: Path) -> dict[str, str]:
 
 
 def save_policy(policy: GraphPolicy, path: str | Path, facts: Mapping[str, str] | None = None) -> None:
-    """Write a policy with facts about it."""
     save_weights(policy.state_dict(), Path(path), SCHEMA_HASH, facts)
 
 
@@ -190,7 +188,6 @@ def load_policy(path: str | Path = PRETRAINED) -> GraphPolicy:
 
 
 def facts_of(path: str | Path = PRETRAINED) -> dict[str, str]:
-    """The facts stored with a policy."""
     return read_facts(_place(path))
 
 

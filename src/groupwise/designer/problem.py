@@ -84,15 +84,6 @@ CANDIDATES = 10
 FEATURES = 8
 
 
-def action_of(head: int, choice: int) -> str:
-    """The name of the action that a choice belongs to."""
-    if head in (Head.KEEP, Head.NEXT):
-        return "element"
-    if head == Head.PLACE:
-        return "parallelism" if choice else "synchronisation"
-    return HEADS[head]
-
-
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]

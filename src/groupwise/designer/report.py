@@ -152,7 +152,6 @@ SMALLEST = 0.55
 
 
 def design_page(call: DesignReport) -> str:
-    """The complete page."""
     return whole_page(f"{call.design.name} – Groupwise", (headline(call), *sections(call), footer()))
 
 

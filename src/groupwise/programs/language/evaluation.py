@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, Protocol
+from typing import Any
 
 from groupwise.errors import ConfigError, ContractError
 from groupwise.programs.language.operators import Operator, OperatorError, Value, quoted, same
@@ -24,7 +24,7 @@ from groupwise.programs.language.parser import Program, host_name, hosted, parse
 from groupwise.programs.language.program import Case, CodeProblem, FaultCode, Form, ProgramFault
 from groupwise.programs.language.pure_operators import PURE
 from groupwise.programs.language.straight import run_straight
-from groupwise.sandbox import SandboxLimits, SandboxOutcome, SandboxResult
+from groupwise.sandbox import Monty, SandboxLimits, SandboxOutcome, SandboxResult
 from groupwise.types import Score
 
 INTEGER = re.compile(r"(?<![\w.])-?\d[\d,]{0,20}(?![\w]|\.\d)")
@@ -63,20 +63,6 @@ MOST_ASKED = 40
 NO_SANDBOX = "without a sandbox only operator calls can run; open a sandbox for other programs"
 
 
-class ProgramSandbox(Protocol):
-    """Where plain programs and workflows run: the sandbox's first tier."""
-
-    def run(
-        self,
-        code: str,
-        inputs: Mapping[str, Any] | None = None,
-        functions: Mapping[str, Callable[..., Any]] | None = None,
-        limits: SandboxLimits = ...,
-        *,
-        call: str = "",
-    ) -> SandboxResult: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ProgramEvaluation:
     """The result of one program on one problem.
@@ -104,7 +90,7 @@ class ProgramEvaluator:
     def __init__(
         self,
         problem: CodeProblem,
-        sandbox: ProgramSandbox | None = None,
+        sandbox: Monty | None = None,
         *,
         limits: SandboxLimits | None = None,
         operators: Mapping[str, Operator] = PURE,
@@ -237,7 +223,6 @@ USUAL = RewardWeights()
 
 
 def score(evaluation: ProgramEvaluation, weights: RewardWeights = USUAL) -> Score:
-    """The score of a program, with its parts."""
     shares = {
         "correctness": 1.0,
         "calls": 1 - min(evaluation.calls, MANY_CALLS) / MANY_CALLS,

@@ -40,7 +40,6 @@ class OperatorError(ValueError):
 
 
 def fits(value: Value, wanted: Type) -> bool:
-    """Whether a value has a type."""
     match wanted:
         case Type.ANY:
             return True
@@ -142,7 +141,6 @@ class Operator:
 
 
 def counted(operator: Operator) -> str:
-    """How many arguments an operator takes, in words."""
     least, most = operator.required, len(operator.takes)
     if least != most:
         return f"{least} to {most} arguments"
@@ -176,7 +174,6 @@ class Registry(Mapping[str, Operator]):
         return len(self._named)
 
     def joined(self, others: Iterable[Operator]) -> Registry:
-        """A new registry with these operators and others."""
         return Registry([*self._named.values(), *others])
 
     def like(self, name: str) -> str:

@@ -128,12 +128,10 @@ class Program:
 
     @property
     def key(self) -> str:
-        """The same for equal programs."""
         return hashlib.sha256(self.text.encode("utf8", "surrogatepass")).hexdigest()[:16]
 
     @property
     def lines(self) -> int:
-        """The number of lines of the body."""
         return self.text.count("\n")
 
     @property
@@ -282,5 +280,4 @@ class CodeProblem:
 
     @property
     def answer(self) -> Value:
-        """The correct answer to the question as asked."""
         return self.cases[0].answer if self.cases else None

@@ -123,7 +123,6 @@ def write(names: Sequence[str], steps: Sequence[ProgramStep], result: Argument) 
 
 
 def written(argument: Argument, names: Sequence[str]) -> str:
-    """An argument as it is written in a line."""
     match argument:
         case Parameter(at):
             return names[at]
@@ -278,7 +277,6 @@ def run_straight(program: Program, inputs: Sequence[Value], operators: Mapping[s
 
 
 def value_of(argument: Argument, inputs: Sequence[Value], results: Sequence[Value]) -> Value:
-    """The value of an argument."""
     if isinstance(argument, Result):
         return results[argument.at]
     return inputs[argument.at] if isinstance(argument, Parameter) else argument.value

@@ -113,7 +113,6 @@ class Finds:
         self.rng = np.random.default_rng([seed, 11])
 
     def add(self, scored: ScoredGroup) -> None:
-        """Store the programs that solved their problem."""
         problem: CodeProblem = scored.group.task.payload
         for member, score in zip(scored.group.members, scored.scores, strict=True):
             if isinstance(score, Score) and score.total > 0:

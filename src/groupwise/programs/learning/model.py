@@ -54,7 +54,6 @@ def body_of(program: str) -> str:
 
 
 def line_text(line: str) -> str:
-    """A line of the body as the model writes it."""
     return f"\n{INDENT}{line}"
 
 
@@ -133,7 +132,6 @@ def first_policy(cfg: TrainingConfig) -> tuple[LanguagePolicy, LanguageModel]:
 
 
 def load_policy(run: Path, step: int | None = None) -> tuple[LanguagePolicy, LanguageModel]:
-    """The policy of a run's checkpoint."""
     cfg = read_config(run)
     insist_on_code(run, cfg)
     language = load_writer(cfg)

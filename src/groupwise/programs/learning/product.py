@@ -229,7 +229,6 @@ def _check_warm_start(cfg: TrainingConfig, options: CodeOptions) -> None:
 
 
 def build(cfg: TrainingConfig) -> Parts:
-    """The parts of a run."""
     check(cfg)
     options = code_options(cfg)
     policy, language = first_policy(cfg)

@@ -144,7 +144,6 @@ class ProblemCurriculum:
         self.cursor = 0
 
     def take(self, count: int) -> list[Task]:
-        """The next tasks, with the families in turn."""
         return [self._task() for _ in range(count)]
 
     def _task(self) -> Task:
@@ -162,7 +161,6 @@ class ProblemCurriculum:
         return problem_of(family, int(rng.integers(self.problems)), "train", level)
 
     def weights(self, family: str) -> list[float]:
-        """The current probability of each level of a family."""
         solved = self.solved[family]
         reach = [1.0, *(0.05 + min(1.0, share / ENOUGH) for share in solved[:-1])]
         found = [within * (1.1 - share) for within, share in zip(reach, solved, strict=True)]

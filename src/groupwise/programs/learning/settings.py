@@ -39,7 +39,6 @@ class CodeOptions(Section):
 
 
 def code_options(cfg: TrainingConfig) -> CodeOptions:
-    """The options of a run; an unknown one is refused."""
     options = CodeOptions(**dict(cfg.task.options))  # type: ignore[arg-type]
     raise_findings([_no_family(name) for name in options.family_names if name not in FAMILIES])
     return options

@@ -66,7 +66,6 @@ def split_of(wording: str) -> Split:
 
 
 def sentence(text: str) -> str:
-    """The text with its first letter capitalised."""
     return text[:1].upper() + text[1:]
 
 
@@ -154,7 +153,6 @@ def _cases(draft: ProblemDraft, rng: random.Random) -> tuple[Case, ...] | None:
 
 
 def trace(program: Program, inputs: tuple[Value, ...]) -> list[Value]:
-    """The results of all steps of a straight program."""
     return [run_straight(replace(program, result=Result(at)), inputs) for at in range(len(program.steps))]
 
 

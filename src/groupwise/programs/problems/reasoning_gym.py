@@ -32,7 +32,6 @@ def generate(seed: int, split: Split = "train", difficulty: int = 1) -> CodeProb
 
 
 def vocabulary() -> list[str]:
-    """Every word and punctuation mark of the questions, without numbers."""
     return sorted(words_of(TEMPLATES))
 
 

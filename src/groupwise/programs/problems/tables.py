@@ -88,12 +88,10 @@ SPREAD = ("how far apart are the highest and the lowest {column}?", "what is the
 
 
 def generate(seed: int, split: Split = "train", difficulty: int = 1) -> CodeProblem:
-    """The question of a seed."""
     return make(FAMILY, draw, seed, split, difficulty, LEVELS)
 
 
 def vocabulary() -> list[str]:
-    """Every word and punctuation mark of the questions, without numbers."""
     texts = [text for table in (WHICH, ASKED, PAIRED) for texts in table.values() for text in texts]
     texts += [*LISTED, *LOOKED, *SPREAD, "and"]
     for sheet in SHEETS:

@@ -93,12 +93,10 @@ Mode = Literal["said", "vague", "silent"]
 
 
 def generate(seed: int, split: Split = "train", difficulty: int = 1) -> CodeProblem:
-    """The transformation of a seed."""
     return make(FAMILY, draw, seed, split, difficulty, LEVELS)
 
 
 def vocabulary() -> list[str]:
-    """Every word, letter and punctuation mark of the questions, without numbers."""
     texts = [text for texts in PHRASES.values() for text in texts]
     told = words_of([*texts, *LINKS, *SHOWN, *ALONE, "n"])
     return sorted(told | {*WORD_LIST, *LETTERS, *LETTERS.upper()})

@@ -31,7 +31,6 @@ EXAMPLE = "Write it as `- {inputs: [[1, 2, 3]], answer: 6}`."
 
 
 def problem_of_file(path: Path) -> CodeProblem:
-    """The problem in a JSON or YAML file."""
     try:
         data = load_yaml(read_bytes(path))
     except ConfigError as error:
@@ -40,7 +39,6 @@ def problem_of_file(path: Path) -> CodeProblem:
 
 
 def problem_of(data: Any, name: str) -> CodeProblem:
-    """The problem described by plain data."""
     if not isinstance(data, Mapping):
         raise ConfigError(f"a problem needs fields ({', '.join(FIELDS)}), but this is {quoted(data)}")
     for field in data:

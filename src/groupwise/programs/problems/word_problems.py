@@ -101,12 +101,10 @@ ASIDES = ("{B} is ~ years old.", "It is ~ in the morning.", "{A} lives at number
 
 
 def generate(seed: int, split: Split = "train", difficulty: int = 1) -> CodeProblem:
-    """The word problem of a seed."""
     return make(FAMILY, draw, seed, split, difficulty, LEVELS)
 
 
 def vocabulary() -> list[str]:
-    """Every word and punctuation mark of the questions, without numbers."""
     texts = [text for part in (*OPENINGS, *EVENTS, *ENDINGS, *WHOLE) for text in part.texts]
     return sorted(words_of([*texts, *ASIDES]) | {word.lower() for word in (*NAMES, *THINGS)})
 
@@ -163,7 +161,6 @@ def draw(rng: random.Random, difficulty: int) -> ProblemDraft | None:
 
 
 def named(text: str, rng: random.Random) -> str:
-    """A text with people and things filled in."""
     for mark, name in zip("ABC", rng.sample(NAMES, 3), strict=True):
         text = text.replace(f"{{{mark}}}", name)
     return text.replace("{things}", rng.choice(THINGS))

@@ -198,7 +198,6 @@ def search(
 
 
 def plant(domain: Domain[State], settings: SearchSettings, seed: int) -> SearchTree:
-    """A tree with only a root."""
     tree = SearchTree(domain.name, seed, settings)
     _node(tree, domain, domain.root, ())
     return tree

@@ -206,7 +206,6 @@ def _heading(problem: CodeProblem, record: EvaluationRecord) -> str:
 
 
 def record_as_json(problem: CodeProblem, record: EvaluationRecord) -> dict[str, Any]:
-    """A record as JSON."""
     return {
         "evaluation": record.number,
         "program": program_text(problem, record),

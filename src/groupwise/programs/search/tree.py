@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -278,8 +278,8 @@ def tree_as_dict(tree: SearchTree) -> dict[str, Any]:
         "high": tree.high,
         "solved": tree.solved,
         "nodes": [_node_as_list(node) for node in tree.nodes],
-        "records": [record_as_dict(record) for record in tree.records],
-        "pending": [_draw_as_dict(draw) for draw in tree.pending],
+        "records": [_with_steps(record) for record in tree.records],
+        "pending": [_with_steps(draw) for draw in tree.pending],
         "numbers": tree.numbers,
     }
 
@@ -291,85 +291,48 @@ def tree_of(data: Mapping[str, Any]) -> SearchTree:
         )
     return SearchTree(
         data["name"], data["seed"], SearchSettings(**data["settings"]),
-        [_node_of(node) for node in data["nodes"]], [record_of(record) for record in data["records"]],
+        [_node_of(node) for node in data["nodes"]], [_record_of(record) for record in data["records"]],
         deque(_draw_of(draw) for draw in data["pending"]), data["walks"], data["free"], dict(data["numbers"]),
         list(data["busy"]), data["low"], data["high"], data["solved"],
     )  # fmt: skip
 
 
-def _tally_as_list(tally: VisitTally) -> list[float]:
-    return [tally.count, tally.total, tally.best]
-
-
-def _tally_of(data: Sequence[Any]) -> VisitTally:
-    return VisitTally(*data)
-
-
 def _edge_as_list(edge: TreeEdge) -> list[Any]:
     # Most edges were never tried; of these only the action and its prior are stored.
     known = [edge.action, edge.log_prior]
-    if not edge.tries and edge.child is None:
-        return known
-    return [*known, _tally_as_list(edge.tally), edge.waiting, edge.child]
+    return [*known, astuple(edge.tally), edge.waiting, edge.child] if edge.tries or edge.child is not None else known
 
 
-def _edge_of(data: Sequence[Any]) -> TreeEdge:
-    if len(data) == 2:
-        return TreeEdge(*data)
-    action, log_prior, tally, waiting, child = data
-    return TreeEdge(action, log_prior, _tally_of(tally), waiting, child)
+def _edge_of(action: str, log_prior: float, tally: Sequence[Any] = (), *rest: Any) -> TreeEdge:
+    return TreeEdge(action, log_prior, VisitTally(*tally), *rest)
 
 
 def _node_as_list(node: TreeNode) -> list[Any]:
     edges = [_edge_as_list(edge) for edge in node.edges]
-    judged = None if node.judged is None else judged_as_dict(node.judged)
-    experience = {trait: _tally_as_list(tally) for trait, tally in node.experience.items()}
-    return [
-        list(node.path), node.key, edges, _tally_as_list(node.tally), node.closed, node.waiting, judged, experience
-    ]  # fmt: skip
+    judged = None if node.judged is None else asdict(node.judged)
+    experience = {trait: astuple(tally) for trait, tally in node.experience.items()}
+    return [node.path, node.key, edges, astuple(node.tally), node.closed, node.waiting, judged, experience]
 
 
 def _node_of(data: Sequence[Any]) -> TreeNode:
     path, key, edges, tally, closed, waiting, judged, experience = data
     return TreeNode(
-        tuple(path), key, [_edge_of(edge) for edge in edges], _tally_of(tally), closed, waiting,
-        None if judged is None else judged_of(judged), {trait: _tally_of(one) for trait, one in experience.items()},
+        tuple(path), key, [_edge_of(*edge) for edge in edges], VisitTally(*tally), closed, waiting,
+        None if judged is None else Judged(**judged), {trait: VisitTally(*one) for trait, one in experience.items()},
     )  # fmt: skip
 
 
-def judged_as_dict(judged: Judged) -> dict[str, Any]:
-    return {"value": judged.value, "solved": judged.solved, "notes": dict(judged.notes)}
-
-
-def judged_of(data: Mapping[str, Any]) -> Judged:
-    return Judged(data["value"], data["solved"], data["notes"])
-
-
-def _steps_as_lists(steps: Sequence[TreeStep]) -> list[list[Any]]:
-    return [[s.action, s.log_prob, s.log_prior, s.choices, s.rule] for s in steps]
+def _with_steps(value: EvaluationRecord | ActionDraw) -> dict[str, Any]:
+    return {**asdict(value), "steps": [astuple(step) for step in value.steps]}
 
 
 def _steps_of(data: Sequence[Sequence[Any]]) -> tuple[TreeStep, ...]:
     return tuple(TreeStep(*step) for step in data)
 
 
-def record_as_dict(record: EvaluationRecord) -> dict[str, Any]:
-    return {
-        "number": record.number, "actions": list(record.actions), "key": record.key,
-        "judged": judged_as_dict(record.judged), "steps": _steps_as_lists(record.steps),
-    }  # fmt: skip
-
-
-def record_of(data: Mapping[str, Any]) -> EvaluationRecord:
-    return EvaluationRecord(
-        data["number"], tuple(data["actions"]), data["key"], judged_of(data["judged"]), _steps_of(data["steps"])
-    )  # fmt: skip
-
-
-def _draw_as_dict(draw: ActionDraw) -> dict[str, Any]:
-    return {
-        "nodes": list(draw.nodes), "edges": list(draw.edges), "steps": _steps_as_lists(draw.steps), "leaf": draw.leaf
-    }  # fmt: skip
+def _record_of(data: Mapping[str, Any]) -> EvaluationRecord:
+    judged, steps = Judged(**data["judged"]), _steps_of(data["steps"])
+    return EvaluationRecord(data["number"], tuple(data["actions"]), data["key"], judged, steps)
 
 
 def _draw_of(data: Mapping[str, Any]) -> ActionDraw:

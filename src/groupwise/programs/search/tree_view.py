@@ -131,7 +131,6 @@ def _label(branch: OutlineBranch) -> Text:
 
 
 def bar(value: float) -> str:
-    """A value from 0 to 1 as a bar of blocks."""
     eighths = round(max(0.0, min(1.0, value)) * BAR * 8)
     full, part = divmod(eighths, 8)
     return ("█" * full + (" ▏▎▍▌▋▊▉"[part] if part else "")).ljust(BAR, "·")
@@ -156,7 +155,6 @@ GRADES = 5
 
 
 def tree_svg(tree: SearchTree, title: str, most: int = 40) -> str:
-    """A tree as an SVG file."""
     return svg_of(tree_scene(tree, title, most))
 
 
