@@ -148,7 +148,8 @@ def test_an_answer_left_early_or_cancelled_stays_as_far_as_it_came(talker: Any) 
             shown = agent.tokenizer.decode(turn.response.context.ids)
             assert shown.endswith(f"<|assistant|>{turn.response.text}"), "the model remembers what was shown, no more"
             task = asyncio.create_task(agent.generate_multiturn_response(name, "hi"))
-            await asyncio.sleep(0.2)
+            while not agent.engine._requests:
+                await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
