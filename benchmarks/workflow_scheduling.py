@@ -16,7 +16,7 @@ import numpy as np
 from record import print_result
 
 from groupwise.workflows.document import Document
-from groupwise.workflows.evaluation.schedule import TaskGraph, heft, list_schedule, transfer
+from groupwise.workflows.evaluation.schedule import TaskGraph, heft, list_schedule
 from groupwise.workflows.files import read_workflow
 from groupwise.workflows.files.steps import steps_of
 
@@ -35,7 +35,7 @@ def task_graph_of(document: Document) -> TaskGraph:
         reads = set(known[step.label].reads)
         for need in step.needs:
             shared = reads.intersection(known[steps[number[need]].label].writes)
-            after[number[need], number[step.id]] = transfer(sum(sizes.get(file, 0.0) for file in shared), GIGABIT)
+            after[number[need], number[step.id]] = sum(sizes.get(file, 0.0) for file in shared) / GIGABIT
     runtimes = [known[step.label].duration.mean for step in steps]
     durations = tuple(tuple(runtime / speed for speed in SPEEDS) for runtime in runtimes)
     return TaskGraph(tuple(step.label for step in steps), durations, after)

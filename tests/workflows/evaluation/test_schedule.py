@@ -15,7 +15,6 @@ from groupwise.workflows.evaluation.schedule import (
     heft,
     list_schedule,
     task_graph_of,
-    transfer,
     upward_ranks,
 )
 from groupwise.workflows.requirements import parse_requirements
@@ -137,10 +136,6 @@ def test_what_cannot_be_scheduled_says_so() -> None:
     with pytest.raises(DesignError, match="a choice cannot be scheduled ahead"):
         evaluate(design, requirements, "schedule")
     assert evaluate(design, requirements).tier == "simulation"
-
-
-def test_handing_on_takes_bytes_over_bandwidth() -> None:
-    assert transfer(3e9, 125e6) == 24
 
 
 def test_one_after_the_other_on_the_same_machine_hands_nothing_on() -> None:

@@ -2,7 +2,7 @@
 
 `list_schedule` plans nothing ahead: whenever a task is ready, it goes to the machine that can start it first. `heft`
 plans: tasks in order of their remaining path, each on the machine and in the gap where it ends first. Handing data
-from one machine to another takes time (`transfer`); within one machine it takes none.
+from one machine to another takes time (`TaskGraph.after`); within one machine it takes none.
 """
 
 from __future__ import annotations
@@ -75,11 +75,6 @@ class Schedule:
     @property
     def makespan(self) -> float:
         return max((one.end for one in self.placed), default=0.0)
-
-
-def transfer(size: float, bandwidth: float) -> float:
-    """Seconds to send `size` bytes at `bandwidth` bytes per second."""
-    return size / bandwidth
 
 
 def upward_ranks(graph: TaskGraph) -> list[float]:
@@ -261,10 +256,12 @@ def schedule_design(design: Design, requirements: Requirements) -> tuple[Schedul
     """One run of a design at mean durations: its schedule and its performance."""
     graph, machines = task_graph_of(design, requirements)
     found = list_schedule(graph)
-    return found, _performance(design, requirements, found, machines)
+    return found, _performance(design, requirements, graph, found, machines)
 
 
-def _performance(design: Design, requirements: Requirements, found: Schedule, machines: tuple[str, ...]) -> Performance:
+def _performance(
+    design: Design, requirements: Requirements, graph: TaskGraph, found: Schedule, machines: tuple[str, ...]
+) -> Performance:
     catalogue, span = catalogue_of(requirements), found.makespan
     asked = {one.task: requirements.activities[one.task] for one in found.placed}
     staffed = {name: machines.count(name) for name in catalogue.pool_names}
@@ -280,7 +277,7 @@ def _performance(design: Design, requirements: Requirements, found: Schedule, ma
         "schedule",
         span,
         (span, span),
-        _waiting(design, requirements, found),
+        _waiting(graph, found),
         per_second if span > 0 else math.inf,
         wages * span + sum(activity.cost for activity in asked.values()),
         {name: busy[name] / staffed[name] * per_second for name in staffed},
@@ -295,8 +292,7 @@ def _performance(design: Design, requirements: Requirements, found: Schedule, ma
     )
 
 
-def _waiting(design: Design, requirements: Requirements, found: Schedule) -> float:
-    graph, _ = task_graph_of(design, requirements)
+def _waiting(graph: TaskGraph, found: Schedule) -> float:
     end = {one.task: one.end for one in found.placed}
     start = {one.task: one.start for one in found.placed}
     ready = dict.fromkeys(graph.names, 0.0)

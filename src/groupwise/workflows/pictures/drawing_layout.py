@@ -68,12 +68,9 @@ def layout(graph: Graph) -> DrawingLayout:
 
 
 def _extents(graph: Graph, columns: DrawingColumns, sizes: Sequence[tuple[float, float]]) -> list[Extent]:
-    bends = [Extent(0, 0)] * (len(columns.column) - len(sizes))
-    return [_extent(graph, place, size[1]) for place, size in enumerate(sizes)] + bends
-
-
-def _extent(graph: Graph, place: int, height: float) -> Extent:
-    return Extent(height / 2, height / 2 + NAME_LINE * len(name_below(graph.nodes[place])))
+    names = [NAME_LINE * len(name_below(node)) for node in graph.nodes]
+    nodes = [Extent(height / 2, height / 2 + name) for (_, height), name in zip(sizes, names, strict=True)]
+    return nodes + [Extent(0, 0)] * (len(columns.column) - len(sizes))
 
 
 def _from_the_top(graph: Graph, sizes: Sequence[tuple[float, float]], y: Sequence[float]) -> list[float]:
@@ -236,14 +233,12 @@ class _Sheet:
     def _hook_x(self, hook: int) -> float:
         """Hooks of one node stand side by side, the lowest ones outermost, so that they do not cross."""
         node = self.columns.owner[hook]
-        own = [vertex for vertex in self.columns.order[self.columns.column[node]] if self._twin(vertex, hook)]
+        column = self.columns.order[self.columns.column[node]]
+        own = [vertex for vertex in column if self.columns.owner.get(vertex) == node]
         step = min(10.0, self.sizes[node][0] / (2 * len(own) + 2))
         rank = own.index(hook) - (len(own) - 1) / 2
         side = 1 if self.columns.right[hook] else -1
         return round(self._box(node).middle[0] + side * step * rank, 2)
-
-    def _twin(self, vertex: int, hook: int) -> bool:
-        return self.columns.owner.get(vertex) == self.columns.owner[hook]
 
     def _top(self, node: int, x: float) -> float:
         """Where a vertical line at x meets the upper side of a node's shape: a circle, a diamond or a rectangle."""

@@ -99,10 +99,6 @@ def flow_label(flow: Flow) -> str:
     return " ".join(parts)
 
 
-def is_gate(node: Node) -> bool:
-    return node.kind == "task" and node.silent
-
-
 Icon = Literal["instances", "retry", "timeout", "delay", "due", "priority"]
 ICON = 11.0
 
