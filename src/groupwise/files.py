@@ -27,8 +27,10 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 LARGEST_SMALL = 16 << 20
-LONGEST_NOTE = 4096  # bytes of what a lock's holder wrote about itself
-PAUSE = 0.02  # seconds between two attempts to take a lock
+# Bytes of what a lock's holder wrote about itself.
+LONGEST_NOTE = 4096
+# Seconds between two attempts to take a lock.
+PAUSE = 0.02
 
 REMEDY = {
     errno.ENOSPC: "Free some disk space and try again: everything saved before is safe.",

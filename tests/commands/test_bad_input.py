@@ -120,7 +120,7 @@ def test_an_endless_environment_runs_with_a_limit(train: Train) -> None:
 @pytest.mark.parametrize(
     ("environment", "changes", "hint", "remedy"),
     [
-        ("BadConstant-v0", {}, "reward_constant", "Check that the reward tells good attempts from bad ones"),
+        ("BadConstant-v0", {}, "reward_constant", "Check that the reward distinguishes good attempts from bad ones"),
         ("BadSound-v0", {"num_generations": 1}, "group_of_one", "Set rollout.num_generations to 2 or more"),
     ],
 )

@@ -78,12 +78,18 @@ def mean_square_by_level(squares: Tensor, counts: Tensor, levels: Tensor, *, tru
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
-FLOOR = 0.01  # of a score in a geometric mean
-RHO = 0.05  # Steuer and Choo's ρ: the weight of the sum beside the maximum
-MARGIN = 0.1  # added to every coordinate, so that the worst point of a front still covers some volume
-MOST_CELLS = 1_000_000  # of the exact grid: about a tenth of a second
-DRAWS = 1 << 14  # places at which volumes beyond the grid are counted
-NEGLIGIBLE = 1e-9  # a spread below this share of the largest score is rounding
+# The lowest score that counts in a geometric mean.
+FLOOR = 0.01
+# Steuer and Choo's ρ: the weight of the sum beside the maximum.
+RHO = 0.05
+# Added to every coordinate, so that the worst point of a front still covers some volume.
+MARGIN = 0.1
+# The largest grid on which volumes are worked out exactly.
+MOST_CELLS = 1_000_000
+# Places at which volumes beyond the grid are counted.
+DRAWS = 1 << 14
+# A spread below this share of the largest score is rounding.
+NEGLIGIBLE = 1e-9
 
 
 def weighted_sum(scores: ArrayLike, weights: ArrayLike) -> Floats:

@@ -18,7 +18,8 @@ from groupwise.core.tokens import row_lengths
 
 ImportanceLevel: TypeAlias = Literal["token", "sequence"]
 
-CISPO_CAP = 5.0  # "ScaleRL" (arXiv 2510.13786) and TRL
+# The cap that "ScaleRL" (arXiv 2510.13786) and TRL use.
+CISPO_CAP = 5.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,8 +82,10 @@ def _close_up(ids: Tensor, attention: Tensor) -> tuple[Tensor, Tensor]:
     return order, closed
 
 
-LEAST_SAVED = 0.15  # share of all tokens: below this, masked attention costs more than sharing saves
-LEAST_TOKENS_ON_GPU = 8192  # to be saved: below this, launching a second pass of small kernels costs more
+# The share of all tokens to save: below this, masked attention costs more than sharing saves.
+LEAST_SAVED = 0.15
+# The number of tokens to save on a GPU: below this, launching a second pass of small kernels costs more.
+LEAST_TOKENS_ON_GPU = 8192
 NEEDED = ("past_key_values", "position_ids", "attention_mask", "use_cache")
 
 
@@ -143,7 +145,8 @@ def share_prompts(layout: BatchLayout, most: float | None = None) -> SharedPromp
     most = worthwhile(layout) if most is None else most
     # start: the column of the token before each row's first action; last: before its last one.
     start = layout.before.new_full((rows,), width).scatter_reduce(0, layout.rows, layout.before, "amin")
-    start = start.masked_fill(start == width, 0)  # a row without actions is all prompt, and nothing of it is wanted
+    # A row without actions is all prompt, and nothing of it is wanted.
+    start = start.masked_fill(start == width, 0)
     last = start.scatter_reduce(0, layout.rows, layout.before, "amax")
     longest, rest = int(start.max()), int((last - start).max()) + 1
     beginning = share_beginning(layout, int(start.min()), most)

@@ -27,7 +27,8 @@ from torch.nn import functional as F
 from groupwise.language.batch_layout import SharedPrompts, reads_rightly
 from groupwise.language.engine.families import Architecture, DecoderLayer, describe
 
-SHORT = 4  # rows up to this many times a head's dimension attend by plain products
+# Rows up to this many times a head's dimension attend by plain products.
+SHORT = 4
 
 
 class SharedAttention:
@@ -46,7 +47,8 @@ class SharedAttention:
         behind = rows.start[:, None] + following
         self.positions = torch.cat((place.clamp(min=0).reshape(-1), behind.reshape(-1)))
         there, own = place >= 0, following <= following[:, None]
-        if bool(there.all()):  # without padding, one mask serves all rows
+        # Without padding, one mask serves all rows.
+        if bool(there.all()):
             there, group = there[:1], rows.group[:1] * 0
         else:
             group = rows.group

@@ -169,7 +169,8 @@ def _model(transformers: Any, place: ModelLocation, dtype: torch.dtype, quantize
     except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
         raise ConfigError(f"the model '{place.name}' cannot be read: {_first_line(error)}") from error
     missing = sorted(report["missing_keys"])
-    if missing:  # Transformers would continue with random numbers
+    # Transformers would continue with random numbers.
+    if missing:
         raise ConfigError(
             f"the weights of '{place.name}' are incomplete: {len(missing)} are missing, for example {missing[0]}",
             hint="Save the model again, or check whether its config.json belongs to other weights.",
@@ -184,7 +185,8 @@ def _check_vocabulary(name: str, model: Any, tokenizer: Any) -> None:
             f"tokenizer and model of '{name}' do not belong together: {known} tokens, but {rows} rows of embeddings",
             hint="Save the model's own tokenizer in the folder, or call model.resize_token_embeddings.",
         )
-    if rows > 1.1 * known + 128:  # a few unused rows are usual padding
+    # A few unused rows are usual padding.
+    if rows > 1.1 * known + 128:
         logger.warning("model '%s' has %d tokens, but its tokenizer only knows %d of them", name, rows, known)
 
 

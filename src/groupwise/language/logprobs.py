@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-# A CPU's chunk should stay in its caches; a GPU's must be large enough to fill it.
+# A GPU needs larger chunks to be busy.
 CHUNK_BYTES = {"cpu": 32 << 20, "cuda": 512 << 20}
 
 
@@ -138,7 +138,8 @@ class _ChunkedLogProbs(torch.autograd.Function):
                     d_hidden[here] = dz @ cast
                 if d_weight is not None:
                     _add_product(d_weight, dz.T, hidden[here].to(ctx.dtype))
-                del dz  # before the next chunk is made
+                # Free this chunk before the next one is made.
+                del dz
         return (
             d_hidden,
             None if d_weight is None else d_weight.to(weight.dtype),

@@ -130,7 +130,8 @@ REST = (
     "config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "chat_template.jinja", "merges.txt", *TOKENIZERS,
 )  # fmt: skip
-PIECE, PIECES = 2**16, 256  # bytes read at a time, and how many times: at most 16 MiB of a file
+# Bytes read at a time, and how many times: at most 16 MiB of a file.
+PIECE, PIECES = 2**16, 256
 
 Fingerprint = dict[str, dict[str, str]]
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-WORD = "▁"  # how SentencePiece writes the space before a word, which decoding a single token drops
+# How SentencePiece writes the space before a word, which decoding a single token drops.
+WORD = "▁"
 
 
 def token_texts(tokenizer: Any, ids: Iterable[int]) -> tuple[str, ...]:

@@ -55,6 +55,7 @@ def save_checkpoint(folder: Path, step: int, seq: int, model: Mapping[str, Tenso
             temporary.mkdir(parents=True)
             _write(lambda: save_file(tensors, temporary / FILES[0]))
             _write(lambda: torch.save(content, temporary / FILES[1]))
+            # COMPLETE comes last and vouches for the others; the rename publishes all of them in one step.
             marks = {name: _mark(temporary / name) for name in FILES}
             (temporary / "COMPLETE").write_text(json.dumps(marks) + "\n")
             for name in (*FILES, "COMPLETE"):

@@ -54,6 +54,7 @@ def pending_commands(path: Path, handled: Collection[str]) -> list[ControlComman
         command = _parse(line) if line.endswith(b"\n") else None
         if command is None:
             continue
+        # `resume` cancels everything before it except a change of scale.
         if command.op == "resume":
             commands = [c for c in commands if c.op == "scale"]
         elif command.id not in handled:

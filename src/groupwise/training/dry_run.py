@@ -19,7 +19,8 @@ from groupwise.training.source import GroupSource
 from groupwise.training.step_groups import CUT_OFF, zero_spread_share
 from groupwise.types import Failed, Policy, Score, ScoredGroup, Source
 
-MANY = 0.5  # the share from which something is worth a warning
+# The share from which something is worth a warning.
+MANY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ def dry_run(source: Source, policy: Policy, tasks: int) -> DryRun:
     """Make and score a group for each of the first `tasks` tasks of the training."""
     if not isinstance(source, GroupSource):
         raise ConfigError("this product does not make groups of attempts, so there is nothing to try out")
+    # As the loop does before its first step.
     source.publish(policy)
     began = time.perf_counter()
     groups = source.rollout.collect(source.tasks.take(tasks))

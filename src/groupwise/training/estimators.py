@@ -21,7 +21,8 @@ from groupwise import core
 from groupwise.config import AdvantageSettings
 from groupwise.types import Array, Score, ScoredGroup, Trajectory
 
-KEEP = 0.9  # of a task's mean square from update to update
+# How much of a task's mean square stays from update to update.
+KEEP = 0.9
 
 
 class ValueScales:
@@ -108,6 +109,7 @@ def scored_attempts(groups: Sequence[ScoredGroup]) -> Attempts:
     members = tuple(trajectory for trajectory, _, _ in chosen)
     tasks = [groups[number].group.task for _, _, number in chosen]
     kinds = tuple(task.kind for task in tasks)
+    # Numbered in the order of first appearance, so that equal batches have equal groups.
     numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
     by_task = torch.tensor([numbers[kind] for kind in kinds], dtype=torch.long)
     return Attempts(
@@ -237,6 +239,7 @@ def _bootstrapped(attempts: Attempts, cfg: AdvantageSettings, now: Tensor, after
 
 def last_actions(mask: Tensor) -> Tensor:
     """True at the last action of each row [B, T]."""
+    # How many actions are at t or later: 1 at the last.
     later = mask.flip(1).cumsum(1).flip(1)
     return mask & (later == 1)
 

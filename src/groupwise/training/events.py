@@ -16,8 +16,10 @@ from pydantic_core import from_json
 from groupwise.files import disk, open_regular
 from groupwise.types import EVENT_TYPES, Event
 
-LARGEST = 1e150  # whose square is still finite, so that readers can compute variances
-LONGEST = 16 << 20  # bytes of a line: a longer one is not an event, and is never read into memory as a whole
+# A number whose square is still finite, so that readers can compute variances.
+LARGEST = 1e150
+# Bytes of a line: a longer one is not an event, and is never read into memory as a whole.
+LONGEST = 16 << 20
 TABLES = ("metrics", "timing", "totals")
 FIELDS = frozenset(("v", "run", "seq", "attempt", "time", "step", "type", "data"))
 

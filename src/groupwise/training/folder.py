@@ -20,7 +20,8 @@ from groupwise.training.events import is_numbers, read_events, sound_events
 from groupwise.types import Event
 
 STATES = ("created", "running", "interrupted", "stopped", "failed", "finished")
-LOCK_PATIENCE = 0.1  # seconds: `is_locked` holds the lock for an instant too
+# Seconds to wait for the lock: `is_locked` takes it for an instant too.
+LOCK_PATIENCE = 0.1
 CHECKSUM = "# The settings of this run. sha256 of what follows: "
 
 
@@ -46,6 +47,7 @@ def create_run(cfg: TrainingConfig) -> Path:
     with disk(base):
         base.mkdir(parents=True, exist_ok=True)
     short = re.sub(r"-v\d+$|\.(jsonl?|parquet)$", "", _slug(Path(cfg.task.environment).name))
+    # mkdir is the test: of two processes that try the same name, one succeeds.
     for path in [base / name] if name else (base / f"{short}-{number}" for number in itertools.count(1)):
         with disk(path), suppress(FileExistsError):
             path.mkdir()

@@ -18,7 +18,8 @@ from groupwise import core
 from groupwise.config import TrainingConfig
 from groupwise.training.estimators import AdvantageEstimate, Attempts
 
-MOST_REPORTED = 16  # groups with their own metrics; more would flood the log
+# Groups with their own metrics; more would flood the log.
+MOST_REPORTED = 16
 
 
 class GroupAssignment:
@@ -71,6 +72,7 @@ class GroupAssignment:
         totals = np.array([score.total for score in attempts.scores])
         found = core.group_sizes(groups, self._sizes(attempts), totals)
         weights = self.rule(found)
+        # `found.groups` is sorted, so that a group's number finds its weight.
         return torch.from_numpy(weights[np.searchsorted(found.groups, groups)])
 
     def _sizes(self, attempts: Attempts) -> Any:

@@ -1,6 +1,6 @@
-"""What the hints judge by: the last values of a few metrics and some facts about the whole run.
+"""What hints are based on: the last values of a few metrics, and some facts about the run so far.
 
-Plain values throughout, so that a checkpoint can hold them.
+Plain values throughout, so that a checkpoint can store them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from groupwise.training.formatting import finite, trend
 
+# Steps that count as recent, and values of each metric that are kept.
 RECENT = 5
 KEEP = 20
 WATCHED = (
@@ -27,7 +28,7 @@ RawMetrics: TypeAlias = Mapping[str, float | None]
 
 @dataclass
 class Evidence:
-    """What the rules look at: the last values of the watched metrics and a few facts about the whole run."""
+    """What the rules look at: the last values of the watched metrics, and a few facts about the run so far."""
 
     config: Mapping[str, Any]
     total_steps: int
@@ -61,12 +62,13 @@ class Evidence:
         if len(self.first_rewards) < RECENT:
             self.first_rewards.append(reward)
         self.rewards.append(reward)
+        # `reward_flat` looks at three times the patience in a run that has learned.
         del self.rewards[: -3 * self.patience]
         if len(self.rewards) >= RECENT:
             self.best = max(self.best, self.reward)
 
     def _add_broken(self, metrics: RawMetrics) -> None:
-        """Count for how many times in a row a metric has not been a number."""
+        """Count how many times in a row a metric was not a finite number. None means not measured, which is fine."""
         for name, value in metrics.items():
             if value is None or finite(value) is not None:
                 self.broken.pop(name, None)
@@ -79,7 +81,7 @@ class Evidence:
             self.evaluations.append(reward)
 
     def last(self, name: str, count: int) -> list[float]:
-        """The last `count` values of a metric, or nothing where one of them is missing."""
+        """The last `count` values of a metric, or none if any of them is missing."""
         values = [v for v in self.recent.get(name, ())[-count:] if v is not None]
         return values if len(values) == count else []
 
@@ -95,22 +97,22 @@ class Evidence:
         return value
 
     def numeric(self, path: str) -> float | None:
-        """A number of the configuration, or None where it is null or missing."""
+        """A number of the configuration, or None if it is null or missing."""
         return finite(self.setting(path))
 
     @property
     def clip_of_totals(self) -> float | None:
-        """Only `outcome` clips totals. The others clip the reward of every step, which no metric tells of."""
+        """The clip of total rewards. Only `outcome` has one; other estimators clip the reward of each step."""
         return self.numeric("advantage.reward_clip") if self.setting("advantage.estimator") == "outcome" else None
 
     @property
     def patience(self) -> int:
-        """How many steps without a trend are long: a fifth of the run, at least 40, at most 200."""
+        """How many steps without a trend are too many: a fifth of the run, at least 40, at most 200."""
         return min(max(self.total_steps // 5, 40), 200)
 
     @property
     def reward(self) -> float:
-        """The reward of late, smoothed over a few steps."""
+        """The recent reward, averaged over a few steps."""
         return fmean(self.rewards[-RECENT:]) if self.rewards else math.nan
 
     @property
@@ -119,16 +121,17 @@ class Evidence:
 
     @property
     def span(self) -> float:
-        """Between the worst and the best attempt of the run so far."""
+        """The distance between the worst and the best attempt of the run so far."""
         return max(self.highest - self.lowest, 0.0)
 
     @property
     def standing(self) -> float:
-        """Where the reward stands between the worst (0) and the best (1) attempt of the run so far."""
+        """Where the recent reward lies between the worst (0) and the best (1) attempt of the run so far."""
         return (self.reward - self.lowest) / self.span if self.span else 0.5
 
     @property
     def learned(self) -> bool:
+        # By a quarter of the range between the worst and the best attempt.
         return self.span > 0 and self.reward - self.start > 0.25 * self.span
 
     @property
@@ -141,10 +144,12 @@ class Evidence:
         return bool(shares) and min(shares) >= 0.6
 
     def rising(self, count: int) -> bool:
+        # Two standard errors: about 2.5% false alarms on one side.
         slope, error = trend(self.rewards[-count:])
         return slope > 2 * error
 
     def state_dict(self) -> dict[str, Any]:
+        # JSON and strict readers have no infinity; the three fields that start infinite are stored as None.
         state = asdict(self)
         del state["config"], state["total_steps"]
         return {k: None if isinstance(v, float) and math.isinf(v) else v for k, v in state.items()}

@@ -1,11 +1,11 @@
-"""Plain-words hints when a run does not learn: what is seen, in numbers, and which setting to try.
+"""Plain-words hints when a run does not learn: the symptom in numbers, and which setting to try.
 
-Pure: an engine sees the metrics of each step and evaluation and answers with hints; it reads no clock and
-no file, and its state is plain values, so a resumed run gives the hints the unbroken run would have given.
+Pure: the engine gets the metrics of each step and evaluation and returns hints. It reads no clock and no file, and its
+state is plain values, so a resumed run gives the same hints as an uninterrupted one.
 
-A rule is a function of the evidence that answers with a hint while its condition holds. A hint is given
-once; its rule may speak again only after the condition has been absent for `COOLDOWN` steps. Thresholds err
-on the side of silence: a hint that fires on a healthy run teaches people to ignore hints.
+A rule is a function of the evidence that returns a hint while its condition is true. A hint is given once; its rule
+may fire again only after the condition was false for `COOLDOWN` steps. Thresholds err on the side of silence: a hint
+on a healthy run teaches people to ignore hints.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from groupwise.training.formatting import number, percent, trend
 from groupwise.training.hint_evidence import RECENT, Evidence, RawMetrics
 from groupwise.types import Hint
 
+# Steps before the first hint, and steps without its condition before a hint may come again.
 WARMUP = 5
 COOLDOWN = 10
 GRADIENTS = ("optim/grad_norm", "optim/critic_grad_norm")
 
 
 class HintEngine:
-    """Give it the metrics as they were measured (before NaN becomes null in the event log)."""
+    """Takes metrics as they were measured (before NaN becomes null in the event log)."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, total_steps: int = 0) -> None:
         """`config` is the run's nested configuration as a plain dictionary."""
@@ -32,12 +33,12 @@ class HintEngine:
         self._absent: dict[str, int] = {}
 
     def step(self, metrics: RawMetrics) -> tuple[Hint, ...]:
-        """See one training step; return the hints that are new."""
+        """Take the metrics of a training step; return the hints that are new."""
         self._evidence.add_step(metrics)
         return self._judge(STEP_RULES)
 
     def evaluation(self, metrics: RawMetrics) -> tuple[Hint, ...]:
-        """See one evaluation; return the hints that are new."""
+        """Take the metrics of an evaluation; return the hints that are new."""
         self._evidence.add_evaluation(metrics)
         return self._judge(EVALUATION_RULES)
 
@@ -45,6 +46,7 @@ class HintEngine:
         if self._evidence.seen <= WARMUP:
             return ()
         found = [hint for rule in rules if (hint := rule(self._evidence)) is not None]
+        # `_absent` counts, for every hint already given, the steps since its condition was last true.
         new = tuple(hint for hint in found if hint.code not in self._absent)
         if rules is STEP_RULES:
             self._absent = {code: count + 1 for code, count in self._absent.items() if count < COOLDOWN}
@@ -96,6 +98,7 @@ def entropy_collapsed(e: Evidence) -> Hint | None:
     values, start = e.last("policy/entropy", RECENT), e.first_entropies
     if not values or not start or min(start) <= 0 or min(values) < 0 or e.solved:
         return None
+    # A twentieth of the entropy at the start, and the reward is not rising: collapsed, not converging.
     if max(values) > 0.05 * fmean(start) or e.rising(2 * RECENT):
         return None
     return _hint(
@@ -106,7 +109,7 @@ def entropy_collapsed(e: Evidence) -> Hint | None:
 
 
 def stopped_by_kl(e: Evidence) -> Hint | None:
-    """No epochs at all is no KL stop: a step whose groups have no spread takes no optimiser step either."""
+    """Steps without any epoch do not count: a step whose groups have no spread takes no optimiser step either."""
     planned, epochs = e.numeric("optim.num_epochs"), e.mean("optim/epochs", 2 * RECENT)
     if e.numeric("optim.kl_stop") is None or planned is None or epochs is None or e.learned:
         return None
@@ -153,7 +156,7 @@ def gradient_clipped(e: Evidence) -> Hint | None:
 
 
 def attempts_cut_off(e: Evidence) -> Hint | None:
-    """Being cut off at the limit is success for a pole that stays up, so only where nothing is learned."""
+    """Reaching the limit is success for a pole that stays up, so this only fires if nothing is learned."""
     share, length = e.mean("attempt/truncated_share", 3 * RECENT), e.mean("attempt/length_mean")
     if share is None or share <= 0.5 or e.learned or e.standing >= 0.8 or e.rising(3 * RECENT):
         return None
@@ -206,12 +209,12 @@ def evaluation_fell(e: Evidence) -> Hint | None:
 
 
 def not_finite(e: Evidence) -> Hint | None:
-    """A gradient may overflow now and then under fp16, where such a step is dropped; not three in a row."""
+    """Under fp16 a gradient may overflow now and then, and the step is dropped; but not three times in a row."""
     broken = [name for name, count in e.broken.items() if count >= (3 if name in GRADIENTS else 1)]
     if not broken:
         return None
     names = ", ".join(broken[:3]) + (f" and {len(broken) - 3} more" if len(broken) > 3 else "")
-    return _hint("not_finite", f"Not a number any more: {names}.")
+    return _hint("not_finite", f"No longer finite: {names}.")
 
 
 Rule: TypeAlias = Callable[[Evidence], Hint | None]
@@ -223,15 +226,15 @@ STEP_RULES: tuple[Rule, ...] = (
 
 REMEDIES: Mapping[str, str] = {
     "reward_constant": (
-        "Check that the reward tells good attempts from bad ones. If it only pays for full success, the "
-        "tasks are too hard: start with easier ones or pay for partial success."
+        "Check that the reward distinguishes good attempts from bad ones. If it only rewards full success, the "
+        "tasks are too hard: start with easier ones, or reward partial success."
     ),
     "group_of_one": "Set rollout.num_generations to 2 or more; 8 is usual.",
     "rewards_clipped": "Scale the rewards down, raise advantage.reward_clip, or set it to null.",
     "tasks_too_easy": "Use harder tasks, or leave out those the policy already solves.",
     "tasks_too_hard": (
-        "Raise rollout.num_generations so that a group holds a lucky attempt, pay for partial success, or "
-        "start with easier tasks."
+        "Raise rollout.num_generations so that a group has a lucky attempt, reward partial success, or start "
+        "with easier tasks."
     ),
     "attempts_alike": (
         "Make attempts differ: raise rollout.num_generations or loss.entropy_coef, or choose tasks that are "
@@ -242,16 +245,16 @@ REMEDIES: Mapping[str, str] = {
         "environment or the reward."
     ),
     "entropy_collapsed": (
-        "Go back to an earlier checkpoint, as entropy seldom recovers by itself; raise loss.entropy_coef "
-        "(0.01 is usual), lower optim.learning_rate, or hold the policy near its reference with loss.beta."
+        "Go back to an earlier checkpoint, as entropy seldom recovers on its own; raise loss.entropy_coef "
+        "(0.01 is usual), lower optim.learning_rate, or keep the policy near its reference with loss.beta."
     ),
     "stopped_by_kl": (
         "Lower optim.learning_rate, or lower optim.num_epochs to what is really used; raise optim.kl_stop "
         "only if that does not help."
     ),
     "clipped_too_much": (
-        "Lower optim.learning_rate (try a third) or optim.num_epochs. A wider loss.clip_ratio hides this "
-        "rather than cures it."
+        "Lower optim.learning_rate (try a third) or optim.num_epochs. A wider loss.clip_ratio hides the problem "
+        "but does not solve it."
     ),
     "gradient_vanished": (
         "Check that the policy's parameters are trainable (not frozen) and that the mask covers its actions."

@@ -129,6 +129,7 @@ class Learner:
                 if not self._epoch(batch, tally):
                     break
                 tally.epochs = epoch + 1
+        # A new version only if weights changed: attempts of equal versions come from equal weights.
         self.policy.version += tally.applied
         self.updates += 1
         self.samples += batch.samples
@@ -173,6 +174,7 @@ class Learner:
         return True
 
     def _moved_too_far(self, tally: UpdateMetrics, kl: float) -> bool:
+        # Replayed and stale samples start with a KL above 0; only what this update adds counts.
         if tally.kl_at_start is None:
             tally.kl_at_start = kl
         tally.kl_seen = kl
@@ -344,6 +346,7 @@ class Learner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        # The saved state would bring back its learning rate and betas; the present settings win.
         options = [_options(group) for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(state["optimizer"])
         for group, own in zip(self.optimizer.param_groups, options, strict=True):
@@ -352,6 +355,7 @@ class Learner:
         self.generator.set_state(state["generator"])
         if "micro_batches" in state:
             self.micro_batches.load_state_dict(state["micro_batches"])
+        # An adaptive coefficient continues where it was; a fixed one follows the settings.
         if self.cfg.loss.kl_target is not None:
             self.kl_coef = state["kl_coef"]
         self.updates = state["updates"]
@@ -370,6 +374,7 @@ def _critic_metrics(batch: Batch) -> dict[str, float]:
 
 
 def _optimizer(actor: list[Parameter], critic: list[Parameter], cfg: TrainingConfig) -> torch.optim.Optimizer:
+    # Two groups, because actor and critic may have different learning rates; shared weights are the actor's.
     groups = [{"params": actor}]
     shared = {id(parameter) for parameter in actor}
     if own := [parameter for parameter in critic if id(parameter) not in shared]:

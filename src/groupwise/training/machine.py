@@ -52,9 +52,11 @@ def _version(name: str) -> str | None:
         return None
 
 
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # names of mallopt(3)
+# Parameters of mallopt(3).
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 KEPT_BYTES = 1 << 30
-LARGE_BYTES = 32 << 20  # larger blocks are always returned: the limit that glibc's own rule ends up with
+# Larger blocks are always returned: the limit that glibc's own rule ends up with.
+LARGE_BYTES = 32 << 20
 
 
 def keep_freed_memory() -> None:

@@ -100,6 +100,7 @@ class MicroBatches:
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
+                # A single row cannot be split further.
                 if part.rows == 1:
                     raise self._too_large(part) from error
             # Only here, outside the handler, are the tensors in the exception's frames free again.

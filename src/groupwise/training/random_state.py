@@ -22,6 +22,7 @@ def capture_randomness() -> dict[str, Any]:
 
 
 def restore_randomness(state: Mapping[str, Any]) -> None:
+    # Captured as lists and tensors; `random` wants tuples and NumPy wants arrays.
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, position, has_gauss, cached = state["numpy"]

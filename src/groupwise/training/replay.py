@@ -47,7 +47,8 @@ class ReplayBuffer:
         self.cfg = cfg
         self.kept: deque[ScoredGroup] = deque(maxlen=cfg.replay_size)
         self.version = 0
-        self.rng = np.random.default_rng([seed, 2])  # 2: a stream of its own
+        # The 2 makes it a different stream from other generators with this seed.
+        self.rng = np.random.default_rng([seed, 2])
 
     def draw(self) -> Replayed:
         """Up to `replay_groups` distinct groups. Groups that are too old are dropped for good."""

@@ -44,6 +44,7 @@ class Run:
 
     def __init__(self, path: Path, by_hand: bool = False) -> None:
         """Open the run; `by_hand` ignores pending commands to stop."""
+        # Resuming deletes and renames below these: a link could make it do so elsewhere.
         for name in ("checkpoints", "groups", "damaged", "events.jsonl", "control.jsonl"):
             if (path / name).is_symlink():
                 hint = "A run keeps its files in its own folder. Remove the link."
@@ -111,6 +112,7 @@ class Run:
                 self._set_aside(path, f"checkpoint {path.name} was set aside; the run continues from step {step}")
             for path in damaged_groups(groups):
                 self._set_aside(path, f"groups/{path.name} is damaged; training does not need it")
+            # The checkpoint counts on events that the damage took: a log with a gap would be no log.
             if seq > events:
                 self._set_aside(log, f"the event log is damaged after event {events}; a new one begins at step {step}")
                 return EventLog(log)

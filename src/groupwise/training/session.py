@@ -64,6 +64,7 @@ def execute(
         cfg = cfg or read_config(path)
         run.set_status("running", run.checkpoint.step if run.checkpoint else 0, cfg.training.num_episodes)
         check_device(cfg.policy.device)
+        # Before `build`: fresh weights come from the global generators. A checkpoint then overrides all of it.
         seed_everything(cfg.run.seed)
         free_threads = use_threads(cfg.run.threads)
         keep_freed_memory()

@@ -30,7 +30,8 @@ from groupwise.training.replay import ReplayBuffer, Replayed
 from groupwise.training.step_groups import CUT_OFF, StepGroups, can_teach, group_metrics, group_records
 from groupwise.types import Batch, Failed, Group, Policy, Reward, ScoredGroup, Task, Tensors
 
-PATIENCE = 3  # steps in a row in which every attempt may fail
+# Steps in a row in which every attempt may fail.
+PATIENCE = 3
 
 
 class TaskStream(Protocol):
@@ -129,6 +130,7 @@ class GroupSource:
         self._insist_on_scores(drawn.all)
         self.parts.see(drawn.all)
         replayed = self._replay(drawn)
+        # Groups are complete here, before anything is shuffled or split: advantages depend on all their members.
         attempts = self.groups.assign(scored_attempts((*drawn.kept, *replayed.groups)))
         estimate = self._without_cut_offs(attempts, estimate_advantages(attempts, self.cfg.advantage, self.critic))
         weights = self.groups.weigh(attempts)
@@ -220,6 +222,7 @@ class GroupSource:
     def _without_idle_rows(self, batch: Batch) -> Batch:
         """Drop rows that no term of the loss acts on."""
         loss = self.cfg.loss
+        # A KL or value term acts on rows without an advantage too.
         if loss.beta > 0 or loss.kl_target is not None or batch.returns is not None:
             return batch
         active = acting_rows(batch)

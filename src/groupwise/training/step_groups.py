@@ -61,15 +61,19 @@ def can_teach(group: ScoredGroup, cfg: AdvantageSettings) -> bool:
         return False
     if not compares_inside_groups(cfg.estimator, cfg.baseline_type):
         return True
+    # Totals that only differ beyond the clip give equal advantages.
     totals = clipped(totals, cfg) if cfg.estimator == "outcome" else totals
     _, silent = zero_spread_groups(totals, torch.zeros(len(totals), dtype=torch.long))
     return not bool(silent)
 
 
 CUT_OFF = (End.TRUNCATED, End.TURN_LIMIT)
-RESAMPLED = "resampled"  # a flag in group files
-LONGEST_TEXT = 10_000  # characters of an attempt kept in a record
-MOST_TOKENS = 4_096  # tokens of an attempt kept in a record
+# A flag in group files.
+RESAMPLED = "resampled"
+# Characters of an attempt kept in a record.
+LONGEST_TEXT = 10_000
+# Tokens of an attempt kept in a record.
+MOST_TOKENS = 4_096
 
 
 def group_metrics(drawn: StepGroups, attempts: Attempts, estimate: AdvantageEstimate) -> dict[str, float | None]:
@@ -128,6 +132,7 @@ def group_records(drawn: StepGroups, attempts: Attempts, estimate: AdvantageEsti
     acting = attempts.mask.sum(1).clamp(min=1)
     worth = estimate.advantages * attempts.mask
     means = worth.sum(1) / acting if attempts.members else acting
+    # By identity, not by name: `attempts` also includes replayed ones.
     advantage = {id(m): a for m, a in zip(attempts.members, means.tolist(), strict=True)}
     row = {id(m): values for m, values in zip(attempts.members, worth.tolist(), strict=True)}
     return tuple(

@@ -58,6 +58,7 @@ class StopFlag:
 def graceful_stop() -> Iterator[StopFlag]:
     """The first Ctrl-C (or SIGTERM) stops after the current step; the second stops at once."""
     flag = StopFlag()
+    # Python allows signal handlers in the main thread only.
     if threading.current_thread() is not threading.main_thread():
         yield flag
         return

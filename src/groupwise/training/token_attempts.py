@@ -1,7 +1,7 @@
 """What a language model wrote, as attempts and rows of tokens: shared by all products whose policy writes.
 
-Column t of an attempt is the token at t, prompt included; the mask is true at the tokens the model sampled. Ids are
-carried as they were sampled and never made again from text.
+Column t of an attempt is the token at t, prompt included; the mask is true at the tokens the model sampled. Token ids
+are kept as sampled and never made again from text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Row = tuple[Array, Array]
 def token_attempt(
     tokenizer: Any, task: Task, prompt: Sequence[int], number: int, sampled: Sampled, asked: Any
 ) -> Trajectory:
-    """The attempt as arrays. A limit on length is part of the task, so an answer that hits it has ended too."""
+    """The attempt as arrays. A length limit is part of the task, so an answer that reaches it counts as terminated."""
     ids = np.concatenate([np.array(prompt, np.int64), sampled.ids])
     before = len(prompt)
 
@@ -51,7 +51,7 @@ def token_attempt(
 
 
 def answer_text(tokenizer: Any, sampled: Sampled) -> str:
-    """What is graded and shown: without the special token that ended it, but with every other, where none belongs."""
+    """The text to grade and show: without the special token that ended it, but with any other, which is a mistake."""
     ids = sampled.ids
     if sampled.end == "stop" and is_special(tokenizer, int(ids[-1])):
         ids = ids[:-1]
@@ -59,7 +59,7 @@ def answer_text(tokenizer: Any, sampled: Sampled) -> str:
 
 
 def sampling_seed(seed: int, task: int, member: int) -> int:
-    """A stream of its own for every attempt."""
+    """A different random stream for every attempt."""
     return int(np.random.SeedSequence([seed, task, member]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
@@ -82,6 +82,7 @@ def imitation(rows: Sequence[Row], policy: LanguagePolicy, device: str) -> Batch
     With the current policy's log-probabilities as the behaviour's, the ratio is 1 and the gradient of the policy loss
     is that of the negative log-likelihood per token.
     """
+    # `row >= 0` is true at every token; padded with false it marks the rows.
     mask = padded([row >= 0 for row, _ in rows], np.bool_) & padded([own for _, own in rows], np.bool_)
     inputs = {
         "input_ids": padded([row for row, _ in rows], np.int64),

@@ -18,7 +18,8 @@ Ints: TypeAlias = NDArray[np.int64]
 RESTARTS = 4
 ITERATIONS = 100
 MOST_CLUSTERS = 8
-LARGEST_SAMPLE = 400  # the silhouette needs all pairwise distances
+# The silhouette needs all pairwise distances.
+LARGEST_SAMPLE = 400
 # Below this mean silhouette, clusters touch: "no substantial structure" in Kaufman and Rousseeuw, 1990.
 LEAST_SILHOUETTE = 0.25
 
@@ -103,7 +104,8 @@ def silhouette(points: Floats, labels: Ints) -> float:
     # totals [N, K]: the sum of distances from each point to each cluster.
     totals = np.stack([distances[:, index == kind].sum(axis=1) for kind in range(len(kinds))], axis=1)
     rows = np.arange(len(points))
-    own = totals[rows, index] / np.maximum(sizes[index] - 1, 1)  # without the point itself, at distance 0
+    # Without the point itself, at distance 0.
+    own = totals[rows, index] / np.maximum(sizes[index] - 1, 1)
     others = totals / sizes
     others[rows, index] = np.inf
     nearest = others.min(axis=1)

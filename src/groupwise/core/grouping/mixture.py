@@ -25,9 +25,12 @@ import numpy as np
 
 from groupwise.core.grouping.kmeans import Floats, Ints
 
-MEAN_STRENGTH = 0.05  # κ₀ of the prior, in points: a twentieth of a point says that means are near 0
-SHAPE = 2.0  # a₀ of the prior: the smallest whole number for which the expected variance is finite
-FORGOTTEN = 0.5  # clusters that weigh less than half a trajectory are dropped
+# κ₀ of the prior, in points: it counts like a twentieth of a point at 0.
+MEAN_STRENGTH = 0.05
+# a₀ of the prior: the smallest whole number for which the expected variance is finite.
+SHAPE = 2.0
+# Clusters that weigh less than half a trajectory are dropped.
+FORGOTTEN = 0.5
 
 
 @dataclass(frozen=True, slots=True)

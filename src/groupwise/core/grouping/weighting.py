@@ -30,7 +30,8 @@ FLOOR = 0.1
 TEMPERATURE = 1.0
 # "adaptive" is sharper than one step of exponentiated gradient, because it does not accumulate.
 SHARPNESS = 5.0
-MEMORY = 0.8  # of the moving average, per step
+# How much of the moving average stays from step to step.
+MEMORY = 0.8
 
 
 @dataclass(frozen=True, slots=True)

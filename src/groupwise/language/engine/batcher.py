@@ -40,15 +40,18 @@ class Batcher:
         self.slots, self.eos, self.device = slots, eos, like.device
         self.version = 0
         self.waiting: deque[GenerationRequest] = deque()
-        self.entering: list[GenerationRequest] = []  # no longer waiting, not in a row yet
+        # Requests that no longer wait but are not in a row yet.
+        self.entering: list[GenerationRequest] = []
         self.cache = Cache(len(a.layers), a.kv_heads, a.head_dim, rows=slots, length=length, like=like)
         self.rows = RunningRows(slots, a.vocabulary)
         self.sessions = CacheRows(self.cache, slots)
         self.prompts = Prefill(self.cache)
         self.rotary = self._rotary(a)
-        self.seen: Tensor | None = None  # [slots, vocabulary], for the repetition penalty
+        # [slots, vocabulary], for the repetition penalty.
+        self.seen: Tensor | None = None
         self.rules: dict[tuple[int, int], SamplingRules] = {}
-        self.settled = False  # whether `cache.shared_prompts` matches the requests in the rows
+        # Whether `cache.shared_prompts` matches the requests in the rows.
+        self.settled = False
         self.index = torch.arange(slots, device=self.device)
         self.ended: list[Outcome] = []
         self._take_weights()

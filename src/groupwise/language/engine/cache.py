@@ -35,7 +35,8 @@ class Cache:
         self.max_rows, self.max_length = rows, length
         self._shape = (layers, kv_heads, head_dim)
         self._like = like
-        self.shared_prompts: SharedPromptCache | None = None  # what the running rows share
+        # The prompts that running rows share.
+        self.shared_prompts: SharedPromptCache | None = None
         self._use(self._zeros(0, 0))
 
     def ensure(self, rows: int, length: int) -> None:

@@ -22,7 +22,8 @@ from groupwise.language.engine.families import describe, unwrap
 from groupwise.language.engine.request import GenerationRequest, OnToken, Outcome, Sampled, SamplingParams, StopStrings
 from groupwise.language.engine.rotary import longest
 
-COPY_BYTES = 2 << 30  # weights up to this size may be copied into joined matrices
+# Weights up to this size may be copied into joined matrices.
+COPY_BYTES = 2 << 30
 
 
 class Engine:
@@ -59,8 +60,10 @@ class Engine:
         self._requests: dict[Future[Sampled], GenerationRequest] = {}
         self._arrived: list[GenerationRequest] = []
         self._any_cancelled = False
-        self._state = threading.Condition()  # guards the queue and the flags; never held during a step
-        self._stepping = threading.RLock()  # held during a step, and by whoever changes weights
+        # Guards the queue and the flags; never held during a step.
+        self._state = threading.Condition()
+        # Held during a step, and by whoever changes weights.
+        self._stepping = threading.RLock()
         self._holders = 0
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -106,7 +109,8 @@ class Engine:
 
     def step(self) -> bool:
         """One step for all running requests; False if there was nothing to do."""
-        with self.hold():  # a running engine thread would otherwise never let go of the lock
+        # A running engine thread would otherwise never let go of the lock.
+        with self.hold():
             return self._step()
 
     def _step(self) -> bool:

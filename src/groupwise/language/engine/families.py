@@ -27,14 +27,16 @@ class DecoderLayer:
     activation: Activation
     scaling: float
     gated: bool = True
-    mlp_norm: nn.Module | None = None  # None: the MLP reads what attention read (Phi)
+    # Without it, the MLP reads what attention read (Phi).
+    mlp_norm: nn.Module | None = None
     q_norm: nn.Module | None = None
     k_norm: nn.Module | None = None
     after_attention: nn.Module | None = None
     after_mlp: nn.Module | None = None
     window: int | None = None
     softcap: float | None = None
-    rope: str = ""  # the layer type whose rotary table this layer uses, if the model has several
+    # The layer type whose rotary table this layer uses, if the model has several.
+    rope: str = ""
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,8 @@ def fold(norm: Norm | None, following: Joined | Called) -> None:
 
 def _outputs_of_mlp(layer: DecoderLayer, mlp_in: Joined | Called) -> int:
     if isinstance(mlp_in, Called):
-        return 0  # only `_probe` needs the number of inputs, and it is never used without copies
+        # Only `_probe` needs the number of inputs, and it is never used without copies.
+        return 0
     return mlp_in.outputs // (2 if layer.gated else 1)
 
 
@@ -114,7 +115,8 @@ class Network:
         self.head = projection([a.head], width, like, copy=copy)
         if copy:
             fold(self.final_norm, self.head)
-        self.nothing = torch.zeros(1, dtype=self.dtype, device=self.device)  # baddbmm wants an addend, even for beta=0
+        # `baddbmm` wants an addend, even for beta=0.
+        self.nothing = torch.zeros(1, dtype=self.dtype, device=self.device)
         self.windows = {layer.window for layer in a.layers}
 
     def prefill(self, pieces: Sequence[PromptPiece], cache: Cache) -> Tensor:

@@ -22,8 +22,10 @@ from groupwise.language.engine.shared_prompts import SharedPromptCache, scores_o
 from groupwise.language.engine.weights import Called, Joined, Norm
 
 Floats: TypeAlias = NDArray[np.float32]
-SLICE = 128  # of an MLP's inner width
-SMALL = 10**6  # multiplications up to which OpenBLAS reads matrices in place instead of packing them first
+# How much of an MLP's inner width is one slice.
+SLICE = 128
+# Multiplications up to which OpenBLAS reads matrices in place instead of packing them first.
+SMALL = 10**6
 
 
 def decoder(network: Network) -> NumpyDecoder | Network:
@@ -69,7 +71,8 @@ def _dots(x: Floats) -> Floats:
     return total
 
 
-squares = _dots if hasattr(np, "vecdot") else _squares  # NumPy 2 has a faster one
+# NumPy 2 has a faster one.
+squares = _dots if hasattr(np, "vecdot") else _squares
 
 
 class NumpyLinear:
@@ -92,9 +95,10 @@ class NumpyMlp:
 
     def __init__(self, activation: Activation, into: Joined, out_of: Joined) -> None:
         width, inner = into.matrix.shape[0], out_of.matrix.shape[0]
-        # 32 rows: about as many as a group that decodes together.
+        # Judged at 32 rows, as in benchmarks/lm_step.py.
         size = SLICE if inner % SLICE == 0 and 32 * width * SLICE <= SMALL else inner
-        self.activation = getattr(activation, "forward", activation)  # a module's own call takes longer than silu
+        # A module's own call takes longer than silu.
+        self.activation = getattr(activation, "forward", activation)
         self.into = NumpyLinear(
             into.matrix.view(width, -1, size).transpose(0, 1),
             None if into.bias is None else into.bias.view(-1, 1, size),
@@ -103,7 +107,8 @@ class NumpyMlp:
         self.bias = None if out_of.bias is None else out_of.bias.numpy()
 
     def __call__(self, x: Floats) -> Floats:
-        both = self.into(x)  # [2 · slices, rows, size]: the gate's slices, then those of up
+        # [2 · slices, rows, size]: the gate's slices, then those of up.
+        both = self.into(x)
         half = len(both) // 2
         inside = self.activation(torch.from_numpy(both[:half])).numpy()
         inside *= both[half:]
@@ -116,7 +121,8 @@ class NumpyLayer:
 
     def __init__(self, block: NetworkLayer, heads: int, kv_heads: int, head_dim: int) -> None:
         def joined(projection: Joined | Called) -> Joined:
-            assert isinstance(projection, Joined)  # a paired rotary table comes with copies
+            # A paired rotary table comes with copies.
+            assert isinstance(projection, Joined)
             return projection
 
         def root(norm: Norm | None) -> NumpyRmsNorm | None:
@@ -161,7 +167,8 @@ class NumpyDecoder:
         place = (slice(len(tokens)), slice(None), span - 1) if even else (rows.numpy(), slice(None), positions.numpy())
         x = self._embed(tokens)
         store = cache.store.numpy()
-        with np.errstate(all="ignore"):  # `RunningRows.not_finite` notices when tokens are chosen
+        # `RunningRows.not_finite` notices when tokens are chosen.
+        with np.errstate(all="ignore"):
             for index, (block, (keys, values)) in enumerate(zip(self.blocks, store, strict=True)):
                 q, k, v = self._qkv(block, block.attention_norm(x), angles[block.rope])
                 keys[place], values[place] = k, v

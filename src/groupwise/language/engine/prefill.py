@@ -14,8 +14,10 @@ from groupwise.language.engine.network import Network, PromptPiece
 from groupwise.language.engine.request import GenerationRequest
 
 Turn: TypeAlias = tuple[GenerationRequest, ParkedSession | None]
-BYTES = 8  # of a token in a request's key
-SWEEP_TOKENS = 8192  # read at once: limits the memory of a sweep, not the length of a prompt
+# Bytes of a token in a request's key.
+BYTES = 8
+# Tokens read at once: limits the memory of a sweep, not the length of a prompt.
+SWEEP_TOKENS = 8192
 
 
 class Prefill:
@@ -57,9 +59,12 @@ class Prefill:
             first + i: self.snapshots[r.key] for i, (r, p) in enumerate(turns) if p is None and r.key in self.snapshots
         }
         pieces: list[PromptPiece] = []
-        leaders: dict[bytes, int] = {}  # prompt → the piece that reads it
-        sources: list[int] = []  # for each turn without a snapshot, the piece whose logits it gets
-        followers: dict[int, list[int]] = {}  # piece → other rows that get a copy of its keys and values
+        # Prompt → the piece that reads it.
+        leaders: dict[bytes, int] = {}
+        # For each turn without a snapshot, the piece whose logits it gets.
+        sources: list[int] = []
+        # Piece → other rows that get a copy of its keys and values.
+        followers: dict[int, list[int]] = {}
         for row, (request, parked) in enumerate(turns, start=first):
             if row in kept:
                 self.cache.restore(kept[row], row)

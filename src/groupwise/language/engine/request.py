@@ -89,7 +89,8 @@ def _check(name: str, value: object, holds: bool, limit: str) -> None:
         raise ConfigError(f"{name} is {value!r}; it must be {limit}", field=name)
 
 
-MARGIN = 16  # characters at the start of a window that may decode differently without the tokens before
+# Characters at the start of a window that may decode differently without the tokens before.
+MARGIN = 16
 UNKNOWN, NO, MAYBE = 0, 1, 2
 
 
@@ -151,13 +152,15 @@ class GenerationRequest:
         limit: int,
     ) -> None:
         self.ids = ids
-        self.key = ids.tobytes()  # equal prompts have equal keys
+        # Equal prompts have equal keys.
+        self.key = ids.tobytes()
         self.params = params
         self.seed = seed
         self.session = session
         self.on_token = on_token
         self.stops = stops
-        self.limit = limit  # new tokens that fit: max_new_tokens, or fewer if the context ends first
+        # New tokens that fit: max_new_tokens, or fewer if the context ends first.
+        self.limit = limit
         self.cancelled = False
         self.future: Future[Sampled] = Future()
 

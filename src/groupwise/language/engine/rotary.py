@@ -15,7 +15,8 @@ from torch import Tensor
 from groupwise.errors import ConfigError
 from groupwise.language.engine.families import Architecture
 
-MOVING = ("dynamic", "longrope")  # scalings whose angles depend on the length of the sequence
+# Scalings whose angles depend on the length of the sequence.
+MOVING = ("dynamic", "longrope")
 
 
 class RotaryTables:

@@ -11,7 +11,8 @@ from groupwise.language.engine.request import EndOfText, GenerationRequest, Samp
 from groupwise.language.engine.sampling import stream_key
 
 FIRST_TOKENS = 64
-MOST_STOP_SETS = 64  # beyond this many, they are forgotten once no request is running
+# Beyond this many, the table of stop tokens is cleared once no request is running.
+MOST_STOP_SETS = 64
 
 
 class RunningRows:
@@ -21,10 +22,13 @@ class RunningRows:
         self.count = 0
         self.requests: list[GenerationRequest] = []
         self.vocabulary = vocabulary
-        self.length = np.zeros(most, np.int64)  # positions in the cache
-        self.made = np.zeros(most, np.int64)  # tokens sampled
+        # Positions of each row in the cache.
+        self.length = np.zeros(most, np.int64)
+        # Tokens sampled so far in each row.
+        self.made = np.zeros(most, np.int64)
         self.limit = np.zeros(most, np.int64)
-        self.token = np.zeros(most, np.int64)  # the last sampled token, not in the cache yet
+        # The last sampled token, not in the cache yet.
+        self.token = np.zeros(most, np.int64)
         self.last_logp = np.zeros(most, np.float32)
         self.stream = np.zeros(most, np.uint64)
         self.stop_set = np.zeros(most, np.int64)

@@ -21,7 +21,8 @@ from groupwise.language.engine.request import SamplingParams
 GOLDEN = 0x9E3779B97F4A7C15
 MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX_2 = np.uint64(0x94D049BB133111EB)
-NUCLEUS_WIDTHS = (64, 1024)  # how many of the most likely tokens to try sorting before all of them
+# How many of the most likely tokens to try sorting before all of them.
+NUCLEUS_WIDTHS = (64, 1024)
 
 
 def stream_key(seed: int) -> np.uint64:
@@ -51,7 +52,8 @@ def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 class SamplingRules:
     """The rules of a batch as columns [rows, 1]; None for a rule that no row uses."""
 
-    sharpness: Tensor | None  # 1 / temperature
+    # `sharpness` is 1 / temperature.
+    sharpness: Tensor | None
     greedy: Tensor | None
     all_greedy: bool
     top_k: Tensor | None

@@ -18,10 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Floats: TypeAlias = NDArray[np.float32]
-BYTES = 8  # of a token in a request's key
-LEAST_BYTES = 1 << 19  # of memory reads to be saved per layer; below this, the overhead costs more
-MOST_PADDING = 2.0  # places per row: smaller groups are padded to the size of the largest
-SMALL = 1 << 15  # multiplications up to which OpenBLAS does not first repack a matrix, which would take longer
+# Bytes of a token in a request's key.
+BYTES = 8
+# Bytes of memory reads to save per layer; below this, the overhead costs more.
+LEAST_BYTES = 1 << 19
+# The most places per row: smaller groups are padded to the size of the largest.
+MOST_PADDING = 2.0
+# Multiplications up to which OpenBLAS does not first repack a matrix, which would take longer.
+SMALL = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
