@@ -37,7 +37,7 @@ def rollouts() -> list[Any]:
 
 
 def test_the_defaults_run_on_plain_rollouts_and_a_notice_says_what_groups_are_used_for(rollouts: list[Any]) -> None:
-    with pytest.warns(UserWarning, match="scale and weight groups, and their mean is not subtracted"):
+    with pytest.warns(UserWarning, match="scale and weight advantages, but their mean is not subtracted"):
         grpo = GRPO()
     loss = grpo.update(rollouts)
     assert isinstance(loss, float)

@@ -16,15 +16,14 @@ from groupwise.reporting.comparison_table import progress_bar
 
 
 class GRPOvsPPOAnalyzer:
-    """Trains every algorithm in every environment from every seed, and reports what may be claimed.
+    """Trains every algorithm in every environment with every seed, and reports which differences may be claimed.
 
         analyzer = GRPOvsPPOAnalyzer("comparison")
         analyzer.run_comparison(["CartPole-v1"], n_seeds=10)["headline"]
 
-    Everything is kept in `folder`, and a comparison that was interrupted goes on when it is called again.
-    `algorithms` are settings by name, whose environment and seed are replaced; where none are given they are PPO,
-    GRPO-auto and GRPO-task with `total_samples` environment steps each. An algorithm whose product is not installed is
-    reported as not available.
+    Everything is stored in `folder`; calling an interrupted comparison again continues it. `algorithms` are settings by
+    name, whose environment and seed are replaced; the default is PPO, GRPO-auto and GRPO-task with `total_samples`
+    environment steps each. An algorithm whose product is not installed is reported as not available.
     """
 
     def __init__(
@@ -55,11 +54,11 @@ class GRPOvsPPOAnalyzer:
         }
 
     def run_comparison(self, env_suite: Sequence[str], n_seeds: int = 5) -> dict[str, Any]:
-        """Make all courses that are not there yet and return the report's numbers; see `generate_report`."""
+        """Train all runs that are missing and return the report's numbers; see `generate_report`."""
         if isinstance(env_suite, str) or not env_suite:
             raise ConfigError(f"env_suite = {env_suite!r} must be a list of environments", hint='["CartPole-v1"]')
         if n_seeds < 1:
-            raise ConfigError(f"n_seeds = {n_seeds} must be at least 1", hint="5 is the least to claim anything by.")
+            raise ConfigError(f"n_seeds = {n_seeds} must be at least 1", hint="Claims need at least 5.")
         entries = [
             Entry(name, cfg.replace(environment=environment), product_module(cfg))
             for environment in env_suite
@@ -74,7 +73,7 @@ class GRPOvsPPOAnalyzer:
         return self.generate_report()
 
     def generate_report(self) -> dict[str, Any]:
-        """Write `report.html`, its figures and data; return all numbers, with the page's path under `report`."""
+        """Write `report.html` with its figures and data; return all numbers, and the page's path as `report`."""
         if self.comparison is None:
             raise ConfigError("there is nothing to report yet", hint="Call run_comparison first.")
         path = write_comparison(self.folder, self.comparison, self.extras)

@@ -1,6 +1,6 @@
-"""GRPO for control as the founding plan draws it: one object that learns from rollouts made elsewhere, and its parts.
+"""GRPO for control with the names of the seed documents: an object that learns from rollouts made elsewhere.
 
-They are thin: groups, weights and advantages are those of `core` and `training`, and the update is the one learner's.
+A thin layer: groups, weights and advantages come from `core` and `training`, the update from `training.learner`.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 class GRPO:
-    """Learns from rollouts: grouped, scaled by group, weighted by group, with PPO's clipped loss.
+    """Learns from rollouts: grouped, scaled and weighted by group, with PPO's clipped loss.
 
     Args:
       group_strategy: "auto", "task", "difficulty", "length", "adaptive", "hierarchical" or "dirichlet".
-      n_groups: how many groups; None chooses by silhouette.
+      n_groups: the number of groups; None chooses it by silhouette.
       group_weight_method: "none", "balanced", "inv_sqrt_steps", "performance" or "adaptive".
-      policy: who acts; None makes a small one to fit the first rollouts.
-      ppo_kwargs: settings of `TrainingConfig` under their flat names: learning_rate, clip_ratio, gamma, …
+      policy: the policy to train; None makes a small one that fits the first rollouts.
+      ppo_kwargs: settings of `TrainingConfig` by their flat names: learning_rate, clip_ratio, gamma, …
 
-    Groups formed from the outcome (all but "task") scale and weigh, and their mean is not subtracted: the critic is
-    the baseline. `notice` says so, and so does a warning.
+    Groups formed from the outcome (all but "task") scale and weight the advantages; their mean is not subtracted, the
+    critic is the baseline. `notice` and a warning say so.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class GRPO:
         self._given = _Given()
 
     def update(self, rollouts: Sequence[Any]) -> float:
-        """Improve the policy on rollouts; returns the policy loss. `metrics` tells the rest.
+        """Improve the policy on rollouts and return the policy loss; `metrics` has the rest.
 
-        A rollout is a `Trajectory`, or any object with `obs` [T, D], `actions` [T] and `rewards` [T]; what it may
-        have besides is `terminated`, `last_obs`, `behavior_logp`, `task_id`, `group_id`. Without log-probabilities it
-        is taken for the present policy's own.
+        A rollout is a `Trajectory`, or any object with `obs` [T, D], `actions` [T] and `rewards` [T], and optionally
+        `terminated`, `last_obs`, `behavior_logp`, `task_id` and `group_id`. Without log-probabilities it is assumed to
+        come from the current policy.
         """
         source, learner = self._start(rollouts)
         assert self.policy is not None
@@ -102,17 +102,17 @@ class GRPO:
 
 
 def outcome_notice(group_strategy: str) -> str:
-    """What to know of groups formed from the outcome; nothing to know of others."""
+    """What the user should know about groups formed from the outcome; "" for others."""
     if group_strategy not in OUTCOME_STRATEGIES:
         return ""
     return (
-        f"group_strategy = {group_strategy!r} forms groups from how rollouts went: they are used as scale and weight "
-        "groups, and their mean is not subtracted, which would teach the best of the worst"
+        f"group_strategy = {group_strategy!r} groups rollouts by outcome: the groups scale and weight advantages, "
+        "but their mean is not subtracted, because that would reward the best of the worst"
     )
 
 
 class _Given:
-    """A `Rollout` that hands over what it was given."""
+    """A `Rollout` that returns the groups it was given."""
 
     def __init__(self) -> None:
         self.groups: list[Group] = []
@@ -124,7 +124,7 @@ class _Given:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing is kept."""
+        """There is no state."""
 
 
 class GroupingStrategy:
@@ -143,13 +143,13 @@ class GroupingStrategy:
 
 
 class GroupAdvantageNormalizer:
-    """Divides by the group's root mean square. No mean is subtracted: the baseline was, when advantages were made."""
+    """Divides by the group's root mean square, without subtracting a mean: advantages have a baseline already."""
 
     def __init__(self) -> None:
         self.scales: dict[Any, float] = {}
 
     def normalize(self, advantages: Any, group_id: Any) -> Any:
-        """The group's advantages, array or tensor of any shape, at a root mean square of 1; all 0 stay 0."""
+        """The group's advantages, an array or tensor of any shape, scaled to a root mean square of 1; zeros stay 0."""
         rms = float((advantages**2).mean()) ** 0.5 if np.prod(advantages.shape) else 0.0
         if not np.isfinite(rms):
             raise ContractError(
@@ -160,7 +160,7 @@ class GroupAdvantageNormalizer:
 
 
 class GroupWeightCalculator:
-    """What each group weighs per step; over all steps the weights have mean 1."""
+    """The weight of each group per step; over all steps the weights average 1."""
 
     def __init__(self, method: str = "balanced") -> None:
         self.method = method
@@ -169,7 +169,7 @@ class GroupWeightCalculator:
     def compute_weights(
         self, grouped_rollouts: Mapping[int, Sequence[Any]], group_advantages: Any = None
     ) -> dict[int, float]:
-        """Weights by group; `group_advantages` are taken for the sake of the call and not looked at."""
+        """Weights by group. `group_advantages` is part of the seed's signature and unused."""
         pairs = [(group, _trajectory(r, 0)) for group, rollouts in grouped_rollouts.items() for r in rollouts]
         found = group_sizes(
             np.array([group for group, _ in pairs], np.int64),
@@ -187,16 +187,16 @@ class AdaptiveGrouper:
 
     @property
     def history(self) -> Any:
-        """The features of the trajectories remembered, oldest first."""
+        """The features of the remembered trajectories, oldest first."""
         return self.grouping.history
 
     def update_groups(self, new_trajectories: Sequence[Any]) -> Ints:
-        """Take these trajectories in; the group of each of them [N]."""
+        """Add these trajectories and return the group of each [N]."""
         return self.grouping(_summaries(new_trajectories))
 
 
 def in_groups(trajectories: Sequence[Trajectory]) -> list[Group]:
-    """Attempts of one task and group id together, in the order they first appear."""
+    """Group attempts by task and group id, in order of appearance."""
     found: dict[tuple[str, str], list[Trajectory]] = {}
     for trajectory in trajectories:
         found.setdefault((trajectory.task_id, trajectory.group_id), []).append(trajectory)
@@ -204,11 +204,11 @@ def in_groups(trajectories: Sequence[Trajectory]) -> list[Group]:
 
 
 def fitting_policy(rollouts: Sequence[Any], cfg: TrainingConfig) -> MLPPolicy:
-    """A policy as wide as the observations, with as many actions as were taken (two at least)."""
+    """A policy that fits the observations, with as many actions as were taken, at least two."""
     given = [_trajectory(rollout, number) for number, rollout in enumerate(rollouts)]
     if any(t.actions.dtype.kind not in "iu" or t.actions.ndim != 1 for t in given):
         raise ContractError(
-            "the actions are not whole numbers, so no policy can be made to fit", hint="Give one: GRPO(policy=…)."
+            "the actions are not whole numbers, so a policy cannot be inferred", hint="Give one: GRPO(policy=…)."
         )
     actions = max((int(t.actions.max(initial=1)) for t in given), default=1) + 1
     return MLPPolicy(
@@ -218,7 +218,7 @@ def fitting_policy(rollouts: Sequence[Any], cfg: TrainingConfig) -> MLPPolicy:
 
 
 def as_trajectory(rollout: Any, number: int, policy: MLPPolicy) -> Trajectory:
-    """A rollout as a `Trajectory` with log-probabilities: those it has, or those of the policy."""
+    """A rollout as a `Trajectory` with log-probabilities: its own, or the policy's."""
     found = _trajectory(rollout, number)
     if getattr(rollout, "behavior_logp", None) is not None:
         return found

@@ -23,11 +23,11 @@ Table = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Moment:
-    """Groups of one moment of a run: what each attempt earned at each step, and how it would be judged.
+    """A few groups at one step of a run: the rewards of each attempt, and two kinds of advantages.
 
-    `returns`, `global_advantages`, `group_advantages` [B, T] are returns-to-go, the same against one mean and one
-    standard deviation for all, and against the other members alive at that step; `alive` [B, T] says which steps
-    took place, `label` [B] whose they are. `cosines` [L, L] tell whether what the labels want of the policy agrees.
+    All tables are [B, T]: `returns` are returns-to-go, `global_advantages` the same relative to one mean and standard
+    deviation for all, `group_advantages` relative to the members alive at that step; `alive` marks steps that were
+    played. `label` [B] numbers the task or start of an attempt, and `cosines` [L, L] compare the labels' gradients.
     """
 
     step: int
@@ -64,12 +64,13 @@ class Moment:
 
 
 def fan(group: Group | Sequence[Array], gamma: float) -> tuple[Table, NDArray[np.bool_], Table, Table]:
-    """Returns-to-go [B, T], who is alive [B, T], the mean of those alive [T] and how many they are [T]."""
+    """Returns-to-go [B, T], who is alive [B, T], the mean of those alive [T] and their number [T]."""
     rewards = [member.rewards for member in group.members] if isinstance(group, Group) else list(group)
     length = max(len(row) for row in rewards)
     returns = np.zeros((len(rewards), length + 1))
     alive = np.arange(length) < np.array([len(row) for row in rewards])[:, np.newaxis]
     padded = np.array([np.pad(np.asarray(row, np.float64), (0, length - len(row))) for row in rewards])
+    # R_t = r_t + γ R_{t+1}
     for t in reversed(range(length)):
         returns[:, t] = padded[:, t] + gamma * returns[:, t + 1]
     returns = np.where(alive, returns[:, :length], 0.0)
@@ -78,16 +79,16 @@ def fan(group: Group | Sequence[Array], gamma: float) -> tuple[Table, NDArray[np
 
 
 def draw_return_to_go_fan(group: Group | Sequence[Array], width: float = 8.4, gamma: float = 0.99) -> Any:
-    """One group from its common start: what each member still earned from each step on, and who was there.
+    """One group from its common start: each member's return from every step on, and how many were alive.
 
-    `group` is a `Group`, or the rewards of each member. A member is compared, step by step, with the mean of the
-    others that are still alive: above it what was done is made likelier, below it less likely.
+    `group` is a `Group`, or the rewards of each member. At each step a member is compared with the mean of the others
+    still alive: above it, its action becomes more likely, below it less likely.
     """
     returns, alive, baseline, count = fan(group, gamma)
     best, worst = int(np.argmax(returns[:, 0])), int(np.argmin(returns[:, 0]))
     shown = [(best, BLUE, "best"), (worst, ORANGE, "worst")]
     ends = [f"{word}: {number(float(returns[row, 0]))}" for row, _, word in shown]
-    names = ["one line a member", *ends, "mean of those alive"]
+    names = ["one line per member", *ends, "mean of those alive"]
     figure, (upper, lower) = stacked_axes(width, 3.8, 2, names, left=44)
     steps = np.arange(returns.shape[1])
     for row in range(len(returns)):
@@ -108,14 +109,14 @@ def draw_return_to_go_fan(group: Group | Sequence[Array], width: float = 8.4, ga
 def draw_advantages(
     before: Array, everywhere: Array, within: Array, label: Array, labels: Sequence[str], width: float = 8.4
 ) -> Any:
-    """Histograms of what steps earned from there on, by label, and of two ways to make it relative.
+    """Histograms of returns-to-go by label, and of two ways to make them relative.
 
-    `before`, `everywhere` and `within` [N] are returns-to-go, the same against the mean and standard deviation of
-    all, and against their own group; `label` [N] numbers whose they are.
+    `before`, `everywhere` and `within` [N] are returns-to-go, the same relative to the mean and standard deviation of
+    all, and relative to their own group; `label` [N] numbers the task or start.
     """
     from matplotlib.figure import Figure
 
-    panels = (("before: return-to-go", before), ("one mean for all", everywhere), ("against the own group", within))
+    panels = (("before: return-to-go", before), ("one mean for all", everywhere), ("relative to the group", within))
     side_by_side = width > 6
     names = [short(name, 20) for name in labels]
     right = 12 + 5.6 * max(len(name) for name in names)
@@ -132,6 +133,7 @@ def draw_advantages(
 
 
 def _histograms(axes: Any, values: Table, label: Array, count: int) -> None:
+    # A few extreme values must not squeeze the rest; they are counted in the outermost bins.
     low, high = np.quantile(values, [0.005, 0.995])
     edges = np.linspace(low, high if high > low else low + 1, 31)
     for which, colour in enumerate(_colours(count)):
@@ -160,7 +162,7 @@ def _legend_beside(axes: Any, names: Sequence[str], colours: Sequence[str]) -> N
 def draw_shares(
     steps: Sequence[int], weights: Mapping[str, Sequence[float]], gradients: Mapping[str, Sequence[float]], width: float
 ) -> Any:
-    """What each task weighs in the loss over time, and the share of the gradient that comes of it, stacked to 1."""
+    """Each task's share of the loss over time, and its share of the gradient, stacked to 1."""
     panels = [(title, shares) for title, shares in (("share of the weight", weights),
                                                     ("share of the gradient", gradients)) if shares]  # fmt: skip
     stacks = [(title, list(shares), _to_shares(shares)) for title, shares in panels]
@@ -187,7 +189,7 @@ def _to_shares(rows: Mapping[str, Sequence[float]]) -> Table:
 
 
 def draw_cosines(cosines: Array, labels: Sequence[str], width: float = 4.0) -> Any:
-    """The cosine between every two tasks' gradients: 1 they want the same, 0 they do not care, below 0 they fight."""
+    """The cosine between every two tasks' gradients: 1 they agree, 0 they are unrelated, below 0 they conflict."""
     from matplotlib.figure import Figure
 
     table = np.asarray(cosines, np.float64)
@@ -223,7 +225,7 @@ def _square(column: int, row: int, colour: str, alpha: float) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What each task weighed at each step of a run, and the share of the gradient that came of it."""
+    """Each task's weight at each step of a run, and the size of its gradient."""
 
     steps: list[int]
     weights: Mapping[str, list[float]]
@@ -231,9 +233,9 @@ class Shares:
 
 
 def shares_of(history: History) -> Shares | None:
-    """The weights of a run's groups, where it recorded several: `group/<name>/share` and `.../advantage_rms`.
+    """The weights of a run's groups, if it recorded several: `group/<name>/share` and `.../advantage_rms`.
 
-    A group's gradient is as large as its weight times the size of its advantages, as far as directions agree.
+    The size of a group's gradient is taken as its weight times the size of its advantages.
     """
     names = [name.split("/")[1] for name in history.names() if name.startswith("group/") and name.endswith("/share")]
     weights = {name: dict(zip(*history.series(f"group/{name}/share"), strict=True)) for name in names}
@@ -247,7 +249,7 @@ def shares_of(history: History) -> Shares | None:
 
 
 def lesson_pictures(name: str, moment: Moment, prefix: str) -> list[Picture]:
-    """What a policy's groups looked like while it was learning."""
+    """The groups of a policy while it was learning."""
     group = moment.widest_group()
     returns, alive, baseline, count = fan(group, moment.gamma)
     members = [
@@ -267,19 +269,19 @@ def lesson_pictures(name: str, moment: Moment, prefix: str) -> list[Picture]:
     return [
         Picture(
             f"{prefix}-fan",
-            "One group: what each member still earned",
-            f"{when}. All members begin in the same state. At each step a member is compared with the mean of the "
-            "others still alive: above it what it did is made likelier, below it less likely. Those that have ended "
-            "are left out, not counted as 0, and the last one alive learns nothing.",
+            "One group: the return of each member from every step on",
+            f"{when}. All members start in the same state. At each step a member is compared with the mean of the "
+            "others still alive: above it, its action becomes more likely, below it less likely. Members that have "
+            "ended are left out, not counted as 0, and the last one alive learns nothing.",
             f"{len(group)} members, returns from {low} to {high}",
             csv_text(["member", "step", "return_to_go", "mean_of_alive", "alive"], members),
             lambda width: draw_return_to_go_fan(group, width, moment.gamma),
         ),
         Picture(
             f"{prefix}-advantages",
-            "Before and after: one mean for all, or one's own group",
-            f"{when}. First, what steps earned from there on. With one mean for all, what began well or pays more "
-            "looks good whatever was done; against the own group every one is centred, and only choices count.",
+            "Advantages: one mean for all, or relative to the group",
+            f"{when}. First, the returns-to-go. With one mean for all, tasks that start well or pay more look good "
+            "whatever the policy does; relative to the group, each is centred, and only choices count.",
             f"{len(moment.labels)} groups or tasks",
             csv_text(
                 ["label", "return_to_go", "global_advantage", "group_advantage"],
@@ -289,9 +291,9 @@ def lesson_pictures(name: str, moment: Moment, prefix: str) -> list[Picture]:
         ),
         Picture(
             f"{prefix}-cosines",
-            "Do their gradients agree?",
-            f"{when}. The cosine between what each asks of the policy: 1 the same, 0 nothing in common, below 0 the "
-            "opposite: what one learns the other unlearns.",
+            "Do the gradients agree?",
+            f"{when}. The cosine between the gradients: 1 means the same direction, 0 nothing in common, below 0 a "
+            "conflict: what one learns, the other unlearns.",
             f"smallest cosine {number(float(moment.cosines.min()))}",
             csv_text(["one", "other", "cosine"], pairs),
             lambda width: draw_cosines(moment.cosines, moment.labels, width),
@@ -304,9 +306,9 @@ def shares_picture(name: str, shares: Shares, prefix: str) -> Picture:
     columns = [*shares.weights.values(), *shares.gradients.values()]
     return Picture(
         f"{prefix}-shares",
-        "Who is listened to",
-        f"{name}: the share of each task in the loss over time, and the size of the gradient that comes of it (weight "
-        "times the size of its advantages).",
+        "Which task counts how much",
+        f"{name}: each task's share of the loss over time, and of the gradient (weight times the size of its "
+        "advantages).",
         f"{len(shares.weights)} tasks over {len(shares.steps)} steps",
         csv_text(["step", *heads], zip(shares.steps, *columns, strict=True)),
         lambda width: draw_shares(shares.steps, shares.weights, shares.gradients, width),

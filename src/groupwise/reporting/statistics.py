@@ -1,9 +1,9 @@
-"""Statistics of a comparison, in plain NumPy: no algorithm is better than another until these say so.
+"""Statistics of a comparison, in plain NumPy: no algorithm is called better than another unless these say so.
 
-Scores are tables [..., seeds, tasks]; leading axes are bootstrap repetitions, so that every statistic is computed
-for all of them at once. Interquartile mean, optimality gap, profiles, probability of improvement and the stratified
-bootstrap are those of "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (arXiv 2108.13264);
-`benchmarks/statistics_against_rliable.py` holds them against its authors' library.
+Scores are tables [..., seeds, tasks]; leading axes are bootstrap repetitions, so that a statistic is computed for all
+of them at once. Interquartile mean, optimality gap, profiles, probability of improvement and the stratified bootstrap
+are those of "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (arXiv 2108.13264);
+`benchmarks/statistics_against_rliable.py` checks them against the authors' library.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ Table: TypeAlias = NDArray[np.float64]
 Statistic: TypeAlias = Callable[..., Table]
 
 REPETITIONS = 20_000
+# With fewer seeds a result is exploratory.
 EXPLORATORY = 5
+# Scores resampled at a time: 256 kB of float64, however many repetitions there are.
 CHUNK = 2**15
 
 
@@ -38,14 +40,15 @@ def median(scores: Table) -> Table:
 
 
 def interquartile_mean(scores: Table) -> Table:
-    """The mean of the middle half of all scores: robust to outliers like a median, and far less noisy."""
+    """The mean of the middle half of all scores: robust to outliers like a median, but far less noisy."""
     flat = np.sort(scores.reshape(*scores.shape[:-2], -1), -1)
+    # A quarter off each end, rounded down.
     cut = flat.shape[-1] // 4
     return np.asarray(flat[..., cut : flat.shape[-1] - cut].mean(-1))
 
 
 def optimality_gap(scores: Table, target: float = 1.0) -> Table:
-    """How far scores fall short of the target on average; what lies above it does not make up for it."""
+    """How far scores fall short of the target on average; scores above it do not compensate."""
     return np.asarray(target - np.minimum(scores, target).mean((-2, -1)))
 
 
@@ -64,17 +67,17 @@ def performance_profile(scores: Table, levels: ArrayLike) -> Table:
 
 
 def probability_of_improvement(ours: Table, theirs: Table) -> Table:
-    """How probable it is that a run of ours beats one of theirs, on a task taken at random; a tie counts half."""
+    """The probability that a run of ours beats one of theirs on a random task; a tie counts half."""
     difference = ours[..., :, np.newaxis, :] - theirs[..., np.newaxis, :, :]
     return np.asarray((0.5 + 0.5 * np.sign(difference)).mean((-3, -2, -1)))
 
 
-# How sure a number is.
+# How certain a number is.
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value with its 95% interval, whose ends are NaN where a single seed says nothing about it."""
+    """A value with its 95% interval, whose ends are NaN if there is only one seed."""
 
     value: float
     low: float
@@ -95,10 +98,10 @@ def bootstrap(
     repetitions: int = REPETITIONS,
     seed: int = 0,
 ) -> Table:
-    """The statistic of `repetitions` tables whose seeds were drawn anew, with replacement, within each stratum.
+    """The statistic of `repetitions` tables whose seeds are resampled, with replacement, within each stratum.
 
-    Every table is drawn from apart from the others. `strata` numbers the columns: tasks of one training run share a
-    number and are drawn together, for they are not independent; without it every column is a stratum of its own.
+    Tables are resampled independently. `strata` numbers the columns: tasks of one training run share a number and are
+    drawn together, because they are not independent; by default every column is its own stratum.
     """
     rng = np.random.default_rng(seed)
     columns = tables[0].shape[1]
@@ -112,6 +115,7 @@ def bootstrap(
 
 
 def _drawn(table: Table, strata: NDArray[np.intp], count: int, rng: np.random.Generator) -> Table:
+    # One row of seeds per repetition and stratum; columns of a stratum share it.
     rows = rng.integers(0, len(table), (count, len(table), strata.max() + 1), np.int32)
     if table.shape[1] != rows.shape[2]:
         rows = rows[:, :, strata]
@@ -119,7 +123,7 @@ def _drawn(table: Table, strata: NDArray[np.intp], count: int, rng: np.random.Ge
 
 
 def percentile_interval(value: float, samples: Table, level: float = 0.95) -> Interval:
-    """The middle `level` of the bootstrap samples: the field's usual interval."""
+    """The percentile interval: the middle `level` of the bootstrap samples."""
     low, high = np.quantile(samples, [0.5 - level / 2, 0.5 + level / 2])
     return Interval(float(value), float(low), float(high))
 
@@ -143,7 +147,7 @@ def estimate(
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The mean difference of two algorithms, seed by seed, its interval, and the p-value the interval implies."""
+    """The mean paired difference of two algorithms, its interval, and the p-value that the interval implies."""
 
     interval: Interval
     p: float
@@ -155,11 +159,11 @@ class Difference:
 
 
 def paired_difference(ours: Table, theirs: Table, *, strata: Sequence[int] | None = None) -> Difference:
-    """Ours minus theirs [seeds, tasks], row by row the same seed: the mean, its 95% interval and a p-value.
+    """Ours minus theirs [seeds, tasks], paired by seed: the mean, its 95% interval and a p-value.
 
-    This is what claims hang on, so it is Student's paired interval and no bootstrap: the percentile interval of five
-    seeds misses a true mean once in six, not once in twenty. Tasks of one stratum are one run and are averaged
-    first; the variances of the strata add up, with Welch's degrees of freedom, rounded down.
+    Claims depend on this, so it is Student's paired interval and not a bootstrap: with five seeds the percentile
+    interval misses the true mean once in six, not once in twenty. Tasks of one stratum come from one run and are
+    averaged first; the variances of the strata add up, with Welch's degrees of freedom, rounded down.
     """
     table = ours - theirs
     count, columns = table.shape
@@ -170,8 +174,10 @@ def paired_difference(ours: Table, theirs: Table, *, strata: Sequence[int] | Non
     value = float(sum(share.mean() for share in shares))
     variances = np.array([share.var(ddof=1) / count for share in shares])
     error = math.sqrt(variances.sum())
+    # Seeds that all differ by the same amount: the difference is certain.
     if error <= 1e-12 * max(1.0, abs(value)):
         return Difference(Interval(value, value, value), float(value == 0), count)
+    # Welch–Satterthwaite: (Σ v)² / Σ v² · (n − 1).
     freedom = int((count - 1) * variances.sum() ** 2 / np.square(variances).sum() + 1e-9)
     reach = error * student_quantile(0.975, freedom)
     p = 2 * (1 - student_cdf(abs(value) / error, freedom))
@@ -179,8 +185,9 @@ def paired_difference(ours: Table, theirs: Table, *, strata: Sequence[int] | Non
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction: p-values that may all be held against one level, however many they are."""
+    """Holm's correction: p-values that can all be compared with one level, however many there are."""
     order = np.argsort(p_values, kind="stable")
+    # The k-th smallest of m is multiplied by m − k + 1, and never falls below the one before it.
     raised = np.asarray(p_values, np.float64)[order] * np.arange(len(p_values), 0, -1)
     corrected = np.empty(len(p_values))
     corrected[order] = np.minimum(np.maximum.accumulate(raised), 1.0)
@@ -188,7 +195,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def student_cdf(t: float, freedom: int) -> float:
-    """Student's distribution for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    """Student's distribution for integer degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     angle = math.atan(t / math.sqrt(freedom))
     odd = freedom % 2
     term = total = math.cos(angle) if odd else 1.0
@@ -203,7 +210,7 @@ def student_cdf(t: float, freedom: int) -> float:
 
 
 def student_quantile(share: float, freedom: int) -> float:
-    """The t below which `share` of Student's distribution lies, by halving."""
+    """The t below which `share` of Student's distribution lies, by bisection."""
     low, high = -1e6, 1e6
     for _ in range(100):
         middle = (low + high) / 2
@@ -211,12 +218,12 @@ def student_quantile(share: float, freedom: int) -> float:
     return (low + high) / 2
 
 
-# Time until a threshold is reached, where some never reach it.
+# Time until a threshold is reached, if some runs never reach it.
 
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """The share of runs not yet solved, as a staircase: `shares[i]` holds from `times[i]` on (Kaplan–Meier)."""
+    """The share of unsolved runs as a step function: `shares[i]` from `times[i]` on (Kaplan–Meier)."""
 
     times: tuple[float, ...]
     shares: tuple[float, ...]
@@ -225,28 +232,29 @@ class Survival:
 
     @property
     def median(self) -> float | None:
-        """The time by which half of the runs are solved; None where that was not seen."""
+        """The time by which half of the runs are solved, or None."""
         return next((t for t, share in zip(self.times, self.shares, strict=True) if share <= 0.5), None)
 
 
 def kaplan_meier(times: Sequence[float], reached: Sequence[bool]) -> Survival:
-    """When runs reach a threshold. One that has not by its last time is censored there: it counts until then.
+    """When runs reach a threshold. A run that has not by its last time is censored there: it counts until then.
 
-    Leaving it out, as a mean over the solved does, would reward an algorithm for its failures.
+    Leaving such runs out, as a mean over solved runs does, would reward an algorithm for its failures.
     """
     when, solved = np.asarray(times, np.float64), np.asarray(reached, np.bool_)
     events = np.unique(when[solved])
+    # S(t) = Π (1 − solved at tᵢ / still running at tᵢ) over tᵢ ≤ t.
     at_risk = (when[:, np.newaxis] >= events).sum(0)
     ended = ((when[:, np.newaxis] == events) & solved[:, np.newaxis]).sum(0)
     shares = np.cumprod(1 - ended / np.maximum(at_risk, 1))
     return Survival((0.0, *events.tolist()), (1.0, *shares.tolist()), int(solved.sum()), len(when))
 
 
-# Stability of a course, and of an algorithm over seeds.
+# Stability of a run, and of an algorithm over seeds.
 
 
 def seed_spread(scores: Table) -> Table:
-    """The distance between the quartiles over seeds, averaged over tasks."""
+    """The interquartile range over seeds, averaged over tasks."""
     low, high = np.quantile(scores, [0.25, 0.75], axis=-2)
     return np.asarray((high - low).mean(-1))
 
@@ -258,13 +266,13 @@ def max_drawdown(scores: ArrayLike) -> float:
 
 
 def collapsed(scores: ArrayLike, learned: float = 0.5) -> bool:
-    """Whether a course of normalised scores once passed `learned` and ended below half of its best."""
+    """Whether normalised scores once reached `learned` and ended below half of their best."""
     values = np.asarray(scores, np.float64)
     best = float(values.max())
     return best >= learned and float(values[-1]) < best / 2
 
 
-# Fairness over tasks: is the average earned by all of them? Each task counts by its mean over seeds.
+# Fairness over tasks: do all of them contribute to the average? Each counts by its mean over seeds.
 
 
 def worst_task(scores: Table) -> Table:
@@ -282,7 +290,7 @@ def task_spread(scores: Table) -> Table:
 
 
 def gini(scores: Table) -> Table:
-    """0 where all tasks score the same, near 1 where one has everything; scores below 0 count as 0."""
+    """0 if all tasks score the same, near 1 if one has everything; scores below 0 count as 0."""
     values = np.sort(np.maximum(scores.mean(-2), 0.0), -1)
     count = values.shape[-1]
     total = values.sum(-1)
@@ -291,7 +299,7 @@ def gini(scores: Table) -> Table:
 
 
 def least_to_mean(scores: Table) -> Table:
-    """The worst task over the mean of all; 1 is even, 0 is a task left behind. Scores below 0 count as 0."""
+    """The worst task over the mean of all: 1 is even, 0 means a task learned nothing. Scores below 0 count as 0."""
     values = np.maximum(scores.mean(-2), 0.0)
     average = values.mean(-1)
     return np.asarray(np.divide(values.min(-1), average, out=np.zeros_like(average), where=average > 0))
