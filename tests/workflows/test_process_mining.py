@@ -176,7 +176,7 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     path.write_text("Auftrag;Schritt;Zeit\n1;a;2026/01/01 10:00:00.5\n", encoding="utf8")
     (event,) = read_events(path, {"case": "Auftrag", "activity": "Schritt", "time": "Zeit"})
     assert event == LogEvent("1", "a", 1767261600.5)
-    with pytest.raises(BadFile, match="there is no column 'Fall'"):
+    with pytest.raises(BadFile, match="no column 'Fall'"):
         read_events(path, {"case": "Fall"})
 
 

@@ -161,9 +161,7 @@ def lift(workflow: Document | Graph) -> blocks.Design:
     for graph in sorted((g for g in document.graphs if g.name in order), key=lambda g: order.index(g.name)):
         called[graph.name] = _folded(graph, called)
     block = blocks.tidied(called[root.name])
-    twice = [
-        name for name, count in Counter(activity.name for activity in blocks.activities(block)).items() if count > 1
-    ]
+    twice = [name for name, count in Counter(one.name for one in blocks.activities(block)).items() if count > 1]
     if twice:
         raise NotBlocks(f"{root.name}: {', '.join(map(repr, twice[:5]))} would occur more than once")
     return blocks.Design(document.name, block, document.servers, root.documentation)

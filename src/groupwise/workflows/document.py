@@ -232,9 +232,7 @@ class Document:
         if not names:
             raise blocks.DesignError(f"{self.name}: a document needs at least one graph")
         if len(set(names)) < len(names):
-            raise blocks.DesignError(
-                f"{self.name}: the graph {next(n for n in names if names.count(n) > 1)!r} occurs twice"
-            )
+            raise blocks.DesignError(f"{self.name}: the graph {max(names, key=names.count)!r} occurs twice")
         for graph in self.graphs:
             for node in graph.nodes:
                 if node.calls and node.calls not in names:

@@ -96,9 +96,7 @@ def _csv(path: Path, content: bytes, columns: Mapping[str, str]) -> Iterator[Log
 def _columns(path: Path, header: list[str], given: Mapping[str, str]) -> dict[str, int]:
     for what, name in given.items():
         if what not in NAMES or name not in header:
-            wrong = (
-                f"{what!r} must be one of {', '.join(NAMES)}" if what not in NAMES else f"there is no column {name!r}"
-            )
+            wrong = f"{what!r} must be one of {', '.join(NAMES)}" if what not in NAMES else f"no column {name!r}"
             raise BadFile(f"{path}, line 1: {wrong}", hint=f"The columns are {', '.join(header)}.")
     small = [name.lower() for name in header]
     where = {}

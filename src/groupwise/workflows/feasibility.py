@@ -86,9 +86,7 @@ def insist_feasible(requirements: Requirements) -> None:
     found = contradictions(requirements)
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        hint = (
-            "Remove or change one of these rules." if found[0].statements else "Increase `most`, or lower the demand."
-        )
+        hint = "Remove or change one of the rules." if found[0].statements else "Increase `most` or lower the demand."
         raise ConfigError(f"{requirements.name}: {found[0]}{more}", hint=hint, field="rules")
 
 
@@ -97,9 +95,7 @@ def _smallest(conflict: Contradiction, judge: _Judge) -> Contradiction:
     rules = list(conflict.statements)
     best = _deleted(conflict, rules, judge)
     for first in range(1, len(rules) if len(rules) <= ALL_ORDERS else 0):
-        best = min(
-            best, _deleted(conflict, [*rules[first:], *rules[:first]], judge), key=lambda one: len(one.statements)
-        )
+        best = min(best, _deleted(conflict, [*rules[first:], *rules[:first]], judge), key=lambda c: len(c.statements))
     return best
 
 

@@ -124,7 +124,7 @@ def test_each_format_refuses_what_only_it_cannot_say() -> None:
     assert "needs a whole number for growth" in refused(argo, Handling(retry=Retry(2, 1, 1.5)))
     assert "needs a whole number for a time limit" in refused(argo, Handling(timeout=0.5))
     assert "the pool 'a b'" in refused(argo, Handling(pool="a b"))
-    assert "can only double pauses" in refused(airflow, Handling(retry=Retry(2, 1, 3.0)))
+    assert "only doubles pauses" in refused(airflow, Handling(retry=Retry(2, 1, 3.0)))
     assert "would evaluate the '${{' in" in refused(actions, Handling(), "${{ secrets.KEY }}")
     assert "would evaluate the '{{' in" in refused(argo, Handling(), "{{workflow.name}}")
 

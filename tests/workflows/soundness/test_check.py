@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -14,6 +13,7 @@ from groupwise.workflows.blocks import Activity, Block, Design, Parallel, Sequen
 from groupwise.workflows.document import Document, document_of, to_graphs
 from groupwise.workflows.graph import Flow, Graph, Node, Rule
 from groupwise.workflows.soundness.check import (
+    BOUND,
     Soundness,
     check_design,
     check_document,
@@ -184,7 +184,7 @@ def test_graphs_that_call_each_other_must_be_able_to_end() -> None:
     assert verdict(check_document(Document("d", (caller, endless)))["one"]) == ("unsound", "endless calls")
 
 
-def test_a_large_graph_is_judged_or_given_up_in_time() -> None:
+def test_a_large_graph_is_judged_or_given_up_within_the_bound() -> None:
     """Two thousand nodes: a sound design, a web of and-gateways too large to search, and one of or-gateways."""
     rng = random.Random(1)
     whole = to_graphs(Design("large", random_block(rng, 720, FLAT)))[0]
@@ -194,7 +194,6 @@ def test_a_large_graph_is_judged_or_given_up_in_time() -> None:
         names = [f"t{number}" for number in range(2_000)]
         pairs = list(pairwise(names)) + [tuple(sorted(rng.sample(names, 2))) for _ in range(600)]
         flows = ("i t0", *(f"{a} {b}" for a, b in dict.fromkeys(pairs) if a != b), "t1999 o")
-        clock = time.process_time()
         found = check_graph(graph(*flows, **{name: (rule, "and") for name in names}))  # type: ignore[arg-type]
         assert found.verdict in ("unsound", "unknown")
-        assert time.process_time() - clock < 8
+        assert found.markings <= 2 * BOUND

@@ -65,9 +65,7 @@ def _task(step: WorkflowStep, name: str) -> Iterator[str]:
         yield f"    retry_delay=timedelta(seconds={retry.pause!r}),"
         # Airflow only knows constant pauses and doubled ones.
         if retry.growth not in (1.0, 2.0) and retry.pause:
-            raise CannotExpress(
-                f"{TITLE} can only double pauses, but those of {step.label!r} grow {retry.growth:g} times"
-            )
+            raise CannotExpress(f"{TITLE} only doubles pauses, but those of {step.label!r} grow {retry.growth:g} times")
         yield f"    retry_exponential_backoff={retry.growth == 2.0 and retry.pause > 0},"
     if handling.timeout is not None:
         yield f"    execution_timeout=timedelta(seconds={handling.timeout!r}),"

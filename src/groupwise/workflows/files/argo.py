@@ -26,7 +26,8 @@ LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 # A duration as Argo writes it; seconds if there is no unit.
 LENGTH = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, None: 1}
-# Keys of a template that are read; the others are listed in notes.
+# Keys of a task and of a template that are read; the others are listed in notes.
+TASK = {"name", "template", "dependencies", "depends"}
 TEMPLATE = {"name", "metadata", "container", "retryStrategy", "activeDeadlineSeconds", "nodeSelector"}
 # Keys of a task that change when or how often it runs.
 CONDITIONS = (
@@ -160,9 +161,7 @@ def _step(
     for key in CONDITIONS:
         if key in body:
             file.refuse(f"task {name!r} has {key}, which is not supported", *at, key)
-    notes += [
-        f"task {name}: {key} is not kept" for key in body if key not in ("name", "template", "dependencies", "depends")
-    ]
+    notes += [f"task {name}: {key} is not kept" for key in body if key not in TASK]
     if not isinstance(body.get("template"), str) or body["template"] not in templates:
         file.refuse(f"task {name!r} has the template {body.get('template')!r}, which does not exist", *at, "template")
     number, template = templates[body["template"]]

@@ -69,10 +69,9 @@ def find_format(path: Path, *, name: str | None = None, head: bytes = b"") -> Fo
         if name not in known:
             raise ConfigError(f"unknown format {name!r}; known: {', '.join(known)}")
         return known[name]
+    own = path.name.lower()
     # The longest matching suffix wins: x.argo.yaml is Argo, although GitHub Actions has .yaml as well.
-    fits = {
-        one.name: max(map(len, filter(path.name.lower().endswith, one.suffixes)), default=0) for one in known.values()
-    }
+    fits = {one.name: max(map(len, filter(own.endswith, one.suffixes)), default=0) for one in known.values()}
     fitting = [one for one in known.values() if fits[one.name] == max(fits.values()) > 0]
     if len(fitting) > 1 or not fitting:
         fitting = [one for one in (fitting or known.values()) if head and one.fits(head)] or fitting

@@ -139,9 +139,7 @@ def _is_union(kind: Any) -> bool:
 def _fields(kind: Any) -> Mapping[str, tuple[Any, dataclasses.Field[Any]]]:
     """The fields that count in comparisons, with their types; the others can be computed or forgotten."""
     hints = get_type_hints(kind)
-    return {
-        field.name: (hints[field.name], field) for field in dataclasses.fields(kind) if field.init and field.compare
-    }
+    return {f.name: (hints[f.name], f) for f in dataclasses.fields(kind) if f.init and f.compare}
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

@@ -117,7 +117,7 @@ class Scope:
             chance = float(values["chance"]) if "chance" in values else None
         except ValueError:
             raise refuse(part, f"the chance of {part.get('id')!r} is not a number") from None
-        if not {"split", "guard", "done", "complete", "abort"} <= set(values):
+        if not set(bpmn.GUARDED) <= set(values):
             raise refuse(part, f"the sub-process {part.get('id')!r} has an incomplete region annotation")
         # Whatever is added from here on lies inside the region.
         before = list(self.sketch.nodes)
@@ -165,9 +165,7 @@ class Scope:
             self.sketch.repeats[node.id] = loop
         for loop in part.all("multiInstanceLoopCharacteristics"):
             if loop.get("isSequential") == "true":
-                self.file.notes.append(
-                    f"{place(loop)}the sequential instances of {node.id!r} are treated as parallel ones"
-                )
+                self.file.notes.append(f"{place(loop)}the sequential instances of {node.id!r} are treated as parallel")
         values = bpmn.annotated_values(part, "handling")
         if (
             not values

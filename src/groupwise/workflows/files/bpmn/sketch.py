@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from groupwise.workflows.files.bpmn.vocabulary import OWN, BpmnRoute, has_event, routes, source_element
+from groupwise.workflows.files.bpmn.vocabulary import GUARDED, OWN, BpmnRoute, has_event, routes, source_element
 from groupwise.workflows.graph import Flow, Node, Rule
 from groupwise.xml_reader import Element
 
@@ -117,9 +117,7 @@ class Sketch:
     def _open_regions(self) -> None:
         """Turn the sub-process of a guarded body back into the body beside its guard."""
         for name, region in self.regions.items():
-            split, guard, done, complete, abort = (
-                region.names[key] for key in ("split", "guard", "done", "complete", "abort")
-            )
+            split, guard, done, complete, abort = (region.names[key] for key in GUARDED)
             del self.nodes[name]
             # Inserted before the node that cancels, so that a document comes back in the same order.
             at = list(self.nodes).index(abort)

@@ -33,6 +33,8 @@ GATEWAYS: dict[str, Rule] = {
 }
 GATEWAY_OF: dict[Rule, str] = {"xor": "exclusiveGateway", "and": "parallelGateway", "or": "inclusiveGateway"}
 EVENTS = ("startEvent", "endEvent", "intermediateThrowEvent", "intermediateCatchEvent", "boundaryEvent")
+# The nodes around a guarded body that its sub-process is annotated with.
+GUARDED = ("split", "guard", "done", "complete", "abort")
 NODES = (*TASKS, *CALLS, *GATEWAYS, *EVENTS)
 # What else a process may contain, in the order of the schema: before, among and after its nodes.
 BEFORE = ("ioSpecification", "ioBinding", "auditing", "monitoring", "property")
@@ -155,8 +157,6 @@ def flow_id(source: str, target: str) -> str:
 
 def normal(element: Element) -> Element:
     """The element with the prefix that we write in its types; diagrams need no types."""
-    kept = [
-        (name, value) for name, value in element.attributes if name != TYPE or element.namespace not in (BPMNDI, DI)
-    ]
+    kept = [(n, value) for n, value in element.attributes if n != TYPE or element.namespace not in (BPMNDI, DI)]
     attributes = tuple((n, f"bpmn:{value.rpartition(':')[2]}") if n == TYPE else (n, value) for n, value in kept)
     return replace(element, attributes=attributes, children=tuple(normal(child) for child in element.children))

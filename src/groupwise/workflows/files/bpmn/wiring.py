@@ -217,9 +217,7 @@ class Wiring:
 
     def flow_id(self, flow: Flow) -> str:
         carried = first(flow.extras, "sequenceFlow", BPMN)
-        return (carried.get("id") if carried is not None else "") or flow_id(
-            self.exit[flow.source], self.entry[flow.target]
-        )
+        return (carried.get("id") if carried else "") or flow_id(self.exit[flow.source], self.entry[flow.target])
 
     def owner(self, node: Node) -> str:
         """The id of the activity that a boundary event is attached to."""

@@ -85,7 +85,7 @@ class Process:
         start, end = (free_name(f"{sub}_{what}", self.file.taken) for what in ("start", "end"))
         nodes, flows = self._level([node.id for node in self.graph.nodes if node.id in body.inside])
         self._draw_body(sub, self.ids[body.abort], start, end, [e.get("id") for e in nodes])
-        values = {key: self.ids[getattr(body, key)] for key in ("split", "guard", "done", "complete", "abort")}
+        values = {key: self.ids[getattr(body, key)] for key in bpmn.GUARDED}
         values |= {f"{key}_id": getattr(body, key) for key in ("guard", "done") if values[key] != getattr(body, key)}
         chance = {} if body.chance is None else {"chance": body.chance}
         noted = bpmn.el("extensionElements", bpmn.annotation("region", {**values, **chance}))

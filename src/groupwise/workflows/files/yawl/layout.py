@@ -93,10 +93,8 @@ def _matching(part: Element, node: Node) -> Element:
     if part.name != "decorator":
         return part
     side = part.get("type").partition("_")[2]
-    rule = node.join if side == "join" else node.split
-    return replace(
-        part, attributes=tuple((n, f"{rule.upper()}_{side}" if n == "type" else v) for n, v in part.attributes)
-    )
+    shown = f"{(node.join if side == 'join' else node.split).upper()}_{side}"
+    return replace(part, attributes=tuple((n, shown if n == "type" else v) for n, v in part.attributes))
 
 
 def _decorator(kind: str, position: str, x: float, y: float) -> Element:

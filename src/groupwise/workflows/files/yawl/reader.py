@@ -195,9 +195,7 @@ class YawlNet:
             _several(part) and part.find("miDataInput") == yawl.instance_input(self.id) for part in self.control.parts
         ):
             usual.append(yawl.items_variable())
-        extras = [
-            e for name in yawl.NET_EXTRAS for e in self.own.all(name) if e not in usual and not e.get(yawl.KNOWLEDGE)
-        ]
+        extras = [e for n in yawl.NET_EXTRAS for e in self.own.all(n) if e not in usual and not e.get(yawl.KNOWLEDGE)]
         known = (*yawl.NET_EXTRAS, "documentation", "processControlElements")
         self.notes += left_out(self.own, known, f"net {self.id!r}")
         self.notes += left_out(self.control, tuple(KINDS), f"net {self.id!r}")

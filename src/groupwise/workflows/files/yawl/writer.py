@@ -196,9 +196,7 @@ class _Net:
             else:
                 flow = self.flows[name]
                 ends = {"flowSource": flow.source, "flowDestination": flow.target}
-                flows.append(
-                    yawl.el("removesTokensFromFlow", *(yawl.el(e, id=self.ids[end]) for e, end in ends.items()))
-                )
+                flows.append(yawl.el("removesTokensFromFlow", *(yawl.el(e, id=self.ids[n]) for e, n in ends.items())))
         return tokens + flows
 
 
