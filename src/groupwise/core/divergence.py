@@ -99,6 +99,7 @@ def adapt_kl_coefficient(coefficient: float, observed: float, target: float, hor
     """
     check_positive("target", target)
     check_positive("horizon", horizon)
+    # A proportional controller: the error is clipped, so that β changes slowly however far off the KL is.
     error = min(max(observed / target - 1.0, -0.2), 0.2)
     return coefficient * (1.0 + error * min(samples / horizon, 1.0))
 
@@ -138,6 +139,7 @@ def entropy_bonus(
     check_shape("keep", keep, shape, (shape[0], 1))
     check_positive("denominator", denominator)
     inside = mask.bool()
+    # [B, 1]: whether any token of the row has an advantage.
     learns = (torch.where(inside, as_columns(advantages), 0) != 0).any(dim=1, keepdim=True)
     acts = inside & learns if keep is None else inside & learns & keep.bool()
     return coefficient * torch.where(acts, entropy, 0).sum() / denominator

@@ -85,6 +85,7 @@ def policy_loss(
     # Padding may be anything, NaN included: it becomes 0 before the arithmetic, so that no gradient is NaN either.
     logp = torch.where(inside, at_least_float32(logp), 0)
     behavior = torch.where(inside, behavior_logp.detach(), 0).to(logp.dtype)
+    # Exactly 0 on the first pass over on-policy samples, whose ratio is then exactly 1.
     log_ratio = logp - behavior
     ratio = importance_ratio(log_ratio, inside, level)
     adv = torch.where(inside, as_columns(advantages.detach()), 0).to(logp.dtype)
@@ -105,6 +106,7 @@ def policy_loss(
         ratio=ratio.detach(),
         clip_low_fraction=_share(surrogate.clipped_low, inside, logp.dtype),
         clip_high_fraction=_share(surrogate.clipped_high, inside, logp.dtype),
+        # From the samples' side: they come from π_b, so k3 with the roles exchanged is unbiased.
         approx_kl=masked_mean(kl_estimate(behavior, logp), inside),
         reference_kl=None if kl is None else masked_mean(kl.detach(), inside),
     )

@@ -210,6 +210,7 @@ def _quantization(wanted: Quantization | Mapping[str, Any] | None, lora: Lora | 
         raise ConfigError("quantised weights cannot be trained", hint="Train an adapter on top of them: set lora too.")
     if find_spec("bitsandbytes") is None:
         raise MissingExtra(f"loading in {wanted!r} needs bitsandbytes", hint="pip install bitsandbytes accelerate")
+    # nf4 is QLoRA's data type; products run in the model's own.
     kinds: dict[str, dict[str, Any]] = {
         "8bit": {"load_in_8bit": True},
         "4bit": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": dtype},

@@ -133,6 +133,7 @@ class _ChunkedLogProbs(torch.autograd.Function):
                 )  # fmt: skip
                 if d_bias is not None:
                     d_bias += dz.sum(0)
+                # The bias gets its gradient in float32; the products below run in the model's type.
                 dz = dz.to(ctx.dtype)
                 if d_hidden is not None:
                     d_hidden[here] = dz @ cast
@@ -295,6 +296,7 @@ def _agrees(model: Any, head: LinearHead) -> bool:
     ids = torch.arange(min(4, weight.shape[0]), device=weight.device)[None]
     wanted = model(input_ids=ids, use_cache=False).logits[0].float()
     hidden = head.hidden(ids)[0]
+    # Some models project once more between decoder and head.
     if hidden.shape[-1] != weight.shape[1]:
         return False
     found = logits_of(hidden, weight, head.linear.bias, head.rule).float()

@@ -82,6 +82,7 @@ class LanguagePolicy:
         self._shares_prompts = self._head is not None and can_share(self._head.decoder)
         self._cpu_layers = None if self._head is None else find_cpu_layers(model, self._head.decoder)
         self.reference = reference if isinstance(reference, LanguagePolicy) else None
+        # With an adapter, `reference_logp` makes the reference when it is first needed.
         if reference is True and not self.has_adapter:
             self.reference = _frozen_copy(model, temperature, chunk_bytes)
 
@@ -155,6 +156,7 @@ class LanguagePolicy:
         return *self._head.logprobs(hidden, layout.tokens, self.chunk_bytes), hidden
 
     def _read_shared(self, shared: SharedPrompts, decoder: Any) -> Tensor:
+        # Under autocast the model's own modules choose the precision of every operation.
         if self._cpu_layers is None or torch.is_autocast_enabled("cpu"):
             return shared.hidden(decoder)
         return self._cpu_layers.hidden(shared)

@@ -161,6 +161,7 @@ def _write(save: Callable[[], None]) -> None:
         save()
     except (SafetensorError, RuntimeError) as error:
         text = str(error)
+        # safetensors, its Rust layer, and torch's zip writer, in this order.
         if "No space left" in text or "os error 28" in text or "unexpected pos" in text:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         raise

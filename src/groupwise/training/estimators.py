@@ -269,6 +269,7 @@ def scaled(advantages: Tensor, attempts: Attempts, cfg: AdvantageSettings) -> Te
         "group_std": attempts.group[None],
         "task_rms": attempts.scale_group,
     }[cfg.advantage_scale]
+    # Each action counts once, so that long attempts have more say in the scale.
     squares = (advantages.square() * attempts.mask).sum(1)
     square = core.mean_square_by_level(squares, attempts.mask.sum(1), levels)
     return divided(advantages, square.sqrt()[:, None])

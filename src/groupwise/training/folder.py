@@ -46,6 +46,7 @@ def create_run(cfg: TrainingConfig) -> Path:
         raise RunError("run_name 'latest' is reserved for the newest run", hint="Choose another run.run_name.")
     with disk(base):
         base.mkdir(parents=True, exist_ok=True)
+    # "CartPole-v1" → "cartpole", "tasks.jsonl" → "tasks".
     short = re.sub(r"-v\d+$|\.(jsonl?|parquet)$", "", _slug(Path(cfg.task.environment).name))
     # mkdir is the test: of two processes that try the same name, one succeeds.
     for path in [base / name] if name else (base / f"{short}-{number}" for number in itertools.count(1)):

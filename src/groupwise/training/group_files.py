@@ -48,6 +48,7 @@ def write_groups(path: Path, step: int, records: Sequence[GroupRecord]) -> None:
     columns["parts"] = [list(parts.items()) for parts in columns["parts"]]
     buffer = io.BytesIO()
     pq.write_table(pa.table({"step": [step] * len(records), **columns}, SCHEMA), buffer)
+    # Not synced here: the next checkpoint syncs all files it counts on.
     write_atomic(path, buffer.getvalue(), durable=False)
 
 

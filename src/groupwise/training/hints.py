@@ -84,6 +84,7 @@ def no_spread(e: Evidence) -> Hint | None:
 
 def attempts_failing(e: Evidence) -> Hint | None:
     share = e.mean("groups/failed_share", 3)
+    # A few failures are normal: a tool times out, a judge is overloaded.
     if share is None or share < 0.3:
         return None
     what = "Every attempt" if share > 0.99 else f"{percent(share)} of the attempts"
@@ -146,6 +147,7 @@ def gradient_vanished(e: Evidence) -> Hint | None:
 
 def gradient_clipped(e: Evidence) -> Hint | None:
     limit, norms = e.numeric("optim.max_grad_norm"), e.last("optim/grad_norm", 2 * RECENT)
+    # Every recent step, not their mean: single spikes are what the limit is for.
     if not limit or not norms or min(norms) <= 10 * limit or e.learned:
         return None
     return _hint(
@@ -169,6 +171,7 @@ def attempts_cut_off(e: Evidence) -> Hint | None:
 
 
 def reward_flat(e: Evidence) -> Hint | None:
+    # A run that has learned may rest on a plateau three times as long.
     window = e.patience * (3 if e.learned else 1)
     rewards = e.rewards[-window:]
     failing = (e.mean("groups/failed_share", 3) or 0.0) >= 0.3
@@ -186,6 +189,7 @@ def reward_flat(e: Evidence) -> Hint | None:
 
 def reward_fell(e: Evidence) -> Hint | None:
     gain, fall = e.best - e.start, e.best - e.reward
+    # Most of a real gain is lost: more than 60% of it, and the gain was at least 15% of the range of attempts.
     if not e.rewards or gain <= 0 or gain < 0.15 * e.span or fall <= 0.6 * gain:
         return None
     return _hint(

@@ -108,6 +108,7 @@ class MicroBatches:
             undo()
             if torch.cuda.is_initialized():
                 torch.cuda.empty_cache()
+            # Half of what did not fit, which may be less than the configured size.
             self.size = max(1, min(self.size, self._measure(part)) // 2)
 
     def split(self, batch: Batch) -> Iterator[Batch]:

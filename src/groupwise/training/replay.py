@@ -55,6 +55,7 @@ class ReplayBuffer:
         oldest = self.version - self.cfg.replay_max_age
         self.kept = deque((g for g in self.kept if version_of(g) >= oldest), self.cfg.replay_size)
         count = min(self.cfg.replay_groups, len(self.kept))
+        # Sorted, so that a batch has its groups from old to new.
         chosen = sorted(self.rng.choice(len(self.kept), count, replace=False).tolist()) if count else []
         groups = tuple(self.kept[number] for number in chosen)
         return Replayed(groups, tuple(self.version - version_of(group) for group in groups))

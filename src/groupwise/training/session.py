@@ -59,6 +59,7 @@ def execute(
     """
     run = Run(path, by_hand)
     parts: Parts | None = None
+    # Does nothing until the settings are read; the `finally` below needs it in any case.
     free_threads = use_threads(None)
     try:
         cfg = cfg or read_config(path)

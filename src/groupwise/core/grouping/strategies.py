@@ -163,6 +163,7 @@ class ByQuantile(Grouping):
         values = self.values(attempts)
         if not len(values):
             return np.zeros(0, np.int64)
+        # count − 1 inner edges; searchsorted puts a value equal to an edge below it.
         edges = np.quantile(values, np.arange(1, self.count) / self.count)
         groups: Ints = np.searchsorted(edges, values).astype(np.int64)
         return groups
@@ -292,6 +293,7 @@ class Hierarchical(Grouping):
         inside = np.zeros_like(task)
         for number in np.unique(task):
             chosen = task == number
+            # Numbered from 0 in every task; `_numbered` makes the pairs distinct.
             inside[chosen] = self.clusters(selected(attempts, chosen))
         cluster = _numbered(task, inside)
         return [task, cluster, _numbered(cluster, attempts.seeds)]

@@ -133,6 +133,7 @@ class CacheRows:
         while len(self.parked) > self.slots - first - count:
             self.parked.pop(next(iter(self.parked)))
         self.cache.ensure(min(self.slots, first + count + len(self.parked)), 1)
+        # Row → the session whose keys and values are in it; rows without an entry are free.
         owners = {p.row: p for p in (*self.parked.values(), *resumed)}
         for target, session in enumerate(resumed, start=first):
             self._exchange(session, target, owners)
@@ -147,6 +148,7 @@ class CacheRows:
         if source == target:
             owners[target] = session
             return
+        # The row may not exist yet: the cache grows on demand.
         self.cache.ensure(max(source, target) + 1, 1)
         if other is None:
             self.cache.copy([source], [target], len(session.ids))

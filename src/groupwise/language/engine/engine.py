@@ -89,6 +89,7 @@ class Engine:
             self._requests[request.future] = request
             self._arrived.append(request)
             self._state.notify_all()
+        # After the lock is released: a future that is already done runs its callback at once.
         request.future.add_done_callback(self._forget)
         return request.future
 
@@ -119,6 +120,7 @@ class Engine:
             busy = not self._inside.idle
             if busy:
                 outcomes += self._step_inside()
+        # Outside the lock: callbacks of a future may submit or cancel other requests.
         for request, outcome in outcomes:
             request.resolve(outcome)
         return busy or bool(outcomes)

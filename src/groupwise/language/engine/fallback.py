@@ -50,6 +50,7 @@ class Fallback:
         self.waiting.append(request)
 
     def step(self) -> list[Outcome]:
+        # Removed only afterwards: if it raises, `fail` finds the request at the front.
         outcome = self._generate(self.waiting[0])
         return [(self.waiting.popleft(), outcome)]
 
@@ -98,6 +99,7 @@ class _Choose(LogitsProcessor):  # type: ignore[misc]
         logits = scores.float()
         rules = rules_of([self.request.params], self.vocabulary, scores.device)
         uniform = torch.from_numpy(uniforms(self.key, np.array([len(self.ids)])))[:, None].to(scores.device)
+        # For the repetition penalty: prompt and answer so far, which `generate` passes along.
         seen = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, input_ids, True)
         tokens, logp = sample(logits, rules, uniform, seen)
         self._accept(int(tokens[0]), float(logp[0]))
@@ -125,6 +127,7 @@ class _Choose(LogitsProcessor):  # type: ignore[misc]
         if self.error is not None:
             return self.error
         end = "stop" if self.stopped else self.request.full_end
+        # Neither stopped nor complete: `done` ended it because it was cancelled.
         if not self.stopped and len(self.ids) < self.request.limit:
             end = "cancelled"
         ids = np.array(self.ids, np.int64)

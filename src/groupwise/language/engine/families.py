@@ -69,6 +69,7 @@ def describe(model: nn.Module) -> Architecture | None:
     core = unwrap(model)
     config = getattr(core, "config", None)
     kind = getattr(config, "model_type", None)
+    # Models without `lm_head` are not for generating: classifiers, reward models, bare decoders.
     if kind not in FAMILIES or not _usual(config) or not hasattr(core, "lm_head"):
         return None
     return FAMILIES[kind](core, config)
@@ -216,6 +217,7 @@ def _rotary_model(core: Any, config: Any, layers: Sequence[DecoderLayer], **part
 
 def _attention(attention: Any, config: Any) -> dict[str, Any]:
     window = attention.sliding_window if hasattr(attention, "sliding_window") else None
+    # Mistral keeps its window in the configuration; newer families keep one per layer.
     if config.model_type == "mistral":
         window = config.sliding_window
     return {

@@ -48,6 +48,7 @@ class RotaryTables:
         """The order of a head's dimensions in which those turned together are neighbours."""
         self.ensure(1)
         half = next(iter(self.tables.values()))[0].shape[-1]
+        # 0, half, 1, half + 1, …
         turned = torch.arange(2 * half).view(2, half).t().reshape(-1)
         return torch.cat((turned, torch.arange(2 * half, head_dim)))
 
@@ -59,6 +60,7 @@ class RotaryTables:
         half = sin.shape[-1] // 2
         if self.paired:
             return (torch.complex(cos[..., :half].contiguous(), sin[..., :half].contiguous()),)
+        # rotate_half is (−x2, x1): with its sign in the table, a plain roll by half does the same.
         sin[..., :half] *= -1
         return cos, sin
 

@@ -43,6 +43,7 @@ class Joined:
 
     def __init__(self, modules: Sequence[nn.Module], inputs: int, like: Tensor, *, copy: bool) -> None:
         parts = [weight_and_bias(module, inputs, like) for module in modules]
+        # Hugging Face stores weights as [out, in]: side by side means one below the other here.
         weight = parts[0][0] if len(parts) == 1 else torch.cat([weight for weight, _ in parts])
         self.matrix = weight.t().contiguous() if copy else weight.t()
         self.bias = _join_biases(parts)
@@ -132,6 +133,7 @@ class Norm:
         self.layer = isinstance(module, nn.LayerNorm)
         self.eps = float(next(getattr(module, n) for n in ("variance_epsilon", "eps") if hasattr(module, n)))
         weight: Tensor = module.weight.detach()
+        # Gemma's modules store the weight minus 1.
         self.weight = weight + 1 if "Gemma" in type(module).__name__ else weight
         self.bias = module.bias.detach() if self.layer and module.bias is not None else None
         if order is not None:
@@ -148,6 +150,7 @@ class Norm:
     def fold_into(self, following: Joined) -> None:
         """Leave the scaling to the matrix that reads the result; that matrix must be a copy."""
         if self.short:
+            # (x · w) M = x (diag(w) M): rows of M scaled once instead of x at every step.
             following.matrix = following.matrix * self.weight[:, None]
             self.folded = True
 
@@ -169,8 +172,10 @@ class Fingerprint:
     """
 
     def __init__(self, model: nn.Module) -> None:
+        # The dictionaries themselves, so that a parameter that was replaced by another is noticed too.
         self.tables = [module._parameters for module in model.modules() if module._parameters]
         self.adapters = [m for m in model.modules() if isinstance(getattr(m, "disable_adapters", None), bool)]
+        # Tensors made in inference mode have no version counter.
         self.parameters = [p for p in model.parameters() if not p.is_inference()]
         self.taken = self._full()
         self.count = self._count()
