@@ -46,21 +46,26 @@ Words = tuple[str, ...]
 def design(
     requirements: Annotated[Path, Parameter(help="Requirements (YAML or JSON).")],
     *,
-    out: Annotated[Files, Parameter(name=["--out", "-o"], help="Where to write it; the suffix says the format.")] = (),
-    evaluations: Annotated[int, Parameter(validator=Number(gte=1), help="How many designs are judged.")] = 32,
-    learn: Annotated[bool, Parameter(help="Improve the policy, and keep what it learned.")] = False,
-    memory: Annotated[Path | None, Parameter(help="What is remembered between calls (SQLite).")] = None,
-    policy: Annotated[Path | None, Parameter(help="Weights to design with (.safetensors); those that ship.")] = None,
-    seed: Annotated[int, Parameter(validator=Number(gte=0), help="The same seed, the same designs.")] = 0,
-    check: Annotated[bool, Parameter(help="Simulate the best, and say how well it was predicted.")] = False,
-    report: Annotated[Path | None, Parameter(help="Where to write a page about it: report.html.")] = None,
+    out: Annotated[
+        Files, Parameter(name=["--out", "-o"], help="File to write; the suffix decides the format. Repeatable.")
+    ] = (),
+    evaluations: Annotated[int, Parameter(validator=Number(gte=1), help="Designs to evaluate.")] = 32,
+    learn: Annotated[bool, Parameter(help="Improve the policy, and save its weights.")] = False,
+    memory: Annotated[Path | None, Parameter(help="Memory shared by calls (an SQLite file).")] = None,
+    policy: Annotated[
+        Path | None, Parameter(help="Policy weights (.safetensors) to use instead of those that ship.")
+    ] = None,
+    seed: Annotated[
+        int, Parameter(validator=Number(gte=0), help="Random seed; the same seed gives the same designs.")
+    ] = 0,
+    check: Annotated[bool, Parameter(help="Simulate the best design and compare with the prediction.")] = False,
+    report: Annotated[Path | None, Parameter(help="HTML report to write, such as report.html.")] = None,
     common: Common = Common(),
 ) -> int:
-    """Design a workflow: sound, keeping every rule, and as good as so many evaluations find.
+    """Design a workflow that is sound and keeps every rule, as good as the evaluations allow.
 
-    It is written in every format that -o asks for (`groupwise convert --help` lists them). Ctrl-C ends the search and
-    keeps the best so far. The exit status is 1 if no design was found that keeps the deadline, 2 if the requirements
-    contradict themselves.
+    `groupwise convert --help` lists the formats of -o. Ctrl-C ends the search and keeps the best design so far. The
+    exit status is 1 if no design meets the deadline, 2 if the requirements contradict each other.
     """
     for path in out:
         find_format(path)
@@ -78,7 +83,7 @@ def design(
 
 
 def written(found: DesignReport, out: Files) -> list[str]:
-    """Write the design to files, with its requirements; what a format had no place for."""
+    """Write the design with its requirements to files; returns notes on what a format cannot express."""
     document = document_of(found.design, found.requirements)
     notes: list[str] = []
     for path in out:
@@ -99,7 +104,7 @@ def save(path: Path, page: str) -> None:
 
 @contextmanager
 def progress(quiet: bool, evaluations: int) -> Iterator[Callable[[Generation], None]]:
-    """A line that says where the search stands, for whoever waits longer than a second at a terminal."""
+    """A status line on the terminal for searches that take longer than a second."""
     console = Console(stderr=True)
     began, judged, best = time.perf_counter(), 0, 0.0
     status = console.status("", spinner="dots")
@@ -120,18 +125,18 @@ def progress(quiet: bool, evaluations: int) -> Iterator[Callable[[Generation], N
 
 
 def feedback(
-    requirements: Annotated[Path, Parameter(help="The requirements that were designed for (YAML or JSON).")],
-    design: Annotated[Path, Parameter(help="The workflow that was run, in any format.")],
+    requirements: Annotated[Path, Parameter(help="The requirements of the design (YAML or JSON).")],
+    design: Annotated[Path, Parameter(help="The workflow that was in production, in any format.")],
     *,
-    cycle_time: Annotated[float | None, Parameter(help="Measured: seconds a case took on average.")] = None,
-    cost: Annotated[float | None, Parameter(help="Measured: what a case cost on average.")] = None,
+    cycle_time: Annotated[float | None, Parameter(help="Measured mean seconds per case.")] = None,
+    cost: Annotated[float | None, Parameter(help="Measured mean cost per case.")] = None,
     log: Annotated[
-        Path | None, Parameter(name="--from", help="An event log (CSV or XES): times of cases and of activities.")
+        Path | None, Parameter(name="--from", help="Event log (CSV or XES) with times of cases and activities.")
     ] = None,
-    memory: Annotated[Path, Parameter(help="Where it is remembered, for `groupwise design`.")] = Path(MEMORY_FILE),
+    memory: Annotated[Path, Parameter(help="The memory of `groupwise design` to store it in.")] = Path(MEMORY_FILE),
     common: Common = Common(),
 ) -> int:
-    """Tell how a design did: what was mispredicted, by how much, and what is predicted otherwise from now on."""
+    """Record how a design performed in production, so the next design can use it."""
     stated = read_requirements(requirements)
     insist_feasible(stated)
     found = open_workflow(design, stated).design()
@@ -147,22 +152,24 @@ def feedback(
         correction = asdict(analysis.correction)
         answer({"mistakes": mistakes, "losses": losses, "correction": correction, "cycle_time_now": now.cycle_time})
     else:
-        say(*analysis.lines(), f"a cycle time of {now.cycle_time:.4g} s is predicted for it now; kept in {memory}")
+        say(*analysis.lines(), f"The predicted cycle time is now {now.cycle_time:.4g} s. Stored in {memory}.")
     return 0
 
 
 def requirements(
     source: Annotated[
-        Path, Parameter(help="An event log (.csv, .xes, also .gz), a text (.txt, .md), or requirements.")
+        Path, Parameter(help="An event log (.csv, .xes, or .gz of these), a text (.txt, .md), or requirements.")
     ],
     *,
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"], help="Where to write them: .yaml or .json.")] = None,
-    column: Annotated[Words, Parameter(help="A log's column that is called otherwise: case=Order.")] = (),
-    support: Annotated[float, Parameter(help="How nearly always one comes before another to be a rule.")] = SUPPORT,
-    model: Annotated[str | None, Parameter(help="provider/model that reads a text; GROUPWISE_MODEL otherwise.")] = None,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"], help="File to write: .yaml or .json.")] = None,
+    column: Annotated[Words, Parameter(help="Name of a log's column, such as case=Order. Repeatable.")] = (),
+    support: Annotated[
+        float, Parameter(help="Share of cases in which A must precede B for it to become a rule.")
+    ] = SUPPORT,
+    model: Annotated[str | None, Parameter(help="provider/model that reads a text; default: GROUPWISE_MODEL.")] = None,
     common: Common = Common(),
 ) -> int:
-    """Make requirements from an event log or a description; of requirements, tell whether they can be met.
+    """Make requirements from an event log or a description, or check existing requirements.
 
     The exit status is 1 if their rules contradict each other.
     """
@@ -182,7 +189,7 @@ def requirements(
             print(_text(found, Path("-.yaml")), end="")
         say(*(f"# note: {note}" for note in notes), *(f"# ✗ {conflict}" for conflict in conflicts))
         if chain:
-            say(f"# {found.name}: no design takes less than {best:.6g} s: {' → '.join(chain)}")
+            say(f"# {found.name}: no design can be faster than {best:.6g} s: {' → '.join(chain)}")
     return 1 if conflicts else 0
 
 
@@ -203,10 +210,10 @@ def _made(source: Path, column: Words, support: float, model: str | None) -> tup
         return requirements_from_text(text, model), []
     if suffix in (".yaml", ".yml", ".json"):
         return read_requirements(source), []
-    raise ConfigError(f"{source}: requirements cannot be made from {suffix or 'such a file'}", hint=SOURCES)
+    raise ConfigError(f"{source}: requirements cannot be made from {suffix or 'a file without a suffix'}", hint=SOURCES)
 
 
-SOURCES = "From logs (.csv, .xes, gzipped too), texts (.txt, .md), or requirements (.yaml, .json)."
+SOURCES = "Use a log (.csv, .xes, or .gz of these), a text (.txt, .md) or requirements (.yaml, .json)."
 
 
 def _text(found: Requirements, path: Path) -> str:

@@ -282,7 +282,8 @@ class Drafts:
 
     @property
     def _exploring(self) -> int:
-        return round(self.generation.exploration_share * self.group_size)
+        exploring: int = round(self.generation.exploration_share * self.group_size)
+        return exploring
 
     def _epsilon(self) -> Floats:
         epsilon = np.full(self.group_size, self.generation.epsilon_greedy)

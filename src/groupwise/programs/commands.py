@@ -41,12 +41,12 @@ from groupwise.training.stop_conditions import graceful_stop
 
 PolicyRun = Annotated[
     str | None,
-    Parameter(name="--policy", help="A run of `groupwise train code.toml`: its model says which lines to try first."),
+    Parameter(name="--policy", help='A run of the product "code" whose model is the search\'s prior.'),
 ]
 
 
 def chosen_prior(policy: str | None, runs_dir: Path) -> Prior:
-    """The prior of a run's model, or one that knows nothing."""
+    """The model of a run as prior, or the uninformed prior."""
     if policy is None:
         return Uniform()
     # Only a model needs torch, which takes seconds to load.
@@ -56,25 +56,29 @@ def chosen_prior(policy: str | None, runs_dir: Path) -> Prior:
 
 
 def solve(
-    problem: Annotated[str, Parameter(help="A family (word_problems, transformations, tables …), a file, a question.")],
+    problem: Annotated[
+        str, Parameter(help="A family (word_problems, transformations, tables …), a file or a question.")
+    ],
     *,
-    budget: Annotated[int, Parameter(validator=Number(gte=1), help="How many programs may be evaluated.")] = 256,
-    seed: Annotated[int, Parameter(validator=Number(gte=0), help="Of the problem, and of the search.")] = 0,
-    difficulty: Annotated[int, Parameter(validator=Number(gte=1), help="Of a family's problem.")] = 2,
-    split: Annotated[Split, Parameter(help="Of a family's problem.")] = "test",
-    expected: Annotated[str | None, Parameter(name="--answer", help="The right answer to a question.")] = None,
+    budget: Annotated[int, Parameter(validator=Number(gte=1), help="Programs to evaluate.")] = 256,
+    seed: Annotated[int, Parameter(validator=Number(gte=0), help="Random seed of the problem and the search.")] = 0,
+    difficulty: Annotated[int, Parameter(validator=Number(gte=1), help="Difficulty of a family's problem.")] = 2,
+    split: Annotated[Split, Parameter(help="Split of a family's problem.")] = "test",
+    expected: Annotated[str | None, Parameter(name="--answer", help="The correct answer to a question.")] = None,
     policy: PolicyRun = None,
     runs_dir: RunsDir = Path(RUNS),
-    in_flight: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations under way at once.")] = 1,
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"], help="Where to write the program: program.py.")] = None,
-    picture: Annotated[Path | None, Parameter(help="Where to draw the tree: tree.svg.")] = None,
-    tree: Annotated[Path | None, Parameter(help="Where the tree is kept; one that is there is grown further.")] = None,
+    in_flight: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations at the same time.")] = 1,
+    out: Annotated[
+        Path | None, Parameter(name=["--out", "-o"], help="File for the program, such as program.py.")
+    ] = None,
+    picture: Annotated[Path | None, Parameter(help="File for a drawing of the tree, such as tree.svg.")] = None,
+    tree: Annotated[Path | None, Parameter(help="File for the tree; an existing tree is continued.")] = None,
     common: Common = Common(),
 ) -> int:
-    """Search a program that solves a problem, and show the tree that found it.
+    """Search for a program that solves a problem, and show the search tree.
 
-    A file (YAML or JSON) holds `question`, `examples` with inputs and answer, and if need be `constants` and
-    `max_lines`. Ctrl-C ends the search and shows the best so far. The exit status is 1 if no program solved it.
+    A problem file (YAML or JSON) has a `question`, `examples` with inputs and answers, and optionally `constants` and
+    `max_lines`. Ctrl-C ends the search and shows the best program so far. The exit status is 1 if none solves it.
     """
     asked = problem_named(problem, seed, split, difficulty, expected)
     prior = chosen_prior(policy, runs_dir)
@@ -92,7 +96,7 @@ def solve(
     if picture is not None:
         save(picture, tree_svg(grown, title(asked, grown)))
     if common.json:
-        answer({**told(asked, grown), "seconds": seconds, "written": [str(path) for path in written]})
+        answer({**as_json(asked, grown), "seconds": seconds, "written": [str(path) for path in written]})
     else:
         show_solution(asked, grown, seconds, written)
     return 130 if flag.raised else 0 if grown.solved else 1
@@ -111,20 +115,20 @@ def show_solution(problem: CodeProblem, tree: SearchTree, seconds: float, writte
     console.print()
     best = tree.best
     if best is not None:
-        how = "solved" if best.judged.solved else f"right in {best.judged.value:.0%} of the cases"
+        how = "solved" if best.judged.solved else f"correct in {best.judged.value:.0%} of the cases"
         console.print(program_view(program_text(problem, best).rstrip(), how, best.judged.solved))
         if message := best.judged.notes.get("message"):
             console.print(Text(printable(message), style="yellow"))
     walks = f"{_count(tree.walks, 'walk')}, {tree.free} of them free" if tree.free else _count(tree.walks, "walk")
     console.print(f"{_count(len(tree.records), 'evaluation')} in {seconds:.2f} s ({walks})", highlight=False)
     if not tree.solved and tree.exhausted:
-        console.print("There is no other program of so many lines.", style="yellow")
+        console.print("Every program of this length has been tried.", style="yellow")
     for path in written:
-        console.print(f"{path} written", highlight=False, markup=False)
+        console.print(f"Wrote {path}", highlight=False, markup=False)
 
 
-def told(problem: CodeProblem, tree: SearchTree) -> dict[str, Any]:
-    """Everything for JSON."""
+def as_json(problem: CodeProblem, tree: SearchTree) -> dict[str, Any]:
+    """Everything as JSON."""
     best = tree.best
     return {
         "problem": problem.id,
@@ -150,7 +154,7 @@ def save(path: Path, text: str) -> None:
 
 @contextmanager
 def solve_progress(quiet: bool, budget: int) -> Iterator[Callable[[SearchTree], None]]:
-    """A line that says where the search stands, for whoever waits longer than a second at a terminal."""
+    """A status line on the terminal for searches that take longer than a second."""
     console = Console(stderr=True)
     began, status = time.perf_counter(), console.status("", spinner="dots")
 
@@ -173,26 +177,34 @@ SHOWN = 40
 
 
 def search(
-    *families: Annotated[str, Parameter(help=f"Which problems: {', '.join(OFFLINE)} (all of them), reasoning_gym.")],
-    budget: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations for each problem.")] = 64,
-    problems: Annotated[int, Parameter(validator=Number(gte=1), help="How many of each family and difficulty.")] = 5,
-    difficulty: Annotated[tuple[int, ...], Parameter(help="Which levels; all by default.")] = (1, 2, 3),
-    split: Annotated[Split, Parameter(help="Of the problems.")] = "test",
-    seed: Annotated[int, Parameter(validator=Number(gte=0), help="Of the first problem, and of the searches.")] = 0,
+    *families: Annotated[
+        str, Parameter(help=f"Families of problems: {', '.join(OFFLINE)} (the default), reasoning_gym.")
+    ],
+    budget: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations per problem.")] = 64,
+    problems: Annotated[int, Parameter(validator=Number(gte=1), help="Problems per family and difficulty.")] = 5,
+    difficulty: Annotated[tuple[int, ...], Parameter(help="Difficulties; all by default.")] = (1, 2, 3),
+    split: Annotated[Split, Parameter(help="Split of the problems.")] = "test",
+    seed: Annotated[
+        int, Parameter(validator=Number(gte=0), help="Random seed of the first problem and of the searches.")
+    ] = 0,
     policy: PolicyRun = None,
     runs_dir: RunsDir = Path(RUNS),
-    in_flight: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations under way at once.")] = 1,
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"], help="The folder; under searches/ by default.")] = None,
+    in_flight: Annotated[int, Parameter(validator=Number(gte=1), help="Evaluations at the same time.")] = 1,
+    out: Annotated[
+        Path | None, Parameter(name=["--out", "-o"], help="Folder for the results; by default under searches/.")
+    ] = None,
     common: Common = Common(),
 ) -> int:
-    """Search programs for many problems and tell how many are solved within how many evaluations.
+    """Search for programs for many problems, and report how many are solved within how many evaluations.
 
-    Every tree and every program is kept in the folder. Ctrl-C stops; the same command then goes on where it stood, and
-    one with a larger budget goes on from there.
+    Every tree and every program is stored in the folder. Ctrl-C stops the search; the same command, also with a larger
+    budget, continues it.
     """
     chosen = families or OFFLINE
     if unknown := [family for family in chosen if family not in FAMILIES]:
-        raise ConfigError(f"{unknown[0]!r} is not a family", hint=f"Known: {', '.join(FAMILIES)}.", field="families")
+        raise ConfigError(
+            f"{unknown[0]!r} is not a family", hint=f"Families are {', '.join(FAMILIES)}.", field="families"
+        )
     prior = chosen_prior(policy, runs_dir)
     plan = CampaignPlan(
         chosen, difficulty, problems, budget, split, seed, prior.name, SearchSettings(in_flight=in_flight)
@@ -219,7 +231,7 @@ Watch = Callable[[CodeProblem, SearchTree], None]
 
 @contextmanager
 def search_progress(plan: CampaignPlan, quiet: bool) -> Iterator[tuple[Watch, Callable[[CampaignResult], None]]]:
-    """A bar over the problems, with what is being searched and how many were solved."""
+    """A progress bar over the problems, with the current one and the number solved."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     solved = 0
@@ -248,9 +260,9 @@ def show_found(
             console.print(f"… and {len(found) - SHOWN} more, in {folder}/results.json", style="dim", markup=False)
         console.print()
         console.print(shares_table(table))
-    console.print(f"\nevery tree and program: {folder}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"\nTrees and programs: {folder}", highlight=False, markup=False, soft_wrap=True)
     if stopped:
-        console.print("stopped; the same command goes on with it", style="yellow")
+        console.print("Stopped. The same command continues.", style="yellow")
 
 
 def problems_table(found: Sequence[CampaignResult]) -> Table:
@@ -270,7 +282,7 @@ def problems_table(found: Sequence[CampaignResult]) -> Table:
 
 
 def shares_table(table: dict[str, dict[str, float]]) -> Table:
-    """The share of problems solved, by family, within so many evaluations."""
+    """The share of problems solved within a number of evaluations, by family."""
     shown = Table(box=None, pad_edge=False)
     shown.add_column("solved within")
     for mark in next(iter(table.values())):
