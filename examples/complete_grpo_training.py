@@ -12,15 +12,8 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 
-from groupwise import (
-    AgentConfig,
-    ConversationEnvironment,
-    MultiTurnAgent,
-    MultiTurnGRPOTrainer,
-    RewardFunction,
-    Score,
-    TrainingConfig,
-)
+from groupwise import AgentConfig, ConversationEnvironment, MultiTurnAgent, RewardFunction, Score, TrainingConfig
+from groupwise.compat import MultiTurnGRPOTrainer
 from groupwise.types import Event, Message
 
 SCENARIOS = [

@@ -1,5 +1,14 @@
-"""Groupwise: Group Relative Policy Optimization for agents, workflows and control.
+"""Groupwise: Group Relative Policy Optimization for agents, workflows, programs and control.
 
+    types errors files workers readers sqlite      vocabulary and plumbing
+    config, core                                   settings; the mathematics as pure functions
+    language rollout rewards memory sandbox workflows      parts, independent of each other
+    training → reporting                           one loop for all products; what people see of a run
+    agents designer programs control               products, each behind its row in products.py
+    compat                                         names of the documents this grew from
+    service, commands, cli                         HTTP and the command line
+
+Open training/loop.py first: the whole algorithm on one screen. docs/architecture.md explains the rest.
 The names below are imported when they are first used, so that `import groupwise` stays light.
 """
 
@@ -22,59 +31,21 @@ _HOMES = {
     "Failed": "groupwise.types",
     "Batch": "groupwise.types",
     "group_advantages": "groupwise.core",
-    "compute_grpo_advantages": "groupwise.compat.core",
-    "compute_grpo_loss": "groupwise.compat.core",
     "policy_loss": "groupwise.core",
-    "loss_denominator": "groupwise.core",
-    "ValueFunction": "groupwise.compat.language",
-    "ValueHead": "groupwise.language.policy",
-    "create_value_function": "groupwise.compat.language",
-    "TrajectoryDataset": "groupwise.compat.language",
-    "Experience": "groupwise.memory.experiences",
-    "MemorySystem": "groupwise.memory.system",
-    "GenerationMetrics": "groupwise.designer.outcome",
-    "WorkflowResult": "groupwise.designer.outcome",
-    "PolicyUpdateResult": "groupwise.designer.outcome",
-    "AgentConfig": "groupwise.agents.settings",
-    "NeuralRewardFunction": "groupwise.rewards.learned.neural",
-    "create_neural_reward_function": "groupwise.rewards.learned.neural",
-    "NeuralRewardTrainer": "groupwise.rewards.learned.trainer",
+    "RewardFunction": "groupwise.rewards.function",
+    "MultiObjectiveRewardFunction": "groupwise.rewards.combination",
     "Agent": "groupwise.agents.agent",
+    "AgentConfig": "groupwise.agents.settings",
     "MultiTurnAgent": "groupwise.agents.conversation.multiturn_agent",
     "ConversationEnvironment": "groupwise.agents.environments.conversation",
-    "TaskEnvironment": "groupwise.agents.environments.task",
-    "GRPOTrainer": "groupwise.compat.trainer",
-    "MultiTurnGRPOTrainer": "groupwise.compat.trainer",
-    "train": "groupwise.compat.trainer",
-    "train_with_trl_grpo": "groupwise.compat.trl_bridge",
-    "RewardFunction": "groupwise.rewards.function",
-    "LengthRewardComponent": "groupwise.rewards.rules.components",
-    "KeywordRewardComponent": "groupwise.rewards.rules.components",
-    "MultiObjectiveRewardFunction": "groupwise.rewards.combination",
-    "create_customer_service_reward": "groupwise.rewards.combination",
-    "create_technical_support_reward": "groupwise.rewards.combination",
-    "create_sales_reward": "groupwise.rewards.combination",
-    "create_educational_reward": "groupwise.rewards.combination",
-    "create_creative_reward": "groupwise.rewards.combination",
-    "RulerRewardFunction": "groupwise.rewards.judge.ruler",
-    "create_customer_service_ruler": "groupwise.rewards.judge.ruler",
-    "create_technical_support_ruler": "groupwise.rewards.judge.ruler",
-    "create_sales_ruler": "groupwise.rewards.judge.ruler",
-    "create_educational_ruler": "groupwise.rewards.judge.ruler",
-    "create_creative_ruler": "groupwise.rewards.judge.ruler",
     "ControlModel": "groupwise.control.model",
     "evaluate_policy": "groupwise.control.model",
-    "GRPO": "groupwise.compat.control",
-    "GroupingStrategy": "groupwise.compat.control",
-    "GroupAdvantageNormalizer": "groupwise.compat.control",
-    "GroupWeightCalculator": "groupwise.compat.control",
-    "AdaptiveGrouper": "groupwise.compat.control",
-    "compute_group_advantages_vectorized": "groupwise.compat.core",
-    "GRPOvsPPOAnalyzer": "groupwise.compat.comparison",
-    "Learner": "groupwise.training.learner",
-    "GroupSource": "groupwise.training.source",
+    "MemorySystem": "groupwise.memory.system",
+    "product_of": "groupwise.products",
     "create_run": "groupwise.training.folder",
     "execute": "groupwise.training.session",
+    "Learner": "groupwise.training.learner",
+    "GroupSource": "groupwise.training.source",
 }
 
 __all__ = ["__version__", *_HOMES]
@@ -83,52 +54,15 @@ if TYPE_CHECKING:
     from groupwise.agents.agent import Agent
     from groupwise.agents.conversation.multiturn_agent import MultiTurnAgent
     from groupwise.agents.environments.conversation import ConversationEnvironment
-    from groupwise.agents.environments.task import TaskEnvironment
     from groupwise.agents.settings import AgentConfig
-    from groupwise.compat.comparison import GRPOvsPPOAnalyzer
-    from groupwise.compat.control import (
-        GRPO,
-        AdaptiveGrouper,
-        GroupAdvantageNormalizer,
-        GroupingStrategy,
-        GroupWeightCalculator,
-    )
-    from groupwise.compat.core import (
-        compute_group_advantages_vectorized,
-        compute_grpo_advantages,
-        compute_grpo_loss,
-    )
-    from groupwise.compat.language import TrajectoryDataset, ValueFunction, create_value_function
-    from groupwise.compat.trainer import GRPOTrainer, MultiTurnGRPOTrainer, train
-    from groupwise.compat.trl_bridge import train_with_trl_grpo
     from groupwise.config import TrainingConfig, TrainingProfile, load_config
     from groupwise.control.model import ControlModel, evaluate_policy
-    from groupwise.core import group_advantages, loss_denominator, policy_loss
-    from groupwise.designer.outcome import GenerationMetrics, PolicyUpdateResult, WorkflowResult
+    from groupwise.core import group_advantages, policy_loss
     from groupwise.errors import GroupwiseError
-    from groupwise.language.policy import ValueHead
-    from groupwise.memory.experiences import Experience
     from groupwise.memory.system import MemorySystem
-    from groupwise.rewards.combination import (
-        MultiObjectiveRewardFunction,
-        create_creative_reward,
-        create_customer_service_reward,
-        create_educational_reward,
-        create_sales_reward,
-        create_technical_support_reward,
-    )
+    from groupwise.products import product_of
+    from groupwise.rewards.combination import MultiObjectiveRewardFunction
     from groupwise.rewards.function import RewardFunction
-    from groupwise.rewards.judge.ruler import (
-        RulerRewardFunction,
-        create_creative_ruler,
-        create_customer_service_ruler,
-        create_educational_ruler,
-        create_sales_ruler,
-        create_technical_support_ruler,
-    )
-    from groupwise.rewards.learned.neural import NeuralRewardFunction, create_neural_reward_function
-    from groupwise.rewards.learned.trainer import NeuralRewardTrainer
-    from groupwise.rewards.rules.components import KeywordRewardComponent, LengthRewardComponent
     from groupwise.training.folder import create_run
     from groupwise.training.learner import Learner
     from groupwise.training.session import execute
@@ -139,7 +73,9 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'groupwise' has no attribute {name!r}")
+    raise AttributeError(
+        f"module 'groupwise' has no attribute {name!r}; names of the documents are in groupwise.compat"
+    )
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from groupwise import GRPO, AdaptiveGrouper, GroupAdvantageNormalizer, GroupingStrategy, GroupWeightCalculator
+from groupwise.compat import GRPO, AdaptiveGrouper, GroupAdvantageNormalizer, GroupingStrategy, GroupWeightCalculator
 from groupwise.control.classic.cartpole import CartPole
 from groupwise.control.policy import MLPPolicy
 from groupwise.errors import ConfigError, ContractError

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import groupwise
+import groupwise.compat
 from groupwise.agents.conversation.dialogues import DialogueDatabase
 from groupwise.config import TrainingConfig, load_config
 from groupwise.errors import MissingExtra
@@ -64,7 +65,7 @@ def trainer_words(tmp_path: Path) -> dict[str, Any]:
         "agent": groupwise.MultiTurnAgent(groupwise.AgentConfig(model_name="tiny")), "scenarios": scenarios,
         "env": groupwise.ConversationEnvironment(scenarios, max_turns=1), "short": short,
         "config_of_run": TrainingConfig(num_episodes=1, **short),
-        "reward_fn": groupwise.create_customer_service_reward(),
+        "reward_fn": groupwise.compat.create_customer_service_reward(),
     }  # fmt: skip
 
 
@@ -91,7 +92,7 @@ def words(
     parts = tiny_language.build(cfg)
     model = tiny_language.qwen2()
     return {
-        "analyzer": finished_analyzer, "model": model, "value_fn": groupwise.create_value_function(model),
+        "analyzer": finished_analyzer, "model": model, "value_fn": groupwise.compat.create_value_function(model),
         "policy": parts.policy, "cfg": cfg, "batch": parts.source.next(),
         "input_ids": torch.randint(32, (4, 6)), "attention_mask": torch.ones(4, 6),
         "hidden_size": 32, "hidden_states": torch.randn(4, 6, 32), "logits": torch.randn(4, 6, 32),
@@ -111,8 +112,9 @@ def words(
 
 
 @pytest.mark.parametrize(("module", "name"), [(module, name) for module, _, name in HERE])
-def test_every_name_is_where_the_page_says_and_at_the_root(module: str, name: str) -> None:
-    assert getattr(importlib.import_module(module), name) is getattr(groupwise, name)
+def test_every_name_is_where_the_page_says_and_at_the_root_or_in_compat(module: str, name: str) -> None:
+    also = groupwise if name in groupwise.__all__ else groupwise.compat
+    assert getattr(importlib.import_module(module), name) is getattr(also, name)
 
 
 @pytest.mark.filterwarnings("ignore:group_strategy")
@@ -132,11 +134,12 @@ def test_every_name_that_is_here_is_called() -> None:
 
 
 def test_the_answers_are_what_the_page_says(words: dict[str, Any]) -> None:
-    loss = groupwise.compute_grpo_loss(*(words[n] for n in ("logits", "input_ids", "response_mask", "advantages")))
+    given = [words[name] for name in ("logits", "input_ids", "response_mask", "advantages")]
+    loss = groupwise.compat.compute_grpo_loss(*given)
     assert set(loss) == {"loss", "pg_loss", "entropy"}
-    found = groupwise.compute_grpo_advantages(group_rewards=[1, 1, 0])
+    found = groupwise.compat.compute_grpo_advantages(group_rewards=[1, 1, 0])
     assert found.tolist() == pytest.approx([0.707, 0.707, -1.414], abs=1e-3)
-    assert groupwise.compute_grpo_advantages(group_rewards=[1, 0]).tolist() == [1.0, -1.0]
+    assert groupwise.compat.compute_grpo_advantages(group_rewards=[1, 0]).tolist() == [1.0, -1.0]
     sample = groupwise.group_advantages(torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), std="sample")
     assert sample.tolist() == pytest.approx([0.707, -0.707], abs=1e-3)
     with pytest.raises(ValueError, match="use_reference_model"):

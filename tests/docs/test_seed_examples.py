@@ -13,24 +13,26 @@ from groupwise import (
     Agent,
     AgentConfig,
     ConversationEnvironment,
+    MultiObjectiveRewardFunction,
+    MultiTurnAgent,
+    RewardFunction,
+    Score,
+    TrainingConfig,
+)
+from groupwise.agents.conversation.dialogues import DialogueDatabase
+from groupwise.agents.strategies import DOMAINS
+from groupwise.compat import (
     GRPOTrainer,
     KeywordRewardComponent,
     LengthRewardComponent,
-    MultiObjectiveRewardFunction,
-    MultiTurnAgent,
     MultiTurnGRPOTrainer,
     NeuralRewardFunction,
-    RewardFunction,
     RulerRewardFunction,
-    Score,
-    TrainingConfig,
     create_customer_service_reward,
     create_customer_service_ruler,
     create_neural_reward_function,
     train,
 )
-from groupwise.agents.conversation.dialogues import DialogueDatabase
-from groupwise.agents.strategies import DOMAINS
 from groupwise.rewards.function import as_reward, attempt_of
 from groupwise.rewards.scoring import score_groups
 from groupwise.types import Event, Group, Message, Task

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from groupwise import Agent, AgentConfig, MultiTurnAgent, create_value_function
+from groupwise import Agent, AgentConfig, MultiTurnAgent
+from groupwise.compat import create_value_function
 from groupwise.agents.conversation.call_formats import read_reply
 from groupwise.agents.conversation.compression import ContextFull
 from groupwise.agents.conversation.dialogues import DialogueDatabase
