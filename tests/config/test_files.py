@@ -242,9 +242,9 @@ def test_an_override_is_not_blamed_on_a_line_of_the_file(write):
         ),
         ("a.txt", "seed = 1", "a configuration file ends in .toml, .yaml, .yml, .json, .xml, not '.txt'"),
         ("config", "seed = 1", "not ''"),
-        ("a.toml", b"\x89PNG\r\n\x1a\n\xff\xd8", "the file is not UTF-8 text (at byte 0)"),
-        ("a.toml", b"seed = 1\n\x00\x00", "not text: it holds a zero byte (at byte 9)"),
-        ("a.toml", "seed = 1".encode("utf-16"), "the file is UTF-16 text\nsave it as UTF-8"),
+        ("a.toml", b"\x89PNG\r\n\x1a\n\xff\xd8", "the file is not UTF-8 text (at byte 0"),
+        ("a.toml", b"seed = 1\n\x00\x00", "not text: it contains a zero byte (at byte 9"),
+        ("a.toml", "seed = 1".encode("utf-16"), "the file is UTF-16 text\nSave it as UTF-8."),
         ("a.yaml", b"x" * 1_000_001, "larger than 1,000,000 bytes"),
     ],
 )

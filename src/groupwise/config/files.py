@@ -1,10 +1,8 @@
 """Settings files: TOML, YAML, JSON and XML, with `name=value` overrides from the command line on top."""
 
-import json
 import logging
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +11,9 @@ from typing import Any
 from groupwise.config.fields import Finding, Section, quoted, raise_findings
 from groupwise.config.layout import every_setting, resolve
 from groupwise.config.training_config import TrainingConfig, check_settings
-from groupwise.errors import ConfigError, MissingExtra
+from groupwise.errors import ConfigError
+from groupwise.readers import ReadLimits, decoded, load_json, load_toml, load_yaml, read_bytes
+from groupwise.xml_reader import Element, load_xml
 
 logger = logging.getLogger(__name__)
 
@@ -100,9 +100,7 @@ def _take(result: dict[str, Any], section: str, name: str) -> Any:
     return held.pop(name, None) if isinstance(held, dict) else None
 
 
-# Such a name takes the TOML parser quadratic time and memory.
-ENDLESS_NAME = re.compile(r"(?:\.[^.\n=]{1,20}){100}")
-MOST_YAML_VALUES = 10_000
+LIMITS = ReadLimits(size=1_000_000, values=10_000)
 
 # `<learning>` gathers settings of several sections, two of them under other names.
 XML_LEARNING = "learning"
@@ -111,33 +109,7 @@ XML_RENAMED: Mapping[str, str] = {"clip_range": "clip_ratio", "epochs": "num_epi
 
 def parse_text(text: str, suffix: str) -> Any:
     """What the text says, or a `ConfigError` that names the line."""
-    try:
-        return PARSERS[suffix](text)
-    except RecursionError:
-        raise ConfigError("values are nested too deeply to be a configuration") from None
-
-
-def parse_toml(text: str) -> Any:
-    endless = ENDLESS_NAME.search(text)
-    if endless:
-        line = text.count("\n", 0, endless.start()) + 1
-        raise ConfigError(f"a name of more than 100 dotted parts (at line {line})")
-    try:
-        return tomllib.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"not valid TOML: {error}") from None
-
-
-def parse_json(text: str) -> Any:
-    try:
-        return json.loads(text, object_pairs_hook=_unique)
-    except json.JSONDecodeError as error:
-        message = f"not valid JSON: {error.msg} (at line {error.lineno}, column {error.colno})"
-        raise ConfigError(message) from None
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError(f"not valid JSON: {error}") from None
+    return PARSERS[suffix](text, LIMITS)
 
 
 def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -149,94 +121,34 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def parse_yaml(text: str) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise MissingExtra("reading YAML needs PyYAML", hint="pip install pyyaml, or use a TOML file") from None
-
-    class Loader(yaml.SafeLoader):
-        """Safe values only, each name once, no aliases: a few lines of them can stand for gigabytes."""
-
-        values = 0
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            parser: Any = self
-            event = parser.peek_event()
-            if getattr(event, "anchor", None):
-                refuse("anchors and aliases (& and *) are not allowed", event.start_mark, "write the values out")
-            self.values += 1
-            if self.values > MOST_YAML_VALUES:
-                refuse(f"more than {MOST_YAML_VALUES} values", event.start_mark, "is this a configuration?")
-            return super().compose_node(parent, index)
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            names = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            seen: set[str] = set()
-            for key in names:
-                if key.value in seen:
-                    refuse(f"{key.value!r} is given twice", key.start_mark, "keep one")
-                seen.add(key.value)
-            return super().construct_mapping(node, deep)
-
-    def refuse(what: str, mark: Any, hint: str = "") -> None:
-        raise ConfigError(f"{what} (at line {mark.line + 1}, column {mark.column + 1})", hint=hint)
-
-    try:
-        return yaml.load(text, Loader)  # a subclass of SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f" (at line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise ConfigError(f"not valid YAML: {error.problem}{place}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"not valid YAML: {' '.join(str(error).split())}") from None
-
-
-def parse_xml(text: str) -> Any:
-    try:
-        from defusedxml.common import DefusedXmlException
-        from defusedxml.ElementTree import ParseError, fromstring
-    except ImportError:
-        raise MissingExtra("reading XML needs defusedxml", hint="pip install defusedxml, or use a TOML file") from None
-    try:
-        root = fromstring(text, forbid_dtd=True, forbid_entities=True, forbid_external=True)
-    except DefusedXmlException:
-        raise ConfigError(
-            "a DTD, entity or external reference is not allowed in a configuration",
-            hint="remove the <!DOCTYPE …> and write the values out",
-        ) from None
-    except ParseError as error:
-        line, column = error.position
-        reason = str(error).partition(":")[0]
-        raise ConfigError(f"not valid XML: {reason} (at line {line}, column {column + 1})") from None
+def parse_xml(text: str, limits: ReadLimits) -> Any:
+    root = load_xml(text, limits)
     if root.tag != "grpo-config":
         raise ConfigError(f"the root element is <{root.tag}> and must be <grpo-config>")
     return _spread_learning(_children(root))
 
 
-def _children(element: Any) -> dict[str, Any]:
+def _children(element: Element) -> dict[str, Any]:
     """Child elements by name, hyphens as underscores; the values stay texts, to be read by their settings."""
-    if any(text and text.strip() for text in (element.text, *(child.tail for child in element))):
+    if any(text.strip() for text in (element.text, *(child.tail for child in element.children))):
         raise ConfigError(f"<{element.tag}> must hold elements, not text")
-    return _unique((_name(child), _content(child)) for child in element)
+    return _unique((_name(child), _content(child)) for child in element.parts)
 
 
-def _name(element: Any) -> str:
-    if element.attrib:
+def _name(element: Element) -> str:
+    if element.attributes:
         raise ConfigError(f"<{element.tag}> has attributes; a value is written between the tags")
-    return str(element.tag).replace("-", "_")
+    return element.tag.replace("-", "_")
 
 
-def _content(element: Any) -> Any:
+def _content(element: Element) -> Any:
     name = _name(element)
     if name in ("options", "reward_options"):
         # A free table knows no types, so its values are read as overrides are.
         return {key: _option(item) for key, item in _children(element).items()}
-    if name in every_setting().sections or name == XML_LEARNING or len(element):
+    if name in every_setting().sections or name == XML_LEARNING or element.parts:
         return _children(element)
-    return (element.text or "").strip()
+    return element.text.strip()
 
 
 def _option(value: Any) -> Any:
@@ -257,11 +169,11 @@ def _spread_learning(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-PARSERS: Mapping[str, Callable[[str], Any]] = {
-    ".toml": parse_toml,
-    ".yaml": parse_yaml,
-    ".yml": parse_yaml,
-    ".json": parse_json,
+PARSERS: Mapping[str, Callable[[str, ReadLimits], Any]] = {
+    ".toml": load_toml,
+    ".yaml": load_yaml,
+    ".yml": load_yaml,
+    ".json": load_json,
     ".xml": parse_xml,
 }
 
@@ -271,9 +183,6 @@ def line_of(text: str, name: str) -> int | None:
     given = re.compile(rf"^\s*[\w.\"']*?<?\b{re.escape(name)}\b[\"']?\s*[=:>]")
     lines = [number for number, line in enumerate(text.splitlines(), 1) if given.match(line.replace("-", "_"))]
     return lines[0] if len(lines) == 1 else None
-
-
-LARGEST_FILE = 1_000_000
 
 
 def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> TrainingConfig:
@@ -322,32 +231,11 @@ def read_text(path: str | os.PathLike[str]) -> str:
     suffix = suffix_of(path)
     if suffix not in PARSERS:
         raise ConfigError(f"a configuration file ends in {', '.join(PARSERS)}, not {quoted(suffix)}")
-    content = _read_bytes(path)
-    if len(content) > LARGEST_FILE:
-        raise ConfigError(f"the file is larger than {LARGEST_FILE:,} bytes and cannot be a configuration")
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ConfigError("the file is UTF-16 text", hint="save it as UTF-8")
     try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"the file is not UTF-8 text (at byte {error.start})") from None
-    if "\0" in text:
-        raise ConfigError(f"the file is not text: it holds a zero byte (at byte {content.index(0)})")
-    return text
-
-
-def _read_bytes(path: str | os.PathLike[str]) -> bytes:
-    try:
-        mode = os.stat(path).st_mode
-        if stat.S_ISREG(mode):
-            with open(path, "rb") as file:
-                return file.read(LARGEST_FILE + 1)
-    except FileNotFoundError:
-        raise ConfigError("no such file", hint=_neighbours(path)) from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    what = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
-    raise ConfigError(f"is {what}, so it cannot be a configuration")
+        return decoded(read_bytes(path, LIMITS), LIMITS)
+    except ConfigError as error:
+        hint = _neighbours(path) if error.message == "no such file" else error.hint
+        raise ConfigError(error.message, hint=hint) from None
 
 
 def _neighbours(path: str | os.PathLike[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from groupwise.errors import ConfigError, MissingExtra
+from groupwise.errors import ConfigError
 from groupwise.readers import ReadLimits
 from groupwise.workflows.files.formats import BadFile, CannotExpress
 from groupwise.xml_reader import COMMENT, Element, load_xml
@@ -31,10 +31,8 @@ def inherit(element: Element, outer: dict[str, str]) -> Element:
 
 def serialise(root: Element) -> bytes:
     """The file with that root, indented, in UTF-8."""
-    try:
-        from lxml import etree
-    except ModuleNotFoundError as error:
-        raise MissingExtra("writing XML needs lxml", hint="pip install 'groupwise[workflows]'") from error
+    from lxml import etree  # of the extra `workflows`; reading works without it
+
     try:
         node = _node(etree, root, None)
     except ValueError as error:
