@@ -57,9 +57,9 @@ def test_two_settings_are_trained_and_compared(
     ("words", "message"),
     [
         ([], "no settings file was given"),
-        (["one"], "'one' alone has nothing to be compared with"),
+        (["one"], "'one' has nothing to be compared with"),
         (["one", "two", "--threshold", "high"], "--threshold 'high' is not TASK=NUMBER"),
-        (["one", "two", "--ablation", "outcome-grouping"], "brings its own settings"),
+        (["one", "two", "--ablation", "outcome-grouping"], "has its own settings"),
         (["--ablation", "nonsense"], "--ablation 'nonsense' is not known"),
         (["one", "two", "--set", "run.eval_steps=0"], "never evaluated"),
         (["one", "two", "--environment", "CartPole-v9"], "CartPole-v9"),
@@ -86,7 +86,7 @@ def test_settings_without_a_common_environment_are_refused() -> None:
     here, there = (
         Entry(name, TrainingConfig(environment=name), "later") for name in ("here", "there")
     )
-    with pytest.raises(ConfigError, match="share no environment: here in here; there in there"):
+    with pytest.raises(ConfigError, match="have no common environment: here in here; there in there"):
         check([here, there])
 
 

@@ -1,4 +1,4 @@
-"""`groupwise compare | paper`: comparisons of settings, and the experiments of papers."""
+"""`groupwise compare | paper`: compare settings, and repeat the experiments of papers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from rich.text import Text
 from groupwise.config import TrainingConfig, load_config
 from groupwise.config.files import apply_overrides
 from groupwise.control.comparison.arms import ABLATIONS, KNOWN_SCALES
-from groupwise.control.comparison.campaign import Entry, available, extras_of
+from groupwise.control.comparison.campaign import Entry, available, extras_of, product_module
 from groupwise.control.comparison.campaign import compare as run_entries
 from groupwise.control.papers import PAPERS
 from groupwise.control.papers.finding import PaperFinding
 from groupwise.errors import ConfigError
-from groupwise.products import find, product_of
+from groupwise.products import product_of
 from groupwise.reporting.bench import bench_result
 from groupwise.reporting.comparison import Comparison
 from groupwise.reporting.comparison_page import as_json, write_comparison
@@ -32,32 +32,33 @@ from groupwise.reporting.options import Common, Overrides, answer
 from groupwise.training.session import use_threads
 
 Words = tuple[str, ...]
-OUT = "comparison"
 
 
 def compare(
     configs: Annotated[Words, Parameter(help="Settings files, or NAME=FILE; at least two algorithms.")] = (),
     *,
-    seeds: Annotated[int, Parameter(validator=Number(gte=1), help="How many seeds; 10 for a claim.")] = 5,
-    first: Annotated[int, Parameter(validator=Number(gte=0), help="The first seed.")] = 0,
+    seeds: Annotated[int, Parameter(validator=Number(gte=1), help="Number of seeds; use 10 or more for a claim.")] = 5,
+    first: Annotated[int, Parameter(validator=Number(gte=0), help="First seed.")] = 0,
     out: Annotated[
         Path, Parameter(name=["--out", "-o"], help="Folder of the comparison; an interrupted one is continued.")
-    ] = Path(OUT),
-    jobs: Annotated[int | None, Parameter(validator=Number(gte=1), help="Processes; one per core by default.")] = None,
-    environment: Annotated[Words, Parameter(help="Train in these instead of the files' own.")] = (),
-    threshold: Annotated[Words, Parameter(help="What solves a task: CartPole-v1=475.")] = (),
+    ] = Path("comparison"),
+    jobs: Annotated[
+        int | None, Parameter(validator=Number(gte=1), help="Worker processes; default: one per core.")
+    ] = None,
+    environment: Annotated[Words, Parameter(help="Train in these environments instead of the files' own.")] = (),
+    threshold: Annotated[Words, Parameter(help="Score that solves a task: CartPole-v1=475.")] = (),
     ablation: Annotated[str | None, Parameter(help="A ready-made comparison: outcome-grouping.")] = None,
     set_: Overrides = (),
     common: Common = Common(),
 ) -> None:
-    """Train several settings from the same seeds and say which differences may be claimed.
+    """Train several settings with the same seeds and report which differences may be claimed.
 
-    Interrupted or killed, the same command goes on where it stood. The folder gets report.html, figures, their data
-    and all numbers.
+    Repeat an interrupted command to continue it. The folder gets report.html, the figures with their data, and all
+    numbers.
     """
     title, preface, settings = chosen(configs, ablation, set_)
     entries = [
-        Entry(name, cfg.replace(environment=place) if place else cfg, module_of(cfg.task.product))
+        Entry(name, cfg.replace(environment=place) if place else cfg, product_module(cfg))
         for name, cfg in settings
         for place in (environment or (None,))
     ]
@@ -80,11 +81,11 @@ def compare(
 def chosen(
     configs: Sequence[str], ablation: str | None, overrides: Sequence[str]
 ) -> tuple[str, str, list[tuple[str, TrainingConfig]]]:
-    """Title, preface and the settings by name that were asked for."""
+    """Title, preface and the requested settings by name."""
     if ablation is None:
         return "", "", named_settings(configs, overrides)
     if configs:
-        raise ConfigError(f"--ablation {ablation} brings its own settings; {configs[0]} cannot be added to it")
+        raise ConfigError(f"--ablation {ablation} has its own settings and cannot be combined with {configs[0]}")
     if ablation not in ABLATIONS:
         raise ConfigError(f"--ablation {ablation!r} is not known", hint=f"Known: {', '.join(ABLATIONS)}.")
     found = ABLATIONS[ablation]()
@@ -93,10 +94,10 @@ def chosen(
 
 
 def named_settings(configs: Sequence[str], overrides: Sequence[str]) -> list[tuple[str, TrainingConfig]]:
-    """Every file's settings under its given name, or the file's own."""
+    """The settings of every file by its given name, or by the file's."""
     files = [named(word) for word in configs]
     if len({name for name, _ in files}) < 2:
-        what = "no settings file was given" if not files else f"{files[0][0]!r} alone has nothing to be compared with"
+        what = "no settings file was given" if not files else f"{files[0][0]!r} has nothing to be compared with"
         raise ConfigError(what, hint="groupwise compare one.toml other.toml --seeds 10, or NAME=FILE to name them.")
     return [(name, load_config(path, overrides)) for name, path in files]
 
@@ -108,24 +109,16 @@ def named(word: str) -> tuple[str, Path]:
     return Path(word).stem, Path(word)
 
 
-def module_of(product: str) -> str:
-    """The module that runs a product; an unknown product is reported as not available, like an uninstalled one."""
-    try:
-        return find(product).implementation
-    except ConfigError:
-        return product
-
-
 def check(entries: Sequence[Entry]) -> None:
-    """Let every product refuse its settings, and refuse algorithms that share no environment."""
+    """Let every product check its settings, and refuse algorithms without a common environment."""
     for entry in entries:
         if available(entry.product):
             product_of(entry.cfg).check(entry.cfg)
     places = {name: {e.environment for e in entries if e.algorithm == name} for name in (e.algorithm for e in entries)}
     if not set.intersection(*places.values()):
-        told = "; ".join(f"{name} in {', '.join(sorted(own))}" for name, own in places.items())
+        listed = "; ".join(f"{name} in {', '.join(sorted(own))}" for name, own in places.items())
         raise ConfigError(
-            f"these share no environment: {told}", hint="Give one for all: --environment CartPole-v1.",
+            f"the algorithms have no common environment: {listed}", hint="Give one for all: --environment CartPole-v1.",
             field="task.environment",
         )  # fmt: skip
 
@@ -147,13 +140,13 @@ def thresholds(words: Sequence[str]) -> Mapping[str, float]:
 def paper(
     name: Annotated[str, Parameter(help=f"One of {', '.join(PAPERS)}.")],
     *,
-    seed: Annotated[int, Parameter(validator=Number(gte=0), help="The first seed.")] = 0,
-    seeds: Annotated[int | None, Parameter(validator=Number(gte=2), help="How many, at least 2.")] = None,
+    seed: Annotated[int, Parameter(validator=Number(gte=0), help="First seed.")] = 0,
+    seeds: Annotated[int | None, Parameter(validator=Number(gte=2), help="Number of seeds, at least 2.")] = None,
     common: Common = Common(),
 ) -> None:
-    """Repeat a paper's central experiment in small, from several seeds, and say whether its effect appears."""
+    """Repeat a paper's central experiment on a small scale, with several seeds, and report whether it is reproduced."""
     if name not in PAPERS:
-        raise ConfigError(f"{name!r} is not a paper we have an experiment for", hint=f"Known: {', '.join(PAPERS)}.")
+        raise ConfigError(f"there is no experiment {name!r}", hint=f"Known: {', '.join(PAPERS)}.")
     experiment, usual = PAPERS[name]
     use_threads(1)
     console = Console(stderr=True)
@@ -172,7 +165,7 @@ def paper(
 
 
 def finding_json(found: PaperFinding) -> dict[str, object]:
-    """The shape of every benchmark, with the claim in words."""
+    """The result in the shape of every benchmark, with the claim in words."""
     claims = {"appeared": found.appeared, **{name: effect.value for name, effect in found.effects.items()}}
     intervals = {name: effect.as_list()[1:] for name, effect in found.effects.items()}
     command = shlex.join(["groupwise", *sys.argv[1:]])
@@ -183,7 +176,7 @@ def finding_json(found: PaperFinding) -> dict[str, object]:
 
 
 def show_finding(found: PaperFinding) -> None:
-    """The table, the sentence, and what to make of it."""
+    """Print the table, the claim, and what it means."""
     console = Console()
     table = Table(box=None, pad_edge=False, header_style="dim")
     for number, heading in enumerate(found.headings):
