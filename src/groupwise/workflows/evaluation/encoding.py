@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import weakref
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -67,35 +67,35 @@ class Encoded:
         return found
 
 
-@dataclass(slots=True, weakref_slot=True)
 class Catalogue:
     """What the tiers need from the requirements: pools as arrays, and rows of activities, added as they come up.
 
-    `open_shares` is the share of the week that each pool works, `staffed_wages` its wages times that share. `seen`
-    maps the id of an activity to its row; it keeps the activity alive, so that the id is not reused.
+    `open_shares` is the share of the week that each pool works, `staffed_wages` its wages times that share.
     """
 
-    name: str
-    activities: dict[str, Any]
-    pools: dict[str, Any]
-    arrivals: float | None
-    runs: int
-    numbers: dict[str, int]
-    pool_names: tuple[str, ...]
-    pool_numbers: dict[str, int]
-    least: Ints
-    most: Ints
-    wages: Floats
-    shifts: tuple[Floats, ...]
-    open_shares: Floats
-    staffed_wages: Floats
-    with_shifts: bool
-    only_fifo: bool = True
-    rows: Floats = field(default_factory=lambda: np.zeros((64, len(ROW))))
-    plain: dict[str, int] = field(default_factory=dict)
-    handled: dict[Activity, int] = field(default_factory=dict)
-    seen: dict[int, tuple[Activity, int]] = field(default_factory=dict)
-    staffed: dict[tuple[tuple[str, int], ...], Ints] = field(default_factory=dict)
+    def __init__(self, requirements: Requirements) -> None:
+        # Keep no reference to the requirements themselves: `catalogue_of` forgets this when they are gone.
+        self.name, self.activities, self.pools = requirements.name, requirements.activities, requirements.pools
+        self.arrivals, self.runs = requirements.demand.arrivals_per_second, requirements.demand.runs
+        self.numbers = {name: number for number, name in enumerate(self.activities)}
+        self.pool_names = tuple(self.pools)
+        self.pool_numbers = {name: number for number, name in enumerate(self.pools)}
+        pools = list(self.pools.values())
+        self.least = np.array([pool.least for pool in pools], np.int64)
+        self.most = np.array([pool.most for pool in pools], np.int64)
+        self.wages = np.array([pool.wage for pool in pools], np.float64)
+        self.shifts = tuple(_shifts(pool.calendar) for pool in pools)
+        self.with_shifts = any(map(len, self.shifts))
+        open_ = [float((s[:, 1] - s[:, 0]).sum()) / WEEK if len(s) else 1.0 for s in self.shifts]
+        self.open_shares = np.array(open_)
+        self.staffed_wages = self.wages * self.open_shares
+        self.only_fifo = True
+        self.rows: Floats = np.zeros((64, len(ROW)))
+        self.plain: dict[str, int] = {}
+        self.handled: dict[Activity, int] = {}
+        # Rows by the id of an activity; the activity is kept alive, so that its id is not reused.
+        self.seen: dict[int, tuple[Activity, int]] = {}
+        self.staffed: dict[tuple[tuple[str, int], ...], Ints] = {}
 
     def row(self, activity: Activity) -> int:
         """The row of an activity as it is handled in this design."""
@@ -193,33 +193,9 @@ def catalogue_of(requirements: Requirements) -> Catalogue:
     key = id(requirements)
     found = _catalogues.get(key)
     if found is None:
-        found = _catalogues[key] = _catalogue(requirements)
+        found = _catalogues[key] = Catalogue(requirements)
         weakref.finalize(requirements, _catalogues.pop, key, None)
     return found
-
-
-def _catalogue(requirements: Requirements) -> Catalogue:
-    pools = requirements.pools
-    shifts = tuple(_shifts(pool.calendar) for pool in pools.values())
-    wages = np.array([pool.wage for pool in pools.values()], np.float64)
-    shares = np.array([float((s[:, 1] - s[:, 0]).sum()) / WEEK if len(s) else 1.0 for s in shifts])
-    return Catalogue(
-        requirements.name,
-        requirements.activities,
-        pools,
-        requirements.demand.arrivals_per_second,
-        requirements.demand.runs,
-        {name: number for number, name in enumerate(requirements.activities)},
-        tuple(pools),
-        {name: number for number, name in enumerate(pools)},
-        np.array([pool.least for pool in pools.values()], np.int64),
-        np.array([pool.most for pool in pools.values()], np.int64),
-        wages,
-        shifts,
-        shares,
-        wages * shares,
-        any(map(len, shifts)),
-    )
 
 
 def _shifts(calendar: tuple[tuple[float, float], ...]) -> Floats:
