@@ -24,7 +24,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn
 
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, MissingExtra
 from groupwise.files import open_regular
 
 # tomllib takes quadratic time and memory for names of many dotted parts.
@@ -230,8 +230,10 @@ def load_yaml(content: bytes | str, limits: ReadLimits = USUAL, *, aliases: bool
 
 def open_yaml(content: bytes | str, limits: ReadLimits = USUAL, *, aliases: bool = False) -> YamlDocument:
     """The document in a YAML text. Aliases that multiply or contain themselves are refused before they are expanded."""
-    import yaml  # here, because most runs never read YAML
-
+    try:
+        import yaml  # here, because most runs never read YAML
+    except ImportError:
+        raise MissingExtra("reading YAML needs PyYAML", hint="pip install pyyaml, or use a TOML or JSON file") from None
     text = decoded(content, limits)
     kind: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     clock = Clock(limits)
