@@ -1,5 +1,7 @@
 """The border of a product: what every declaration promises, and how a plug-in that breaks a promise is refused."""
 
+import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from groupwise import products
+from groupwise.cli import run
 from groupwise.config import TrainingConfig, layout
 from groupwise.errors import ConfigError, ContractError
 from groupwise.products import Metric, Product, broken_rule, find
@@ -42,6 +45,14 @@ def test_a_removed_product_says_what_to_use_instead():
         find("scheduling")
 
 
+def forget_products() -> None:
+    sys.modules.pop("maze_plug_in", None)
+    products.find.cache_clear()
+    products._plug_ins.cache_clear()
+    layout.layout_of.cache_clear()
+    layout.every_setting.cache_clear()
+
+
 @pytest.fixture
 def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Install a package that declares a product, as pip would: a module, and its entry point."""
@@ -53,17 +64,10 @@ def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: maze-plug-in\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(f"[groupwise.products]\n{name} = maze_plug_in:PRODUCT\n")
         monkeypatch.syspath_prepend(tmp_path)
-        forget()
-
-    def forget() -> None:
-        sys.modules.pop("maze_plug_in", None)
-        products.find.cache_clear()
-        products._plug_ins.cache_clear()
-        layout.layout_of.cache_clear()
-        layout.every_setting.cache_clear()
+        forget_products()
 
     yield install
-    forget()
+    forget_products()
 
 
 SOUND = "PRODUCT = Product(name='maze', summary='mazes', implementation='maze_plug_in')\n"
@@ -175,6 +179,28 @@ def test_what_is_optional_may_be_left_out(plug_in, tmp_path):
     product = find("maze")
     assert product.prepare("cfg") == product.open_run(tmp_path, "cfg", learning=True) == "cfg"
     assert product.report_sections(tmp_path, "cfg") == ()
+
+
+def test_the_product_of_the_architecture_page_learns(tmp_path, monkeypatch, capsys):
+    page = Path(__file__).parents[1] / "docs" / "architecture.md"
+    declaration, product = re.findall(r"```python\n(# bandit/.*?)```", page.read_text("utf8"), re.DOTALL)
+    assert len([line for line in f"{declaration}{product}".splitlines() if line.strip()]) <= 48
+    (tmp_path / "bandit").mkdir()
+    (tmp_path / "bandit" / "declaration.py").write_text(declaration)
+    (tmp_path / "bandit" / "product.py").write_text(product)
+    (tmp_path / "bandit.toml").write_text("[bandit]\narms = 5\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(products, "PRODUCTS", {**products.PRODUCTS, "bandit": "bandit.declaration:BANDIT"})
+    forget_products()
+    try:
+        assert run(["config", "check", "bandit.toml"]) == 0
+        assert run(["train", "bandit.toml", "--quiet"]) == 0
+        assert run(["eval", "arms-1", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out.splitlines()[-1])["metrics"] == {"eval/reward_mean": 1.0}
+    finally:
+        monkeypatch.undo()
+        forget_products()
 
 
 def test_metrics_and_products_are_plain_values():
