@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import itertools
+import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from math import exp, log
@@ -148,7 +149,7 @@ def test_how_long_evaluations_take_does_not_change_what_is_found() -> None:
     random = Random(0)
 
     def slowly(word: str) -> Judged:
-        time.sleep(random.random() * 0.01)
+        sum(range(random.randrange(20_000)))  # so that evaluations finish in another order than they began
         return domain.evaluate(word)
 
     slow = Domain(domain.name, "", domain.actions, domain.step, domain.key, slowly, domain.traits)
@@ -159,22 +160,23 @@ def test_how_long_evaluations_take_does_not_change_what_is_found() -> None:
 
 
 def test_evaluations_really_are_in_flight_together_and_never_the_same() -> None:
-    together: list[int] = []
     flying: list[str] = []
+    begun = itertools.count()
+    all_four = threading.Barrier(4, timeout=60)
     domain = collecting()
 
     def slowly(state: str) -> Judged:
         assert domain.key(state) not in flying
         flying.append(domain.key(state))
-        together.append(len(flying))
-        time.sleep(0.01)
+        if next(begun) < 4:
+            all_four.wait()  # breaks unless four evaluations are in flight at once
         flying.remove(domain.key(state))
         return domain.evaluate(state)
 
     slow = Domain("slow", "", domain.actions, domain.step, domain.key, slowly)
     with ThreadPoolExecutor(4) as executor:
-        search(slow, 40, settings=SearchSettings(in_flight=4), executor=executor, to_the_end=True)
-    assert max(together) == 4
+        tree = search(slow, 40, settings=SearchSettings(in_flight=4), executor=executor, to_the_end=True)
+    assert len(tree.records) == next(begun)
 
 
 def test_virtual_losses_spread_the_walks_and_are_taken_back() -> None:
