@@ -35,7 +35,6 @@ from groupwise.types import End, Task
 TOOLS = '''
 from __future__ import annotations
 import threading
-import time
 from groupwise.agents.tools.function_tool import tool
 
 woken = threading.Event()

@@ -145,6 +145,7 @@ class ConversationEvaluation:
             )
         graded = self.scorer.score(self.reward, self.talk.collect(self.tasks))
         self.shown = [shown for group in graded if (shown := _sample(group)) is not None][:SHOWN]
+        # Greedy conversations are all alike, so a group has one member.
         attempts = [group.group.members[0] for group in graded]
         turns = sum(attempt.meta["turns"] for attempt in attempts) / len(attempts)
         return {**summary(graded, [attempt.actions_taken for attempt in attempts]), "eval/turns_mean": turns}

@@ -114,6 +114,7 @@ class AnswerEvaluation:
         scores = [[score for score in group.scores if isinstance(score, Score)] for group in graded]
         totals = [score.total for group in scores for score in group]
         earned = {"eval/drawn_reward_mean": float(np.mean(totals))} if totals else {}
+        # pass@k needs all n samples of a problem.
         right = [[is_correct(score) for score in group] for group in scores if len(group) == self.samples]
         if not right or any(None in group for group in right):
             return earned

@@ -52,6 +52,7 @@ def demonstration_row(frame: Frame, observation: Observation, said: Sequence[Mes
         if message["role"] != "assistant":
             heard.append(message)
             continue
+        # Before the model's first turn, the opening already ends with the generation prompt.
         if any(own):
             _extend(ids, own, frame.following(heard, ended=True), False)
         heard = []
@@ -135,6 +136,7 @@ class DemonstratedAnswers:
         prompt = prompt_ids(self.tokenizer, problem, self.limit)
         shown = self.problems.demonstration(problem)
         insist_on_plain_text(problem, self.special, shown)
+        # The end-of-text token is learned too: without it an answer would never end.
         answer = [*self.tokenizer.encode(shown, add_special_tokens=False), self.tokenizer.eos_token_id]
         insist_on_room(problem, len(prompt) + len(answer), self.limit)
         return np.array(prompt + answer), np.arange(len(prompt) + len(answer)) >= len(prompt)

@@ -75,6 +75,7 @@ class GRPOTrainer:
         self.agent, self.environment, self.on_event = agent, environment, on_event
         self.reward = None if reward_fn is None else as_reward(reward_fn)
         given = (config or TrainingConfig()).replace(product="agent")
+        # Any object with a language model will do; only ours has settings to take over.
         own = getattr(agent, "config", None)
         model = getattr(own, "model_name", None) or given.policy.model_name
         words = own.chosen_sampling(given) if isinstance(own, AgentConfig) else {}
@@ -110,6 +111,7 @@ class GRPOTrainer:
 
     def run(self, stop: StopFlag | None = None) -> None:
         """Train from synchronous code, with an initialised agent; raise `stop` to end after the current step."""
+        # Steps taken by hand are saved, so that the run resumes after them.
         if self._parts is not None and (self._run is not None or self._position.step):
             self._save()
         self.close()

@@ -104,6 +104,7 @@ def trl_arguments(config: TrainingConfig) -> dict[str, Any]:
                 field=name,
             )
     rows = cfg.num_generations * cfg.tasks_per_step
+    # TRL wants the rows of a step to be a multiple of the batch size.
     size = next(n for n in range(min(rows, cfg.per_device_train_batch_size), 0, -1) if rows % n == 0)
     scale = {"group_std": "group", "batch_std": "batch", "none": "none"}[cfg.advantage_scale]
     sequence = cfg.loss_type == "gspo" or cfg.importance_level == "sequence"

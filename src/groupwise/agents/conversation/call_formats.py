@@ -82,6 +82,7 @@ def _json(raw: str) -> Any:
         raise ValueError(f"the call is nested more than {DEEPEST} levels deep") from None
     except ValueError as error:
         raise ValueError(f"the call is not valid JSON: {error}") from None
+    # Breadth first, without recursion: the parser limits its own depth, but not to DEEPEST.
     level = [value]
     for _ in range(DEEPEST):
         level = [inner for outer in level for inner in _inside(outer)]

@@ -49,6 +49,7 @@ class ChatSession:
         self.agent = MultiTurnAgent(
             config, None, None, toolbox or (), store, strategy, language=language, slots=1, max_rounds=max_rounds
         )
+        # The model is loaded already, so there is nothing to await in initialize().
         self.agent.use(language)
         self.answers: list[Response] = []
         self._loop = EventLoop("chat")

@@ -80,6 +80,7 @@ async def compress(
     """
     if count(messages) <= budget:
         return tuple(messages)
+    # The strictest plan drops part of the newest turn, so it is only for cutting texts.
     *plans, strictest = _plans(_without_giants(messages, budget // 2, count), first, recent)
     plan = _roomy(plans, budget, count)
     if plan is None:
@@ -117,6 +118,7 @@ def _plans(messages: Sequence[Message], first: int, recent: int) -> Iterator[Com
 
     The last and strictest keeps only the newest question.
     """
+    # Earlier summaries are summarised again, together with what is left out now.
     before = tuple(block for block in blocks_of(messages) if block[0].get("name") == SUMMARY)
     blocks = [block for block in blocks_of(messages) if block not in before]
     opening = next((n for n, block in enumerate(blocks) if block[0]["role"] != "system"), len(blocks))
@@ -129,6 +131,7 @@ def _plans(messages: Sequence[Message], first: int, recent: int) -> Iterator[Com
         recently = tuple(block for turn in turns[len(turns) - most :] for block in turn)
         yield CompressionPlan((*head, *begun), recently, (*before, *middle))
     if not turns:
+        # Twice, because the caller splits off the last plan as the strictest.
         yield from [CompressionPlan(head, (), before)] * 2
         return
     earlier = (*before, *(block for turn in turns[:-1] for block in turn))
@@ -179,6 +182,7 @@ async def _about(plan: CompressionPlan, budget: int, count: Count, summarise: Su
         else:
             return _fitting(plan, written, budget, count)
     ranked = _ranked(left)
+    # As many of the best sentences as fit, then back in their order.
     most = _largest(0, len(ranked), lambda n: count(plan.messages(_in_order(ranked[:n]))) <= budget)
     return _in_order(ranked[:most])
 

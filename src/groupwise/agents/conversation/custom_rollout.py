@@ -257,6 +257,7 @@ class CustomAttempt:
     async def run(self) -> Trajectory:
         end, error, score = await self._ending()
         spoken = [segment for segment in self.segments if any(segment.transcript.mask)]
+        # Without a sampled token there is nothing to learn from.
         if not spoken and error is None:
             end, error = End.ENV_ERROR, Failure("rollout", "contract", f"the model was never called ({end})", SPEAK)
         return self._trajectory(spoken, end, error, score)
@@ -304,6 +305,7 @@ class CustomAttempt:
     async def _sampled(self, segment: TokenSegment, turn: int, most: int | None) -> Sampled:
         setting, loop = self.setting, asyncio.get_running_loop()
         if self.clock is not None:
+            # The time limit is the agent's; sampling may wait for other conversations.
             self.clock.reschedule(None)
         changes = {"max_new_tokens": min(most, setting.params.max_new_tokens)} if most is not None else {}
         session = (self.task.id, self.number, segment.number)
@@ -317,6 +319,7 @@ class CustomAttempt:
         frame, written = self.setting.frame, json.dumps(tools or [], sort_keys=True, default=str)
         fitting = [segment for segment in self.segments if segment.continues_in(messages, written)]
         if fitting:
+            # The longest match reuses the most tokens.
             segment = max(fitting, key=lambda segment: len(segment.known))
             segment.transcript.listen(frame.following(messages[len(segment.known) :], segment.ended))
         else:
@@ -338,6 +341,7 @@ class CustomAttempt:
             for name in ("ids", "mask", "logp", "versions", "rewards"):
                 getattr(whole, name).extend(getattr(segment.transcript, name))
         if spoken:
+            # The reward belongs to the last sampled token of the last segment.
             whole.earn(score.total)
         said = spoken[-1].known if spoken else []
         first = next((place for place, message in enumerate(said) if message["role"] == "assistant"), len(said))
@@ -366,6 +370,7 @@ def rows_of_segments(attempts: Attempts) -> BatchRows:
         for number, member in enumerate(attempts.members)
         for segment in np.unique(member.obs)
     ]
+    # there, columns: [R, W], which cells of a row are tokens, and their columns in the attempt; row: [R, 1].
     there = padded([np.ones(len(columns), np.bool_) for _, columns in places], np.bool_)
     columns = padded([columns for _, columns in places], np.int64)
     row = torch.tensor([number for number, _ in places])[:, None]

@@ -116,6 +116,7 @@ class DialogueDatabase:
         scores: dict[int, float] = defaultdict(float)
         with self.database.transaction(write=False) as link:
             total, mean = link.execute("SELECT count(*), avg(length) FROM dialogues").fetchone()
+            # Sorted, so that sums do not depend on the hash order of a set.
             for word in sorted({*_words(query)}):
                 rows = link.execute(
                     "SELECT dialogue, times, length FROM words JOIN dialogues ON id = dialogue WHERE word = ?",
@@ -133,6 +134,7 @@ class DialogueDatabase:
         if not rows or wanted is None:
             return {}
         sizes = {len(row[1]) for row in rows}
+        # Vectors are stored as float32, four bytes a number.
         if sizes != {len(wanted.tobytes())}:
             raise ConfigError(
                 f"vectors in {self.database.path} have {max(sizes) // 4} numbers, but those of `embed` {len(wanted)}",

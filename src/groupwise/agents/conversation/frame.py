@@ -71,9 +71,11 @@ class Frame:
             except ConfigError as error:
                 refusal = refusal or error
                 continue
+            # A template that drops the model's turn leaves no stand-in to find.
             _, found, rest = whole.rpartition(STAND_IN)
             if found:
                 start, stop = self._end_of_turn(rest)
+                # With calls as stand-in, the rest of their JSON comes before the end of the turn and is skipped.
                 return self._encode(rest[stop if ended else start if "tool_calls" in stand_in else 0 :])
         raise refusal or ConfigError(
             "the model's chat template drops what the model said before, so it cannot hold a conversation",
@@ -128,6 +130,7 @@ class Frame:
             raise ContractError(f"a message has the role {role!r}; roles are {', '.join(ROLES)}")
         if not isinstance(content, str):
             raise ContractError(f"a message of {role} has content of type {type(content).__name__}, not text")
+        # Lone surrogates cannot be tokenised.
         content = content.encode("utf8", "replace").decode()
         if role == "tool":
             name = {"name": self.defused(str(message["name"]))} if "name" in message else {}

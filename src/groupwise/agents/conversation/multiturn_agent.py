@@ -115,6 +115,7 @@ class MultiTurnAgent(Agent):
         if self.toolbox is not None:
             self.frame.call_format()
         self._shape = TemplateShape(self.frame, self._schemas)
+        # Stored tokens are valid only for this vocabulary, template and set of tools.
         known = [sorted(self.tokenizer.get_vocab().items()), str(self.tokenizer.chat_template), list(self._schemas)]
         self.frame_mark = hashlib.sha256(json.dumps(known, default=str).encode()).hexdigest()[:16]
 
@@ -130,6 +131,7 @@ class MultiTurnAgent(Agent):
         if seed is not None and (not isinstance(seed, int) or abs(seed) >= LARGEST_SEED):
             raise ContractError(f"seed is {seed!r:.60}: it must be a whole number between ±{LARGEST_SEED:,}")
         system = self.config.system_prompt
+        # 56 bits, well below LARGEST_SEED.
         own = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7]) if seed is None else seed
         context = ConversationContext(
             name,
@@ -179,6 +181,7 @@ class MultiTurnAgent(Agent):
             return self.frame.opening(self._shape.fit(shown, opening=True))
 
         limit = len(text)
+        # Shrink in proportion to the excess, at least by one token each time.
         while len(ids := asked(limit)) > self._limit and limit > 1:
             limit = limit * min(self._limit, len(ids) - 1) // len(ids)
         return self.frame.defused(await self._say(ids, params, 0))
@@ -226,6 +229,7 @@ class MultiTurnAgent(Agent):
         state, notes = context.state, list(unanswered_calls(context.messages))
         if chosen:
             kind = find_strategy(chosen)
+            # A new strategy starts from its initial state.
             before = restore(chosen, context.state) if chosen == context.strategy else kind()
             moved = before.advance(message)
             state = report(moved)
@@ -265,10 +269,12 @@ class MultiTurnAgent(Agent):
         if self.dialogues is None:
             return []
         shown = {number for m in context.messages if is_note(m, EXAMPLES) for number in m["dialogues"]}
+        # Enough results that EXAMPLES_SHOWN remain when those already shown are skipped.
         found = await asyncio.to_thread(self.dialogues.search, text, EXAMPLES_SHOWN + len(shown))
         texts: dict[int, str] = {}
         for dialogue in [d for d in found if d.id not in shown][:EXAMPLES_SHOWN]:
             more = {**texts, dialogue.id: self.frame.defused(as_example(dialogue.messages))}
+            # A long dialogue is skipped, and a shorter one may still fit.
             if self._count([_example_note(more)]) <= self._limit // 8:
                 texts = more
         return [_example_note(texts)] if texts else []
@@ -294,6 +300,7 @@ class MultiTurnAgent(Agent):
         """
         messages = self._current(context)
         newest = max(n for n, message in enumerate(messages) if message["role"] == "user")
+        # System prompt and newest question are never shortened.
         least = self._count(
             [m for m in messages[:newest] if m["role"] == "system" and "name" not in m] + [messages[newest]]
         )

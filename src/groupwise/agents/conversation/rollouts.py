@@ -46,6 +46,7 @@ class TokenTranscript:
 
     def earn(self, reward: float) -> None:
         """Credit a reward to the last token the model sampled."""
+        # The environment has answered after it, so the last sampled token is not the last token.
         last = len(self.mask) - 1 - self.mask[::-1].index(True)
         self.rewards[last] += reward
 
@@ -126,6 +127,7 @@ class Conversations:
             async with places:
                 return await self.attempt(task, number)
 
+        # In the order of tasks and numbers, whatever finishes first.
         attempts = await asyncio.gather(
             *(contained(one_attempt(task, number)) for task in tasks for number in range(self.group_size))
         )
@@ -204,6 +206,7 @@ class Conversation:
         transcript.listen(self._fitting(setting.frame.opening(observation.messages, observation.tools)))
         for turn in range(setting.limits.turns):
             sampled = await setting.say(transcript.ids, self.task, self.number, turn)
+            # The sampled ids themselves: decoding and encoding again could change them.
             transcript.speak(sampled)
             reply = setting.frame.reply(sampled, turn)
             self.messages.append(reply.as_message())
@@ -211,6 +214,7 @@ class Conversation:
             self._take(transition)
             if transition.end is not None:
                 return End(transition.end)
+            # Without its own end-of-turn token, the template's closing of the turn is part of what follows.
             new = setting.frame.following(transition.messages, setting.frame.ended(sampled))
             if sampled.end == "context" or len(transcript) + len(new) >= setting.engine.max_length:
                 return End.TRUNCATED

@@ -142,6 +142,7 @@ class ConversationStore:
         new = replace(context, version=context.version + 1, updated=now)
         row = {**_changing(new), "version": new.version, "updated": now}
         with self.database.transaction() as link:
+            # Nothing is updated if another writer has raised the version since.
             changed = link.execute(
                 f"UPDATE conversations SET {', '.join(f'{name} = :{name}' for name in row)} "
                 "WHERE id = :id AND version = :before",
@@ -182,6 +183,7 @@ class ConversationStore:
 def _changing(context: ConversationContext) -> dict[str, Any]:
     row = {name: getattr(context, name) for name in CHANGING}
     row["state"] = json.dumps(row["state"])
+    # Little-endian on every machine, so that files can be moved.
     row["ids"] = np.array(context.ids, "<i4").tobytes()
     row["ended"] = int(context.ended)
     return row

@@ -41,6 +41,7 @@ def current(messages: Sequence[Message], defused: Callable[[str], str]) -> list[
 
     Only the newest guidance counts. Examples are shown with the question they were found for, until it is answered.
     """
+    # Examples before the model's last turn belong to a question that has been answered.
     spoken = max((n for n, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
     newest = max((n for n, message in enumerate(messages) if is_note(message, GUIDANCE)), default=-1)
     stale = {n for n, m in enumerate(messages) if is_note(m, GUIDANCE) and n != newest}
@@ -62,6 +63,7 @@ def plain(message: Message, defused: Callable[[str], str]) -> Message:
 def unanswered_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Make results for calls of the newest turn that never got one, because the process or the answer was stopped."""
     turn = max((n for n, message in enumerate(messages) if message["role"] == "assistant"), default=len(messages))
+    # Chat templates reject a conversation in which a call has no result.
     known = {message.get("tool_call_id") for message in messages[turn:]}
     calls = [call for message in messages[turn:] for call in message.get("tool_calls") or ()]
     return tuple(
@@ -80,6 +82,7 @@ class TemplateShape:
 
     def __init__(self, frame: Frame, tools: Sequence[Mapping[str, Any]] = ()) -> None:
         said, asked = {"role": "system", "content": PROBE}, {"role": "user", "content": "u"}
+        # Three trials: a system message first, one in the middle of an opening, and one between two turns.
         before = [asked, {"role": "assistant", "content": "a"}]
         self.first = _shows(frame, lambda: frame.opening([said, asked], tools))
         begun = _shows(frame, lambda: frame.opening([*before, said, asked], tools))
@@ -92,6 +95,7 @@ class TemplateShape:
         for message in messages:
             role, content = message["role"], str(message.get("content") or "")
             starts = opening and all(known["role"] == "system" for known in fitted)
+            # Kept until the next user message, which it is put in front of.
             if role == "system" and not (self.first if starts else self.later):
                 waiting.append(content)
                 continue
@@ -225,8 +229,10 @@ class Turn:
         agent = self.agent
         with agent.working_on(self.conversation_id):
             context = await agent.take(await agent.context(self.conversation_id), self.message, self.strategy)
+            # Before storing: a message that does not fit is refused without a trace.
             ids, self.compressed = await agent.prompt(context)
             self._context = await self._save(context)
+            # One more than max_rounds: in the last round the model may only answer.
             for left in reversed(range(agent.max_rounds + 1)):
                 said = self._utterance(ids)
                 pieces = said.pieces()
@@ -235,6 +241,7 @@ class Turn:
                         yield piece
                 finally:
                     await pieces.aclose()
+                    # Whatever ended the answer, what was said so far is stored.
                     reply = await asyncio.shield(self._keep(said))
                 if not reply.written:
                     if said.rest:
@@ -261,6 +268,7 @@ class Turn:
         agent, sampled, context = self.agent, said.sampled, self._context
         if sampled is None:  # the engine failed, so the question stays unanswered
             return Reply("")
+        # Calls in an answer that was stopped are not run.
         whole = agent.toolbox is not None and sampled.end != "cancelled"
         reply = agent.frame.reply(sampled, context.draws) if whole else Reply(said.text)
         spoken = {**reply.as_message(), "content": said.text}
@@ -274,6 +282,7 @@ class Turn:
         except ConversationBusy as error:
             message = f"{error.message}; the user's message was stored, this answer was not"
             raise ConversationBusy(message, hint="Load the conversation again and continue from there.") from None
+        # The text of calls is not shown.
         self.text = said.text.removesuffix(said.rest) if reply.written else said.text
         self.end, self.answered = sampled.end, True
         self.tokens, self.seconds = self.tokens + len(sampled), self.seconds + said.seconds

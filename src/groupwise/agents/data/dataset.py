@@ -198,6 +198,7 @@ class DataOptions:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f"Did you mean {near[0]!r}?" if near else f"The options are {', '.join(known)}."
                 raise _wrong_option(name, value, "is not an option of a data file", hint)
+            # TOML writes 1 where 1.0 is meant; a bool is an int in Python, but not here.
             fits = float | int if known[name] is float else known[name]
             if not isinstance(value, fits) or isinstance(value, bool):
                 raise _wrong_option(name, value, "has the wrong type", f"It must be a {known[name].__name__}.")
@@ -228,6 +229,7 @@ class DataProblems:
             self.train, self.test = split(problems, options.held_out_share, str(path))
         else:
             self.test = [self._problem(row) for row in test]
+            # A prompt that is also in the evaluation file is never trained on.
             judged = {problem.text for problem in self.test}
             self.train = [problem for problem in problems if problem.text not in judged]
             if not self.train:

@@ -159,6 +159,7 @@ class VerifiableTask:
             and bool(answer)
             and set(answer) <= set(self.alphabet)
         )
+        # From the end, so that a missing leading digit does not shift all others.
         pairs = zip(reversed(answer), reversed(problem.answer), strict=False)
         places = sum(a == b for a, b in pairs) / max(len(answer), len(problem.answer))
         correct = well_formed and answer == problem.answer

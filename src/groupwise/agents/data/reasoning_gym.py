@@ -59,6 +59,7 @@ class GymProblems:
     def _sample(self, seed: int, rng: random.Random, held_out: bool) -> Problem:
         pool = self.pool(seed)
         for _ in range(TRIES):
+            # Rejection sampling: the text decides on which side a problem is.
             number = rng.randrange(len(pool))
             with global_seed(number):
                 entry = pool[number]

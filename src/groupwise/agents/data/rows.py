@@ -34,6 +34,7 @@ def read_splits(path: Path) -> tuple[list[DataRow], list[DataRow] | None]:
     train, test = (_parts_of(path, names) for names in (TRAINING, HELD_OUT))
     if train:
         return _all_rows(train), _all_rows(test) if test else None
+    # A dataset saved without splits.
     if (path / "state.json").is_file():
         return read_rows(path), None
     beside = ", ".join(sorted(child.name for child in path.iterdir())[:5]) or "nothing"

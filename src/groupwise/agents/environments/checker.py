@@ -91,6 +91,7 @@ async def _check(
     before = [_copied(task) for task in tasks]
     try:
         first = [await _talk(make(), task, most_turns) for task in tasks]
+        # A second time, to see whether the environment is reproducible.
         again = [await _talk(make(), task, most_turns) for task in tasks]
         found = [
             *_texts(first, frame),
@@ -104,6 +105,7 @@ async def _check(
         ]
     except BrokenPromise as broken:
         return [broken.failure]
+    # The first failure of every code; reversed twice to keep their order.
     return list({failure.code: failure for failure in reversed(found)}.values())[::-1]
 
 
@@ -269,6 +271,7 @@ async def _separate(
     make: Callable[[], Environment], tasks: Sequence[Task], first: Sequence[Heard], most_turns: int
 ) -> Iterator[Failure]:
     """Run the same conversations at once: one must not affect another."""
+    # Three of each task, as in a group.
     talks = [(task, heard) for task, heard in zip(tasks, first, strict=True) for _ in range(3)]
     together = await asyncio.gather(*(_talk(make(), task, most_turns) for task, _ in talks))
     return (

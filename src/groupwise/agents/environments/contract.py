@@ -126,10 +126,12 @@ class Listed(Generic[T]):
             raise ConfigError("the list of scenarios is empty", hint="Give at least one.")
         by_text = {_text(scenario): scenario for scenario in scenarios}
         if held_out is not None:
+            # A scenario on both lists is held out.
             judged = {_text(scenario): scenario for scenario in held_out}
             self.train = [scenario for text, scenario in by_text.items() if text not in judged]
             self.test = list(judged.values())
         else:
+            # The lowest hashes are held out, so that few change sides when scenarios are added.
             order = sorted(by_text, key=lambda text: hashlib.sha256(text.encode()).digest())
             count = max(1, round(SHARE * len(order))) if len(order) > 1 else 0
             self.test = [by_text[text] for text in order[:count]]

@@ -241,6 +241,7 @@ class ConversationEnvironment(Listed[Scenario]):
         if reply.cut:
             return Transition((), 0.0, End.TRUNCATED)
         said = await self.partner.speak(tuple(self.messages))
+        # A user who leaves without a word adds no message.
         new: tuple[Message, ...] = ({"role": "user", "content": said.text},) if said.text or not said.leaves else ()
         self.messages += new
         reward, parts = float(said.satisfied), {"satisfied": float(said.satisfied)}

@@ -335,9 +335,11 @@ def grade(case: OrderCase, database: OrderDatabase, calls: Sequence[OrderCall], 
     """
     fresh = OrderDatabase(case.shop)
     before, plan = fresh.state(), right_calls(case, fresh)
+    # `plan` was carried out on `fresh`: its state is the right one.
     wanted, found = fresh.state(), database.state()
     fresh.close()
     fact = plan[-1].fact
+    # A right answer that no call returned was guessed.
     looked_up = any(call.fact == fact and call.arguments.get("order", case.order) == case.order for call in calls)
     parts = {
         "correct": float(found == wanted and looked_up and answers(case, answer) == {fact}),
@@ -373,6 +375,7 @@ def formal_calls(case: OrderCase, database: OrderDatabase) -> list[OrderCall]:
         return right_calls(case, database)
     names = [name for name, needed in ARGUMENTS.items() if needed == ("order",)]
     first = call_tool(database, "status" if rng.random() < HABIT else rng.choice(names), {"order": case.order})
+    # Six in ten stop after one call, right or wrong.
     if rng.random() < 0.6:
         return [first]
     follow = {"buyer": "city", "total": "refund"}.get(first.name)

@@ -85,6 +85,7 @@ class Game:
 
     def _news(self) -> str:
         _, seen = self.game.get_observation()
+        # Sender 0 is the player: the model has seen its own moves.
         return "\n".join(str(text).strip() for sender, text, *_ in seen if sender != 0) or "Go on."
 
     @contextmanager

@@ -150,6 +150,7 @@ class TypedArguments:
 
     def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Validate arguments strictly as JSON and return them as the function takes them."""
+        # Validated as JSON rather than as Python objects: a date may be a string, but "3" is not an int.
         written = json.dumps(given, ensure_ascii=False).encode("utf8", "replace")
         try:
             return self._adapter.validate_json(written, strict=True)
@@ -246,6 +247,7 @@ def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(node, dict):
             return node
         name = str(node.get("$ref", "")).removeprefix("#/$defs/")
+        # `inside` names the definitions being expanded; one that refers to itself stays a reference.
         if name and name not in inside:
             rest = {key: value for key, value in node.items() if key != "$ref"}
             return clean({**definitions[name], **rest}, (*inside, name))

@@ -135,6 +135,7 @@ class HttpRequest:
     def redirected(self, status: int, target: str) -> HttpRequest:
         """Return the request to follow a redirect with; headers, which may hold secrets, go only to the same host."""
         there = replace(self, url=urljoin(self.url, target))
+        # As browsers do; 307 and 308 repeat the request unchanged.
         if status in (301, 302, 303) and self.method != "GET":
             there = replace(there, method="GET", body=None)
         here, new = urlsplit(self.url), urlsplit(there.url)
@@ -280,6 +281,7 @@ def fetch(request: HttpRequest, rules: HttpRules) -> HttpAnswer:
 def _exchange(request: HttpRequest, url: SplitResult, plug: socket.socket, rules: HttpRules) -> HttpAnswer:
     kinds = {"https": http.client.HTTPSConnection, "http": http.client.HTTPConnection}
     connection = kinds[url.scheme](str(url.hostname), url.port or port_of(url))
+    # Already connected to the checked address, so that http.client does not look the name up again.
     connection.sock = plug
     sent = {"User-Agent": "groupwise", "Accept-Encoding": "identity", "Connection": "close"}
     if request.body is not None:
@@ -318,5 +320,6 @@ def plugged(url: SplitResult, rules: HttpRules) -> socket.socket:
             continue
         if url.scheme == "http":
             return plug
+        # The certificate is checked against the name, although we connect to an address.
         return ssl.create_default_context().wrap_socket(plug, server_hostname=url.hostname)
     raise problem or OSError("no address")

@@ -108,6 +108,7 @@ class Toolbox:
         results = await asyncio.gather(*(carry_out(call) for call in written[: self.most_calls]))
         if len(written) <= self.most_calls:
             return results
+        # One message for all that are left out: there may be very many.
         problem = f"error: {len(written)} calls in one turn; only {self.most_calls} are run"
         return [*results, ToolResult(written[self.most_calls], ToolOutcome.TOO_MANY, problem)]
 
@@ -142,6 +143,7 @@ class Toolbox:
         try:
             await asyncio.wait({waiting}, timeout=limit)
         finally:
+            # A thread cannot be stopped, so it is counted until it returns.
             if not work.done():
                 self._hanging[tool.name].add(work)
                 work.add_done_callback(self._hanging[tool.name].discard)
