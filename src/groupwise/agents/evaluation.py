@@ -18,17 +18,7 @@ from groupwise.errors import ContractError
 from groupwise.language.engine import Engine, Sampled, SamplingParams
 from groupwise.rewards.scoring import RewardScorer
 from groupwise.training.token_attempts import sampling_seed, token_attempt
-from groupwise.types import (
-    Failed,
-    Group,
-    Policy,
-    Reward,
-    Sample,
-    Score,
-    ScoredGroup,
-    Task,
-    Trajectory,
-)
+from groupwise.types import Failed, Group, Policy, Reward, Sample, Score, ScoredGroup, Task, Trajectory
 
 SHOWN, LONGEST = 8, 2000  # answers shown in reports, and characters of each
 
@@ -49,12 +39,7 @@ def as_groups(
 
 
 def greedy_evaluation(
-    cfg: TrainingConfig,
-    problems: Problems,
-    engine: Engine,
-    tokenizer: Any,
-    scorer: RewardScorer,
-    reward: Reward,
+    cfg: TrainingConfig, problems: Problems, engine: Engine, tokenizer: Any, scorer: RewardScorer, reward: Reward
 ) -> AnswerEvaluation:
     """Return a run's evaluation on its held-out problems."""
     return AnswerEvaluation(

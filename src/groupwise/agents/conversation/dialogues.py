@@ -119,8 +119,7 @@ class DialogueDatabase:
             # Sorted, so that sums do not depend on the hash order of a set.
             for word in sorted({*_words(query)}):
                 rows = link.execute(
-                    "SELECT dialogue, times, length FROM words JOIN dialogues ON id = dialogue WHERE word = ?",
-                    (word,),
+                    "SELECT dialogue, times, length FROM words JOIN dialogues ON id = dialogue WHERE word = ?", (word,)
                 ).fetchall()
                 for number, times, length in rows:
                     scores[number] += bm25(times, length, len(rows), total, mean)

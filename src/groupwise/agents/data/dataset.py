@@ -14,16 +14,14 @@ import difflib
 import hashlib
 import inspect
 import math
-import random
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
-from groupwise.agents.data.problems import TASKS, Problem, Problems
+from groupwise.agents.data.problems import TASKS, Epochs, Problem, Problems
 from groupwise.agents.data.reasoning_gym import PREFIX, GymProblems
 from groupwise.agents.data.rows import READERS, DataRow, read_rows, read_splits, refused
 from groupwise.config import TaskSettings
@@ -213,42 +211,31 @@ class DataOptions:
         return read
 
 
-class DataProblems:
+class DataProblems(Epochs[Problem]):
     """The rows of a file as problems."""
 
     def __init__(self, path: Path, options: DataOptions) -> None:
         self.name = path.stem or path.resolve().name
         self.options = options
-        train, test = read_splits(path)
+        rows, held_out = read_splits(path)
         if options.eval_file:
-            test = read_rows(Path(options.eval_file))
-        columns = sorted({name for row in train for name in row.columns})
-        self.check: Check = find_check(options.check, columns)
-        problems = [self._problem(row) for row in train]
-        if test is None:
-            self.train, self.test = split(problems, options.held_out_share, str(path))
+            held_out = read_rows(Path(options.eval_file))
+        self.check: Check = find_check(options.check, sorted({name for row in rows for name in row.columns}))
+        problems = [self._problem(row) for row in rows]
+        if held_out is None:
+            train, test = split(problems, options.held_out_share, str(path))
         else:
-            self.test = [self._problem(row) for row in test]
+            test = [self._problem(row) for row in held_out]
             # A prompt that is also in the evaluation file is never trained on.
-            judged = {problem.text for problem in self.test}
-            self.train = [problem for problem in problems if problem.text not in judged]
-            if not self.train:
+            judged = {problem.text for problem in test}
+            train = [problem for problem in problems if problem.text not in judged]
+            if not train:
                 raise refused(f"{path}: every training prompt is also held out for evaluation", "Hold out other rows.")
-        self._epoch = lru_cache(maxsize=2)(self._shuffled)
+        super().__init__(train, test)
 
     def __iter__(self) -> Iterator[Problem]:
         """All problems: training, then held-out ones."""
         return iter([*self.train, *self.test])
-
-    def training(self, seed: int, number: int) -> Problem:
-        epoch, place = divmod(number, len(self.train))
-        return self.train[self._epoch(seed, epoch)[place]]
-
-    def held_out(self, seed: int, count: int) -> Sequence[Problem]:
-        """Return `count` held-out problems; all of them if there are no more."""
-        if count >= len(self.test):
-            return self.test
-        return random.Random(seed).sample(self.test, count)
 
     def grade(self, problem: Problem, text: str, finished: bool) -> Score | Awaitable[Score]:
         return self.check(problem, text, finished, self.options.answer_pattern)
@@ -261,11 +248,6 @@ class DataProblems:
                 field="task.options",
             )
         return problem.demonstration
-
-    def _shuffled(self, seed: int, epoch: int) -> list[int]:
-        order = list(range(len(self.train)))
-        random.Random(f"{seed}/{epoch}").shuffle(order)
-        return order
 
     def _problem(self, row: DataRow) -> Problem:
         wanted = self.options

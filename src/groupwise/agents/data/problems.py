@@ -12,8 +12,9 @@ import hashlib
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import zip_longest
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from groupwise.errors import ConfigError
 from groupwise.types import Message, Score
@@ -74,6 +75,31 @@ class Problems(Protocol):
     def held_out(self, seed: int, count: int) -> Sequence[Problem]: ...
     def grade(self, problem: Problem, text: str, finished: bool) -> Score | Awaitable[Score]: ...
     def demonstration(self, problem: Problem) -> str: ...
+
+
+T = TypeVar("T")
+
+
+class Epochs(Generic[T]):
+    """Training items in a new order every epoch, and held-out items."""
+
+    def __init__(self, train: list[T], test: list[T]) -> None:
+        self.train, self.test = train, test
+        self._epoch = lru_cache(maxsize=2)(self._shuffled)
+
+    def training(self, seed: int, number: int) -> T:
+        epoch, place = divmod(number, len(self.train))
+        return self.train[self._epoch(seed, epoch)[place]]
+
+    def held_out(self, seed: int, count: int) -> list[T]:
+        """Return `count` held-out items; all of them if there are no more."""
+        test = self.test or self.train
+        return test if count >= len(test) else random.Random(seed).sample(test, count)
+
+    def _shuffled(self, seed: int, epoch: int) -> list[int]:
+        order = list(range(len(self.train)))
+        random.Random(f"{seed}/{epoch}").shuffle(order)
+        return order
 
 
 def is_correct(score: Score) -> bool | None:

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
+from groupwise.agents.data.problems import Epochs
 from groupwise.errors import ConfigError
 from groupwise.types import End, Message, Task
 
@@ -114,7 +113,7 @@ T = TypeVar("T")
 SHARE = 0.2  # of the scenarios are held out
 
 
-class Listed(Generic[T]):
+class Listed(Epochs[T]):
     """A list of scenarios, split into training and held-out ones by a hash of their content, not by their order.
 
     One in five is held out, at least one if there are two; `held_out` names others instead. A single scenario is used
@@ -128,32 +127,24 @@ class Listed(Generic[T]):
         if held_out is not None:
             # A scenario on both lists is held out.
             judged = {_text(scenario): scenario for scenario in held_out}
-            self.train = [scenario for text, scenario in by_text.items() if text not in judged]
-            self.test = list(judged.values())
+            train = [scenario for text, scenario in by_text.items() if text not in judged]
+            test = list(judged.values())
         else:
             # The lowest hashes are held out, so that few change sides when scenarios are added.
             order = sorted(by_text, key=lambda text: hashlib.sha256(text.encode()).digest())
             count = max(1, round(SHARE * len(order))) if len(order) > 1 else 0
-            self.test = [by_text[text] for text in order[:count]]
-            self.train = [by_text[text] for text in by_text if text not in order[:count]]
-        if not self.train:
+            test = [by_text[text] for text in order[:count]]
+            train = [by_text[text] for text in by_text if text not in order[:count]]
+        if not train:
             raise ConfigError("every training scenario is also held out", hint="Hold out other scenarios.")
-        self.shared = not self.test
-        self._epoch = lru_cache(maxsize=2)(self._shuffled)
+        self.shared = not test
+        super().__init__(train, test)
 
-    def training(self, seed: int, number: int) -> T:
-        epoch, place = divmod(number, len(self.train))
-        return self.train[self._epoch(seed, epoch)[place]]
-
-    def held_out(self, seed: int, count: int) -> list[T]:
-        """Return `count` held-out scenarios; all of them if there are no more."""
-        test = self.test or self.train
-        return test if count >= len(test) else random.Random(seed).sample(test, count)
-
-    def _shuffled(self, seed: int, epoch: int) -> list[int]:
-        order = list(range(len(self.train)))
-        random.Random(f"{seed}/{epoch}").shuffle(order)
-        return order
+    def make(self) -> Self:
+        """Return a fresh copy for one conversation about the same scenarios."""
+        fresh = object.__new__(type(self))
+        fresh.__dict__.update(self.__dict__)
+        return fresh
 
 
 def _text(scenario: Any) -> str:

@@ -206,12 +206,6 @@ class ConversationEnvironment(Listed[Scenario]):
         """Read scenarios from a JSON-lines file."""
         return cls(read_scenarios(Path(path)), name=Path(path).stem, **options)
 
-    def make(self) -> ConversationEnvironment:
-        """Return a fresh environment for one conversation about the same scenarios."""
-        fresh = object.__new__(type(self))
-        fresh.__dict__.update(self.__dict__)
-        return fresh
-
     def demonstration(self, scenario: Scenario) -> tuple[Message, ...]:
         """Return what a warm start imitates: the turns in `demonstration`, with the user's lines between them."""
         said = scenario.get("demonstration")

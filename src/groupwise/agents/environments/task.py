@@ -53,11 +53,6 @@ class TaskEnvironment(Listed[Mapping[str, Any]]):
         super().__init__(tasks, held_out)
         self.checker, self.max_turns, self.name = checker, max_turns, name
 
-    def make(self) -> TaskEnvironment:
-        fresh = object.__new__(type(self))
-        fresh.__dict__.update(self.__dict__)
-        return fresh
-
     def demonstration(self, task: Mapping[str, Any]) -> tuple[Message, ...]:
         if not isinstance(task.get("demonstration"), str):
             raise ConfigError(

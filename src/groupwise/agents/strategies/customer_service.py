@@ -18,12 +18,10 @@ ISSUES = {
     "wrong item": Signal("wrong (?:item|size|colou?r|order|product) | not what i ordered", denied=False),
     "cancellation": Signal(r"cancel\w* | unsubscribe", denied=False),
     "billing": Signal(
-        r"charged (?:twice|wrongly|again) | double charge\w* | invoice | bill(?:ed|ing)? | overcharged",
-        denied=False,
+        r"charged (?:twice|wrongly|again) | double charge\w* | invoice | bill(?:ed|ing)? | overcharged", denied=False
     ),
     "return or exchange": Signal(
-        "return (?:it|this|them|the|my) | exchange | send (?:it|this|them) back",
-        denied=False,
+        "return (?:it|this|them|the|my) | exchange | send (?:it|this|them) back", denied=False
     ),
     "delivery": Signal(
         r"(?:not|never|\w+n't|yet to) (?:\w+ )?(?:arriv\w+|receiv\w+|come) | deliver\w* | late | delay\w* | "
@@ -49,8 +47,7 @@ SETTLED = Signal(
     "(?:got|received) (?:it|the refund|my money) | no,? (?:thanks|thank you|that's it|that's all)"
 )
 REOPENS = Signal(
-    r"still | again | not (?:solved|resolved|fixed|yet) | \w+n't (?:work|solve|help|arrive)\w* | but",
-    denied=False,
+    r"still | again | not (?:solved|resolved|fixed|yet) | \w+n't (?:work|solve|help|arrive)\w* | but", denied=False
 )
 PERSON = Signal("manager | supervisor | (?:real|actual) (?:person|human) | a human | complaint | lawyer", denied=False)
 PROMISE = Signal("i(?:'ll| will| am going to|'m going to) | we(?:'ll| will) | let me")

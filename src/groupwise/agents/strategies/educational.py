@@ -31,8 +31,7 @@ VERSED = Signal(
 )
 RIGHT = Signal("correct | exactly | that's right | well done | you got it | right! | perfect | good job | yes,")
 WRONG = Signal(
-    "incorrect | not (?:quite|right|correct|exactly) | wrong | almost | close,? but | try again | mistake",
-    denied=False,
+    "incorrect | not (?:quite|right|correct|exactly) | wrong | almost | close,? but | try again | mistake", denied=False
 )
 TOPIC = re.compile(
     r"(?:learn|teach me|explain|understand|help me with|about|what (?:is|are)|how (?:do|does)) (?:me )?(?:about |to )?"
