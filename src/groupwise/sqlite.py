@@ -102,7 +102,6 @@ class Database:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turn SQLite's errors into ours."""
         try:
             yield
         except sqlite3.IntegrityError:

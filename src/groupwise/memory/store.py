@@ -34,7 +34,6 @@ def to_text(value: Any, what: str) -> str:
 
 
 def _plain(value: Any) -> dict[Any, Any]:
-    """Write every kind of mapping like a dictionary."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{value!r:.60} is of type {type(value).__name__}")

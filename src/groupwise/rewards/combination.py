@@ -193,81 +193,74 @@ Expected = str | Sequence[str] | None
 SIMILARITY = 0.15  # share of the total for similarity to expected responses, where a preset has no other use for them
 
 
-def create_customer_service_reward(
-    expected_responses: Expected = None, weight: float = 1.0, normalization_method: str = "weighted_sum"
-) -> MultiObjectiveRewardFunction:
-    """Empathy, action and professionalism a quarter each, length 10% and similarity to expected responses 15%."""
-    parts = [
+def _creator(
+    name: str, parts: Callable[[Expected], Sequence[RewardFunction]]
+) -> Callable[..., MultiObjectiveRewardFunction]:
+    def create(
+        expected_responses: Expected = None, weight: float = 1.0, normalization_method: str = "weighted_sum"
+    ) -> MultiObjectiveRewardFunction:
+        return MultiObjectiveRewardFunction(parts(expected_responses), normalization_method, weight, name)
+
+    create.__name__ = create.__qualname__ = f"create_{name}_reward"
+    return create
+
+
+def _with_similarity(expected: Expected, *parts: RewardFunction) -> Sequence[RewardFunction]:
+    """The parts and, if there are expected responses, similarity to them, with a share beside the others."""
+    if not expected:
+        return parts
+    for part in parts:
+        part.weight *= 1 - SIMILARITY
+    return [*parts, SimilarityRewardComponent(SIMILARITY, expected)]
+
+
+# The weights of every preset add up to 1.
+create_customer_service_reward = _creator(
+    "customer_service",
+    lambda expected: [
         customer_service.EmpathyRewardComponent(0.25),
         customer_service.ActionOrientedRewardComponent(0.25),
         customer_service.ProfessionalismRewardComponent(0.25),
         LengthRewardComponent(0.1),
-        SimilarityRewardComponent(0.15, expected_responses),
-    ]
-    return MultiObjectiveRewardFunction(parts, normalization_method, weight, "customer_service")
-
-
-def create_technical_support_reward(
-    expected_responses: Expected = None, weight: float = 1.0, normalization_method: str = "weighted_sum"
-) -> MultiObjectiveRewardFunction:
-    """Accuracy, guidance step by step and problem resolution 30% each, length 10%."""
-    parts = [
-        customer_service.AccuracyRewardComponent(0.3, expected_responses),
+        SimilarityRewardComponent(0.15, expected),
+    ],
+)
+create_technical_support_reward = _creator(
+    "technical_support",
+    lambda expected: [
+        customer_service.AccuracyRewardComponent(0.3, expected),
         customer_service.StepByStepRewardComponent(0.3),
         customer_service.ProblemResolutionRewardComponent(0.3),
         LengthRewardComponent(0.1, target_words=60, max_words=300),
-    ]
-    return MultiObjectiveRewardFunction(parts, normalization_method, weight, "technical_support")
-
-
-def create_sales_reward(
-    expected_responses: Expected = None, weight: float = 1.0, normalization_method: str = "weighted_sum"
-) -> MultiObjectiveRewardFunction:
-    """Product knowledge, needs identification and value proposition 30% each, length 10%."""
-    parts = [
+    ],
+)
+create_sales_reward = _creator(
+    "sales",
+    lambda expected: _with_similarity(
+        expected,
         customer_service.ProductKnowledgeRewardComponent(0.3),
         customer_service.NeedsIdentificationRewardComponent(0.3),
         customer_service.ValuePropositionRewardComponent(0.3),
         LengthRewardComponent(0.1),
-    ]
-    return MultiObjectiveRewardFunction(
-        _with_similarity(parts, expected_responses), normalization_method, weight, "sales"
-    )
-
-
-def create_educational_reward(
-    expected_responses: Expected = None, weight: float = 1.0, normalization_method: str = "weighted_sum"
-) -> MultiObjectiveRewardFunction:
-    """Correctness 40%, pedagogical approach 30%, engagement 20%, length 10%."""
-    parts = [
-        teaching_and_writing.CorrectnessRewardComponent(0.4, expected_responses),
+    ),
+)
+create_educational_reward = _creator(
+    "educational",
+    lambda expected: [
+        teaching_and_writing.CorrectnessRewardComponent(0.4, expected),
         teaching_and_writing.PedagogicalApproachRewardComponent(0.3),
         teaching_and_writing.EngagementRewardComponent(0.2),
         LengthRewardComponent(0.1),
-    ]
-    return MultiObjectiveRewardFunction(parts, normalization_method, weight, "educational")
-
-
-def create_creative_reward(
-    expected_responses: Expected = None, weight: float = 1.0, normalization_method: str = "weighted_sum"
-) -> MultiObjectiveRewardFunction:
-    """Creativity 35%, coherence 25%, style 20%, engagement and length 10% each."""
-    parts = [
+    ],
+)
+create_creative_reward = _creator(
+    "creative",
+    lambda expected: _with_similarity(
+        expected,
         teaching_and_writing.CreativityRewardComponent(0.35),
         teaching_and_writing.CoherenceRewardComponent(0.25),
         teaching_and_writing.StyleRewardComponent(0.2),
         teaching_and_writing.EngagementRewardComponent(0.1),
         LengthRewardComponent(0.1, target_words=100, max_words=600),
-    ]
-    return MultiObjectiveRewardFunction(
-        _with_similarity(parts, expected_responses), normalization_method, weight, "creative"
-    )
-
-
-def _with_similarity(parts: list[RewardFunction], expected_responses: Expected) -> list[RewardFunction]:
-    """Give similarity to expected responses, if there are any, a share beside the other parts."""
-    if not expected_responses:
-        return parts
-    for part in parts:
-        part.weight *= 1 - SIMILARITY
-    return [*parts, SimilarityRewardComponent(SIMILARITY, expected_responses)]
+    ),
+)

@@ -93,7 +93,9 @@ def make_reward(name: str, options: Mapping[str, Any] | None = None) -> Reward:
     if name.startswith(PREFIX):
         return _own(name, options)
     if name not in KNOWN and name not in ADDED:
-        raise _refused(name, "is not a known reward", _suggestion(name))
+        names = [*KNOWN, *ADDED]
+        hint = f"{_near(name, names)}Known: {', '.join(names)}; or your own as python:FILE.py:NAME."
+        raise _refused(name, "is not a known reward", hint)
     module, _, attribute = (ADDED.get(name) or f"groupwise.rewards.{KNOWN[name]}").partition(":")
     found: Reward = _called(name, getattr(importlib.import_module(module), attribute), options)
     return found
@@ -163,7 +165,6 @@ def _made(name: str, given: Any, options: Mapping[str, Any]) -> Reward:
 
 
 def _called(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """Call a class or function with the options."""
     _check_options(name, make, options)
     try:
         return make(**options)
@@ -204,11 +205,6 @@ def _checked(name: str, made: Any) -> Reward:
     what = f"{made!r:.60}" if not callable(made) else f"a {type(made).__name__} whose call is not async"
     hint = "Subclass RewardFunction, or write a function of turns."
     raise _refused(name, f"gives {what}, which is not a reward", hint)
-
-
-def _suggestion(name: str) -> str:
-    names = [*KNOWN, *ADDED]
-    return f"{_near(name, names)}Known: {', '.join(names)}; or your own as python:FILE.py:NAME."
 
 
 def _near(name: str, known: Iterable[str]) -> str:

@@ -325,7 +325,6 @@ def _complaint(text: str) -> tuple[str, str]:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait; servers send a number or a date."""
     given = headers.get("retry-after", "").strip()
     with suppress(ValueError):
         return max(0.0, float(given)) if float(given) < float("inf") else None

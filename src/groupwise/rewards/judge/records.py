@@ -223,10 +223,8 @@ class JudgeTally:
         """In the currency of the price; None without a price."""
         if self.price is None:
             return None
-        paid = (
-            self.counts["prompt_tokens"] * self.price.prompt + self.counts["completion_tokens"] * self.price.completion
-        )
-        return paid / 1e6
+        used = self.counts["prompt_tokens"], self.counts["completion_tokens"]
+        return (used[0] * self.price.prompt + used[1] * self.price.completion) / 1e6
 
     def metrics(self) -> dict[str, float]:
         found = {f"judge/{name}": float(self.counts[name]) for name in COUNTED}

@@ -141,7 +141,6 @@ class RulerRewardFunction(RewardFunction):
         return dict(zip(talks, marks, strict=True)), "judge"
 
     def _known(self, key: str, count: int) -> list[Marks] | None:
-        """The cached marks, if they fit the rubric."""
         found = self.cache.get(key)
         if not isinstance(found, list) or len(found) != count:
             return None

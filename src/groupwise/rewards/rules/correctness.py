@@ -42,7 +42,6 @@ def answer_in(text: str) -> tuple[str, bool]:
 
 
 def _tagged(text: str) -> tuple[int, str] | None:
-    """The last answer between tags, with its position."""
     # One pass over the tags, so that hostile text takes linear time.
     opened, found = None, None
     for tag in TAG.finditer(text):
