@@ -31,6 +31,7 @@ class EventLoop:
         waiting = self.submit(work)
         try:
             return waiting.result()
+        # The work itself tried to end the program: raise what it raised.
         except Stopped as stopped:
             raise stopped.error from None
         except BaseException:

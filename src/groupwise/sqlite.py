@@ -30,6 +30,7 @@ class Database:
 
     def __init__(self, path: str | Path, kind: str, mark: int, steps: tuple[str, ...], *, lazy: bool = False) -> None:
         self.path, self.kind, self.lazy = str(path), kind, lazy
+        # Reentrant, because `sync` opens a transaction while it holds the lock.
         self._lock = threading.RLock()
         with self._translated():
             self._link = sqlite3.connect(self.path, PATIENCE, isolation_level=None, check_same_thread=False)
@@ -86,6 +87,7 @@ class Database:
         if version == len(steps):
             return
         with self._lock, self._translated():
+            # Outside a transaction, because SQLite does not change its journal mode inside one.
             self._link.execute("PRAGMA journal_mode = WAL")
         with self.transaction() as link:
             for step in steps[self._number("user_version") :]:  # read again: another process may have upgraded it
@@ -104,6 +106,7 @@ class Database:
     def _translated(self) -> Iterator[None]:
         try:
             yield
+        # A broken constraint is for the caller to understand; the file is fine.
         except sqlite3.IntegrityError:
             raise
         except sqlite3.ProgrammingError as error:

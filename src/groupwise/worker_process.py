@@ -83,6 +83,7 @@ async def _serve(link: socket.socket) -> None:
             await _resolved(getattr(handler, "close", lambda: None)())
             return
         if kind is Kind.REQUEST:
+            # The dictionary also keeps the task alive: asyncio holds tasks only weakly.
             tasks[number] = asyncio.create_task(_answer(writer, number, handler, codec, body))
             tasks[number].add_done_callback(lambda _, number=number: tasks.pop(number, None))  # type: ignore[misc]
         elif number in tasks:
@@ -107,6 +108,7 @@ async def _answer(
 ) -> None:
     """One request, from its bytes to the last frame of its answer: exactly one DONE or FAILED."""
     encode, decode = codec
+    # How a cancelled request ends, and one whose handler only yields.
     kind, content = Kind.DONE, encode(None)
     try:
         found = handler(decode(body))
@@ -143,6 +145,7 @@ def _end_with_parent(parent: int) -> None:
     keeps a copy open. So we ask the kernel for a signal. Linux sends it when the thread that started us ends, which is
     the pool's own and lives as long as the pool. Elsewhere a thread looks twice a second.
     """
+    # Not every C library has prctl; then the thread below has to do.
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
 

@@ -105,6 +105,7 @@ class Workers:
     ) -> None:
         options = {"args": args, "at_once": at_once, "most": most, "json": json, "threads": threads, "stderr": stderr}
         self._remake = partial(Workers, entry, count, **options)  # type: ignore[arg-type]
+        # Kept as recipes: a fork makes a new pool, and a copy of this object makes everything anew.
         self._make_pool = partial(_Pool, _Recipe(entry, tuple(args), json, threads, stderr), count, at_once)
         self._encode, _ = codec(json)
         self.most = most
@@ -132,6 +133,7 @@ class Workers:
         if self.most is not None and self._pool.pending >= self.most:
             raise WorkersBusy(f"{self.most} requests are under way already", hint="Ask again in a moment.")
         try:
+            # Here and not in the loop's thread: errors reach the caller, and a large request does not hold up others.
             body = self._encode(request)
         except Exception as error:
             raise ContractError(f"the request cannot be sent to a process: {error}") from error
@@ -270,7 +272,9 @@ class _Pool:
         self.pending = self.starts = 0
         self._counting = threading.Lock()
         self._closed = False
-        self._active = [0] * count  # requests that each child works on: at most `at_once`
+        # Index n is child n everywhere: its process, how many requests it works on (at most `at_once`), and the lock on
+        # its start.
+        self._active = [0] * count
         self._opening = [asyncio.Lock() for _ in range(count)]
         self._waiting: deque[tuple[int | None, asyncio.Future[int]]] = deque()
         self._numbers = itertools.count(1)
@@ -303,11 +307,13 @@ class _Pool:
 
     async def _ask(self, place: int, request: _Request) -> Any:
         child = await self._started(place)
+        # It was cancelled while the child was starting.
         if request.cancelled:
             return None
         number = next(self._numbers)
         queue = child.answers[number] = asyncio.Queue()
         request.cancel = lambda: child.send(number, Kind.CANCEL)
+        # There is no await since the child was found alive, so if it dies from now on, the listener finds our queue.
         child.send(number, Kind.REQUEST, request.body)
         try:
             async with asyncio.timeout(request.seconds):
@@ -339,11 +345,13 @@ class _Pool:
             return child
 
     async def _start(self) -> _Child:
+        # A socket and not pipes: one descriptor to pass, and each end closes with its process.
         ours, theirs = socket.socketpair()
         with theirs:
             process = self.recipe.spawn(theirs.fileno())
         self.starts += 1
         child = _Child(process, ours, *await asyncio.open_connection(sock=ours, limit=BUFFER))
+        # Two frames: the first prepares `__main__`, without which the second may not unpickle.
         for body in self.recipe.setup():
             child.send(0, Kind.REQUEST, body)
         frame: Frame | None = None
@@ -369,6 +377,7 @@ class _Pool:
         self._hand_out()
 
     def _hand_out(self) -> None:
+        # A copy, because entries are removed on the way.
         for entry in list(self._waiting):
             worker, turn = entry
             place = self._room_for(worker)
@@ -391,6 +400,7 @@ class _Pool:
 def end_process(process: subprocess.Popen[Any], grace: float = 0.0) -> None:
     """Wait up to `grace` seconds for a process to end, then kill it; reap it and close its pipes."""
     with suppress(subprocess.TimeoutExpired):
+        # With a grace of 0 this only looks whether it has ended.
         process.wait(grace)
     _kill_group(process)
     process.wait()

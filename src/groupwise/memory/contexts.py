@@ -70,6 +70,7 @@ class ContextualMemory(Mapping[str, Context]):
         """The most similar contexts above the threshold, with their similarities, most similar first."""
         similarity = similarities(self._columns["features"], features)
         places = np.flatnonzero(similarity > threshold)
+        # Stable: of equally similar ones, the oldest first.
         best = places[np.argsort(-similarity[places], kind="stable")][:count]
         ids = self._columns.ids[best].tolist()
         return tuple(zip((self._known[i] for i in ids), similarity[best].tolist(), strict=True))

@@ -95,6 +95,7 @@ def open_database(path: str, mark: int, steps: tuple[str, ...], notice: Callable
         kept = set_aside(Path(path), reason)
         notice(f"{path} is {why} and cannot be used: it was renamed to {kept.name}, and memory starts empty")
 
+    # Checked before our tables are created, so that a foreign file is never changed.
     if path != ":memory:" and (reason := unfit(Path(path), mark, len(steps))):
         start_empty(reason)
     database = Database(path, "memories", mark, steps, lazy=True)

@@ -88,6 +88,7 @@ class Store:
     ) -> None:
         self.path = str(path)
         self.notices: tuple[str, ...] = ()
+        # The memories, which keep copies in arrays and must reload them when records change behind their back.
         self._followers: list[Callable[[], None]] = []
         self._link: sqlite3.Connection | None = None  # while a transaction is open
         self._owner = own(Path(path), patience) if self.path != ":memory:" else None
@@ -193,6 +194,7 @@ class Store:
             # States and removals go too, so that what was changed or removed later is back as it was.
             for table in ("records", "states", "removals"):
                 link.execute(f"DELETE FROM {table} WHERE seq > ?", (seq,))
+            # min: rewinding to a later generation changes nothing.
             link.execute("UPDATE clock SET now = min(now, ?)", (seq,))
         self._reload()
 

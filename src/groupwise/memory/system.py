@@ -101,6 +101,7 @@ class MemorySystem:
                     f"{path} contains {self.ignored} patterns and contexts with other features than these {width}, "
                     "which are kept but ignored"
                 )
+        # The file is locked already: a memory that cannot be opened must not keep it.
         except BaseException:
             self.store.close()
             raise

@@ -76,6 +76,7 @@ def as_reward(given: Reward | Callable[[Sequence[Message]], Any]) -> Reward:
             f"{given!r:.60} is not a reward",
             hint=f"Create one: {given.__name__}(…)." if isinstance(given, type) else "Pass a function of turns.",
         )
+    # An async function that needs one argument takes turns; any other takes a task and its group.
     if isinstance(given, RewardFunction) or (is_async(given) and needed(given) != 1):
         return given  # type: ignore[return-value]
     return of_turns(given, getattr(given, "__qualname__", type(given).__name__))  # type: ignore[arg-type]

@@ -159,6 +159,7 @@ def _made(name: str, given: Any, options: Mapping[str, Any]) -> Reward:
         return _checked(name, _called(name, given, options))
     _check_options(name, given, options)
     bound = partial(given, **options)
+    # Two positional arguments are a task and its group, one is turns.
     reward: Any = bound if count == 2 else of_turns(bound, name)
     reward.__qualname__ = name
     return reward  # type: ignore[no-any-return]

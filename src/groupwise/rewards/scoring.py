@@ -58,6 +58,7 @@ async def score_group(reward: Reward, group: Group, timeout: float | None = None
         attempts = "1 attempt" if len(sound) == 1 else f"{len(sound)} attempts"
         hint = "Raise rollout.reward_timeout, or make the reward faster."
         answer = _failed("timeout", f"{name} took longer than {timeout:g} s over {attempts}", hint)
+    # Only sound members were scored: deal the scores out to them, in order.
     scores = iter(_checked(answer, len(sound), name))
     return ScoredGroup(
         group, tuple(next(scores) if member.error is None else Failed(member.error) for member in group.members)
@@ -152,6 +153,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
     try:
+        # `pop` of a list is atomic, so no two callers get the same thread.
         orders = _idle.pop()
     except IndexError:
         orders = _new_thread()
@@ -175,6 +177,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 Orders: TypeAlias = "SimpleQueue[Callable[[], None]]"
 _idle: list[Orders] = []  # threads without work, kept because starting one takes longer than most rewards do
+# Threads do not survive a fork; orders put into their queues would wait for ever.
 os.register_at_fork(after_in_child=_idle.clear)
 
 
@@ -217,6 +220,7 @@ def _checked(answer: Any, count: int, name: str) -> list[Score | Failed]:
 def _score(grade: Any, name: str) -> Score | Failed:
     if isinstance(grade, Failed):
         return grade
+    # Rebuilt below from checked values, because a user's Score may contain anything.
     score = grade if isinstance(grade, Score) else Score(grade)
     try:
         total = _number(score.total)

@@ -161,6 +161,7 @@ class PartStatistics:
         """Take in one step: all groups that were scored in it."""
         self._admit(groups)
         tables = [self._table(group) for group in groups]
+        # [attempts, P] of all groups; the empty table gives the shape if there are no attempts.
         whole = np.concatenate([np.zeros((0, len(self.names))), *tables])
         with np.errstate(over="ignore", invalid="ignore"):
             for column, name in enumerate(self.names):
@@ -171,6 +172,7 @@ class PartStatistics:
     def _admit(self, groups: Sequence[ScoredGroup]) -> None:
         """Follow parts that are new. They come after the known ones, so that earlier steps only need to be widened."""
         found = {name for group in groups for score in group.scores if isinstance(score, Score) for name in score.parts}
+        # The total is always column 0.
         self.names = self.names or [TOTAL]
         self.names += sorted(found - {*self.names, AVERAGE})[: max(0, MOST_PARTS + 1 - len(self.names))]
         self.running |= {name: RunningMoments() for name in self.names if name not in self.running}

@@ -51,6 +51,7 @@ class _Run:
 
     def over(self) -> Array:
         """Which copies had ended before each step [T, N]."""
+        # Once true, true for the rest of the run.
         ended = np.logical_or.accumulate(self.terminated | self.truncated)
         return np.concatenate([np.zeros_like(ended[:1]), ended[:-1]])
 
@@ -112,6 +113,7 @@ def _reproducible(run: _Run, again: _Run) -> tuple[str, str] | None:
 
 
 def _stays_put(run: _Run, _: _Run) -> tuple[str, str] | None:
+    # [T, N]: whether the observation differs from the one before.
     moved = (run.obs[1:] != run.obs[:-1]).any(axis=2) & run.over()
     if not moved.any():
         return None

@@ -22,6 +22,7 @@ def check_sizes(env: VectorEnvironment) -> None:
     """Check that the three sizes of an environment are positive integers."""
     for name in SIZES:
         size = getattr(env, name, None)
+        # bool is an int in Python.
         if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 1:
             raise broken(env, f"{name} must be a positive integer", size, f"Set `self.{name}`.")
 

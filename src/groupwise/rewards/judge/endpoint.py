@@ -97,6 +97,7 @@ def resolve(
     url = base_url or (known.get(provider.url_variable) if provider else None) or (provider.url if provider else "")
     key = api_key if api_key is not None else known.get(provider.key_variable, "") if provider else ""
     address = Address(_checked_url(url), name, _checked_key(key))
+    # Only the provider's own server is known to need a key; one at another URL may not.
     if provider and provider.needs_key and address.url == provider.url and not address.key:
         return replace(address, missing=provider.key_variable)
     return address
@@ -220,6 +221,7 @@ class JudgeEndpoint:
                 simpler = dialect.without(error.message) if error.status in (400, 422) else None
                 if simpler is None:
                     raise refusal or error from None
+                # If nothing simpler works either, the first refusal says best what is wrong.
                 dialect, refusal = simpler, refusal or error
             else:
                 self.dialect = dialect

@@ -141,6 +141,7 @@ def marks_of(reply: JudgeReply, names: Sequence[str], rubric: Rubric) -> list[Ma
     given = [row.get("id") if isinstance(row, dict) else None for row in rows]
     if len(given) != len(names):
         raise _unusable(f"it scores {len(given)} of {len(names)} attempts")
+    # By repr, because an id that is not a text could not be sorted with the others.
     if sorted(map(repr, given)) != sorted(map(repr, names)):
         raise _unusable(f"it scores {given!r:.120}, and not each attempt once")
     by_name = dict(zip(given, rows, strict=True))

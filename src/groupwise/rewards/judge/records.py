@@ -100,6 +100,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = sqlite3.connect(path, timeout=5.0, check_same_thread=False)
+        # So that readers and a writer in other processes do not block each other.
         file.execute("PRAGMA journal_mode = WAL")
         file.execute(TABLE)
         file.commit()

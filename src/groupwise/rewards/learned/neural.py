@@ -60,6 +60,7 @@ class NeuralRewardFunction(RewardFunction):
         self.teacher = self._found(teacher)
         self.evaluations = 0
         self.recent: deque[tuple[float, bool]] = deque(maxlen=RECENT)
+        # Learning changes the network, so groups learn in the order in which they arrived.
         self._turns = _Turns()
 
     def _found(self, teacher: Reward | str | None) -> Reward | None:
@@ -88,6 +89,7 @@ class NeuralRewardFunction(RewardFunction):
                 self._learn(attempts, taught)
                 return scores
         finally:
+            # If we are cancelled while we wait for our turn, the teacher need not go on.
             lesson.cancel()
 
     async def _taught(self, group: Group) -> Sequence[Score | Failed]:

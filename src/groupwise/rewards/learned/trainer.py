@@ -123,6 +123,7 @@ class NeuralRewardTrainer:
         If anything goes wrong, such as a number that is not finite, the failure is counted and the weights are
         restored.
         """
+        # The optimiser's moments too: after a bad step they are as wrong as the weights.
         before = copy.deepcopy((self.network.state_dict(), self.optimizer.state_dict()))
         steps = min(steps, int(self.credit)) if len(self.replay) else 0
         self.credit -= steps
@@ -164,6 +165,7 @@ class NeuralRewardTrainer:
         keep = None
         if learning:
             width = self.network.first.shape[1]
+            # Inverted dropout: scaled up here, so that nothing need be scaled when it is off.
             keep = (torch.rand(len(batch), width, generator=self.noise) >= DROPPED) / (1 - DROPPED)
         opinions = self.network(batch, keep)
         return opinions[:, : len(pairs)], opinions[:, len(pairs) :]
@@ -248,6 +250,7 @@ COUNTERS = ("credit", "updates", "failures", "right", "judged", "loss")
 
 def binomial_tail(right: int, count: int) -> float:
     """The chance of at least `right` heads in `count` tosses of a fair coin."""
+    # Exact, in integers, until the last division.
     ways = sum(math.comb(count, k) for k in range(right, count + 1))
     return float(ways / (1 << count))
 

@@ -216,6 +216,7 @@ class SimilarityRewardComponent(Referenced):
 
     def compare(self, said: Sequence[ReplyText], reference: str) -> float:
         wanted = words_of(reference)
+        # Also sentence by sentence, so that a long reply that contains the response is not penalised for the rest.
         texts = [words for reply in said for words in (reply.words, *map(words_of, reply.sentences))]
         return max((likeness(words, wanted) for words in texts), default=0.0)
 

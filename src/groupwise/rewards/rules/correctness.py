@@ -205,6 +205,7 @@ class SymbolicReward(AnswerReward):
     def grade(self, text: str, right: str) -> Score:
         graded = super().grade(text, right)
         answer, wanted = self.read(text), self.read(right)
+        # Equal as text is equal: most answers never need SymPy.
         if graded.parts["correct"] or answer is None or wanted is None:
             return graded
         equal = self.equal(answer, wanted)
@@ -224,6 +225,7 @@ def _fraction(text: str) -> Decimal | None:
     above, slash, below = text[:LONGEST_FRACTION].partition("/")
     if not slash or not (NUMBER.fullmatch(above.strip()) and NUMBER.fullmatch(below.strip())):
         return None
+    # A denominator of 0 is falsy below: then it is not a fraction.
     numerator, denominator = last_number(above), last_number(below)
     try:
         return numerator / denominator if numerator is not None and denominator else None
