@@ -280,11 +280,7 @@ def shortest_time(requirements: Requirements, name: str, needed: Mapping[str, fl
 
 
 def least_work(requirements: Requirements) -> float:
-    """A lower bound on the mean seconds of server time per case.
-
-    Each activity is done once by its fastest pool. Those that end the most cases per second come first, whatever has to
-    precede them.
-    """
+    """A lower bound on the mean seconds of server time per case: fastest pools, one attempt, best order."""
     needed, found, left = needs(requirements), 0.0, 1.0
     tests = []
     for name, share in needed.items():

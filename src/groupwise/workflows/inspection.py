@@ -54,10 +54,7 @@ class Opened:
 
 
 def open_workflow(path: str | Path, requirements: str | Path | Requirements | None = None) -> Opened:
-    """The workflow in a file, or the start that a requirements file names.
-
-    `requirements` replace those in the file itself.
-    """
+    """The workflow in a file, or the start that requirements name; `requirements` replace those in the file."""
     path = Path(path)
     given = requirements if isinstance(requirements, Requirements | None) else read_requirements(requirements)
     if not is_requirements(path):

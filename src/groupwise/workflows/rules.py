@@ -172,10 +172,7 @@ class RuleBook:
         }
 
     def broken(self, design: blocks.Design, runs: Runs | None = None) -> list[Violation]:
-        """Every broken rule except the deadline.
-
-        `runs` has the activities with the share of cases that reach each, if the caller has already walked the tree.
-        """
+        """Every broken rule except the deadline; `runs` has activities and shares if the tree was walked already."""
         # Almost every design of a search is legal: confirm that first, and explain only failures.
         if runs is not None and self._kept(design, runs):
             return []
@@ -271,10 +268,7 @@ def broken_rules(design: blocks.Design, requirements: Requirements, cycle_time: 
 
 
 def relation(root: blocks.Block, one: tuple[int, ...], other: tuple[int, ...]) -> Relation:
-    """The relation between two activities, decided at the block where their paths separate.
-
-    In a loop the body comes before `redo`; a cancelled body comes before its handler.
-    """
+    """How two activities relate, decided at the block where their paths separate: a body precedes redo and handler."""
     block = root
     for a, b in zip(one, other, strict=False):
         if a == b:

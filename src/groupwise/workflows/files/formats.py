@@ -43,10 +43,7 @@ class BadFile(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A file format. `fits` decides from the first bytes of a file whether it has this format.
-
-    `namespaces` are those of the extras that it writes back.
-    """
+    """A file format; `fits` recognises it by its first bytes, `namespaces` are those of the extras it writes."""
 
     name: str
     title: str

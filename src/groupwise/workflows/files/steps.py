@@ -168,10 +168,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def safe_names(labels: dict[str, str], allowed: str, first: str, *, longest: int = 60) -> dict[str, str]:
-    """For each key, a unique name made of `allowed` characters (a regular expression class).
-
-    `first` is put before a name that does not start with a letter.
-    """
+    """Unique names of `allowed` characters (a regex class); `first` goes before one without a leading letter."""
     names: dict[str, str] = {}
     taken: set[str] = set()
     # Unsuitable characters become a dash or an underscore, whichever the format allows.

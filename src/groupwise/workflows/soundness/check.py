@@ -162,10 +162,7 @@ def check_soundness(net: Net, bound: int = BOUND) -> Soundness:
 
 
 def check_graph(graph: Graph, bound: int = BOUND) -> Soundness:
-    """Whether a graph is sound. Or-joins wait for tokens that can still arrive (see `or_joins`).
-
-    A task that calls another graph counts as one step; `check_document` looks at both graphs.
-    """
+    """Whether a graph is sound; a task that calls another graph counts as one step (see `check_document`)."""
     try:
         found = graph_net(graph)
     except DesignError as error:
@@ -181,11 +178,7 @@ def check_graph(graph: Graph, bound: int = BOUND) -> Soundness:
 
 
 def check_document(document: Document, bound: int = BOUND) -> dict[str, Soundness]:
-    """The verdict on every graph, by name.
-
-    A graph that cannot end before another case of itself has ended never ends, and neither does a graph that has to
-    call it.
-    """
+    """The verdict on every graph; one that must wait for another case of itself, or call such a graph, never ends."""
     verdicts = {graph.name: check_graph(graph, bound) for graph in document.graphs}
     ending = _ending(document.graphs, {name for name, found in verdicts.items() if found.rule == "structure"})
     for graph in document.graphs:

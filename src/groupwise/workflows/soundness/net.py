@@ -128,10 +128,7 @@ class _Unfolding:
             self._add_task(task)
 
     def _add_flow(self, flow: Flow) -> None:
-        """The token of a flow lies in the condition at one of its ends, or else in a place between two tasks.
-
-        A flow between two conditions is a silent transition of its own.
-        """
+        """The token of a flow lies in the condition at one of its ends, or in a place of its own between two tasks."""
         before, after = self.places.get(flow.source), self.places.get(flow.target)
         if before is not None and after is not None:
             self.builder.transition([before], [after])

@@ -47,10 +47,7 @@ class OrJoinWait:
         return self.known[key]
 
     def _more_can_come(self, join: OrJoin, steps: list[NetTransition], marking: int) -> bool:
-        """Whether a token can still arrive. Markings are masks first, in which a second token on a place is lost.
-
-        If one was lost and nothing was found, search again with counted tokens.
-        """
+        """Whether a token can still arrive; masks lose second tokens, so the search may repeat with counted ones."""
         here = marking & join.places
         empty = join.places & ~here
         seen, queue, lost = {marking}, deque([marking]), False

@@ -92,10 +92,7 @@ def _noted(wiring: Wiring, node: Node, tag: str, carried: Element | None) -> lis
 
 
 def lanes_of(wiring: Wiring, inner: Iterable[tuple[Graph, dict[str, str]]], embedded: bool) -> list[Element]:
-    """The lanes of the file with their members, including those of `inner` graphs; or else new lanes for the pools.
-
-    An embedded process uses the lanes of the process around it, unless it has its own.
-    """
+    """The file's lanes with their members, also of `inner` graphs; or new lanes for the pools, unless embedded."""
     carried = [e for e in wiring.graph.extras if e.name == "laneSet" and e.namespace == bpmn.BPMN]
     members: dict[str, list[str]] = {}
     for graph, ids in ((wiring.graph, wiring.ids), *inner):

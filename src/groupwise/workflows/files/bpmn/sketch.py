@@ -218,10 +218,7 @@ class Sketch:
         self.flows += [Flow(start, name) for name in (*starts, *loose)]
 
     def _one_end(self) -> None:
-        """Join several ends into one: by an or-join, which waits for all tokens, if there may be more than one.
-
-        A terminate event ends the case at once, so it cancels everything else.
-        """
+        """Join several ends, by an or-join if several tokens may arrive; a terminate event cancels everything else."""
         sources = {flow.source for flow in self.flows}
         ends = [name for name, node in self.nodes.items() if node.kind == "end"]
         loose = [name for name, node in self.nodes.items() if name not in sources and node.kind != "end"]

@@ -117,10 +117,7 @@ def _flow(flow: Flow, ids: dict[str, str]) -> Element:
 def attach_layout(
     document: Document, layout: Element, uri: str, nets: list[str], ids: list[dict[str, str]]
 ) -> tuple[Document, list[str]]:
-    """The document with the layout of each node and flow, and notes on things in the layout that do not exist.
-
-    `nets` are the ids of the nets in the file; `ids` map node ids in the file to those in the graph, net by net.
-    """
+    """The document with its layout, and notes on what the layout draws but the nets do not have."""
     own = next((one for one in layout.all("specification") if one.get("id") == uri), None)
     if own is None:
         return document, [f"{place(layout)}the layout is left out: it draws no specification {uri!r}"]
