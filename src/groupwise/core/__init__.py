@@ -18,20 +18,18 @@ In the order data flows:
 from groupwise.core.advantages import (
     Baseline,
     Scale,
-    Std,
     group_advantages,
     turn_advantages,
     turn_numbers,
     zero_spread_groups,
 )
-from groupwise.core.divergence import KlEstimator, ReferenceKl, adapt_kl_coefficient, entropy_bonus, kl_estimate
+from groupwise.core.divergence import ReferenceKl, adapt_kl_coefficient, entropy_bonus, kl_estimate
 from groupwise.core.grouping.strategies import Grouping, Summaries, check_baseline, make_grouping, summarise
-from groupwise.core.grouping.weighting import Weighting, group_sizes, make_weighting
+from groupwise.core.grouping.weighting import group_sizes, make_weighting
 from groupwise.core.losses import PolicyLoss, policy_loss
 from groupwise.core.objectives import mean_square_by_level, zscore
 from groupwise.core.returns import Gae, discounted_returns, explained_variance, gae, group_return_to_go, value_loss
 from groupwise.core.rules import LOSSES, LossRule, loss_denominator, loss_rule
-from groupwise.core.surrogates import ImportanceLevel, importance_ratio
 from groupwise.core.tokens import (
     masked_mean,
     off_policy_mask,
@@ -42,46 +40,11 @@ from groupwise.core.tokens import (
 )
 
 __all__ = [
-    "LOSSES",
-    "Baseline",
-    "Gae",
-    "Grouping",
-    "ImportanceLevel",
-    "KlEstimator",
-    "LossRule",
-    "PolicyLoss",
-    "ReferenceKl",
-    "Scale",
-    "Std",
-    "Summaries",
-    "Weighting",
-    "adapt_kl_coefficient",
-    "check_baseline",
-    "discounted_returns",
-    "entropy_bonus",
-    "explained_variance",
-    "gae",
-    "group_advantages",
-    "group_return_to_go",
-    "group_sizes",
-    "importance_ratio",
-    "kl_estimate",
-    "loss_denominator",
-    "loss_rule",
-    "make_grouping",
-    "make_weighting",
-    "masked_mean",
-    "mean_square_by_level",
-    "off_policy_mask",
-    "overlong_mask",
-    "policy_loss",
-    "summarise",
-    "token_entropy",
-    "token_logp",
-    "top_entropy_mask",
-    "turn_advantages",
-    "turn_numbers",
-    "value_loss",
-    "zero_spread_groups",
-    "zscore",
-]
+    "LOSSES", "Baseline", "Gae", "Grouping", "LossRule", "PolicyLoss",
+    "ReferenceKl", "Scale", "Summaries", "adapt_kl_coefficient", "check_baseline",
+    "discounted_returns", "entropy_bonus", "explained_variance", "gae", "group_advantages", "group_return_to_go",
+    "group_sizes", "kl_estimate", "loss_denominator", "loss_rule", "make_grouping",
+    "make_weighting", "masked_mean", "mean_square_by_level", "off_policy_mask", "overlong_mask", "policy_loss",
+    "summarise", "token_entropy", "token_logp", "top_entropy_mask", "turn_advantages", "turn_numbers", "value_loss",
+    "zero_spread_groups", "zscore",
+]  # fmt: skip

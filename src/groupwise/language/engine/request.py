@@ -39,12 +39,12 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         _check("max_new_tokens", self.max_new_tokens, self.max_new_tokens >= 1, "at least 1")
-        _check("temperature", self.temperature, _finite(self.temperature) and self.temperature >= 0, "0 or more")
+        _check("temperature", self.temperature, math.isfinite(self.temperature) and self.temperature >= 0, "0 or more")
         _check("top_k", self.top_k, self.top_k >= 0, "0 (off) or more")
         _check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1 (off)")
         _check("min_p", self.min_p, 0 <= self.min_p < 1, "at least 0 (off) and below 1")
         penalty = self.repetition_penalty
-        _check("repetition_penalty", penalty, _finite(penalty) and penalty > 0, "above 0 (1 is off)")
+        _check("repetition_penalty", penalty, math.isfinite(penalty) and penalty > 0, "above 0 (1 is off)")
         _check("stop", self.stop, isinstance(self.stop, tuple) and all(self.stop), "a tuple of non-empty strings")
         ids = self.stop_token_ids
         _check("stop_token_ids", ids, isinstance(ids, tuple) and all(i >= 0 for i in ids), "a tuple of ids from 0")
@@ -78,10 +78,6 @@ class Sampled:
         """The result of a request cancelled before its first token."""
         nothing = np.zeros(0, np.int64)
         return cls(nothing, nothing.astype(np.float32), nothing, version, "cancelled")
-
-
-def _finite(value: float) -> bool:
-    return math.isfinite(value)
 
 
 def _check(name: str, value: object, holds: bool, limit: str) -> None:
