@@ -3,9 +3,8 @@
 vocabulary.py      names of BPMN, and the annotations that we add
 reader.py          files to documents; open this file first
 sketch.py          a process while it is read: brings gateways, links and loops into the form of a graph
-writer.py          documents to files
+writer.py          documents to files: nodes as elements, lanes, processes
 wiring.py          which gateways and sub-processes a graph needs in BPMN
-node_elements.py   a node as an element, and lanes
 diagram.py         shapes and edges
 """
 
