@@ -15,14 +15,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 
-from groupwise.designer.correction import (
-    MeasuredPerformance,
-    known_correction,
-    learn_from,
-    measured_from_log,
-    predict,
-    remember_correction,
-)
+from groupwise.designer import correction
 from groupwise.designer.design_call import DesignOptions, DesignReport, design_for
 from groupwise.designer.memory import MEMORY_FILE, open_memory
 from groupwise.designer.outcome import Generation
@@ -140,17 +133,17 @@ def feedback(
     stated = read_requirements(requirements)
     insist_feasible(stated)
     found = open_workflow(design, stated).design()
-    told = measured_from_log(log) if log is not None else MeasuredPerformance(cycle_time, cost)
+    told = correction.measured_from_log(log) if log is not None else correction.MeasuredPerformance(cycle_time, cost)
     measured = replace(told, cycle_time=cycle_time or told.cycle_time, cost=cost or told.cost)
     with open_memory(memory) as kept, patiently(common.json):
-        analysis = learn_from(found, stated, measured, known_correction(kept, stated))
-        remember_correction(kept, stated, analysis.correction)
-        now = predict(found, stated, analysis.correction)
+        analysis = correction.learn_from(found, stated, measured, correction.known_correction(kept, stated))
+        correction.remember_correction(kept, stated, analysis.correction)
+        now = correction.predict(found, stated, analysis.correction)
     if common.json:
         losses = {**asdict(analysis.losses), "total": analysis.losses.total}
         mistakes = [{**asdict(mistake), "error": mistake.error} for mistake in analysis.mistakes]
-        correction = asdict(analysis.correction)
-        answer({"mistakes": mistakes, "losses": losses, "correction": correction, "cycle_time_now": now.cycle_time})
+        result = {"mistakes": mistakes, "losses": losses, "correction": asdict(analysis.correction)}
+        answer({**result, "cycle_time_now": now.cycle_time})
     else:
         say(*analysis.lines(), f"The predicted cycle time is now {now.cycle_time:.4g} s. Stored in {memory}.")
     return 0

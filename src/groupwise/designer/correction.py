@@ -218,6 +218,7 @@ def learn_from(
     )
     weight = max(1 / (known.observations + 1), SLOWEST)
     durations = _durations(design, requirements, measured, known, weight)
+    # The cost is compared after the durations have been corrected, which already changes it.
     cost = known.cost
     then = predict(design, requirements, replace(known, durations=durations)).cost
     if measured.cost is not None and then > 0:

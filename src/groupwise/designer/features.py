@@ -105,7 +105,9 @@ def _activities(problem: DesignProblem) -> Floats:
     forked = np.zeros(count)
     for fork in problem.forks:
         forked[list(fork.options)] = 1
+    # Knock-outs by probability over relative duration: the order in which they should come (van der Aalst 2001).
     pressure = np.log(np.maximum(problem.knock_out, 1e-4) / np.maximum(problem.mean / _middle(problem.mean), 1e-4)) / 4
+    # In the order of ACTIVITY, scaled to about ±1; ratios to a geometric mean make units irrelevant.
     return np.stack([
         _log_ratio(problem.mean, _middle(problem.mean)) / 2,
         np.minimum(problem.scv, 6) / 3,
@@ -137,8 +139,10 @@ def _pools(problem: DesignProblem) -> Floats:
         return np.zeros((len(POOL), 0))
     able = problem.may.sum(1, keepdims=True)
     work = (problem.rate * problem.mean * problem.share)[:, None] * problem.may
+    # As if every activity were shared equally among its pools.
     load = (work / np.maximum(able, 1)).sum(0) / (problem.most * problem.speed * problem.open)
     wages = problem.wage * problem.open * problem.least
+    # In the order of POOL.
     return np.stack([
         np.log(problem.least) / 2,
         np.log(problem.most) / 2,
@@ -165,7 +169,8 @@ def whole_of(problem: DesignProblem) -> list[float]:
     capacity = float((problem.most * problem.speed * problem.open).sum())
     spent = problem.rate * float((problem.cost * problem.share).sum())
     paid = float((problem.wage * problem.open * problem.least).sum())
-    longest = float((problem.mean * problem.share).sum())
+    longest = float((problem.mean * problem.share).sum())  # the cycle time of a plain sequence
+    # In the order of WHOLE.
     return [
         *(weights / max(float(weights.sum()), 1e-12) * 2).tolist(),
         np.log(count / 15) / 2,

@@ -136,7 +136,7 @@ def heuristic_keys(problem: DesignProblem, rules: Heuristic) -> Floats:
     keys = np.zeros(genes_of(problem))
     for slot, (head, subject) in enumerate(problem.slots[: problem.rounds]):
         if head == Head.BRANCHING:
-            keys[slot] = 0.75 if rules.apart else 0.25
+            keys[slot] = 0.75 if rules.apart else 0.25  # the middle of the upper or lower half
         elif head == Head.TYPE:
             keys[slot] = 0.75 if problem.machine[pool[subject]] else 0.25
         elif head == Head.ALLOCATION:

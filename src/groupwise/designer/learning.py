@@ -137,6 +137,7 @@ class Collation:
         turns = max(len(one.turns) for one in statics)
         nodes = max(len(one.features.kinds) for one in statics)
         units = max(len(one.members) for one in statics)
+        # Rows with the same number belong to the same requirements, which the policy encodes once.
         numbers = {name: number for number, name in enumerate(dict.fromkeys(member.task_id for member in members))}
         table = {
             "set": np.array([numbers[member.task_id] for member in members]),
@@ -156,6 +157,7 @@ class Collation:
             "next_legal": np.zeros((count, turns, units), bool),
             "next_choices": np.zeros((count, turns), np.int64),
         }
+        # Where each column of the padded row comes from in the member's own arrays, and whether there is one.
         index = np.zeros((count, few + turns), np.int64)
         there = np.zeros((count, few + turns), bool)
         for row, (member, one) in enumerate(zip(members, statics, strict=True)):
@@ -222,6 +224,7 @@ class Drafts:
         self.policy, self.library, self.generation, self.recalls = policy, library, cfg.generation, recalls
         self.group_size = cfg.rollout.num_generations
         self.edit_share = edit_share(cfg)
+        # A stream of its own: other parts of a run derive theirs from the same seed and another number.
         self.rng = np.random.default_rng([cfg.run.seed, 7])
         self.rounds = 0
 

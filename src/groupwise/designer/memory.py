@@ -63,6 +63,7 @@ class Recollection:
 
     def __init__(self, memory: MemorySystem, problem: DesignProblem, seed: int) -> None:
         self.memory, self.problem = memory, problem
+        # A stream of its own, so that a memory does not change what the policy samples.
         self.rng = np.random.default_rng([seed, 3])
         self.context = {"features": situation(features_of(problem))}
         self.key = f"plan {fingerprint(problem)}"

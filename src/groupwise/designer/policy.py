@@ -56,11 +56,13 @@ class GraphPolicy(nn.Module):
     def __init__(self, width: int = WIDTH, hidden: int = HIDDEN, layers: int = LAYERS) -> None:
         super().__init__()
         self.version = 0
+        # One projection for each kind of node: activity, pool, whole process.
         self.read = nn.Parameter(torch.randn(3, NUMBERS, width) / math.sqrt(NUMBERS))
         self.kind = nn.Parameter(torch.randn(3, width) * 0.1)
         self.layers = nn.ModuleList(AttentionLayer(width, ATTENTION_HEADS) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         heads = len(HEADS)
+        # The maps of the formula above, one for each head: [heads, in, hidden].
         self.subject = nn.Parameter(torch.randn(heads, width, hidden) / math.sqrt(width))
         self.candidate = nn.Parameter(torch.randn(heads, width, hidden) / math.sqrt(width))
         self.whole = nn.Parameter(torch.randn(heads, width, hidden) / math.sqrt(width))
@@ -74,6 +76,7 @@ class GraphPolicy(nn.Module):
         present = kinds >= 0
         own = functional.one_hot(kinds.clamp(min=0), 3).to(nodes.dtype)
         found = torch.einsum("gnf,kfw,gnk->gnw", nodes, self.read, own) + own @ self.kind
+        # [graphs, nodes, nodes, relations]: the bits of each pair as 0 or 1.
         bits = (relations[..., None] >> torch.arange(len(RELATIONS), device=relations.device)) & 1
         table = bits.to(nodes.dtype)
         for layer in self.layers:
@@ -107,6 +110,7 @@ class GraphPolicy(nn.Module):
         for head in of_head.unique().tolist():
             mine = (of_head == head).nonzero()[:, 0]
             row, slot, number = rows[mine], slots[mine], numbers[mine]
+            # The term of the subject and of the whole process, shared by all candidates of a decision.
             view = table @ self.subject[head] + (whole @ self.whole[head] + self.bias[head])[:, None]
             hidden = view[row_set[row], inputs["subjects"][row, slot]] + self.number[head][number]
             hidden = hidden + inputs["known"][row, slot, number] @ self.known[head]
@@ -141,6 +145,7 @@ def _chosen(logits: Tensor, legal: Tensor, choices: Tensor) -> tuple[Tensor, Ten
     logits = logits.masked_fill(~legal, -1e9)
     logp = torch.log_softmax(logits, -1)
     entropy = -(logp.exp() * logp.masked_fill(~legal, 0.0)).sum(-1)
+    # Rows without a legal candidate are padding or forced decisions: probability 1, no entropy.
     taken = logp.gather(-1, choices.clamp(min=0)[..., None])[..., 0]
     return torch.where(free, taken, 0.0), torch.where(free, entropy, 0.0)
 

@@ -230,6 +230,7 @@ def _laid_out(
             step = steps[argument.at]
             parts = [outline(part) for part in step.arguments]
             parts = sorted(parts) if operators[step.operator].commutes else parts
+            # Computed once per step, so shared results do not multiply the work.
             shape[argument.at] = _short(f"{step.operator}({','.join(parts)})")
         return shape[argument.at]
 

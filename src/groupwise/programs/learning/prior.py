@@ -51,6 +51,7 @@ class LanguagePrior:
     def many(self, asked: Sequence[Asked]) -> list[Lines]:
         """The lines of several problems and prefixes, evaluated in one batch."""
         places = [_Place(self, problem, prefix) for problem, prefix in asked]
+        # Two passes: first how lines begin, then how the likely beginnings continue.
         shares = self._proportions([(place.before, list(place.groups)) for place in places])
         inner = [(place, *one) for place, found in zip(places, shares, strict=True) for one in place.inner(found)]
         rests = self._proportions([(place.after(beginning), place.rests(beginning)) for place, beginning, _ in inner])
@@ -80,6 +81,7 @@ class LanguagePrior:
     @torch.no_grad()
     def _logp(self, rows: Sequence[tuple[Tokens, Tokens]]) -> list[float]:
         ids = padded([np.array([*before, *rest], np.int64) for before, rest in rows], np.int64)
+        # [rows, tokens]: only the tokens of the continuation are scored.
         place = torch.arange(ids.shape[1])
         start = torch.tensor([len(before) for before, _ in rows])[:, None]
         end = torch.tensor([len(before) + len(rest) for before, rest in rows])[:, None]
@@ -156,6 +158,7 @@ class _Meeting(Generic[Found]):
         self.found: dict[int, Found] = {}
         self.failed: BaseException | None = None
         self.running = len(jobs)
+        # Guards everything above: `running` searches, those of them that wait in `asked`, and their answers.
         self.state = threading.Condition()
 
     def run(self) -> list[Found]:
