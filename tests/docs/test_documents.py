@@ -13,9 +13,10 @@ import jsonschema
 import pytest
 import yaml
 
+from groupwise import cli
 from groupwise.agents import language_product  # noqa: F401  adds the rewards of agents
 from groupwise.agents.strategies import registry
-from groupwise.cli import COMMANDS, CONFIG_COMMANDS, KEYS_COMMANDS
+from groupwise.cli import COMMANDS
 from groupwise.config import TrainingConfig
 from groupwise.designer.problem import ACTIONS
 from groupwise.programs.problems.user_problems import problem_of
@@ -167,7 +168,7 @@ def test_links_between_documents_lead_somewhere(page: Path) -> None:
 
 
 def test_commands_named_in_the_documents_exist() -> None:
-    groups = {"config": CONFIG_COMMANDS, "keys": KEYS_COMMANDS}
+    groups = {name: commands for name, (_, commands) in cli.GROUPS.items()}
     known = {*COMMANDS, *groups}
     for page in PAGES:
         for text in [*re.findall(r"`groupwise ([a-z][^`]*)`", page.read_text("utf8")), *shell_lines(page)]:
