@@ -63,7 +63,7 @@ def test_two_settings_are_trained_and_compared(
         (["--ablation", "nonsense"], "--ablation 'nonsense' is not known"),
         (["one", "two", "--set", "run.eval_steps=0"], "never evaluated"),
         (["one", "two", "--environment", "CartPole-v9"], "CartPole-v9"),
-        (["same=one", "same=two"], "'same' alone"),
+        (["same=one", "same=two"], "'same' has nothing"),
         (["one", "two", "--seeds", "0"], "seeds"),
     ],
 )

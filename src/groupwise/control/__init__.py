@@ -2,6 +2,7 @@
 
 In the order data flows; open `product` first.
 
+declaration    settings, defaults and metrics, known before anything heavy is imported
 environments   a name → an environment: ours, a suite, or any Gymnasium id
 classic/       our vectorised environments: CartPole, Acrobot, Pendulum, mountain car
 multitask      several environments as one, suites of them, and a curriculum
@@ -13,5 +14,6 @@ ppo            PPO: fixed-length segments → batches; the baseline, in one file
 model          `ControlModel`: learn, predict, save and load as in Stable-Baselines3
 gif            one greedy episode as a moving picture
 comparison/    many seeds of several algorithms, in worker processes
+commands       `groupwise compare` and `groupwise paper`
 papers/        small replications of the papers this package builds on
 """

@@ -89,6 +89,7 @@ def chosen(
     if ablation not in ABLATIONS:
         raise ConfigError(f"--ablation {ablation!r} is not known", hint=f"Known: {', '.join(ABLATIONS)}.")
     found = ABLATIONS[ablation]()
+    # Overrides apply to every arm, so that the arms still differ in one setting only.
     arms = [(n, TrainingConfig.from_dict(apply_overrides(c.to_dict(), overrides))) for n, c in found.arms.items()]
     return found.title, found.preface, arms
 
@@ -104,6 +105,7 @@ def named_settings(configs: Sequence[str], overrides: Sequence[str]) -> list[tup
 
 def named(word: str) -> tuple[str, Path]:
     name, equals, path = word.partition("=")
+    # A file whose own name contains "=" is still a file.
     if equals and not Path(word).exists():
         return name, Path(path)
     return Path(word).stem, Path(word)
@@ -148,6 +150,7 @@ def paper(
     if name not in PAPERS:
         raise ConfigError(f"there is no experiment {name!r}", hint=f"Known: {', '.join(PAPERS)}.")
     experiment, usual = PAPERS[name]
+    # These networks are too small to gain from threads, and one thread is reproducible.
     use_threads(1)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())

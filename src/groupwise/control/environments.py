@@ -59,6 +59,7 @@ class GymnasiumEnvironment:
             self._copies.append(make_copy(self.name, self._options))
         self._elapsed = 0
         self._obs = np.empty((len(seeds), self.observation_size), np.float32)
+        # Row 0 is terminated, row 1 truncated.
         self._ended = np.zeros((2, len(seeds)), np.bool_)
         self._masks = None
         for number, seed in enumerate(seeds):
@@ -88,6 +89,7 @@ class GymnasiumEnvironment:
             # Few steps end an episode, and checking is cheaper than writing.
             if terminated is not False or truncated is not False:
                 over[number], cut[number] = self._flag(terminated), self._flag(truncated)
+        # All copies start together, so one clock serves them all.
         if self._elapsed == self.max_steps:
             cut[running] = True
         return self._obs.copy(), rewards, over.copy(), cut.copy()
@@ -180,6 +182,7 @@ class _Observation:
         self.shape = space.shape
         self.flatten = spaces.flatten
         self.plain = isinstance(space, spaces.Box)
+        # Bytes are shares of 255; other numbers are left to the normaliser.
         self.scale = 1.0 / 255.0 if self.plain and space.dtype == np.uint8 else 1.0
 
     def row(self, obs: Any) -> Any:
@@ -242,6 +245,7 @@ def make_copy(id: str, options: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
+            # Without Gymnasium's own limit: `step` counts for all copies.
             copy: gymnasium.Env[Any, Any] = gym.make(id, disable_env_checker=True, max_episode_steps=-1, **options)
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         if isinstance(error, ModuleNotFoundError) and id not in gym.registry:
@@ -291,6 +295,7 @@ def step_limit(copy: Any) -> int:
 def unknown(id: str, gym: Any, error: Exception) -> ConfigError:
     """Why there is no such environment, and which one was probably meant."""
     name, _, version = id.rpartition("-v")
+    # The same name in another version is the likeliest mistake.
     newest = max(
         (known for known in gym.registry if name and known.rpartition("-v")[0] == name), key=_version, default=id
     )

@@ -80,6 +80,7 @@ class ControlModel:
         self.path: Path | None = None
         self.num_timesteps = self.num_steps = 0
         self._network = network
+        # For sampled predictions only: predicting does not disturb training.
         self._rng = np.random.default_rng([cfg.run.seed, 2])
         self.policy = make_policy(cfg, make_environment(cfg.task), network)
 
@@ -163,6 +164,7 @@ class ControlModel:
             cfg = read_config(Path(unpacked))
             model = cls.__new__(cls)
             model._set_up(cfg, network, folder)
+            # A new folder, so that two loaded copies never share a run.
             model.path = create_run(model.cfg.replace(run_name=None))
             _unpack(source, model.path)
         write_config(model.path, model.cfg)

@@ -49,6 +49,7 @@ class MultiTask:
         self._width = max(part.environment.observation_size for part in parts)
         self._tells = tell_task
         self.observation_size = self._width + (len(parts) if tell_task else 0)
+        # A limit for the suite shortens its tasks but never lengthens them.
         for part in parts:
             part.environment.max_steps = min(part.environment.max_steps, max_steps or part.environment.max_steps)
         self.max_steps = max(part.environment.max_steps for part in parts)
@@ -64,6 +65,7 @@ class MultiTask:
         return self.kinds[seed % len(self.parts)]
 
     def reset(self, seeds: Sequence[int]) -> Array:
+        # The remainder is the task, the quotient the start.
         self._task = np.array([seed % len(self.parts) for seed in seeds], np.intp)
         found = [(number, np.flatnonzero(self._task == number)) for number in range(len(self.parts))]
         self._members = [(number, rows) for number, rows in found if len(rows)]
@@ -92,6 +94,7 @@ class MultiTask:
         """Which actions each copy's task has; None if all tasks have the same."""
         if not self._uneven:
             return None
+        # Tasks with fewer actions use the first ones.
         counts = np.array([part.environment.action_count for part in self.parts])
         allowed: Array = np.arange(self.action_count) < counts[self._task][:, np.newaxis]
         return allowed
@@ -146,6 +149,7 @@ class TaskCurriculum:
             returns = [float(member.rewards.sum()) for member in group.members if member.error is None]
             if group.task.kind == newest.kind and returns:
                 self.recent = [*self.recent, float(np.mean(returns))][-self.window :]
+        # Only the newest level is judged; earlier ones stay open.
         mastered = newest.goal is not None and len(self.recent) == self.window
         if mastered and np.mean(self.recent) >= (newest.goal or 0.0) and self.level + 1 < len(self.environment.parts):
             self.level, self.recent = self.level + 1, []

@@ -81,6 +81,7 @@ class Normaliser:
 
     def freeze(self) -> None:
         """Before a rollout: if the policy has learned since the last one, count what was gathered in between."""
+        # Several rollouts of one version must all see the same scale.
         if self.policy.version == self.version:
             return
         self.version = self.policy.version
@@ -118,6 +119,7 @@ class ScaledReward:
     async def __call__(self, task: Task, group: Sequence[Trajectory]) -> list[Score | Failed]:
         scores = list(await self.reward(task, group))
         earned = {
+            # Failed attempts have no rewards and are left as they are.
             number: credited(member, score)
             for number, (member, score) in enumerate(zip(group, scores, strict=True))
             if isinstance(score, Score) and len(member)

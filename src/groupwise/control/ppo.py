@@ -120,6 +120,7 @@ class SegmentSource:
         segment = self.copies.play(self.policy, self.cfg.rollout.num_steps)
         played = time.perf_counter()
         values, next_values = self._values(segment)
+        # GAE per copy over the segment: δ_t = r_t + γ V(s_{t+1}) − V(s_t), A_t = Σ (γλ)^k δ_{t+k}.
         raw = gae(
             by_copy(self._rewards(segment)), values, next_values,
             terminated=by_copy(segment.terminated), truncated=by_copy(segment.truncated),
@@ -128,6 +129,7 @@ class SegmentSource:
         )  # fmt: skip
         self._see(segment, raw.returns)
         advantages = raw.advantages.flatten()
+        # Once over all N · T steps, see above.
         if self.cfg.advantage.advantage_normalization:
             advantages = zscore(advantages)
         inputs = {"obs": segment.obs[:-1], "actions": segment.actions, "action_mask": segment.allowed}

@@ -68,6 +68,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None, network: Network | 
         reward = ScaledReward(reward, normaliser, cfg.advantage.gamma)
     tasks = make_tasks(environment, cfg.task.environment, cfg.run.seed)
     watch = tasks.see if isinstance(tasks, TaskCurriculum) else None
+    # The reward sees whole groups; everything after it is common to all products.
     source = GroupSource(
         cfg,
         tasks=tasks,
@@ -196,6 +197,7 @@ class Episodes:
         self.group_size = group_size
         self.normaliser = normaliser
         self.watch = watch
+        # Actions are sampled from one generator, whose state is saved with the run.
         self.rng = np.random.default_rng([seed, 1])
         self.rounds = 0
 
@@ -240,6 +242,7 @@ def rows_of_steps(attempts: Attempts, loss_type: str) -> BatchRows:
     def pick(table: Tensor) -> Tensor:
         return table[mask][:, None]
 
+    # Rows no longer know their attempt, so its length has to travel as a weight.
     averaged = loss_rule(loss_type).aggregation == "mean_of_means"
     behavior_logp = joined("behavior_logp", torch.float32)
     inputs = {"obs": joined("obs", torch.float32, 1), "actions": joined("actions")}

@@ -73,6 +73,7 @@ class SoftModules(nn.Module):
         wanted, gathered = self.routing(seen)
         state = self.state(seen[..., : -self.tasks]).relu()
         said = (torch.einsum("...d,ndh->...nh", state, self.first) + self.shifts[0]).relu()
+        # Shapes: said and heard are [..., n, width]; wanted is [..., n, n], gathered [..., 1, n].
         heard = soft_route(said, wanted)
         said = (torch.einsum("...nd,ndh->...nh", heard, self.second) + self.shifts[1]).relu()
         answers = torch.einsum("...nd,ndh->...nh", said, self.last)

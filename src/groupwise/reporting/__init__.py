@@ -6,6 +6,7 @@ history             events → series by step
 summary             the numbers that matter, how the run ended, and terminal tables
 verdict             the same in words: what was trained, what came of it, what to try next
 console             a run on the terminal while it runs
+live_run            starts a run, shows it and writes its report
 trackers            TensorBoard and Weights & Biases
 charts              which metrics are charted together, and how to read them
 figures, group      figures of a run, and of one group of attempts
@@ -21,5 +22,6 @@ comparison_page     its page and data files
 advantage_figures   figures that explain what groups and advantages do
 bench               the JSON shape of a benchmark's result
 
-Shared: `text` (strings, durations, curves in characters), `canvas` (the style of figures), `page` (the HTML frame).
+Shared: `text` (strings, durations, curves in characters), `canvas` (the style of figures), `page` (the HTML frame),
+`options` (command-line options and answers).
 """

@@ -69,6 +69,7 @@ def fan(group: Group | Sequence[Array], gamma: float) -> tuple[Table, NDArray[np
     length = max(len(row) for row in rewards)
     returns = np.zeros((len(rewards), length + 1))
     alive = np.arange(length) < np.array([len(row) for row in rewards])[:, np.newaxis]
+    # Rewards [B, T], zero after an attempt's end.
     padded = np.array([np.pad(np.asarray(row, np.float64), (0, length - len(row))) for row in rewards])
     # R_t = r_t + γ R_{t+1}
     for t in reversed(range(length)):
@@ -85,6 +86,7 @@ def draw_return_to_go_fan(group: Group | Sequence[Array], width: float = 8.4, ga
     still alive: above it, its action becomes more likely, below it less likely.
     """
     returns, alive, baseline, count = fan(group, gamma)
+    # Return-to-go from step 0 is the return of the attempt.
     best, worst = int(np.argmax(returns[:, 0])), int(np.argmin(returns[:, 0]))
     shown = [(best, BLUE, "best"), (worst, ORANGE, "worst")]
     ends = [f"{word}: {number(float(returns[row, 0]))}" for row, _, word in shown]
@@ -184,6 +186,7 @@ def draw_shares(
 
 def _to_shares(rows: Mapping[str, Sequence[float]]) -> Table:
     table = np.maximum(np.array(list(rows.values()), np.float64), 0)
+    # Where nothing has weight, all tasks share equally.
     total = table.sum(0)
     return np.asarray(np.divide(table, total, out=np.full_like(table, 1 / len(table)), where=total > 0))
 
@@ -195,6 +198,7 @@ def draw_cosines(cosines: Array, labels: Sequence[str], width: float = 4.0) -> A
     table = np.asarray(cosines, np.float64)
     names = [short(name, 18) for name in labels]
     left = 14 + 5.6 * max(map(len, names))
+    # Cells of up to 46 points, smaller if there are many labels.
     cell = min(46.0, (72 * width - left - 16) / len(names))
     wide, high = 72 * width, 40 + cell * len(names) + 14
     figure = Figure(figsize=(width, high / 72))
@@ -240,6 +244,7 @@ def shares_of(history: History) -> Shares | None:
     names = [name.split("/")[1] for name in history.names() if name.startswith("group/") and name.endswith("/share")]
     weights = {name: dict(zip(*history.series(f"group/{name}/share"), strict=True)) for name in names}
     sizes = {name: dict(zip(*history.series(f"group/{name}/advantage_rms"), strict=True)) for name in names}
+    # A single group would always have the share 1.
     steps = sorted(set[int]().union(*weights.values())) if len(names) > 1 else []
     if not steps:
         return None

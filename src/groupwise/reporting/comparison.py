@@ -58,6 +58,7 @@ class Course:
     @property
     def final(self) -> float:
         """The mean of the evaluations in the last tenth of the steps, at least the last one."""
+        # A single evaluation can be lucky or unlucky.
         late = np.array(self.steps) >= 0.9 * self.budget
         return float(np.mean(np.array(self.scores)[late]))
 
@@ -241,6 +242,7 @@ class Comparison:
         known = self.known.get(task) or self.known.get(self.environment_of[task])
         solved = self.thresholds.get(task, self.thresholds.get(self.environment_of[task]))
         courses = [course for course in self.courses if course.task == task]
+        # Without a known score of random play, the mean of the first evaluations stands in for it.
         low = known[0] if known else plain_statistics.fmean(course.scores[0] for course in courses)
         solved = solved if solved is not None else known[1] if known else None
         return Scale(low, max(max(c.scores) for c in courses) if solved is None else solved, solved)
@@ -252,6 +254,7 @@ class Comparison:
 
     def curve(self, course: Course, points: int = 101) -> Table:
         """Normalised scores of a course at evenly spaced steps up to the task's horizon."""
+        # Evaluations come at different steps in different runs; a common grid makes them comparable.
         steps = np.linspace(0, self.horizons[course.task], points)
         return self.scales[course.task].normalise(course.at(steps))
 
@@ -317,6 +320,7 @@ class Comparison:
             tasks, seeds = self.shared([ours, theirs])
             if seeds:
                 raw.append(self._duel(ours, theirs, tasks, seeds))
+        # Final score and efficiency are two families of tests, each corrected by itself.
         finals, efficiencies = (st.holm([pair[key].p for pair in raw]) for key in ("final", "efficiency"))
         corrected = zip(raw, finals, efficiencies, strict=True)
         return [Duel(**pair, final_p=final, efficiency_p=efficiency) for pair, final, efficiency in corrected]
@@ -325,6 +329,7 @@ class Comparison:
         strata = self.strata(tasks)
         tables = {m: [self.table(name, tasks, seeds, m) for name in (ours, theirs)] for m in ("final", "efficiency")}
         differences = {m: st.paired_difference(*pair, strata=strata) for m, pair in tables.items()}
+        # The pairwise statistic costs seeds² per repetition, so it gets fewer of them.
         beats = st.estimate(
             st.probability_of_improvement, *tables["final"], strata=strata, repetitions=min(self.repetitions, 5000)
         )

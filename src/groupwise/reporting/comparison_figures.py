@@ -140,6 +140,7 @@ def row_panels(width: float, names: Sequence[str], count: int, columns: int) -> 
     """Panels side by side, with room for the row names at the left; sizes in points."""
     from matplotlib.figure import Figure
 
+    # Ceiling division.
     rows = -(-count // columns)
     left = 14 + 5.4 * max((min(len(name), NAME) for name in names), default=0)
     inner = 16 + 19 * len(names)
@@ -167,6 +168,7 @@ def finish_rows(axes: Any, names: Sequence[str], title: str) -> None:
     axes.grid(visible=False, axis="y")
     axes.margins(x=0.08)
     low, high = axes.get_xlim()
+    # Equal values need some width, or the axis would show rounding errors.
     if high - low < 0.02:
         middle = (low + high) / 2
         axes.set_xlim(middle - 0.05, middle + 0.05)
@@ -197,6 +199,7 @@ def profile_lines(comparison: Comparison, repetitions: int = 2000) -> tuple[Tabl
         for s in comparison.standings
     }
     everything = np.concatenate([table.ravel() for table, _ in tables.values()])
+    # From random or worse to a little above solved, whatever the scores are.
     levels = np.linspace(min(0.0, float(everything.min())), max(1.05, float(everything.max())), LEVELS)
     lines = {}
     for name, (table, strata) in tables.items():
@@ -239,6 +242,7 @@ def draw_differences(comparison: Comparison, width: float) -> Any:
 def pair_panel(width: float, names: Sequence[str], row: float = 21) -> tuple[Any, list[Any]]:
     from matplotlib.figure import Figure
 
+    # About 5.2 points per character.
     left = 16 + 5.2 * max(len(name) for name in names)
     wide, high = 72 * width, 62 + row * len(names)
     figure = Figure(figsize=(width, high / 72))
@@ -266,6 +270,7 @@ def draw_survival(comparison: Comparison, task: str, width: float) -> Any:
     ]
     figure, (axes,) = stacked_axes(width, min(3.0, 0.6 * width), 1, [text for _, text, _ in ends], left=44)
     for name, survival in found.items():
+        # The last step of the curve extends to the end of the axis.
         times = [*survival.times, comparison.horizons[task]]
         shares = [1 - share for share in (*survival.shares, survival.shares[-1])]
         axes.step(times, shares, where="post", color=colour_of(comparison, name), linestyle=dash_of(comparison, name))

@@ -31,6 +31,7 @@ def learning_pictures(comparison: Comparison) -> list[Picture]:
     found = [_curves(comparison, task, place) for place, task in enumerate(comparison.tasks)]
     if len(comparison.tasks) < 2 or not comparison.standings:
         return found
+    # Budgets differ between tasks, so the common axis is the share of the budget.
     curves = draw.overall_curves(comparison)
     x = np.linspace(0, 1, draw.LEVELS)
     rows = [[n, *map(float, (s, *q))] for n, bands in curves.items() for s, *q in zip(x, *bands, strict=True)]
@@ -66,6 +67,7 @@ def final_pictures(comparison: Comparison) -> list[Picture]:
     """Final scores: summaries with intervals, and the full distribution."""
     standings = comparison.standings
     rows = [[s.algorithm, key, *s.final[key].as_list()] for s in standings for key in draw.MEASURES]
+    # Bootstrapped once here and used by both the figure and its data.
     levels, profiles = draw.profile_lines(comparison)
     lines = [[name, *map(float, row)] for name, band in profiles.items() for row in zip(levels, *band, strict=True)]
     return [
@@ -161,6 +163,7 @@ def _in_words(values: Mapping[str, float]) -> str:
     return "; ".join(f"{name} {number(value)}" for name, value in values.items())
 
 
+# Statistic and column heading, in the order of the table.
 FAIRNESS = {
     "worst_task": "worst task",
     "worst_two": "worst two",
@@ -190,6 +193,7 @@ def write_comparison(folder: Path, comparison: Comparison, extras: Extras = Extr
         figures.mkdir(parents=True, exist_ok=True)
     drawn = {}
     for picture in (picture for _, _, pictures in chapters for picture in pictures):
+        # Drawn once: the SVG file is also what the page shows.
         kinds = render_kinds(picture.draw, WIDE, ("svg", "png"))
         drawn[picture.name] = kinds["svg"]
         for kind, content in {**kinds, "csv": picture.csv.encode("utf8", "replace")}.items():
@@ -219,6 +223,7 @@ Chapter = tuple[str, str, list[Picture]]
 
 def chapters_of(comparison: Comparison, extras: Extras) -> list[Chapter]:
     """The chapters of the page: title, tables, figures."""
+    # Fairness compares tasks, so it needs at least two.
     several = len(comparison.tasks) > 1 and bool(comparison.standings)
     explained = [
         picture
@@ -372,5 +377,6 @@ def settings_section(extras: Extras) -> str:
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, str]:
     flat = {f"{section}.{name}": value for section, values in settings.items() for name, value in values.items()}
+    # They differ between the runs of one algorithm and say nothing about it.
     idle = ("run.seed", "run.run_name", "run.output_dir")
     return {name: "null" if value is None else str(value) for name, value in flat.items() if name not in idle}

@@ -84,6 +84,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
 def _row(comparison: Comparison, standing: Standing) -> list[str]:
     survivals = [s for (name, _), s in comparison.survivals.items() if name == standing.algorithm]
     solved = f"{sum(s.solved for s in survivals)}/{sum(s.runs for s in survivals)}" if survivals else "–"
+    # Medians of several tasks cannot be added up, so the column is for one task.
     median = survivals[0].median if len(survivals) == 1 else None
     cells = [
         standing.algorithm,

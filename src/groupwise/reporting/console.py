@@ -163,6 +163,7 @@ class Animated(Silent):
 
     def show(self, event: Event) -> None:
         if event.type == "start":
+            # The time left counts only steps of this attempt.
             self._first_step = int(finite(event.data.get("resumed_from")) or 0)
         self._say(self._console, notice(event))
 
@@ -216,6 +217,7 @@ def _progress(history: History, console: Console, elapsed: float, first_step: in
 
 def _numbers(history: History) -> Table:
     table = Table.grid(padding=(0, 1))
+    # Fixed widths: the table must not jump while it is redrawn.
     table.add_column(style="dim", width=12)
     table.add_column(justify="right", width=9)
     for label, name, form in numbers_of(history):

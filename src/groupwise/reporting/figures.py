@@ -38,6 +38,7 @@ from groupwise.training.formatting import finite, number, percent
 
 def draw_learning(history: History, width: float) -> Any:
     reward, tests = history.series("reward/mean"), history.series("eval/reward_mean")
+    # Drawn as a dashed line if the run has one.
     target = finite(history.setting("training.target_reward"))
     found = (("training", reward[1], BLUE), ("evaluation", tests[1], ORANGE))
     labels = [(values[-1], f"{name} {number(values[-1])}", colour) for name, values, colour in found if values]
@@ -89,6 +90,7 @@ def _ends(history: History, panel: Panel) -> list[tuple[float, str, str]]:
 
 def draw_phases(history: History, width: float) -> Any:
     columns = [dict(zip(*history.series(f"timing/{phase}"), strict=True)) for phase in PHASES]
+    # A phase may be missing from some steps; it then took no time.
     steps = sorted(set[int]().union(*columns))
     layers = [thin((steps, [column.get(step, 0.0) for step in steps])) for column in columns]
     totals = [sum(values) for _, values in layers]
@@ -129,6 +131,7 @@ def draw_group(rows: Sequence[Mapping[str, Any]], width: float) -> Any:
     from matplotlib.figure import Figure
 
     scores = [finite(row.get("total")) for row in rows]
+    # Failed attempts have no score and no bar.
     known = [score for score in scores if score is not None]
     mean = sum(known) / len(known) if known else 0.0
     advantages = [None if s is None else finite(row.get("advantage")) for row, s in zip(rows, scores, strict=True)]
@@ -289,6 +292,7 @@ def as_csv(history: History, names: Sequence[str]) -> str:
     columns = {name: dict(zip(*history.series(name), strict=True)) for name in names}
     columns = {name: column for name, column in columns.items() if column}
     steps = sorted(set[int]().union(*columns.values()))
+    # Ceiling division: at most CSV_ROWS rows.
     every = -(-len(steps) // CSV_ROWS) or 1
     rows = sorted({*steps[::every], *steps[-1:]})
     return csv_text(["step", *columns], ([step, *(c.get(step, "") for c in columns.values())] for step in rows))

@@ -51,6 +51,7 @@ def _most_informative(path: Path) -> list[Row]:
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(str(row.get("group_id")), []).append(row)
+    # Groups compare by spread first, then by failures.
     widest = max(groups.values(), key=_informative, default=None)
     return sorted(widest or (), key=_rank)
 

@@ -33,7 +33,9 @@ class History:
     hints: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)
     errors: list[Mapping[str, Any]] = field(default_factory=list)
     end: Mapping[str, Any] | None = None
+    # First and last event time of each attempt at the run.
     times: dict[int, tuple[float, float]] = field(default_factory=dict)
+    # Series already computed; any new event clears them.
     _found: dict[str, Series] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -68,6 +70,7 @@ class History:
         self.steps = {step: kept for step, kept in self.steps.items() if step <= last}
         self.evals = {step: kept for step, kept in self.evals.items() if step <= last}
         self.hints = [(step, kept) for step, kept in self.hints if step <= last]
+        # A resumed run is running again, whatever ended it before.
         self.errors, self.end = [], None
 
     @property
@@ -104,6 +107,7 @@ class History:
     def last(self, name: str) -> float | None:
         """The newest value of a series, searched only in the newest rows, because a display asks often."""
         rows, part, key = self._place(name)
+        # A metric missing from the last 100 rows counts as gone.
         for data in islice(reversed(rows.values()), 100):
             if (value := finite(_mapping(data.get(part)).get(key))) is not None:
                 return value
@@ -153,6 +157,7 @@ class History:
 
 def _sample(value: Mapping[str, Any]) -> Sample:
     prompt, text, expected = (str(value.get(name, "")) for name in ("prompt", "text", "expected"))
+    # Free text has no right answer (None); anything else that is not true counts as wrong.
     correct = None if "correct" in value and value["correct"] is None else value.get("correct") is True
     return Sample(prompt, text, expected, finite(value.get("total")) or 0.0, correct)
 

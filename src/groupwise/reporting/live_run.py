@@ -57,6 +57,7 @@ def run_events(
     def build(cfg: TrainingConfig) -> Parts:
         return product.build(product.open_run(path, cfg, learning=True))
 
+    # Read before `execute` truncates the log to the checkpoint it resumes from.
     earlier = read_events(path / "events.jsonl")
     sinks = exporters(cfg.run.report_to, path, cfg.to_dict())
     try:

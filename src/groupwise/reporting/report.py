@@ -99,6 +99,7 @@ def _samples(history: History) -> str:
     answers = history.samples()
     if not answers:
         return ""
+    # One column if there was only one evaluation.
     steps = sorted({min(answers), max(answers)})
     rows = "".join(
         f"<tr><td>{escape(sample.prompt)}</td><td>{escape(sample.expected)}</td>"
@@ -174,6 +175,7 @@ def short_text(value: Any) -> str:
 
 
 def _settings(history: History) -> str:
+    # What the user changed is the first thing a reader needs.
     usual = dict(_flat(TrainingConfig().to_dict()))
     settings = _flat(history.config)
     changed = [(name, value) for name, value in settings if usual.get(name) != value]
@@ -199,6 +201,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 def _again(history: History, run_dir: Path) -> str:
     folder = shlex.quote(str(run_dir))
+    # A finished run needs a larger budget before it can continue.
     longer = f" --set training.num_episodes={2 * history.step}" if history.step >= history.total_steps else ""
     commands = {
         "Started with": str(history.env.get("command") or ""),

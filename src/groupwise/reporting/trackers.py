@@ -138,6 +138,7 @@ class WandB:
         self._wandb, self._run_dir, self._config = wandb, run_dir, config
         mode = os.environ.get("WANDB_MODE") or "offline"
         self._mode: Any = {"run": "online", "dryrun": "offline"}.get(mode, mode)
+        # A stable id: syncing a resumed run updates the same W&B run.
         self._id = re.sub(r"[^\w.-]+", "-", run_dir.name)[-100:] or "run"
         self._run: Any = None
 
@@ -150,6 +151,7 @@ class WandB:
     def _start(self, event: Event) -> None:
         resumed = event.data.get("resumed_from")
         if self._mode == "offline":
+            # An offline run cannot be appended to, so earlier attempts are replaced.
             for stale in (self._run_dir / "wandb").glob(f"offline-run-*-{self._id}"):
                 shutil.rmtree(stale)
         os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")  # else it prints an advertisement if openai is imported

@@ -74,9 +74,11 @@ def run_campaign(
     unfinished runs.
     """
     check(entries)
+    # Seeds first: if it is interrupted, all algorithms have about as many seeds.
     wanted = [job_of(folder, entry, seed, snapshot=seed == seeds[0]) for seed in seeds for entry in entries]
     with disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    # Two commands on one folder would train the same runs twice.
     lock = lock_run(folder)
     try:
         for job in wanted:
@@ -176,6 +178,7 @@ def share_done(job: CourseJob) -> float:
     if not (path / "status.json").exists():
         return 0.0
     run = inspect_run(path)
+    # Its scores are written only after the last step.
     return min(run.step / max(run.total, 1), 0.99)
 
 

@@ -48,6 +48,7 @@ def gain(ours: ArrayLike, theirs: ArrayLike) -> Interval:
 
 def ratio(ours: ArrayLike, theirs: ArrayLike) -> Interval:
     """Ours over theirs [seeds], paired by seed: the geometric mean, with the interval of its logarithm."""
+    # Ratios are symmetric on a log scale: twice and half as many are equally far from 1.
     found = gain(np.log(_column(ours)), np.log(_column(theirs)))
     return Interval(*(math.exp(number) for number in (found.value, found.low, found.high)))
 

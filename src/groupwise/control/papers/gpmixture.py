@@ -59,6 +59,7 @@ def predict(kernel: Kernel, seen: Floats, answers: Floats, points: Floats) -> tu
     """
     if len(seen) != len(answers):
         raise ValueError(f"{len(answers)} answers for {len(seen)} points; there must be one for each")
+    # Solving for the M points at once costs one factorisation of [N, N].
     across = kernel(points, seen)
     weights = np.linalg.solve(kernel(seen, seen) + kernel.noise**2 * np.eye(len(seen)), across.T)
     variances = kernel.signal**2 + kernel.noise**2 - (across * weights.T).sum(1)
@@ -107,6 +108,7 @@ class ProcessMixture:
 
     def see(self, point: Floats, answer: Floats) -> int:
         """Learn that the answer at `point` [D] is `answer` [Q]; return the number of its task."""
+        # Log of the unnormalised posterior of each task, the last entry for a new one.
         scores = [self._score(number, point, answer) for number in range(len(self))]
         scores.append(math.log(self.concentration) + log_density(answer, np.zeros_like(answer), self._prior_variance))
         self.current = int(np.argmax(scores))
@@ -163,6 +165,7 @@ def stream(seed: int) -> Stream:
             push = int(rng.integers(2))
             after, _, over, cut = cart.step(np.array([push]))
             points.append([*(before / SEEN_SCALE), 2 * push - 1])
+            # The answer is the change of the two speeds; positions follow from them.
             answers.append((after[0, [1, 3]] - before[[1, 3]]) / CHANGE_SCALE + 0.05 * rng.normal(size=2))
             before, ended = after[0], bool(over[0] or cut[0])
     return Stream(np.array(points), np.array(answers), np.repeat(worlds, STAY).astype(np.int64))
@@ -197,6 +200,7 @@ def agreement(labels: Ints, worlds: Ints) -> float:
 
 
 def experiment(seeds: Sequence[int], progress: Progress) -> PaperFinding:
+    # Errors count from the second visit on, when every world has been seen once.
     known = slice(len(WORLDS) * STAY, None)
     errors: dict[str, list[float]] = {}
     agreed, found = [], []

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from groupwise.control.papers.finding import PaperFinding, Progress, cell, ratio, with_interval
 from groupwise.core import group_advantages
 
+# Questions of eight numbers with six answers, sixteen a batch, eight attempts at each.
 NUMBERS, ANSWERS = 8, 6
 QUESTIONS, GROUP = 16, 8
 RATES = (0.1, 0.3, 1.0)
@@ -49,6 +50,7 @@ class World:
         return (questions @ self.right).argmax(1)
 
     def score(self, questions: Tensor, answers: Tensor) -> Tensor:
+        # Between −2 and 2: larger than the reward for a right answer, so scores differ mostly between questions.
         liking = 2 * (questions @ self.liked).tanh().squeeze(1)
         return (answers == self.answer(questions)).double() + liking
 
@@ -123,6 +125,7 @@ def steps_to_learn(arm: str, seed: int, rate: float) -> int:
 def noise(arm: str, seed: int) -> float:
     """Variance of the untrained policy's gradient over its squared mean: how much of a step is noise."""
     learner = AnswerLearner(arm, seed)
+    # A critic is trained first, so that its noise is not that of an untrained estimate.
     if learner.critic is not None:
         for _ in range(DRAWS):
             learner.gradient()

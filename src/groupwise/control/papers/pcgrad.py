@@ -18,11 +18,13 @@ from torch import Tensor, nn
 from groupwise.control.papers.finding import PaperFinding, Progress, cell, gain, with_interval
 from groupwise.core.surgery import project_conflicts, random_orders
 
+# Four tasks; questions of six numbers with five answers, 64 per task and step; 16 hidden units.
 TASKS, NUMBERS, ANSWERS, HIDDEN, QUESTIONS = 4, 6, 5, 16, 64
 REWARDS = torch.tensor([1.0, 3.0, 10.0, 30.0])
 ARMS = {"sum": "the sum", "surgery": "after surgery (PCGrad)", "scaled": "each of length 1"}
 RATES = (0.03, 0.1, 0.3)
 STEPS = 250
+# Weights and biases of the two layers.
 SHAPES = ((NUMBERS + TASKS, HIDDEN), (1, HIDDEN), (HIDDEN, ANSWERS), (1, ANSWERS))
 
 
@@ -70,6 +72,7 @@ def train(arm: str, seeds: Sequence[int], rate: float, steps: int = STEPS) -> Te
             gradients = project_conflicts(gradients, random_orders(TASKS, orders))
         elif arm == "scaled":
             gradients = nn.functional.normalize(gradients, dim=-1)
+        # The flat step [S, P] is cut back into the layers' shapes.
         step, at = rate * gradients.sum(1), 0
         for number, (rows, columns) in enumerate(SHAPES):
             size = rows * columns
@@ -84,6 +87,7 @@ def experiment(seeds: Sequence[int], progress: Progress, steps: int = STEPS) -> 
     for done, (arm, rate) in enumerate(jobs):
         progress(done, len(jobs))
         found[arm].append(train(arm, seeds, rate, steps))
+    # The rate that is best on average over seeds and tasks, as a user would choose it.
     best = {arm: max(tables, key=lambda table: float(table.mean())) for arm, tables in found.items()}
     means = {arm: table.mean(1).tolist() for arm, table in best.items()}
     worst = {arm: table.min(1).values.tolist() for arm, table in best.items()}

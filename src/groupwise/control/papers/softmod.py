@@ -19,7 +19,9 @@ from torch.func import functional_call, stack_module_state, vmap
 from groupwise.control.papers.finding import PaperFinding, Progress, cell, gain, mean_of, with_interval
 from groupwise.control.soft_modules import SoftModules
 
+# Eight tasks in two families; questions of six numbers with five answers, eight per task and step.
 TASKS, FAMILIES, NUMBERS, ANSWERS, QUESTIONS = 8, 2, 6, 5, 8
+# Weight of the entropy bonus, learning rate, updates.
 BONUS, RATE, STEPS = 0.1, 3e-3, 800
 INPUTS = NUMBERS + TASKS
 Function = Callable[[dict[str, Tensor], Tensor], Tensor]
@@ -63,6 +65,7 @@ class FamilyTasks:
 
     def questions(self, count: int) -> tuple[Tensor, Tensor]:
         seen = torch.stack([torch.randn(TASKS, count, NUMBERS, generator=random) for random in self.random])
+        # The task as a one-hot, appended to every question: [S, K, N, K].
         which = torch.eye(TASKS)[:, None].expand(len(seen), TASKS, count, TASKS)
         return torch.cat([seen, which], -1), (seen @ self.right).argmax(-1, keepdim=True)
 
@@ -73,11 +76,13 @@ def train(make: Callable[[], nn.Module], seeds: Sequence[int], steps: int) -> tu
     held_out, answers = tasks.questions(200)
     networks = [seeded(make, seed) for seed in seeds]
     weights, _ = stack_module_state(networks)
+    # One forward pass for all seeds: weights and questions both have a leading axis of seeds.
     act: Function = vmap(lambda own, seen: functional_call(networks[0], own, (seen,)))
     optimiser = torch.optim.Adam(weights.values(), lr=RATE)
     for _ in range(steps):
         seen, right = tasks.questions(QUESTIONS)
         logp = act(weights, seen).log_softmax(-1)
+        # Exact expectation over answers instead of samples, so the only noise is in the questions.
         reward = logp.exp().gather(-1, right).mean((1, 2, 3)) - BONUS * (logp.exp() * logp).sum(-1).mean((1, 2))
         optimiser.zero_grad()
         (-reward.sum()).backward()
@@ -101,9 +106,11 @@ def likeness(network: nn.Module) -> float:
     states = torch.randn(200, 1, NUMBERS, generator=torch.Generator().manual_seed(0)).expand(-1, TASKS, -1)
     with torch.no_grad():
         routes = network.routing(torch.cat([states, torch.eye(TASKS).expand(200, -1, -1)], -1))
+    # A task's route, averaged over states: both layers' mixing weights in one vector [K, n² + n].
     mean = torch.cat([z.softmax(-1).flatten(-2) for z in routes], -1).mean(0)
     cosines = nn.functional.cosine_similarity(mean[:, None], mean[None], dim=-1)
     family = torch.arange(TASKS) % FAMILIES
+    # Pairs of different tasks of one family; a task with itself would always agree.
     same = (family[:, None] == family[None]) & ~torch.eye(TASKS, dtype=torch.bool)
     return float(cosines[same].mean() - cosines[family[:, None] != family[None]].mean())
 
