@@ -126,6 +126,7 @@ class Agent:
             self.engine.cancel(future)
             raise
         text: str = self.tokenizer.decode(sampled.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        # The sampled tokens include the stop string; the answer does not.
         return text[: min([len(text), *(place for stop in params.stop if (place := text.find(stop)) >= 0)])]
 
     def _ready(self) -> tuple[LanguageModel, Engine, Frame | None]:

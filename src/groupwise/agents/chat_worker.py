@@ -75,6 +75,7 @@ class Speaker:
 
     async def loaded(self, name: str) -> Loaded:
         async with self._loading:
+            # A base model has no checkpoints: "" never changes.
             newest = next((path.name for path in checkpoint_folders(self.runs_dir / name / "checkpoints")), "")
             found = self._models.get(name)
             if found is None or found.step != newest:
@@ -83,6 +84,7 @@ class Speaker:
                     await before.agent.close()
                 self._models[name] = found
             self._models.move_to_end(name)
+            # The least recently used model is first.
             while len(self._models) > self.most:
                 _, old = self._models.popitem(last=False)
                 await old.agent.close()
@@ -91,6 +93,7 @@ class Speaker:
     def _load(self, name: str, step: str) -> Loaded:
         path = self.runs_dir / name
         language, own = find_chat_model(str(path) if path.is_dir() else name, str(self.runs_dir))
+        # A path on this machine; clients know the model by its name.
         own.pop("model_name")
         config = AgentConfig(model_name=name, **own)
         agent = MultiTurnAgent(config, None, None, self.toolbox or (), self.store, language=language, slots=16)

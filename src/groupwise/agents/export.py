@@ -34,6 +34,7 @@ def export_run(
     cfg, folder = language_config(run), folder.resolve()
     if adapter:
         refuse_adapter(run, cfg)
+    # Before loading the model, which takes a while.
     refuse_place(folder, force)
     step = choose_checkpoint(run, step).step
     facts = {"run": str(run), "step": step, "kind": "adapter" if adapter else "merged", "version": __version__}

@@ -79,6 +79,7 @@ def build(cfg: TrainingConfig, reward: Reward | None = None) -> Parts:
 def answers_at_once(cfg: TrainingConfig) -> int:
     """Return how many answers to generate at once: all of a step if they are short. Each needs room for its cache."""
     group, tasks = cfg.rollout.num_generations, cfg.rollout.tasks_per_step
+    # Never fewer than 64, nor than one group.
     return max(64, group, min(group * tasks, ROOM // cfg.sampling.max_new_tokens))
 
 

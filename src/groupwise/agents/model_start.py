@@ -59,6 +59,7 @@ def find_start(name: str, output_dir: str = "runs") -> RunStart | None:
     if path.parent.name == "checkpoints" and path.name.isdecimal():
         run, step = path.parent.parent, int(path.name)
         return next((RunStart(place, step) for place in (run, base / run.name) if _is_run(place)), None)
+    # Always the tiny model, even if a run or a folder has that name.
     if name.partition("@")[0] == "tiny":
         return None
     if "/" in name:
@@ -112,6 +113,7 @@ def load_run(path: Path, step: int | None = None) -> LanguageModel:
     checkpoint = choose_checkpoint(path, step)
     beside = str(path.parent)  # a run that was moved has probably moved together with the one it started from
     language = load_start(cfg.replace(device="cpu", quantization=None, gradient_checkpointing=False, output_dir=beside))
+    # The checkpoint of a run with a critic only loads into a policy that has one.
     critic = any(name.startswith("value_head.") for name in checkpoint.model)
     LanguagePolicy(language.model, critic=critic).load_state_dict(checkpoint.model)
     return LanguageModel(language.model, language.tokenizer, str(checkpoint.path))
@@ -137,6 +139,7 @@ def prepare(cfg: TrainingConfig) -> TrainingConfig:
     if isinstance(start, RunStart):
         language_config(start.run)
         return cfg.replace(model_name=str(choose_checkpoint(start.run, start.step).path.resolve()))
+    # Relative paths are resolved, since a run may be resumed from another folder.
     local = start.tiny_seed is None and (start.adapter is not None or Path(start.source).is_dir())
     return cfg.replace(model_name=str(Path(_name(cfg)).expanduser().resolve())) if local else cfg
 

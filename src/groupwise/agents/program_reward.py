@@ -38,6 +38,7 @@ def task_tests(task: Task) -> tuple[str, str]:
     tested = str(known(task, "entry_point") or "")
     whole = known(task, "tests") or known(task, "test_list") or known(task, "test")
     lines = [whole] if isinstance(whole, str) else list(whole or ())
+    # HumanEval's tests define check(), which must be called with the function.
     if not known(task, "tests") and not known(task, "test_list") and tested:
         lines.append(f"check({tested})")
     return "\n".join(map(str, [known(task, "test_setup_code") or "", *lines])).strip(), tested

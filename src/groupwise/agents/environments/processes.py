@@ -44,6 +44,7 @@ class InProcesses:
 
     async def ask(self, number: int, what: str, given: Any) -> Any:
         """Ask a conversation's environment in the worker that has it."""
+        # A conversation always goes to the same worker, which has its environment.
         request, place = (number, what, given), number % self.count
         try:
             return await asyncio.wrap_future(self._workers.submit(request, worker=place, seconds=self.seconds))

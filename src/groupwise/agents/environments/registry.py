@@ -91,6 +91,7 @@ def _own(name: str, options: dict[str, Any]) -> Scenarios:
     found = getattr(module, attribute, None)
     if found is None:
         raise ConfigError(f"there is no {attribute!r} in {place}", field="task.environment")
+    # A rollout function rather than an environment.
     if inspect.iscoroutinefunction(found):
         tasks = getattr(module, "TASKS", None)
         if not tasks:

@@ -82,6 +82,7 @@ class TaskEnvironment(Listed[Mapping[str, Any]]):
         if inspect.iscoroutinefunction(self.checker):
             verdict = await self.checker(task, messages)
         else:
+            # In a thread, because a checker may compute for long.
             verdict = await asyncio.to_thread(self.checker, task, messages)
         if isinstance(verdict, Score | str):
             return verdict

@@ -24,6 +24,7 @@ class WorkedProblems(GymProblems):
         verdict = super().grade(problem, text, finished)
         right, wanted = verdict.parts["correct"], steps_of(worked(problem.text))
         good = [said == step for said, step in zip(steps_of(text), wanted, strict=False)]
+        # Steps after the first wrong one do not count, even if they are right again.
         share = (good.index(False) if False in good else len(good)) / len(wanted)
         return Score((right + share) / 2, {"correct": right, "working": share})
 

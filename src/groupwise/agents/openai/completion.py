@@ -47,6 +47,7 @@ class Completion:
         prompt, futures = self._submit(on_token if self.request.stream else None)
         try:
             if self.request.stream:
+                # Done callbacks run in the engine's thread, after the last token was queued.
                 futures[0].add_done_callback(lambda _: loop.call_soon_threadsafe(tokens.put_nowait, None))
                 async for piece in self._pieces(tokens):
                     yield piece
@@ -81,6 +82,7 @@ class Completion:
     def _seed(self, number: int) -> int:
         if self.request.seed is None:
             return secrets.randbits(62)
+        # The zeros stand for label and turn, which earlier versions had: answers to a seed stay the same.
         seeds = [abs(self.request.seed), 0, 0, number]
         return int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0] >> np.uint64(1))
 

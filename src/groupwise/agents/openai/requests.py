@@ -64,6 +64,7 @@ def read_request(body: bytes, usual: SamplingParams) -> CompletionRequest:
         raise RequestError("the body is not valid JSON") from None
     if not isinstance(given, dict):
         raise RequestError("the body is not a JSON object")
+    # Clients send null for parameters that are not set.
     given = {name: value for name, value in given.items() if value is not None}
     for name, value in given.items():
         if name not in UNDERSTOOD and name not in NO_EFFECT and value not in NEUTRAL.get(name, ()):
@@ -71,6 +72,7 @@ def read_request(body: bytes, usual: SamplingParams) -> CompletionRequest:
     stream, options = bool(given.get("stream", False)), given.get("stream_options", {})
     if not isinstance(options, dict):
         raise RequestError(f"stream_options is {options!r:.80}, not an object", field="stream_options")
+    # Only one answer can be streamed.
     count = _whole(given, "n", 1, 1, 1 if stream else MOST_ANSWERS)
     return CompletionRequest(
         messages=tuple(map(read_message, _objects(given, "messages"))),

@@ -12,6 +12,7 @@ from groupwise.types import Message
 Status = Literal["listening", "working", "checking", "resolved", "escalated"]
 Mood = Literal["angry", "upset", "calm", "pleased"]
 
+# Tried in this order: the first that matches names the issue, so general words ("order") come last.
 ISSUES = {
     "refund": Signal(r"refund\w* | money back | reimburse\w* | charged? back", denied=False),
     "damaged item": Signal("damaged | broken | defective | cracked | faulty | torn", denied=False),
@@ -41,6 +42,7 @@ BAD = Signal(
 GOOD = Signal(
     "thanks? | thank you | great | perfect | wonderful | appreciate | happy | awesome | excellent | lovely | helpful"
 )
+# "that's all", "it's sorted", "got the refund": the customer considers the matter closed.
 SETTLED = Signal(
     "that(?:'s| is| was) all | (?:all|it's|that's|is) (?:sorted|settled|solved|resolved|fixed) | "
     "that (?:solves|solved|helps|works) | problem solved | nothing else | "
@@ -92,6 +94,7 @@ class CustomerService:
 
     def _heard(self, text: str) -> CustomerService:
         issue = next((name for name, signal in ISSUES.items() if signal.within(text)), "")
+        # "order" and "delivery" do not replace a more specific issue.
         vague = not issue or (issue in ("order", "delivery") and self.issue not in ("", "order"))
         feeling = _feeling(text)
         new = replace(
@@ -103,9 +106,11 @@ class CustomerService:
         return replace(new, status=new._status(text))
 
     def _status(self, text: str) -> Status:
+        # Once handed over, a conversation stays with a person.
         if self.status == "escalated" or PERSON.within(text) or (self.mood == "angry" and self.complaints >= 3):
             return "escalated"
         known, reopened = bool(self.issue), REOPENS.within(text)
+        # Thanks settle the matter only after we asked whether it is settled.
         thanked = GOOD.within(text) and self.status == "checking"
         if known and not reopened and (SETTLED.within(text) or thanked):
             return "resolved"
@@ -115,10 +120,12 @@ class CustomerService:
 
     def _said(self, text: str) -> CustomerService:
         promises = [s for s in sentences(text) if PROMISE.within(s) and not s.endswith("?")]
+        # The assistant asked whether that was all.
         checking = self.status == "working" and OFFERS_MORE.within(text)
         return replace(self, promised=noted(self.promised, *promises), status="checking" if checking else self.status)
 
     def _feels(self, feeling: float) -> CustomerService:
+        # An exponential mean: the last message counts half, the one before a quarter.
         sentiment = round(0.5 * self.sentiment + 0.5 * feeling, 3)
         mood: Mood = (
             "angry" if sentiment <= -0.6 else "upset" if sentiment < -0.15 else "calm" if sentiment < 0.3 else "pleased"

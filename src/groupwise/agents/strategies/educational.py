@@ -58,6 +58,7 @@ class Educational:
     """`ability` (0 … 1) rises with right answers and falls with wrong ones and confusion; `level` is its name."""
 
     topic: str = ""
+    # Starts a little below the middle of "intermediate" (0.35 to 0.65).
     ability: float = 0.45
     level: Level = "intermediate"
     mode: Mode = "explain"
@@ -76,6 +77,7 @@ class Educational:
     def _heard(self, text: str) -> Educational:
         found = TOPIC.search(text)
         new = self if self.topic or not found else replace(self, topic=found["topic"].strip().lower())
+        # What learners say about themselves sets the level at once; answers move it in small steps.
         if NEWCOMER.within(text):
             return replace(new, mode="explain", asked=False)._at(min(self.ability, 0.2))
         if CONFUSED.within(text):
@@ -86,6 +88,7 @@ class Educational:
             return replace(new, mode="explain", asked=False)._at(max(self.ability, 0.6))._moved(0.1)
         if UNDERSTOOD.within(text):
             return replace(new, mode="extend")._moved(0.05)
+        # A question in reply to a question is not an answer.
         answered = self.asked and not text.rstrip().endswith("?")
         return replace(new, mode="check" if answered else "explain", answered=answered, asked=False)
 
@@ -95,8 +98,10 @@ class Educational:
         new = replace(self, asked=asked, answered=False)
         if not self.answered:
             return new
+        # Before RIGHT: "not quite right" contains both.
         if WRONG.within(text):
             streak = min(0, self.streak) - 1
+            # Two wrong answers in a row call for a simpler explanation, two right ones for harder questions.
             mode: Mode = "simplify" if streak <= -2 else "explain"
             return replace(new, wrong=self.wrong + 1, streak=streak, mode=mode)._moved(-0.12)
         if RIGHT.within(text):

@@ -29,6 +29,7 @@ class Signal:
     def __init__(self, phrases: str, *, denied: bool = True) -> None:
         choices = [phrase.strip() for phrase in re.split(r"\s\|\s", phrases.strip())]
         assert all(choices)
+        # Entire words only: "late" must not match in "later".
         self.pattern = re.compile(rf"(?<!\w)(?:{'|'.join(choices)})(?!\w)", re.IGNORECASE)
         self.denied = denied
 
@@ -120,6 +121,7 @@ def find_strategy(name: str) -> type[Strategy]:
     name = str(name)
     if name in _known:
         return _known[name]
+    # People may know the strategy by the name of its domain.
     near = [DOMAINS[name]] if name in DOMAINS else difflib.get_close_matches(name, _known, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else "Add one with @strategy(name)."
     raise UnknownStrategy(
