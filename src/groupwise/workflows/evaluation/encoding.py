@@ -16,19 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.workflows.blocks import (
-    PLAIN,
-    Activity,
-    Choice,
-    Design,
-    DesignError,
-    Instances,
-    Loop,
-    Parallel,
-    PartialOrder,
-    Sequence,
-    Skip,
-)
+from groupwise.workflows import blocks
+from groupwise.workflows.blocks import PLAIN, Activity, Choice, Instances, Loop, Parallel, PartialOrder, Sequence, Skip
 from groupwise.workflows.evaluation.array_format import *  # noqa: F403
 from groupwise.workflows.evaluation.durations import moments
 from groupwise.workflows.partial_orders import in_order
@@ -130,11 +119,11 @@ class Catalogue:
         asked = self.activities.get(name)
         if asked is None:
             known = ", ".join(list(self.activities)[:8])
-            raise DesignError(f"the design has {name!r}, not an activity of {self.name!r} (those are {known})")
+            raise blocks.DesignError(f"the design has {name!r}, not an activity of {self.name!r} (those are {known})")
         pool = handling.pool if handling.pool is not None else next(iter(asked.pools), None)
         if pool is not None and pool not in asked.pools:
             may = f"only {', '.join(asked.pools)} may do it" if asked.pools else "it does not need a pool"
-            raise DesignError(f"{name!r} is assigned to the pool {pool!r}, but {may}")
+            raise blocks.DesignError(f"{name!r} is assigned to the pool {pool!r}, but {may}")
         speed = 1.0 if pool is None else self.pools[pool].speed
         timeout = math.inf if handling.timeout is None else handling.timeout
         mean, scv, late = moments(asked.duration, speed, timeout)
@@ -172,11 +161,11 @@ class Catalogue:
         for pool, count in staff:
             if pool not in self.pool_numbers:
                 known = ", ".join(self.pool_names) or "none"
-                raise DesignError(f"the design staffs {pool!r}, not a pool of {self.name!r} (those are {known})")
+                raise blocks.DesignError(f"the design staffs {pool!r}, not a pool of {self.name!r} (those are {known})")
             number = self.pool_numbers[pool]
             least, most = int(self.least[number]), int(self.most[number])
             if not least <= count <= most:
-                raise DesignError(f"pool {pool!r} has {count} servers in the design; {least} to {most} are allowed")
+                raise blocks.DesignError(f"pool {pool!r} has {count} servers in the design; allowed: {least} to {most}")
             servers[number] = count
         if len(self.staffed) > 1_000:
             self.staffed.clear()
@@ -209,7 +198,7 @@ def _shifts(calendar: tuple[tuple[float, float], ...]) -> Floats:
     return np.array(merged, np.float64).reshape(-1, 2) * 3600
 
 
-def encode(design: Design, requirements: Requirements) -> Encoded:
+def encode(design: blocks.Design, requirements: Requirements) -> Encoded:
     """A design as arrays."""
     catalogue = catalogue_of(requirements)
     nodes: list[int] = []

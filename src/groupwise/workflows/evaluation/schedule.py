@@ -13,18 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from groupwise.errors import ConfigError
-from groupwise.workflows.blocks import (
-    Activity,
-    Block,
-    Design,
-    DesignError,
-    Parallel,
-    PartialOrder,
-    Skip,
-    activities,
-    walk,
-)
-from groupwise.workflows.blocks import Sequence as SequenceBlock
+from groupwise.workflows import blocks
+from groupwise.workflows.blocks import Activity, Design, DesignError, Parallel, PartialOrder, Skip, activities
 from groupwise.workflows.evaluation.array_format import ROW
 from groupwise.workflows.evaluation.encoding import catalogue_of, encode
 from groupwise.workflows.evaluation.performance import Performance
@@ -188,8 +178,8 @@ def is_one_run(design: Design, requirements: Requirements) -> bool:
     demand = requirements.demand
     if demand.arrivals_per_second is not None or demand.runs != 1:
         return False
-    certain = Activity | Skip | SequenceBlock | Parallel | PartialOrder
-    if not all(isinstance(block, certain) for block in walk(design.root)):
+    certain = Activity | Skip | blocks.Sequence | Parallel | PartialOrder
+    if not all(isinstance(block, certain) for block in blocks.walk(design.root)):
         return False
     known = requirements.activities
     asked = [known[activity.name] for activity in activities(design.root) if activity.name in known]
@@ -227,7 +217,7 @@ def task_graph_of(
 
 
 def _follow(
-    block: Block, before: frozenset[int], number: Mapping[str, int], after: dict[tuple[int, int], float]
+    block: blocks.Block, before: frozenset[int], number: Mapping[str, int], after: dict[tuple[int, int], float]
 ) -> frozenset[int]:
     """Record what each activity waits for; returns the activities that the next block has to wait for."""
     match block:
@@ -236,7 +226,7 @@ def _follow(
             return frozenset({number[name]})
         case Skip():
             return before
-        case SequenceBlock(parts):
+        case blocks.Sequence(parts):
             for part in parts:
                 before = _follow(part, before, number, after)
             return before

@@ -119,19 +119,13 @@ class Memory:
         for pool, queue in zip(self.pools, queues, strict=True):
             self.m[pool + fields.QUEUE_BASE], self.m[pool + fields.QUEUE_ROOM] = queue, room
         self.x[fields.WINDOW_START] = self.x[fields.WINDOW_END] = math.inf
-        for place, value in (
-            (fields.FREE_FRAME, frames),
-            (fields.FREE_CASE, running),
-            (fields.EVENT_BASE, events),
-            (fields.EVENT_ROOM, 2 * room),
-            (fields.AGENDA_BASE, agenda),
-            (fields.AGENDA_ROOM, room),
-            (fields.CASE_BASE, self.kept),
-            (fields.CASE_ROOM, cases),
-            (fields.TRACE_BASE, self.trace),
-            (fields.TRACE_ROOM, trace),
-            (fields.ROOT, nodes[-1]),
-        ):
+        head = {
+            fields.FREE_FRAME: frames, fields.FREE_CASE: running, fields.ROOT: nodes[-1], fields.EVENT_BASE: events,
+            fields.EVENT_ROOM: 2 * room, fields.AGENDA_BASE: agenda, fields.AGENDA_ROOM: room,
+            fields.CASE_BASE: self.kept, fields.CASE_ROOM: cases,
+            fields.TRACE_BASE: self.trace, fields.TRACE_ROOM: trace,
+        }  # fmt: skip
+        for place, value in head.items():
             self.m[place] = value
 
     def _part(self, count: int, width: int) -> int:

@@ -95,12 +95,8 @@ def region(inside: Sequence[Rectangle], outside: Sequence[Rectangle]) -> list[tu
 
     If a notch would cut into something inside, the line follows the outlines of what it surrounds instead.
     """
-    whole = (
-        min(one[0] for one in inside),
-        min(one[1] for one in inside),
-        max(one[2] for one in inside),
-        max(one[3] for one in inside),
-    )
+    lefts, tops, rights, bottoms = zip(*inside, strict=True)
+    whole = (min(lefts), min(tops), max(rights), max(bottoms))
     notches = []
     for other in outside:
         if _meet(other, whole):
@@ -117,12 +113,8 @@ def _meet(one: Rectangle, other: Rectangle) -> bool:
 
 
 def _ways_out(one: Rectangle, whole: Rectangle) -> list[Rectangle]:
-    left, top, right, bottom = (
-        max(one[0], whole[0]),
-        max(one[1], whole[1]),
-        min(one[2], whole[2]),
-        min(one[3], whole[3]),
-    )
+    left, top = max(one[0], whole[0]), max(one[1], whole[1])
+    right, bottom = min(one[2], whole[2]), min(one[3], whole[3])
     return [
         (left, top, right, whole[3]),
         (left, whole[1], right, bottom),

@@ -11,18 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from groupwise.workflows.blocks import (
-    Activity,
-    Cancellable,
-    Choice,
-    Design,
-    Instances,
-    Loop,
-    Parallel,
-    PartialOrder,
-    Sequence,
-    Skip,
-)
+from groupwise.workflows import blocks
+from groupwise.workflows.blocks import Activity, Choice, Instances, Loop, Parallel, PartialOrder, Sequence, Skip
 from groupwise.workflows.partial_orders import Edges
 from groupwise.workflows.scoring.graph_regions import TOP, Edge
 from groupwise.workflows.scoring.metrics import Metrics, measure
@@ -43,7 +33,7 @@ class Anatomy(NamedTuple):
     wide: int
 
 
-def anatomy(design: Design) -> Anatomy:
+def anatomy(design: blocks.Design) -> Anatomy:
     """Measure a design."""
     walk = _Walk()
     root = design.root
@@ -190,7 +180,7 @@ def _loop(walk: _Walk, block: Loop, depth: int, share: float, alive: float, alon
 
 
 def _cancellable(
-    walk: _Walk, block: Cancellable, depth: int, share: float, alive: float, alone: bool, looped: bool
+    walk: _Walk, block: blocks.Cancellable, depth: int, share: float, alive: float, alone: bool, looped: bool
 ) -> int:
     walk.cancellables += 1
     walk.blocks += 1
@@ -284,6 +274,6 @@ _ADD: dict[type, Adding] = {
     Parallel: _parallel,
     Choice: _choice,
     Loop: _loop,
-    Cancellable: _cancellable,
+    blocks.Cancellable: _cancellable,
     PartialOrder: _order,
 }
