@@ -3,8 +3,8 @@
     python benchmarks/workflow_verdicts.py ../shared/data/yawl/verification_cases ../shared/data/yawl/specs
     python benchmarks/workflow_verdicts.py ... --write      # put the table into docs/soundness.md
 
-A row is a net of a file: the verdict, the rule that is broken, the words that explain it, the steps that lead there,
-and what the brute force of tests/workflows/soundness/oracle.py says (— where it has too many markings, or where the structure
+A row is a net of a file: the verdict, the broken rule, the explanation, the steps that lead there, and what the brute
+force of tests/workflows/soundness/oracle.py says (— where it has too many markings, or where the structure
 alone decides).
 """
 
