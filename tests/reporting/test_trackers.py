@@ -108,6 +108,8 @@ def wandb_records(path: Path) -> Iterator[Any]:
             at += left
             continue
         length, kind = struct.unpack("<HB", content[at + 4 : at + 7])
+        if at + 7 + length > len(content):
+            return  # still being written
         whole += content[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):
@@ -117,7 +119,7 @@ def wandb_records(path: Path) -> Iterator[Any]:
 
 def wandb_history(folder: Path, count: int) -> list[tuple[int, float]]:
     """The logged rewards; W&B answers `finish` a little before its service has written the file's end."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while len(rows := _history(wandb_file(folder))) < count and time.monotonic() < deadline:
         time.sleep(0.02)
     return rows

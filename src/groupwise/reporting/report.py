@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import TrainingConfig
+from groupwise.errors import GroupwiseError
 from groupwise.files import write_atomic
 from groupwise.reporting.figures import Picture, pictures
 from groupwise.reporting.group import evenly, group_picture, last_group
@@ -175,8 +176,11 @@ def short_text(value: Any) -> str:
 
 
 def _settings(history: History) -> str:
-    # What the user changed is the first thing a reader needs.
-    usual = dict(_flat(TrainingConfig().to_dict()))
+    try:
+        defaults = TrainingConfig(product=str(history.setting("task.product")))
+    except GroupwiseError:  # a product that is not installed here
+        defaults = TrainingConfig()
+    usual = dict(_flat(defaults.to_dict()))
     settings = _flat(history.config)
     changed = [(name, value) for name, value in settings if usual.get(name) != value]
     blocks = (
