@@ -82,7 +82,8 @@ class Interrupted(GroupwiseError):
 def build_app() -> App:
     # No --no-option for switches, no --empty-option for lists, and no default shown where it is nothing.
     plain = Parameter(negative=(), show_default=lambda value: None if value in (None, ()) or value is False else value)
-    app = App(name="groupwise", help=HELP, version=__version__, default_parameter=plain)
+    # Plain text, because importing a Markdown renderer makes --help slower.
+    app = App(name="groupwise", help=HELP, help_format="plaintext", version=__version__, default_parameter=plain)
     _register(app, "groupwise", COMMANDS)
     for name, (summary, commands) in GROUPS.items():
         group = App(name=name, help=summary)
@@ -141,6 +142,7 @@ def _as_message(error: Exception) -> GroupwiseError:
 
 def complain(error: GroupwiseError, words: Sequence[str]) -> None:
     """Report an error: as JSON on stdout with --json, as text on stderr otherwise."""
+    # The options of a command line that could not be parsed are only known as words.
     if "--debug" in words:
         traceback.print_exc()
     if "--json" in words:
@@ -154,6 +156,7 @@ def complain(error: GroupwiseError, words: Sequence[str]) -> None:
 @contextmanager
 def _warnings_on_stderr() -> Iterator[None]:
     """Show what the package logs as a warning, such as settings that have no effect."""
+    # Bound to the present stderr, which tests and redirections replace.
     logger, handler = logging.getLogger("groupwise"), logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("note: %(message)s"))

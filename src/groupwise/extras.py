@@ -56,6 +56,7 @@ def missing_extra(error: BaseException) -> MissingExtra | None:
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     seen: set[int] = set()
+    # Chains of causes can be circular.
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         yield error

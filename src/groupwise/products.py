@@ -143,6 +143,7 @@ class Product:
 
     def build(self, cfg: TrainingConfig) -> Parts:
         """The parts of a run."""
+        # Parts is known by what it has: importing its class here would import torch.
         parts: Parts = self._module().build(cfg)
         if not hasattr(parts, "policy") or not hasattr(parts, "source"):
             raise broken_border(self.name, f"build returns training.session.Parts, not {type(parts).__name__}")
@@ -212,6 +213,7 @@ def _plug_ins() -> Mapping[str, EntryPoint]:
 
 def _plugged_in(name: str, point: EntryPoint) -> Product:
     """Load a plug-in's declaration and hold it to the rules of the border."""
+    # Only what this declaration imports counts: the process may have loaded torch long before.
     before = {module for module in HEAVY if module in sys.modules}
     declared = point.load()
     heavy = [module for module in HEAVY if module in sys.modules and module not in before]

@@ -46,6 +46,7 @@ class Task:
 class End(StrEnum):
     """How an attempt ended. Every ending has a name."""
 
+    # The values are written to event logs and group files: they must not change.
     FINISHED = "finished"
     TRUNCATED = "truncated"
     TURN_LIMIT = "turn_limit"
@@ -79,6 +80,7 @@ class Trajectory:
     id: str
     task_id: str
     group_id: str
+    # Over T unless noted: obs [T, …], actions [T, …], and mask, behavior_logp, versions, rewards [T].
     obs: Array = field(repr=False)
     actions: Array = field(repr=False)
     mask: Array = field(repr=False)
@@ -86,6 +88,7 @@ class Trajectory:
     versions: Array = field(repr=False)
     rewards: Array = field(repr=False)
     end: End
+    # terminated and truncated differ: after a truncation the value of `last_obs` still counts.
     terminated: bool
     last_obs: Array | None = field(default=None, repr=False)
     error: Failure | None = None
@@ -120,6 +123,7 @@ class Score:
     total: float
     parts: Mapping[str, float] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+    # Left out of comparisons: equality of arrays has no single truth value.
     rewards: Array | None = field(default=None, repr=False, compare=False)
 
 
@@ -154,6 +158,7 @@ class GroupRecord:
     group_id: str
     task_id: str
     trajectory_id: str
+    # None where the attempt failed: 0 would be a score.
     total: float | None
     parts: Mapping[str, float]
     flags: tuple[str, ...]
@@ -193,10 +198,12 @@ class Batch:
     policy's loss acts on (cut-off attempts, say) without touching the denominator.
     """
 
+    # Column t of every tensor is about the action at t; the shift of language models is already done.
     inputs: Tensors
     mask: Tensor
     behavior_logp: Tensor
     advantages: Tensor
+    # Rows or tokens of the whole batch, whatever was skipped or split since.
     denominator: float
     total_rows: int = 0
     total_tokens: int = 0

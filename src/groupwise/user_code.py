@@ -39,6 +39,7 @@ def _file(path: Path) -> ModuleType:
 
 
 def _named(name: str) -> ModuleType:
+    # A script's folder is on the path, but that of the `groupwise` command is not the user's.
     sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(name)

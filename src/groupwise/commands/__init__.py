@@ -1,1 +1,12 @@
-"""What each `groupwise` command does. `cli.py` names them; each module is imported only when it is called."""
+"""The commands that belong to no product. `cli.py` names them, and imports one only when it is called.
+
+    training               train, resume, stop
+    rollout, doctor        look before you train
+    runs, evaluation       list, show, plot and report runs; evaluate a policy
+    workflow_files         check, convert, diff
+    workflow_analysis      score, simulate
+    settings               config show, check, schema
+    service                serve, keys
+
+Open training.py first. Commands of a product are in its own `commands.py`; shared options in reporting/options.py.
+"""

@@ -142,6 +142,7 @@ def judge_groups(metrics: list[dict[str, float | None]]) -> Iterator[DoctorFindi
         values = [value for row in metrics if (value := row.get(name)) is not None]
         return sum(values) / len(values) if values else float("nan")
 
+    # (metric, name, share above which to note it, share from which it is a fault, remedy)
     rules = (
         ("groups/failed_share", "attempts without a score", 0.0, 0.5, "Check the reward and the environment."),
         ("groups/zero_spread_share", "groups without spread", 0.5, 0.99,

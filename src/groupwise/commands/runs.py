@@ -115,5 +115,6 @@ def series_of(path: Path, metric: str) -> tuple[list[int], list[float]]:
     return list(steps), list(values)
 
 
+# asdict leaves the Path, which JSON cannot write.
 def facts(run: RunInfo) -> dict[str, Any]:
     return {**asdict(run), "path": str(run.path)}

@@ -42,6 +42,7 @@ def resume(
     cfg = read_config(path)
     if set_:
         recorded, cfg = cfg, TrainingConfig.from_dict(apply_overrides(cfg.to_dict(), set_))
+        # A start that was pinned before stays pinned, even if the run it came from is gone.
         if cfg.policy.model_name != recorded.policy.model_name:
             cfg = product_of(cfg).prepare(cfg)
     elif inspect_run(path).state == "finished" and read_events(path / "events.jsonl")[-1].type == "end":

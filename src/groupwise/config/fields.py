@@ -187,6 +187,7 @@ def setting(
     `shape` says in words what the regular expression `pattern` demands. `flat` is what the setting is called outside
     its section, if its own name says too little there.
     """
+    # Pydantic searches for a pattern; here it must cover the whole text.
     whole = None if pattern is None else f"^(?:{pattern})$"
     extra: dict[str, Any] = {"shape": shape, "flat": flat}
     return Field(default, description=meaning, ge=ge, gt=gt, le=le, lt=lt, pattern=whole, json_schema_extra=extra)
@@ -195,6 +196,7 @@ def setting(
 class Section(BaseModel):
     """Settings that belong together. `LossSettings` is the section `loss`; `SECTION` gives it another name."""
 
+    # Strict, because the readers below already decided which values stand for which type.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     SECTION: ClassVar[str] = ""
 
@@ -230,6 +232,7 @@ def read_section(section: type[Section], given: Mapping[str, Any]) -> tuple[dict
     try:
         return _validated(section, given), []
     except ValidationError as error:
+        # Rules between settings still look at those that are right, so these are read a second time.
         wrong = {line["loc"][0] for line in error.errors(include_url=False, include_input=False)}
         sound = _validated(section, {name: value for name, value in given.items() if name not in wrong})
         return {name: value for name, value in sound.items() if name not in wrong}, _findings(section, given, error)
@@ -237,6 +240,7 @@ def read_section(section: type[Section], given: Mapping[str, Any]) -> tuple[dict
 
 def _validated(section: type[Section], given: Mapping[str, Any]) -> dict[str, Any]:
     """The values as Pydantic reads them. Its own error, which lists all problems, is let through."""
+    # This is what Pydantic's own constructor does; ours would turn its error into words.
     made = section.__new__(section)
     section.__pydantic_validator__.validate_python(dict(given), self_instance=made)
     return dict(made.items())
@@ -247,6 +251,7 @@ def _findings(section: type[Section], given: Mapping[str, Any], error: Validatio
     found: dict[str, Finding] = {}
     for line in error.errors(include_url=False, include_input=False):
         name = str(line["loc"][0])
+        # A list with several wrong members is one problem.
         if name in found:
             continue
         declared = settings_of(section).get(name)
@@ -321,6 +326,7 @@ def _kind(annotation: Any) -> tuple[type, bool, bool, tuple[str, ...], Sequence[
 
 def _read_value(setting: Setting, value: Any) -> Any:
     """The value in its setting's type; Pydantic then checks limits and choices."""
+    # An optional text cannot read "null" as null: it may be the name of a run.
     if setting.nullable and (value is None or (value == "null" and not setting.is_optional_text)):
         return None
     if setting.many:
@@ -368,6 +374,7 @@ def _real(value: Any) -> float | None:
     number = _number(value)
     try:
         return None if number is None else float(number)
+    # An integer too large for a float is refused as not finite.
     except OverflowError:
         return math.inf
 
@@ -375,12 +382,14 @@ def _real(value: Any) -> float | None:
 def _number(value: Any) -> int | float | None:
     """The value as a plain Python number; text is read as one, truth values are not numbers."""
     if isinstance(value, str):
+        # int first: a float would lose digits of a large seed.
         for parse in (int, float):
             try:
                 return parse(value)
             except ValueError:
                 continue
         return None
+    # In Python a truth value is a number; in a settings file it is a mistake.
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     return int(value) if isinstance(value, Integral) else float(value)
@@ -393,6 +402,7 @@ def _text(value: Any) -> str | None:
         return None
     if not value:
         raise _refused("text of at least one character")
+    # str.__str__ makes a plain text of an enumeration member or a NumPy string.
     return _encodable(str.__str__(value))
 
 

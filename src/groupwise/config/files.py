@@ -73,6 +73,7 @@ def _unless_text(section: str, name: str, value: Any, text: str) -> Any:
     return text if is_text and value is not None and not isinstance(value, str) else value
 
 
+# An override replaces the setting in whatever form the file gave it, so that it is never "given twice".
 def _set(result: dict[str, Any], section: str, name: str, value: Any) -> None:
     _take(result, section, name)
     held = result.get(section) or {}

@@ -79,6 +79,7 @@ PROFILES: Mapping[TrainingProfile, Mapping[str, Any]] = {
 class Layout:
     """The sections that runs of some products have, and their settings by flat name."""
 
+    # Section name → class, in the order in which files list them; flat name → setting.
     sections: Mapping[str, type[Section]]
     settings: Mapping[str, Setting]
 
@@ -86,6 +87,7 @@ class Layout:
     def of(cls, sections: Iterable[type[Section]]) -> "Layout":
         """The common sections and these, in the order in which files list them."""
         added = {section_name(section): section for section in sections}
+        # Shared sections keep their place among the common ones, so that files of all products read alike.
         known = {name: section for name, section in SECTIONS.items() if name not in SHARED or name in added}
         every = {**known, **added}
         return cls(every, {s.flat: s for section in every.values() for s in _declared(section)})
@@ -94,6 +96,7 @@ class Layout:
         """The setting of a name: in a section, or flat if the section is ""."""
         if not isinstance(name, str) or not section:
             return self.settings.get(name) if isinstance(name, str) else None
+        # Inside a section the short name is usual, but the flat one is accepted too.
         there = settings_of(self.sections[section]) if section in self.sections else {}
         return there.get(name) or next((declared for declared in there.values() if declared.flat == name), None)
 
@@ -102,6 +105,7 @@ class Layout:
 def layout_of(product: str) -> Layout:
     """The settings of a product. Its declaration is refused if it breaks a rule about settings."""
     declared = find(product)
+    # A name must mean one thing whatever the product, or flat names would be ambiguous.
     taken = {s.flat for section in SECTIONS.values() for s in _declared(section)}
     for section in declared.sections:
         if not (isinstance(section, type) and issubclass(section, Section)):
@@ -173,6 +177,7 @@ class _Entry(NamedTuple):
 
 def resolve(settings: Mapping[Any, Any], base: Mapping[str, Any] | None = None) -> Resolved:
     """Every setting's value and all problems. `base` replaces the defaults: the values of a configuration."""
+    # Everything is resolved before anything is refused, so that all problems are reported at once.
     findings: list[Finding] = []
     entries = list(_entries(settings, findings))
     product, implied = _product(entries, findings, base)
@@ -187,6 +192,7 @@ def resolve(settings: Mapping[Any, Any], base: Mapping[str, Any] | None = None) 
     usual = dict(find(product).defaults) if implied and not old else {}
     if base is not None:
         usual |= {name: value for name, value in base.items() if name in layout.settings and name != "product"}
+    # Later entries win: the order of precedence from the top of this file.
     values, wrong = _values(layout, {"product": product, **usual, **profile, **given})
     findings += unknown + wrong_profile + wrong
     return Resolved(product, values, findings + broken_rules(values), notices)
@@ -202,6 +208,7 @@ def _values(layout: Layout, given: Mapping[str, Any]) -> tuple[dict[str, Any], l
         sound, wrong = read_section(section, own)
         values |= {declared[name].flat: value for name, value in sound.items()}
         findings += wrong
+    # Findings come in the order in which the settings were given, not in that of the sections.
     order = {layout.settings[name].path: place for place, name in enumerate(given) if name in layout.settings}
     return values, sorted(findings, key=lambda finding: order[finding.field])
 
@@ -212,6 +219,7 @@ def _entries(given: Mapping[Any, Any], findings: list[Finding]) -> Iterator[_Ent
     for key, value in given.items():
         if key == PROFILE:
             continue
+        # "loss.beta" is the form of an override, and of XML that spreads over several sections.
         if isinstance(key, str) and "." in key:
             section, _, name = key.partition(".")
             yield _Entry(section, name, value)
@@ -238,6 +246,7 @@ def _section_items(name: str, section: type[Section], value: Any, findings: list
 
 def _product(entries: Sequence[_Entry], findings: list[Finding], base: Mapping[str, Any] | None) -> tuple[str, bool]:
     """The product that runs, and whether the settings name or imply it."""
+    # A product that is named decides; one that does not exist must not hide the other mistakes.
     for entry in entries:
         if f"{entry.section or 'task'}.{entry.name}" == PRODUCT:
             try:
@@ -246,6 +255,7 @@ def _product(entries: Sequence[_Entry], findings: list[Finding], base: Mapping[s
                 if isinstance(entry.value, str) and entry.value:
                     findings.append(Finding(error.field, error.message, error.hint))
                 return _who_has(entries) or next(iter(products.PRODUCTS)), True
+    # A configuration that is changed keeps its product, and with it its values instead of defaults.
     if base is not None:
         return str(base["product"]), False
     implied = _who_has(entries)
@@ -277,6 +287,7 @@ def _without_idle(entries: Sequence[_Entry], layout: Layout, product: str) -> tu
         if declared is None or layout.find(entry.section, entry.name) is not None:
             kept.append(entry)
             continue
+        # Written by an older version, a default is no news; a changed value is worth mentioning.
         value, wrong = read_section(known.sections[declared.section], {declared.name: entry.value})
         if wrong or value[declared.name] != declared.default:
             changed.append(f"{declared.path} = {quoted(entry.value)}")
@@ -334,6 +345,7 @@ def _listed(owners: Sequence[str]) -> str:
 def _nearest(section: str, name: str) -> str:
     """Which setting was probably meant: within the section first, then anywhere."""
     known = every_setting()
+    # XML writes hyphens, people write capitals.
     plain = name.lower().replace("-", "_")
     near = known.settings.get(FOREIGN.get(plain, plain)) or _closest(plain, section) or _closest(plain)
     if near:

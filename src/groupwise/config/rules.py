@@ -12,6 +12,7 @@ OUTCOME_STRATEGIES = ("difficulty", "length", "auto", "adaptive", "hierarchical"
 
 def one_precision(bf16: bool, fp16: bool) -> Finding | None:
     """`bf16` and `fp16` exclude each other."""
+    # bfloat16 has the exponent range of float32, so only float16 needs a gradient scaler.
     if not (bf16 and fp16):
         return None
     return Finding(
@@ -23,6 +24,7 @@ def one_precision(bf16: bool, fp16: bool) -> Finding | None:
 
 def kl_needs_a_reference(beta: float, use_reference_model: bool) -> Finding | None:
     """`beta` above 0 needs `use_reference_model`."""
+    # The KL term compares with the reference policy, which is kept only on request: it is a second copy of the weights.
     if beta == 0 or use_reference_model:
         return None
     return Finding(
@@ -34,6 +36,7 @@ def kl_needs_a_reference(beta: float, use_reference_model: bool) -> Finding | No
 
 def kl_target_needs_a_start(kl_target: float | None, beta: float) -> Finding | None:
     """`kl_target` needs a `beta` above 0 (and so `use_reference_model`): 0 could not adapt."""
+    # The controller multiplies beta by a factor near 1, so it can never leave 0.
     if kl_target is None or beta > 0:
         return None
     return Finding(
@@ -45,6 +48,7 @@ def kl_target_needs_a_start(kl_target: float | None, beta: float) -> Finding | N
 
 def dr_grpo_needs_a_length(loss_type: str, max_completion_length: int | None) -> Finding | None:
     """`loss_type = "dr_grpo"` needs `max_completion_length`."""
+    # Dr. GRPO (arXiv 2503.20783) replaces the length of each attempt by one constant, to remove the length bias.
     if loss_type != "dr_grpo" or max_completion_length is not None:
         return None
     return Finding(
@@ -58,6 +62,7 @@ def dual_clip_is_beyond_the_clip(
     dual_clip: float | None, clip_ratio: float, clip_ratio_high: float | None
 ) -> Finding | None:
     """`dual_clip` must be above 1 + `clip_ratio_high` (or 1 + `clip_ratio`)."""
+    # A dual clip below the upper clip would cut off what the ratio clip still lets through.
     limit = 1 + (clip_ratio if clip_ratio_high is None else clip_ratio_high)
     if dual_clip is None or dual_clip > limit:
         return None
@@ -70,6 +75,7 @@ def dual_clip_is_beyond_the_clip(
 
 def dual_clip_completes_a_clip(dual_clip: float | None, loss_type: str) -> Finding | None:
     """`dual_clip` does not go with `loss_type` cispo, sapo or vespo, which clip otherwise."""
+    # These three weigh the gradient by a bounded function of the ratio instead of clipping it.
     if dual_clip is None or loss_type not in ("cispo", "sapo", "vespo"):
         return None
     return Finding(
@@ -81,6 +87,7 @@ def dual_clip_completes_a_clip(dual_clip: float | None, loss_type: str) -> Findi
 
 def cispo_caps_the_ratio(loss_type: str, clip_ratio_high: float | None) -> Finding | None:
     """For `loss_type = "cispo"`, `clip_ratio_high` caps the ratio itself and must be at least 1."""
+    # CISPO (arXiv 2506.13585) clips the importance weight, not the surrogate: below 1 every weight would shrink.
     if loss_type != "cispo" or clip_ratio_high is None or clip_ratio_high >= 1:
         return None
     return Finding(
@@ -92,6 +99,7 @@ def cispo_caps_the_ratio(loss_type: str, clip_ratio_high: float | None) -> Findi
 
 def gspo_is_per_sequence(loss_type: str, importance_level: str | None) -> Finding | None:
     """`loss_type = "gspo"` contradicts `importance_level = "token"`."""
+    # GSPO (arXiv 2507.18071) defines its ratio for whole sequences.
     if loss_type != "gspo" or importance_level != "token":
         return None
     return Finding(
@@ -103,6 +111,7 @@ def gspo_is_per_sequence(loss_type: str, importance_level: str | None) -> Findin
 
 def dynamic_sampling_looks_inside_groups(dynamic_sampling: bool, estimator: str, baseline_type: str) -> Finding | None:
     """`dynamic_sampling` needs attempts compared inside their group: no critic, no baseline global_mean or none."""
+    # A group without spread teaches nothing only if its attempts are compared with each other.
     if not dynamic_sampling or compares_inside_groups(estimator, baseline_type):
         return None
     what = f"estimator = {estimator!r}" if needs_critic(estimator) else f"baseline_type = {baseline_type!r}"
@@ -127,6 +136,7 @@ def needs_critic(estimator: str) -> bool:
 
 def baseline_is_fixed_before_acting(baseline_group: str, allow_outcome_baseline: bool) -> Finding | None:
     """`baseline_group` may be formed from the outcome only with `allow_outcome_baseline`, for ablations."""
+    # Grouping by the outcome puts bad attempts beside worse ones, whose best then gets a positive advantage.
     if allow_outcome_baseline or baseline_group not in OUTCOME_STRATEGIES:
         return None
     return Finding(
@@ -140,6 +150,7 @@ def baseline_is_fixed_before_acting(baseline_group: str, allow_outcome_baseline:
 
 def baseline_groups_compare(baseline_group: str, estimator: str, dynamic_sampling: bool) -> Finding | None:
     """`baseline_group` other than "start" needs an `estimator` that compares, and no `dynamic_sampling`."""
+    # A critic replaces the group as baseline; dynamic sampling judges the groups of one start.
     if baseline_group == "start" or not (needs_critic(estimator) or dynamic_sampling):
         return None
     what = "rollout.dynamic_sampling = true judges groups of one start"
@@ -154,6 +165,7 @@ def baseline_groups_compare(baseline_group: str, estimator: str, dynamic_samplin
 
 def replay_draws_from_what_is_kept(replay_size: int, replay_groups: int) -> Finding | None:
     """`replay_size` must be at least `replay_groups`, and 0 where that is 0."""
+    # Both 0, or a memory at least as large as what is drawn from it.
     if replay_size >= replay_groups and bool(replay_size) == bool(replay_groups):
         return None
     if not replay_groups:
@@ -171,6 +183,7 @@ def replay_draws_from_what_is_kept(replay_size: int, replay_groups: int) -> Find
 
 def replay_compares_inside_groups(replay_groups: int, estimator: str, baseline_type: str) -> Finding | None:
     """`replay_groups` does not go with `baseline_type = "global_mean"`: it would compare past and present attempts."""
+    # A mean over past and present attempts would move with the age of the replayed ones.
     if not replay_groups or estimator != "outcome" or baseline_type != "global_mean":
         return None
     return Finding(
@@ -197,6 +210,7 @@ def weights_sum_to_one(
     performance_weight: float, structural_weight: float, maintainability_weight: float, resource_weight: float
 ) -> Finding | None:
     """`performance_weight`, `structural_weight`, `maintainability_weight` and `resource_weight` sum to 1."""
+    # Weights are typed by hand, so a sum off by rounding is accepted.
     total = performance_weight + structural_weight + maintainability_weight + resource_weight
     if abs(total - 1) <= 1e-6:
         return None
@@ -238,6 +252,7 @@ def broken_rules(values: Mapping[str, Any]) -> list[Finding]:
     findings = []
     for rule in RULES:
         names = settings_of_rule(rule)
+        # Sections of other products are absent, and so are settings whose value was refused.
         if all(name in values for name in names):
             findings.append(rule(**{name: values[name] for name in names}))
     return [finding for finding in findings if finding]

@@ -28,11 +28,13 @@ class RunSettings(Section):
     output_dir: str = setting("runs", "folder that holds the runs")
     report_to: tuple[Literal["tensorboard", "wandb"], ...] = setting((), "trackers that also get the metrics")
     save_steps: int = setting(10, "iterations between checkpoints", ge=1)
+    # Resuming falls back to an older checkpoint if the newest is damaged.
     save_total_limit: int = setting(
         3, "checkpoints kept; two at least, so that an older one survives a damaged newest", ge=2
     )
     eval_steps: int = setting(10, "iterations between evaluations; 0 never evaluates", ge=0)
     eval_episodes: int = setting(20, "attempts per evaluation", ge=1)
+    # Training never draws tasks of these seeds, so none is both learned from and evaluated on.
     eval_seed: int = setting(1_000_000, "first seed of the evaluation tasks, apart from training", ge=0, le=SEED_LIMIT)
     eval_samples: int = setting(
         1, "answers drawn per held-out problem for pass@k of a language model; 1 only answers greedily", ge=1
@@ -73,6 +75,7 @@ class RolloutSettings(Section):
 
     num_generations: int = setting(16, "attempts per task: the group size", ge=1)
     tasks_per_step: int = setting(1, "tasks, and so groups, per iteration", ge=1)
+    # Only PPO steps several copies; the other control runs use num_generations × tasks_per_step episodes.
     num_envs: int = setting(8, "PPO: copies of the environment that are stepped together", ge=1)
     num_steps: int = setting(128, "PPO: steps of each copy per iteration", ge=1)
     reward_timeout: float | None = setting(
@@ -118,6 +121,7 @@ class PolicySettings(Section):
 class SamplingSettings(Section):
     """How a language model's tokens are chosen while it makes attempts."""
 
+    # Sampled and learned at one temperature: otherwise the ratio of an unchanged policy would not be 1.
     temperature: float = setting(1.0, "divides the logits; the policy learns at this temperature too", gt=0)
     top_k: int = setting(0, "only the likeliest so many tokens; 0 is off", ge=0)
     top_p: float = setting(1.0, "only the likeliest tokens that make up this share; 1 is off", gt=0, le=1)
@@ -163,9 +167,11 @@ class AdvantageSettings(Section):
     advantage_scale: Literal["group_std", "batch_std", "task_rms", "none"] = setting(
         "group_std", "spread that advantages are divided by: the group's, the batch's or grouping.scale_group's"
     )
+    # [1, 0] has the advantages ±1 with the population deviation, ±0.707 with the sample deviation.
     std_type: Literal["population", "sample"] = setting(
         "population", "standard deviation over n (population) or n - 1 (sample)"
     )
+    # Per step of an environment, or per turn where the estimator is "turns".
     gamma: float = setting(0.99, "discount per step", ge=0, le=1)
     gae_lambda: float = setting(0.95, "GAE: 0 trusts the critic, 1 the returns", ge=0, le=1)
     reward_clip: float | None = setting(
@@ -182,6 +188,7 @@ class LossSettings(Section):
     importance_level: Literal["token", "sequence"] | None = setting(
         None, "ratio per token or per sequence; null takes what loss_type implies"
     )
+    # The clipped surrogate is min(r·A, clip(r, 1 − clip_ratio, 1 + clip_ratio_high)·A).
     clip_ratio: float = setting(0.2, "the probability ratio is clipped below 1 minus this", gt=0, le=1)
     clip_ratio_high: float | None = setting(
         None, "the probability ratio is clipped above 1 plus this; null takes clip_ratio", gt=0
@@ -199,6 +206,7 @@ class LossSettings(Section):
     mask_truncated: bool = setting(False, "leave attempts that were cut off out of the loss")
     max_completion_length: int | None = setting(None, "longest attempt: the constant dr_grpo divides by", ge=1)
     beta: float = setting(0.0, "weight of the KL term towards the reference policy; 0 is off", ge=0)
+    # k1 = −log r, k2 = (log r)²/2, k3 = r − 1 − log r, with r = reference / policy.
     kl_estimator: Literal["k1", "k2", "k3"] = setting("k3", "estimator of the KL divergence")
     kl_importance_correction: bool = setting(True, "weight the KL term by the ratio, so its gradient is unbiased")
     kl_target: float | None = setting(
@@ -206,8 +214,10 @@ class LossSettings(Section):
     )
     kl_horizon: int = setting(10_000, "samples over which beta adapts to kl_target", ge=1)
     entropy_coef: float = setting(0.0, "weight of the entropy bonus", ge=0)
+    # The value loss carries its own ½.
     value_coef: float = setting(0.5, "weight of the critic's loss", ge=0)
     value_clip: float | None = setting(0.2, "a new value stays this close to the old; null is off", gt=0)
+    # Sigmoid gates, sharper where the advantage is negative (arXiv 2511.20347).
     sapo_temperature_pos: float = setting(1.0, "sapo: temperature where the advantage is positive", gt=0)
     sapo_temperature_neg: float = setting(1.05, "sapo: temperature where the advantage is negative", gt=0)
     vespo_k_pos: float = setting(2.0, "vespo: power where the advantage is positive", gt=0)
@@ -235,6 +245,7 @@ class OptimSettings(Section):
     gradient_accumulation_steps: int = setting(
         4, "micro-batches per optimiser step; times per_device_train_batch_size, its rows", ge=1
     )
+    # Padding counts: a micro-batch costs rows × the longest row.
     micro_batch_tokens: int | None = setting(
         None, "size micro-batches by padded tokens (rows times the longest) instead of rows; null is off", ge=1
     )
@@ -280,6 +291,7 @@ class MemorySettings(Section):
 
     pattern_memory_size: int = setting(1000, "patterns kept", ge=0)
     experience_memory_size: int = setting(10_000, "experiences kept", ge=0)
+    # Weight after n generations without use: decay_factor ** (n / decay_unit).
     decay_factor: float = setting(0.999, "weight that remains after decay_unit generations without use", gt=0, le=1)
     decay_unit: int = setting(1, "generations without use that decay_factor counts for", ge=1)
     recall_threshold: float = setting(0.3, "least similarity at which a pattern is recalled", ge=0, le=1)

@@ -57,6 +57,7 @@ class TrainingConfig(BaseModel):
         scoring: ScoringSettings
 
     def __init__(self, **settings: Unpack[SettingNames]) -> None:
+        # Nested sections are for files; one form in Python keeps keywords typed.
         nested = [name for name in settings if name in every_setting().sections]
         raise_findings([_not_flat(name) for name in nested])
         super().__init__(**_sound(resolve(settings)))
@@ -119,6 +120,7 @@ class TrainingConfig(BaseModel):
 
     @classmethod
     def _made(cls, resolved: Resolved) -> Self:
+        # The constructor takes flat names; values that are resolved already go around it.
         made = cls.__new__(cls)
         BaseModel.__init__(made, **_sound(resolved))
         return made
@@ -179,6 +181,8 @@ def _table(name: str, section: Section, comments: bool, usual: Mapping[str, Any]
             continue
         if comments:
             yield f"# {_comment(declared)}\n"
+        # null is the default of most optional settings and then left out; if the product's default is
+        # another, leaving it out would read back as that.
         if value is not None or usual.get(declared.flat, declared.default) is not None:
             yield f"{declared.name} = {toml_value(value)}\n"
         elif comments:
