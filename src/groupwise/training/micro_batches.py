@@ -145,8 +145,8 @@ class MicroBatches:
     def _too_large(self, part: Batch) -> ResourceError:
         return ResourceError(
             f"out of memory while {self.activity} on a single row of {int(row_ends(part.mask).max())} tokens",
-            hint="Turn on policy.gradient_checkpointing and optim.bf16, train fewer weights (an adapter), or shorten "
-            "the attempts.",
+            hint="Turn on policy.gradient_checkpointing and optim.bf16, train an adapter (language.lora_rank=16), "
+            "or shorten the answers (sampling.max_new_tokens).",
         )
 
     def state_dict(self) -> dict[str, Any]:

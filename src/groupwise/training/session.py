@@ -123,8 +123,8 @@ def _out_of_memory(error: Exception) -> ResourceError:
     """Memory that smaller micro-batches cannot save: weights, the optimiser's state, or keys and values."""
     return ResourceError(
         f"out of memory: {' '.join(str(error).split('. ')[:2])}",
-        hint="Train fewer weights (an adapter) or in bfloat16, or make fewer attempts at a time "
-        "(rollout.tasks_per_step, rollout.num_generations) or shorter ones.",
+        hint="Train an adapter (language.lora_rank=16) or in bfloat16 (language.dtype), or make fewer attempts at a "
+        "time (rollout.tasks_per_step, rollout.num_generations) or shorter ones (sampling.max_new_tokens).",
     )
 
 
