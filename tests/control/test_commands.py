@@ -83,9 +83,7 @@ def test_what_cannot_be_compared_is_refused(
 def test_settings_without_a_common_environment_are_refused() -> None:
     from groupwise.control.commands import check
 
-    here, there = (
-        Entry(name, TrainingConfig(environment=name), "later") for name in ("here", "there")
-    )
+    here, there = (Entry(name, TrainingConfig(environment=name), "later") for name in ("here", "there"))
     with pytest.raises(ConfigError, match="have no common environment: here in here; there in there"):
         check([here, there])
 
