@@ -10,7 +10,7 @@ import asyncio
 import copy
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +121,7 @@ def _changed(agent: MultiTurnAgent, asked: Mapping[str, Any]) -> MultiTurnAgent:
     if not changes:
         return agent
     other = copy.copy(agent)
-    other.config = replace(agent.config, **changes)
+    other.config = agent.config.replace(**changes)
     return other
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from groupwise.workflows import blocks
+import groupwise.workflows.blocks as blocks
 from groupwise.workflows.document import Document, calling_order
 from groupwise.workflows.graph import Graph, Node, Rule
 from groupwise.workflows.partial_orders import reduced

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from groupwise.workflows import blocks
+import groupwise.workflows.blocks as blocks
 from groupwise.workflows.graph import ONCE, Flow, Graph, Node, Rule, TaskCopies
 from groupwise.workflows.partial_orders import find_ring, in_order
 from groupwise.workflows.requirements import Requirements

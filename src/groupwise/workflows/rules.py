@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from groupwise.workflows import blocks
+import groupwise.workflows.blocks as blocks
 from groupwise.workflows.partial_orders import closure
 from groupwise.workflows.requirements import Requirements
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.workflows import blocks
+import groupwise.workflows.blocks as blocks
 from groupwise.workflows.blocks import PLAIN, Activity, Choice, Instances, Loop, Parallel, PartialOrder, Sequence, Skip
 from groupwise.workflows.evaluation.array_format import *  # noqa: F403
 from groupwise.workflows.evaluation.durations import moments

@@ -12,8 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import groupwise.workflows.blocks as blocks
 from groupwise.errors import ConfigError
-from groupwise.workflows import blocks
 from groupwise.workflows.blocks import Activity, Design, DesignError, Parallel, PartialOrder, Skip, activities
 from groupwise.workflows.evaluation.array_format import ROW
 from groupwise.workflows.evaluation.encoding import catalogue_of, encode

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import cast
 
+import groupwise.workflows.pictures.labels as labels
 from groupwise.workflows.document import Document
 from groupwise.workflows.graph import Flow, Graph, Node, Rule
-from groupwise.workflows.pictures import labels
 from groupwise.workflows.pictures.drawing_layout import MARGIN, NAME_LINE, DrawingLayout, NodeBox, in_rows, layout
 from groupwise.workflows.pictures.shapes import (
     POOLS,

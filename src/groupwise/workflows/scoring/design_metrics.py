@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from groupwise.workflows import blocks
+import groupwise.workflows.blocks as blocks
 from groupwise.workflows.blocks import Activity, Choice, Instances, Loop, Parallel, PartialOrder, Sequence, Skip
 from groupwise.workflows.partial_orders import Edges
 from groupwise.workflows.scoring.graph_regions import TOP, Edge

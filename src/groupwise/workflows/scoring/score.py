@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+import groupwise.workflows.scoring.measures as measures
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import Design
 from groupwise.workflows.evaluation import Performance, evaluate
 from groupwise.workflows.feasibility import best_cycle_time, least_work, shortest_time
 from groupwise.workflows.requirements import RequiredActivity, Requirements, Weights
 from groupwise.workflows.rules import RuleBook, Violation, needs
-from groupwise.workflows.scoring import measures
 from groupwise.workflows.scoring.design_metrics import Anatomy, anatomy
 from groupwise.workflows.scoring.measures import BY_GROUP, GROUPS, MEASURES
 

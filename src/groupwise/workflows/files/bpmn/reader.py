@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import groupwise.workflows.files.bpmn.vocabulary as bpmn
 from groupwise.errors import ConfigError
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.annotations import document_parts, from_text, handling_of, seconds_of
-from groupwise.workflows.files.bpmn import vocabulary as bpmn
 from groupwise.workflows.files.bpmn.diagram import drawings, is_our_layout, rest_of_diagrams
 from groupwise.workflows.files.bpmn.sketch import Region, Sketch
 from groupwise.workflows.files.formats import BadFile

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import groupwise.workflows.files.bpmn.vocabulary as bpmn
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.annotations import document_values, handling_values, to_text
-from groupwise.workflows.files.bpmn import vocabulary as bpmn
 from groupwise.workflows.files.bpmn.diagram import EVENT, GATE, DiagramSheet, box_of, marked_as_ours
 from groupwise.workflows.files.bpmn.wiring import GuardedBody, Wiring
 from groupwise.workflows.files.xml_tree import free_name, serialise

@@ -10,13 +10,13 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
+import groupwise.workflows.files.yawl.vocabulary as yawl
 from groupwise.errors import ConfigError
 from groupwise.workflows.blocks import PLAIN, Handling
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.annotations import checked, document_parts, from_text, handling_of
 from groupwise.workflows.files.formats import BadFile
 from groupwise.workflows.files.xml_tree import inherit, parse, place, xml_name
-from groupwise.workflows.files.yawl import vocabulary as yawl
 from groupwise.workflows.files.yawl.layout import attach_layout
 from groupwise.workflows.graph import ONCE, Flow, Graph, Kind, Node, Rule
 from groupwise.workflows.requirements import Requirements

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import groupwise.workflows.files.yawl.vocabulary as yawl
 from groupwise.workflows.document import Document
 from groupwise.workflows.files.annotations import document_values, handling_values, to_text
 from groupwise.workflows.files.formats import CannotExpress
 from groupwise.workflows.files.xml_tree import free_name, serialise, xml_name, xml_names
-from groupwise.workflows.files.yawl import vocabulary as yawl
 from groupwise.workflows.files.yawl.layout import layout_of
 from groupwise.workflows.graph import Flow, Graph, Node
 from groupwise.xml_reader import Element, first, named
