@@ -1,16 +1,16 @@
 """Every error Groupwise raises on purpose.
 
     GroupwiseError                 code, message, hint, field: one shape for the CLI, HTTP and WebSocket
-    ├── ConfigError (ValueError)   a setting is unknown, of the wrong kind or out of bounds
-    ├── ContractError (ValueError) an environment, reward or policy broke the contract it promised to keep
-    ├── NoSignalError              nothing could be learned from: every attempt failed
-    ├── ResourceError              the machine has too little of something: memory
+    ├── ConfigError (ValueError)   a setting is unknown, of the wrong type or out of bounds
+    ├── ContractError (ValueError) an environment, reward, policy or product broke its contract
+    ├── NoSignalError              there is nothing to learn from: every attempt failed
+    ├── ResourceError              the machine has too little memory
     ├── RunError                   a run folder cannot be used
     │   ├── RunNotFound            no run of that name
     │   ├── RunLocked              another process is writing to it
     │   └── CheckpointError        no checkpoint can be loaded
     ├── StorageError (OSError)     the disk refused: full, read-only, gone
-    └── MissingExtra (ImportError) an optional dependency is not installed
+    └── MissingExtra (ImportError) an optional package is not installed
 
 A failed attempt inside a running group is not an exception but a value: `types.Failed`.
 """

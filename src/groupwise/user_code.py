@@ -1,7 +1,4 @@
-"""Code that a user names in the settings: a module by its name, also from the present folder, or a file by its path.
-
-It runs: it is the user's own.
-"""
+"""Code that the user names in the settings: a module (also from the current folder) or a file. It is trusted."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from groupwise.errors import GroupwiseError
 
 
 def load_module(place: str, refuse: Callable[[str], Exception]) -> ModuleType:
-    """The module; whatever it raises on the way becomes what `refuse` makes of the words."""
+    """Import the module; any error becomes the one that `refuse` makes of a message."""
     try:
         return _file(Path(place)) if place.endswith(".py") else _named(place)
     except GroupwiseError:
@@ -33,7 +30,7 @@ def _file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
-    sys.modules[spec.name] = module  # annotations are looked up there
+    sys.modules[spec.name] = module  # dataclasses and type hints look modules up there
     spec.loader.exec_module(module)
     return module
 

@@ -18,7 +18,7 @@ def one_precision(bf16: bool, fp16: bool) -> Finding | None:
     return Finding(
         "optim.fp16",
         "optim.bf16 and optim.fp16 cannot both be true",
-        "keep one of them; bf16 needs no scaler",
+        "keep one of them; bf16 needs no gradient scaler",
     )
 
 
@@ -68,19 +68,19 @@ def dual_clip_is_beyond_the_clip(
         return None
     return Finding(
         "loss.dual_clip",
-        f"loss.dual_clip = {dual_clip} must be above {limit}, where the ratio is clipped already",
+        f"loss.dual_clip = {dual_clip} must be above {limit}, where the ratio is already clipped",
         "3.0 is usual; or leave it out",
     )
 
 
 def dual_clip_completes_a_clip(dual_clip: float | None, loss_type: str) -> Finding | None:
-    """`dual_clip` does not go with `loss_type` cispo, sapo or vespo, which clip otherwise."""
+    """`dual_clip` does not go with `loss_type` cispo, sapo or vespo, which clip differently."""
     # These three weigh the gradient by a bounded function of the ratio instead of clipping it.
     if dual_clip is None or loss_type not in ("cispo", "sapo", "vespo"):
         return None
     return Finding(
         "loss.dual_clip",
-        f"loss.dual_clip = {dual_clip} cannot act: loss.loss_type = {loss_type!r} has no clip that it completes",
+        f"loss.dual_clip = {dual_clip} cannot act: loss.loss_type = {loss_type!r} does not clip the ratio",
         "leave it out, or choose another loss.loss_type",
     )
 
@@ -93,7 +93,7 @@ def cispo_caps_the_ratio(loss_type: str, clip_ratio_high: float | None) -> Findi
     return Finding(
         "loss.clip_ratio_high",
         f"loss.clip_ratio_high = {clip_ratio_high} would shrink every step: for cispo it caps the ratio itself",
-        "5.0 is usual, and what it is when left out",
+        "5.0 is usual, and the default",
     )
 
 
@@ -117,7 +117,7 @@ def dynamic_sampling_looks_inside_groups(dynamic_sampling: bool, estimator: str,
     what = f"estimator = {estimator!r}" if needs_critic(estimator) else f"baseline_type = {baseline_type!r}"
     return Finding(
         "rollout.dynamic_sampling",
-        f"rollout.dynamic_sampling = true would put groups aside that advantage.{what} learns from all the same",
+        f"rollout.dynamic_sampling = true would discard groups that advantage.{what} still learns from",
         "leave it out, or set advantage.estimator = 'outcome' and advantage.baseline_type = 'group_mean'",
     )
 

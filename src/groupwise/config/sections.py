@@ -20,95 +20,95 @@ class RunSettings(Section):
 
     run_name: str | None = setting(
         None,
-        "folder of the run inside output_dir; null makes one up",
+        "name of the run's folder in output_dir; null chooses one",
         pattern=r"[A-Za-z0-9_][A-Za-z0-9._+=@-]{0,99}",
-        shape="1 to 100 letters, digits and . _ + = @ -, the first of them a letter, a digit or _",
+        shape="1 to 100 letters, digits and . _ + = @ -, starting with a letter, a digit or _",
     )
-    seed: int = setting(0, "seed of everything random in training", ge=0, le=SEED_LIMIT)
-    output_dir: str = setting("runs", "folder that holds the runs")
-    report_to: tuple[Literal["tensorboard", "wandb"], ...] = setting((), "trackers that also get the metrics")
+    seed: int = setting(0, "seed of all randomness in training", ge=0, le=SEED_LIMIT)
+    output_dir: str = setting("runs", "folder of the runs")
+    report_to: tuple[Literal["tensorboard", "wandb"], ...] = setting((), "trackers that receive the metrics as well")
     save_steps: int = setting(10, "iterations between checkpoints", ge=1)
     # Resuming falls back to an older checkpoint if the newest is damaged.
-    save_total_limit: int = setting(
-        3, "checkpoints kept; two at least, so that an older one survives a damaged newest", ge=2
-    )
+    save_total_limit: int = setting(3, "checkpoints to keep; at least two, in case the newest is damaged", ge=2)
     eval_steps: int = setting(10, "iterations between evaluations; 0 never evaluates", ge=0)
     eval_episodes: int = setting(20, "attempts per evaluation", ge=1)
     # Training never draws tasks of these seeds, so none is both learned from and evaluated on.
-    eval_seed: int = setting(1_000_000, "first seed of the evaluation tasks, apart from training", ge=0, le=SEED_LIMIT)
+    eval_seed: int = setting(
+        1_000_000, "first seed of the evaluation tasks, which training never uses", ge=0, le=SEED_LIMIT
+    )
     eval_samples: int = setting(
-        1, "answers drawn per held-out problem for pass@k of a language model; 1 only answers greedily", ge=1
+        1, "sampled answers per held-out problem, for pass@k of a language model; 1 answers greedily only", ge=1
     )
     eval_by: Literal["greedy", "drawn"] = setting(
-        "greedy", "which answers of a language model make its score: the likeliest, or the eval_samples that are drawn"
+        "greedy", "which answers of a language model are scored: the greedy one, or the eval_samples sampled ones"
     )
     threads: int | None = setting(
-        None, "threads of the CPU; null leaves it to torch. 1 is fastest for small networks", ge=1, le=1024
+        None, "CPU threads; null leaves it to torch. 1 is fastest for small networks", ge=1, le=1024
     )
-    group_log_steps: int = setting(1, "iterations between logs of whole groups; 0 never logs them", ge=0)
+    group_log_steps: int = setting(1, "iterations between saved groups; 0 never saves them", ge=0)
 
 
 class TaskSettings(Section):
     """What is attempted."""
 
-    product: str = setting("control", "product that runs the task")
+    product: str = setting("control", "which product runs")
     environment: str = setting("CartPole-v1", "environment, verifiable task, data file or folder; see docs/data.md")
     max_episode_steps: int | None = setting(None, "steps after which an attempt is cut off", ge=1)
-    options: Options = setting(Options(), "further plain values for the product, passed through")
+    options: Options = setting(Options(), "more options of the product: plain values and lists")
 
 
 class TrainingSettings(Section):
-    """How long training goes on."""
+    """How long training lasts."""
 
-    num_episodes: int = setting(1000, "training iterations: each makes groups, learns from them once", ge=1)
+    num_episodes: int = setting(1000, "training iterations; each samples groups and learns from them", ge=1)
     total_samples: int | None = setting(
-        None, "environment steps (or tokens) after which training ends; schedules then count these; null is off", ge=1
+        None, "environment steps (or tokens) after which training ends, and which schedules count; null is off", ge=1
     )
-    early_stopping: bool = setting(False, "stop when evaluations no longer improve")
+    early_stopping: bool = setting(False, "stop when evaluations stop improving")
     early_stopping_patience: int = setting(10, "evaluations without improvement before stopping", ge=1)
-    early_stopping_threshold: float = setting(0.01, "least gain that counts as an improvement", ge=0)
+    early_stopping_threshold: float = setting(0.01, "smallest gain that counts as an improvement", ge=0)
     target_reward: float | None = setting(None, "stop when an evaluation reaches this mean reward")
 
 
 class RolloutSettings(Section):
-    """How groups of attempts are made."""
+    """How groups of attempts are sampled."""
 
     num_generations: int = setting(16, "attempts per task: the group size", ge=1)
-    tasks_per_step: int = setting(1, "tasks, and so groups, per iteration", ge=1)
+    tasks_per_step: int = setting(1, "tasks per iteration, each with one group", ge=1)
     # Only PPO steps several copies; the other control runs use num_generations × tasks_per_step episodes.
-    num_envs: int = setting(8, "PPO: copies of the environment that are stepped together", ge=1)
-    num_steps: int = setting(128, "PPO: steps of each copy per iteration", ge=1)
+    num_envs: int = setting(8, "PPO: environments stepped in parallel", ge=1)
+    num_steps: int = setting(128, "PPO: steps of each environment per iteration", ge=1)
     reward_timeout: float | None = setting(
-        None, "seconds a reward may take over one group before its attempts count as failed; null waits", gt=0
+        None, "seconds a reward may take for one group before its attempts count as failed; null waits", gt=0
     )
     dynamic_sampling: bool = setting(
-        False, "put groups whose attempts all score the same aside and draw new tasks in their place (DAPO)"
+        False, "replace groups whose attempts all score the same by groups of new tasks (DAPO)"
     )
-    max_resamples: int = setting(3, "rounds of new tasks dynamic_sampling may draw in one iteration", ge=1)
-    replay_size: int = setting(0, "past groups kept to learn from again; 0 keeps none", ge=0)
-    replay_groups: int = setting(0, "past groups added to the fresh ones of each iteration", ge=0)
-    replay_max_age: int = setting(8, "versions of the policy after which a past group is dropped", ge=1)
-    max_conversation_turns: int = setting(20, "the model's turns after which a conversation is cut off", ge=1)
+    max_resamples: int = setting(3, "rounds of replacement per iteration with dynamic_sampling", ge=1)
+    replay_size: int = setting(0, "past groups kept for replay; 0 keeps none", ge=0)
+    replay_groups: int = setting(0, "past groups added to each iteration", ge=0)
+    replay_max_age: int = setting(8, "age, in policy versions, at which a past group is dropped", ge=1)
+    max_conversation_turns: int = setting(20, "turns of the model after which a conversation is cut off", ge=1)
     conversations_in_flight: int = setting(
-        64, "conversations held at once; more than run in the engine wait on tools", ge=1
+        64, "conversations in progress at once; those beyond the engine's slots wait for tools", ge=1
     )
     turn_timeout: float | None = setting(
-        60.0, "seconds an environment may take over one turn before the attempt counts as failed; null waits", gt=0
+        60.0, "seconds an environment may take for one turn before the attempt counts as failed; null waits", gt=0
     )
 
 
 class PolicySettings(Section):
-    """Who acts."""
+    """The policy and where it runs."""
 
     model_name: str | None = setting(None, "language model: tiny, a folder, a run or a hub name")
     hidden_sizes: tuple[Annotated[int, Field(ge=1)], ...] = setting(
-        (64, 64), "layers of a control policy; [] is a linear one"
+        (64, 64), "hidden layers of a control policy; [] makes it linear"
     )
     normalize_observations: bool | None = setting(
-        None, "a control policy sees observations shifted and scaled by their running mean and deviation; null: where "
-        "its actions are continuous"
+        None, "normalise the observations of a control policy by their running mean and deviation; null: if its "
+        "actions are continuous"
     )  # fmt: skip
-    use_reference_model: bool = setting(False, "keep a frozen copy of the first policy, to measure KL against")
+    use_reference_model: bool = setting(False, "keep a frozen copy of the initial policy for the KL term")
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass to save memory")
     device: str = setting(
         "cpu",
@@ -119,14 +119,18 @@ class PolicySettings(Section):
 
 
 class SamplingSettings(Section):
-    """How a language model's tokens are chosen while it makes attempts."""
+    """How a language model's tokens are sampled."""
 
     # Sampled and learned at one temperature: otherwise the ratio of an unchanged policy would not be 1.
     temperature: float = setting(1.0, "divides the logits; the policy learns at this temperature too", gt=0)
-    top_k: int = setting(0, "only the likeliest so many tokens; 0 is off", ge=0)
-    top_p: float = setting(1.0, "only the likeliest tokens that make up this share; 1 is off", gt=0, le=1)
-    min_p: float = setting(0.0, "only tokens at least this likely beside the likeliest; 0 is off", ge=0, lt=1)
-    repetition_penalty: float = setting(1.0, "above 1 makes tokens seen before less likely; 1 is off", gt=0)
+    top_k: int = setting(0, "sample from this many most likely tokens; 0 is off", ge=0)
+    top_p: float = setting(
+        1.0, "sample from the most likely tokens that make up this probability; 1 is off", gt=0, le=1
+    )
+    min_p: float = setting(
+        0.0, "sample from tokens at least this likely relative to the most likely; 0 is off", ge=0, lt=1
+    )
+    repetition_penalty: float = setting(1.0, "above 1, tokens seen before become less likely; 1 is off", gt=0)
     max_new_tokens: int = setting(64, "tokens after which an answer is cut off", ge=1)
 
 
@@ -140,10 +144,10 @@ class LanguageSettings(Section):
 
 
 class RewardSettings(Section):
-    """What attempts in words are worth, in place of what their task or environment pays. See docs/rewards.md."""
+    """The reward of a language model, if not the task's or environment's own. See docs/rewards.md."""
 
     name: str | None = setting(
-        None, "a reward we know, or your own as python:FILE.py:NAME; null is the task's own", flat="reward_name"
+        None, "a built-in reward, or your own as python:FILE.py:NAME; null is the task's own", flat="reward_name"
     )
     options: Options = setting(Options(), "arguments of that reward: numbers, texts, lists", flat="reward_options")
 
@@ -153,19 +157,19 @@ class AdvantageSettings(Section):
 
     estimator: Literal["outcome", "group_rtg", "turns", "gae", "group_gae"] = setting(
         "outcome",
-        "credit: one per attempt, return-to-go against the group, by turns of a conversation (gamma per turn), GAE "
-        "with a critic, or GAE with one scaled per task",
+        "credit per attempt, by return-to-go against the group, by turns of a conversation (gamma per turn), by GAE "
+        "with a critic, or by GAE scaled per task",
     )
     baseline_type: Literal["group_mean", "group_median", "leave_one_out", "global_mean", "none"] = setting(
         "group_mean", "what an attempt is compared with"
     )
     normalize_returns: bool | None = setting(
-        None, "rewards of control steps are divided by the running deviation of returns before they are compared; "
-        "null: where actions are continuous"
+        None, "divide the rewards of control steps by the running deviation of returns; null: if actions are "
+        "continuous"
     )  # fmt: skip
     advantage_normalization: bool = setting(True, "divide by advantage_scale; false only subtracts the baseline")
     advantage_scale: Literal["group_std", "batch_std", "task_rms", "none"] = setting(
-        "group_std", "spread that advantages are divided by: the group's, the batch's or grouping.scale_group's"
+        "group_std", "what advantages are divided by: the spread of the group, of the batch or of grouping.scale_group"
     )
     # [1, 0] has the advantages ±1 with the population deviation, ±0.707 with the sample deviation.
     std_type: Literal["population", "sample"] = setting(
@@ -173,9 +177,9 @@ class AdvantageSettings(Section):
     )
     # Per step of an environment, or per turn where the estimator is "turns".
     gamma: float = setting(0.99, "discount per step", ge=0, le=1)
-    gae_lambda: float = setting(0.95, "GAE: 0 trusts the critic, 1 the returns", ge=0, le=1)
+    gae_lambda: float = setting(0.95, "GAE: 0 relies on the critic, 1 on the returns", ge=0, le=1)
     reward_clip: float | None = setting(
-        None, "clips an attempt's score (outcome) or each step's reward (the others); null is off", gt=0
+        None, "limit of an attempt's score (outcome) or of each step's reward (otherwise); null is off", gt=0
     )
 
 
@@ -186,22 +190,22 @@ class LossSettings(Section):
         "dapo", "form of the policy loss"
     )
     importance_level: Literal["token", "sequence"] | None = setting(
-        None, "ratio per token or per sequence; null takes what loss_type implies"
+        None, "ratio per token or per sequence; null: as loss_type implies"
     )
     # The clipped surrogate is min(r·A, clip(r, 1 − clip_ratio, 1 + clip_ratio_high)·A).
     clip_ratio: float = setting(0.2, "the probability ratio is clipped below 1 minus this", gt=0, le=1)
     clip_ratio_high: float | None = setting(
-        None, "the probability ratio is clipped above 1 plus this; null takes clip_ratio", gt=0
+        None, "the probability ratio is clipped above 1 plus this; null: the same as clip_ratio", gt=0
     )
     clip_scheduler_type: Literal["constant", "linear"] = setting(
-        "constant", "course of the clip over training; linear shrinks it to 0"
+        "constant", "schedule of the clip; linear shrinks it to 0"
     )
     dual_clip: float | None = setting(None, "cap of the ratio where the advantage is negative; null is off", gt=1)
     top_entropy_quantile: float = setting(
-        1.0, "share of tokens that learn, those of highest entropy; 1 is all", ge=0, le=1
+        1.0, "share of tokens, those of highest entropy, that are trained on; 1 is all", ge=0, le=1
     )
     off_policy_threshold: float | None = setting(
-        None, "bad attempts whose policy moved further than this are left out; null is off", gt=0
+        None, "leave out bad attempts from which the policy has moved further than this; null is off", gt=0
     )
     mask_truncated: bool = setting(False, "leave attempts that were cut off out of the loss")
     max_completion_length: int | None = setting(None, "longest attempt: the constant dr_grpo divides by", ge=1)
@@ -209,14 +213,12 @@ class LossSettings(Section):
     # k1 = −log r, k2 = (log r)²/2, k3 = r − 1 − log r, with r = reference / policy.
     kl_estimator: Literal["k1", "k2", "k3"] = setting("k3", "estimator of the KL divergence")
     kl_importance_correction: bool = setting(True, "weight the KL term by the ratio, so its gradient is unbiased")
-    kl_target: float | None = setting(
-        None, "KL that beta is steered towards, starting from its value; null keeps beta fixed", gt=0
-    )
+    kl_target: float | None = setting(None, "target of the KL; beta adapts to reach it. null keeps beta fixed", gt=0)
     kl_horizon: int = setting(10_000, "samples over which beta adapts to kl_target", ge=1)
     entropy_coef: float = setting(0.0, "weight of the entropy bonus", ge=0)
     # The value loss carries its own ½.
     value_coef: float = setting(0.5, "weight of the critic's loss", ge=0)
-    value_clip: float | None = setting(0.2, "a new value stays this close to the old; null is off", gt=0)
+    value_clip: float | None = setting(0.2, "limit on the change of a value; null is off", gt=0)
     # Sigmoid gates, sharper where the advantage is negative (arXiv 2511.20347).
     sapo_temperature_pos: float = setting(1.0, "sapo: temperature where the advantage is positive", gt=0)
     sapo_temperature_neg: float = setting(1.05, "sapo: temperature where the advantage is negative", gt=0)
@@ -227,31 +229,31 @@ class LossSettings(Section):
 
 
 class OptimSettings(Section):
-    """How a batch becomes a step."""
+    """How a batch changes the weights."""
 
     learning_rate: float = setting(5e-6, "step size of the optimiser (AdamW)", gt=0, le=1)
-    critic_learning_rate: float | None = setting(None, "step size of the critic; null takes learning_rate", gt=0, le=1)
+    critic_learning_rate: float | None = setting(
+        None, "step size of the critic; null: the same as learning_rate", gt=0, le=1
+    )
     weight_decay: float = setting(0.0, "decay of the weights towards 0", ge=0)
-    adam_beta1: float = setting(0.9, "memory of the gradient's mean", ge=0, lt=1)
-    adam_beta2: float = setting(0.999, "memory of the gradient's square", ge=0, lt=1)
-    adam_epsilon: float = setting(1e-8, "added to the denominator", gt=0)
-    max_grad_norm: float = setting(1.0, "gradients longer than this are shortened to it", gt=0)
-    critic_max_grad_norm: float | None = setting(None, "the same for the critic; null takes max_grad_norm", gt=0)
-    warmup_ratio: float = setting(0.1, "share of training in which the learning rate rises", ge=0, le=1)
+    adam_beta1: float = setting(0.9, "decay rate of Adam's first moment", ge=0, lt=1)
+    adam_beta2: float = setting(0.999, "decay rate of Adam's second moment", ge=0, lt=1)
+    adam_epsilon: float = setting(1e-8, "added to Adam's denominator", gt=0)
+    max_grad_norm: float = setting(1.0, "gradients with a larger norm are scaled down to it", gt=0)
+    critic_max_grad_norm: float | None = setting(None, "the same for the critic; null: max_grad_norm", gt=0)
+    warmup_ratio: float = setting(0.1, "share of training during which the learning rate rises", ge=0, le=1)
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = setting(
-        "cosine", "course of the learning rate after the warm-up"
+        "cosine", "schedule of the learning rate after the warm-up"
     )
     per_device_train_batch_size: int = setting(1, "rows of a micro-batch", ge=1)
-    gradient_accumulation_steps: int = setting(
-        4, "micro-batches per optimiser step; times per_device_train_batch_size, its rows", ge=1
-    )
+    gradient_accumulation_steps: int = setting(4, "micro-batches per optimiser step", ge=1)
     # Padding counts: a micro-batch costs rows × the longest row.
     micro_batch_tokens: int | None = setting(
-        None, "size micro-batches by padded tokens (rows times the longest) instead of rows; null is off", ge=1
+        None, "size of a micro-batch in padded tokens instead of rows; null is off", ge=1
     )
     num_epochs: int = setting(1, "passes over each batch", ge=1)
     kl_stop: float | None = setting(
-        None, "end the passes once the policy has moved this far from the sampling one; null is off", gt=0
+        None, "end the passes once the policy has moved this far (KL) from the one that sampled; null is off", gt=0
     )
     bf16: bool = setting(False, "train in bfloat16")
     fp16: bool = setting(False, "train in float16 with a gradient scaler")
